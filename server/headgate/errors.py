@@ -1,0 +1,58 @@
+"""Errors by whose fault they are, and the one table that maps them to a status.
+
+A request's error carries a message for the caller. Anything that is not a
+`RequestError` is our fault: it becomes INTERNAL, never UNKNOWN, because Envoy lets
+UNKNOWN pass whatever `failure_mode_deny` says.
+"""
+
+from enum import IntEnum
+
+
+class Status(IntEnum):
+    """The gRPC status codes that Headgate answers with."""
+
+    OK = 0
+    INVALID_ARGUMENT = 3
+    NOT_FOUND = 5
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class RequestError(Exception):
+    """A request that gets an error instead of a decision; the message is for the caller."""
+
+    status = Status.INTERNAL
+
+
+class BadRequest(RequestError):
+    """The caller's fault: malformed, empty, out of range."""
+
+    status = Status.INVALID_ARGUMENT
+
+
+class TooLarge(RequestError):
+    """The caller's fault: more bytes than the setting allows."""
+
+    status = Status.RESOURCE_EXHAUSTED
+
+
+class NotReady(RequestError):
+    """Nobody's fault: not started yet, or more work pending than is allowed."""
+
+    status = Status.UNAVAILABLE
+
+
+INTERNAL_MESSAGE = "internal error"
+
+
+def status_of(error: BaseException) -> tuple[Status, str]:
+    """The status and message that a caller sees for an error."""
+    if isinstance(error, RequestError):
+        return error.status, str(error)
+    return Status.INTERNAL, INTERNAL_MESSAGE
+
+
+class ConfigError(Exception):
+    """The operator's fault: a setting, a file or an address that can't be used."""

@@ -1,0 +1,106 @@
+"""What a rule enforces, as the engine sees it: immutable, complete, checked before it gets here.
+
+Limits are values: equal ones are interchangeable, so a rule set may share one
+object between a million rules.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any
+
+MAX_UINT32 = 2**32 - 1
+"""The largest limit, cost and remaining count: the wire's fields are uint32."""
+
+MILLION = 1_000_000
+"""Precision is counted in millionths, so that no decision meets a float."""
+
+DEFAULT_PRECISION_MILLIONTHS = 50_000
+"""5% of the limit: what a region may over-admit at most while it is healthy."""
+
+
+class Unit(IntEnum):
+    """The units of the wire, by their numbers there."""
+
+    UNKNOWN = 0
+    SECOND = 1
+    MINUTE = 2
+    HOUR = 3
+    DAY = 4
+    MONTH = 5
+    YEAR = 6
+    WEEK = 7
+
+
+_DAY_MS = 86_400_000
+UNIT_MS: Mapping[Unit, int] = {
+    Unit.SECOND: 1_000,
+    Unit.MINUTE: 60_000,
+    Unit.HOUR: 3_600_000,
+    Unit.DAY: _DAY_MS,
+    Unit.WEEK: 7 * _DAY_MS,
+    Unit.MONTH: 30 * _DAY_MS,
+    Unit.YEAR: 365 * _DAY_MS,
+}
+
+
+class Algorithm(StrEnum):
+    SLIDING_WINDOW = "sliding_window"
+    FIXED_WINDOW = "fixed_window"
+    GCRA = "gcra"
+
+
+class OnError(StrEnum):
+    """What decides while the origin can't be asked."""
+
+    LOCAL = "local"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class TrafficClass(StrEnum):
+    ABUSE = "abuse"
+    PAID = "paid"
+    FREE = "free"
+
+
+class Scope(StrEnum):
+    """What the limit means across regions."""
+
+    REGION = "region"
+    GLOBAL = "global"
+    QUOTA = "quota"
+    CELL = "cell"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    requests_per_unit: int
+    unit: Unit
+    unit_multiplier: int = 1
+    name: str = ""
+    algorithm: Algorithm = Algorithm.SLIDING_WINDOW
+    burst: int = 0
+    """gcra: the bucket's capacity; 0 for the other algorithms."""
+    precision_millionths: int = DEFAULT_PRECISION_MILLIONTHS
+    on_error: OnError = OnError.LOCAL
+    traffic_class: TrafficClass | None = None
+    scope: Scope = Scope.REGION
+    unlimited: bool = False
+    shadow: bool = False
+    quota: bool = False
+    replaces: tuple[str, ...] = ()
+    """Names of the limits that this one puts out of force when both match one request."""
+    detailed_metric: bool = False
+    value_to_metric: bool = False
+    metadata: Mapping[str, Any] | None = None
+
+    @property
+    def window_ms(self) -> int:
+        return UNIT_MS[self.unit] * self.unit_multiplier
+
+    @property
+    def precision(self) -> int:
+        """`P`: the most that all nodes of a region together may hold unacknowledged."""
+        base = self.burst if self.algorithm is Algorithm.GCRA else self.requests_per_unit
+        return base * self.precision_millionths // MILLION

@@ -1,0 +1,40 @@
+"""What the rest of the program sees of rules: a rule set, and what a descriptor matched in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headgate.limiter.limit import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The limit that applies to one descriptor, and whose counter it is."""
+
+    limit: Limit
+    key: bytes
+    """The limit key: domain, rule and matched values, encoded so that no two tuples share a string."""
+    rule: str
+    """The rule for people, e.g. `edge: user=* > path=/login`: in logs and explanations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    counter: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.counter}-{self.digest[:12]}"
+
+
+class Rules(Protocol):
+    """A compiled rule set: immutable, so that one reference decides one request."""
+
+    @property
+    def version(self) -> Version: ...
+
+    def has_domain(self, domain: str) -> bool: ...
+
+    def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
+        """The limit where the last entry ends, or None: no rule, or a rule without a limit."""
+        ...

@@ -1,0 +1,64 @@
+"""The seam between sockets and decisions: bytes in, bytes out.
+
+A transport serves Envoy's `RateLimitService`, gRPC health and reflection on one
+address, and knows nothing of what the bytes mean. All of them call the handler on
+the asyncio loop's thread, so that what is behind it needs no lock.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+Handler = Callable[[bytes], "bytes | asyncio.Future[bytes]"]
+"""Serialized RateLimitRequest to serialized RateLimitResponse.
+
+Answers at once where it can (then no task, no future, nothing to schedule), else with
+a future. Raises, or the future raises, what `errors.status_of` maps to a status.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportLimits:
+    """Bounds on what callers can make a transport hold."""
+
+    max_message_bytes: int = 64 * 1024
+    max_pending_calls: int = 10_000
+    max_pending_bytes: int = 64 * 1024 * 1024
+    max_concurrent_streams: int = 100
+    """Per connection: the only bound on what the native transport queues below us."""
+
+
+@dataclass(slots=True)
+class TransportStats:
+    """Plain counters: incremented where it happens, read by whoever exports them."""
+
+    calls: int = 0
+    pending_calls: int = 0
+    pending_bytes: int = 0
+    refused_too_large: int = 0
+    refused_overload: int = 0
+    dropped_expired: int = 0
+    failed_internal: int = 0
+
+
+class Transport(Protocol):
+    name: str
+    stats: TransportStats
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as a client would dial it: `host:port` (the real port) or `unix:/path`."""
+        ...
+
+    async def start(self) -> None:
+        """Bind and accept. Raises ConfigError when the address can't be had."""
+        ...
+
+    def set_serving(self, serving: bool) -> None:
+        """What gRPC health answers from now on, Watch streams included."""
+        ...
+
+    async def stop(self, timeout_s: float) -> None:
+        """Wait, at most `timeout_s`, until nothing is pending, then close without losing an answer."""
+        ...
