@@ -5,7 +5,7 @@ object between a million rules.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -95,12 +95,13 @@ class Limit:
     value_to_metric: bool = False
     metadata: Mapping[str, Any] | None = None
 
-    @property
-    def window_ms(self) -> int:
-        return UNIT_MS[self.unit] * self.unit_multiplier
+    window_ms: int = field(init=False)
+    precision: int = field(init=False)
+    """`P`: the most that all nodes of a region together may hold unacknowledged."""
 
-    @property
-    def precision(self) -> int:
-        """`P`: the most that all nodes of a region together may hold unacknowledged."""
+    def __post_init__(self) -> None:
+        # Worked out once: decisions read them, and a frozen dataclass has no other way to set them.
         base = self.burst if self.algorithm is Algorithm.GCRA else self.requests_per_unit
-        return base * self.precision_millionths // MILLION
+        window_ms = 0 if self.unlimited else UNIT_MS[self.unit] * self.unit_multiplier
+        object.__setattr__(self, "window_ms", window_ms)
+        object.__setattr__(self, "precision", base * self.precision_millionths // MILLION)

@@ -1,0 +1,44 @@
+"""What an algorithm promises the engine: pure arithmetic on one cell, in whole milliseconds.
+
+`take` is the decision. The rest answers the questions that come with it: what is
+left, when to come back, when all is new. Costs and limits are checked by the time
+they get here; the time never goes back.
+"""
+
+from typing import Any, Final, Protocol
+
+from headgate.limiter.cells import Cell
+from headgate.limiter.limit import Limit
+
+OVER: Final = -1
+"""`take`'s answer when the cost does not fit. Nothing was charged."""
+
+
+class AlgorithmRules(Protocol):
+    """One algorithm. A cell only ever meets the algorithm that made it: keys name theirs."""
+
+    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> Cell: ...
+
+    def take(self, cell: Any, limit: Limit, now_ms: int, cost: int) -> int:
+        """Charge the cost if it fits and say what remains after it, else OVER."""
+        ...
+
+    def release(self, cell: Any, limit: Limit, cost: int) -> None:
+        """Undo a `take` of the same instant: another descriptor of the request was over."""
+        ...
+
+    def remaining(self, cell: Any, limit: Limit, now_ms: int) -> int:
+        """What a request could still cost now; follows a `take` of the same instant."""
+        ...
+
+    def retry_ms(self, cell: Any, limit: Limit, now_ms: int, cost: int) -> int:
+        """How long until this cost fits if nothing else comes.
+
+        A cost above the limit never fits; it is told to wait for the end of the window (gcra:
+        for a window's length), so that a caller that can't know better comes back rarely.
+        """
+        ...
+
+    def reset_ms(self, cell: Any, limit: Limit, now_ms: int) -> int:
+        """How long until the end of the window (gcra: until the bucket is full)."""
+        ...

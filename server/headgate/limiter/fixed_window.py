@@ -1,0 +1,40 @@
+"""Fixed window: what was admitted since the window began; the previous window counts for nothing."""
+
+from headgate.limiter.algorithm import OVER
+from headgate.limiter.cells import WindowCell
+from headgate.limiter.limit import Limit
+
+
+class FixedCell(WindowCell):
+    __slots__ = ()
+
+    @property
+    def expires_ms(self) -> int:
+        return (self.sequence + 1) * self.window_ms
+
+
+class FixedWindow:
+    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> FixedCell:
+        return FixedCell(key, limit.window_ms, now_ms // limit.window_ms)
+
+    def take(self, cell: FixedCell, limit: Limit, now_ms: int, cost: int) -> int:
+        sequence = now_ms // cell.window_ms
+        if sequence != cell.sequence:
+            cell.roll(sequence)
+        remaining = limit.requests_per_unit - cell.current - cost
+        if remaining < 0 or not limit.requests_per_unit:  # a limit of 0 denies a cost of 0 too
+            return OVER
+        cell.current += cost
+        return remaining
+
+    def release(self, cell: FixedCell, limit: Limit, cost: int) -> None:
+        cell.current -= cost
+
+    def remaining(self, cell: FixedCell, limit: Limit, now_ms: int) -> int:
+        return max(0, limit.requests_per_unit - cell.current)
+
+    def retry_ms(self, cell: FixedCell, limit: Limit, now_ms: int, cost: int) -> int:
+        return self.reset_ms(cell, limit, now_ms)
+
+    def reset_ms(self, cell: FixedCell, limit: Limit, now_ms: int) -> int:
+        return cell.window_ms - now_ms % cell.window_ms

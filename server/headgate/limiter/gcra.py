@@ -1,0 +1,56 @@
+"""GCRA: a rate with a burst, kept as one theoretical arrival time (`tat`).
+
+A bucket of `burst` tokens that refills at `requests_per_unit` per window. To be exact
+at every rate, `tat` is counted in ticks of 1/rate ms, in which one request is exactly
+`window_ms` ticks, and Python's integers do the rest: there is nothing to round. When
+the rule's rate changes, the tat is restated in the new ticks, rounded against the caller.
+"""
+
+from headgate.limiter.algorithm import OVER
+from headgate.limiter.cells import BucketCell
+from headgate.limiter.limit import Limit
+
+
+class Gcra:
+    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> BucketCell:
+        return BucketCell(key, max(1, limit.requests_per_unit))
+
+    def take(self, cell: BucketCell, limit: Limit, now_ms: int, cost: int) -> int:
+        rate = limit.requests_per_unit
+        if not rate:
+            return OVER
+        if rate != cell.rate:
+            _restate(cell, rate)
+        window_ms = limit.window_ms
+        now = now_ms * rate
+        tat = (cell.tat if cell.tat > now else now) + cost * window_ms
+        room = limit.burst * window_ms - (tat - now)
+        if room < 0:
+            return OVER
+        cell.tat = tat
+        return room // window_ms
+
+    def release(self, cell: BucketCell, limit: Limit, cost: int) -> None:
+        cell.tat -= cost * limit.window_ms
+
+    def remaining(self, cell: BucketCell, limit: Limit, now_ms: int) -> int:
+        if not limit.requests_per_unit:
+            return 0
+        used = max(0, cell.tat - now_ms * cell.rate)
+        return max(0, (limit.burst * limit.window_ms - used) // limit.window_ms)
+
+    def retry_ms(self, cell: BucketCell, limit: Limit, now_ms: int, cost: int) -> int:
+        if cost > limit.burst or not limit.requests_per_unit:
+            return limit.window_ms  # never; and the bucket may be full now, so its reset says nothing
+        fits = cell.tat + (cost - limit.burst) * limit.window_ms
+        return max(0, -(-fits // cell.rate) - now_ms)
+
+    def reset_ms(self, cell: BucketCell, limit: Limit, now_ms: int) -> int:
+        if not limit.requests_per_unit:
+            return limit.window_ms
+        return max(0, -(-cell.tat // cell.rate) - now_ms)
+
+
+def _restate(cell: BucketCell, rate: int) -> None:
+    cell.tat = -(-cell.tat * rate // cell.rate)
+    cell.rate = rate

@@ -1,0 +1,58 @@
+"""Sliding window: the current window, plus the previous one by the share of it still in sight.
+
+    effective = current + previous × (window − elapsed) // window + cost
+    deny iff effective > limit;   remaining = limit − effective
+"""
+
+from headgate.limiter.algorithm import OVER
+from headgate.limiter.cells import WindowCell
+from headgate.limiter.limit import Limit
+
+
+class SlidingWindow:
+    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> WindowCell:
+        return WindowCell(key, limit.window_ms, now_ms // limit.window_ms)
+
+    def take(self, cell: WindowCell, limit: Limit, now_ms: int, cost: int) -> int:
+        window_ms = cell.window_ms
+        sequence = now_ms // window_ms
+        if sequence != cell.sequence:
+            cell.roll(sequence)
+        left_ms = window_ms - now_ms % window_ms
+        remaining = limit.requests_per_unit - cell.current - cell.previous * left_ms // window_ms - cost
+        if remaining < 0 or not limit.requests_per_unit:  # a limit of 0 denies a cost of 0 too
+            return OVER
+        cell.current += cost
+        return remaining
+
+    def release(self, cell: WindowCell, limit: Limit, cost: int) -> None:
+        cell.current -= cost
+
+    def remaining(self, cell: WindowCell, limit: Limit, now_ms: int) -> int:
+        left_ms = cell.window_ms - now_ms % cell.window_ms
+        return max(0, limit.requests_per_unit - cell.current - cell.previous * left_ms // cell.window_ms)
+
+    def retry_ms(self, cell: WindowCell, limit: Limit, now_ms: int, cost: int) -> int:
+        if cost > limit.requests_per_unit or not limit.requests_per_unit:
+            return self.reset_ms(cell, limit, now_ms)
+        window_ms = cell.window_ms
+        start_ms = cell.sequence * window_ms
+        room = limit.requests_per_unit - cell.current - cost
+        if room >= 0:  # only the previous window is in the way
+            fits_ms = start_ms + _decayed_after_ms(cell.previous, room, window_ms)
+        else:  # this window must become the previous one first
+            room = limit.requests_per_unit - cost
+            fits_ms = start_ms + window_ms + _decayed_after_ms(cell.current, room, window_ms)
+        return max(0, fits_ms - now_ms)
+
+    def reset_ms(self, cell: WindowCell, limit: Limit, now_ms: int) -> int:
+        return cell.window_ms - now_ms % cell.window_ms
+
+
+def _decayed_after_ms(count: int, room: int, window_ms: int) -> int:
+    """The least elapsed time at which `count × (window − elapsed) // window` is at most `room`."""
+    if count <= room:
+        return 0
+    # count × left < (room + 1) × window, for the largest whole `left`.
+    left_ms = -(-(room + 1) * window_ms // count) - 1
+    return window_ms - left_ms

@@ -1,0 +1,89 @@
+"""The table of cells is bounded: the expired go first, then the least recently used."""
+
+from headgate.clock import ManualClock
+from headgate.limiter.cells import CellTable, WindowCell
+from headgate.limiter.engine import Charge, Engine
+from headgate.limiter.limit import Limit, Unit
+from hypothesis import given
+from hypothesis import strategies as st
+
+SECOND = Limit(5, Unit.SECOND)
+YEAR = Limit(5, Unit.YEAR)
+NOW_MS = 1_700_000_000_000
+
+
+def fill(engine: Engine, limit: Limit, *keys: str) -> None:
+    for key in keys:
+        engine.decide((Charge(key.encode(), limit, 1),))
+
+
+def live(engine: Engine, *keys: str) -> str:
+    return "".join(key for key in keys if engine.cells.find(key.encode()) is not None)
+
+
+def test_the_least_recently_used_cell_goes_when_the_table_is_full() -> None:
+    engine = Engine(ManualClock(NOW_MS), max_cells=3)
+    fill(engine, YEAR, "a", "b", "c", "a", "d")
+    assert live(engine, "a", "b", "c", "d") == "acd"
+    assert (engine.cells.stats.evicted, engine.cells.stats.expired) == (1, 0)
+
+
+def test_an_expired_cell_goes_before_a_live_one_that_was_used_longer_ago() -> None:
+    clock = ManualClock(NOW_MS)
+    engine = Engine(clock, max_cells=3)
+    fill(engine, YEAR, "a", "b")
+    fill(engine, SECOND, "c")
+    clock.advance(4_000)
+    fill(engine, YEAR, "d")
+    assert live(engine, "a", "b", "c", "d") == "abd"
+    assert (engine.cells.stats.evicted, engine.cells.stats.expired) == (0, 1)
+
+
+def test_a_sweep_drops_what_has_expired_and_keeps_what_was_used_since() -> None:
+    clock = ManualClock(NOW_MS)
+    engine = Engine(clock, max_cells=100)
+    fill(engine, SECOND, "a", "b", "c")
+    clock.advance(2_500)
+    fill(engine, SECOND, "b")
+    clock.advance(500)
+    assert engine.sweep(100) is False
+    assert live(engine, "a", "b", "c") == "b"
+    clock.advance(4_000)
+    assert engine.sweep(100) is False
+    assert len(engine.cells) == 0
+
+
+def test_a_sweep_is_bounded_and_says_when_more_is_due() -> None:
+    clock = ManualClock(NOW_MS)
+    engine = Engine(clock, max_cells=100)
+    fill(engine, SECOND, *map(str, range(25)))
+    clock.advance(10_000)
+    assert engine.sweep(10) is True
+    assert len(engine.cells) == 15
+    assert engine.sweep(100) is False
+    assert engine.cells.stats.expired == 25
+
+
+def test_an_evicted_cell_leaves_nothing_behind() -> None:
+    """Cells of long windows must not stay in the wheel until their time after they were evicted."""
+    table = CellTable(max_cells=10)
+    for number in range(1_000):
+        table.add(WindowCell(b"%d" % number, YEAR.window_ms, 50), NOW_MS)
+    assert len(table) == 10
+    assert sum(len(bucket) for bucket in table._wheel.values()) == 10
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 1_500)), max_size=200))
+def test_the_bound_holds_and_every_cell_is_filed_once(steps: list[tuple[int, bool, int]]) -> None:
+    clock = ManualClock(NOW_MS)
+    engine = Engine(clock, max_cells=12)
+    for key, long, pause_ms in steps:
+        clock.advance(pause_ms)
+        fill(engine, YEAR if long else SECOND, f"{long}{key}")
+        if key % 7 == 0:
+            engine.sweep(3)
+        cells = engine.cells
+        assert len(cells) <= 12
+        filed = [cell for bucket in cells._wheel.values() for cell in bucket]
+        assert sorted(cell.key for cell in filed) == sorted(cells._cells)
+        assert cells.stats.created == cells.stats.expired + cells.stats.evicted + len(cells)
