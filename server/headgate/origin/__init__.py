@@ -1,0 +1,1 @@
+"""The regional layer: what the nodes of a region know together."""

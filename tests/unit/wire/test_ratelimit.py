@@ -1,9 +1,11 @@
 """The wire: checked requests in, and answers whose bytes are protobuf's own."""
 
+import contextlib
 import re
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import UInt64Value
 from headgate.errors import BadRequest
 from headgate.limiter.limit import Limit, Unit
@@ -40,7 +42,7 @@ def test_the_cost_is_the_descriptors_own_else_the_requests_else_one(
 def test_an_override_is_a_limit_of_its_own() -> None:
     descriptor = RateLimitDescriptor(
         entries=[Entry(key="user", value="alice")],
-        limit=RateLimitDescriptor.RateLimitOverride(requests_per_unit=42, unit=3),
+        limit=RateLimitDescriptor.RateLimitOverride(requests_per_unit=42, unit="HOUR"),
     )
     assert wire.parse_request(request(descriptor)).descriptors[0].override == Limit(42, Unit.HOUR)
 
@@ -92,10 +94,8 @@ def test_bad_requests_are_named(payload: bytes, reason: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_raise_anything_but_a_bad_request(payload: bytes) -> None:
-    try:
+    with contextlib.suppress(BadRequest):
         assert wire.parse_request(payload).domain
-    except BadRequest as error:
-        assert str(error)
 
 
 @given(
@@ -116,7 +116,7 @@ def test_a_status_is_written_as_protobuf_writes_it(
             RateLimitResponse.DescriptorStatus(
                 code=RateLimitResponse.OVER_LIMIT if over else RateLimitResponse.OK,
                 current_limit=RateLimitResponse.RateLimit(
-                    requests_per_unit=limit, unit=RateLimitResponse.RateLimit.Unit.ValueType(unit), name=name
+                    requests_per_unit=limit, unit=RateLimitResponse.RateLimit.Unit.Name(unit), name=name
                 ),
                 limit_remaining=remaining,
                 duration_until_reset=Duration(seconds=reset_ms // 1000, nanos=reset_ms % 1000 * 1_000_000),
@@ -140,9 +140,7 @@ def test_headers_and_body_are_written_as_protobuf_writes_them(headers: list[tupl
 def test_dynamic_metadata_arrives_as_a_struct() -> None:
     metadata = {"tier": "gold", "weight": 2.5, "tags": ["a", True, None], "nested": {"x": 1}}
     answer = RateLimitResponse.FromString(wire.encode_dynamic_metadata(metadata))
-    assert answer.dynamic_metadata["tier"] == "gold"
-    assert answer.dynamic_metadata["nested"]["x"] == 1
-    assert list(answer.dynamic_metadata["tags"]) == ["a", True, None]
+    assert MessageToDict(answer.dynamic_metadata) == metadata
 
 
 def test_a_window_of_several_units_states_no_unit() -> None:

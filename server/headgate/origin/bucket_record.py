@@ -1,0 +1,79 @@
+"""One limit key under GCRA, as the origin keeps it: one arrival time, and each run's total.
+
+Times of arrival are a pair, whole milliseconds and a rest in 1/rate ms, so that they
+stay exact in Lua's doubles too.
+"""
+
+from headgate.origin.grants import GENERATION_MS, Grants, Holding
+from headgate.origin.protocol import NO_GRANT, BucketAnswer, BucketReport
+
+Arrival = tuple[int, int]
+
+
+class BucketComponent(Holding):
+    __slots__ = ("n",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = 0
+
+
+class BucketRecord:
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self.tat: Arrival = (0, 0)
+        self.grants = Grants()
+        self.components: dict[bytes, BucketComponent] = {}
+
+    def expires_ms(self, now_ms: int) -> int:
+        """When the bucket is full again, no grant counts, and no retry can come any more."""
+        return max(self.tat[0] + 1, now_ms) + 2 * GENERATION_MS
+
+    def report(self, report: BucketReport, time_ms: int) -> int:
+        self._restate(report.rate)
+        component = self._component(report.component)
+        unmerged = report.total - max(component.n, report.acked)
+        self.tat = max(self.tat, (report.answered_ms, report.answered_rest))
+        if unmerged > 0:
+            start = max(self.tat, (report.since_ms, 0))
+            full = self._after((time_ms, 0), report, report.burst)
+            self.tat = max(self.tat, min(self._after(start, report, unmerged), full))
+        component.n = max(component.n, report.total)
+        if report.number <= component.number:
+            return NO_GRANT
+        component.number = report.number
+        return self.grants.renew(component, report.held, report.precision, time_ms, leaving=report.leaving)
+
+    def missing(self, report: BucketReport, charged: int, cost: int) -> int:
+        credit = self._component(report.component).n - report.total - report.reserved - charged
+        return max(0, cost - max(0, credit))
+
+    def fits(self, report: BucketReport, time_ms: int, missing: int) -> bool:
+        if not report.rate:
+            return False
+        arrival = self._after(max(self.tat, (time_ms, 0)), report, missing)
+        return arrival <= self._after((time_ms, 0), report, report.burst)
+
+    def charge(self, report: BucketReport, missing: int, time_ms: int) -> None:
+        component = self._component(report.component)
+        if missing:
+            self.tat = self._after(max(self.tat, (time_ms, 0)), report, missing)
+        component.n += missing
+
+    def answer(self, report: BucketReport, grant: int) -> BucketAnswer:
+        return BucketAnswer(self._component(report.component).n, *self.tat, grant)
+
+    def _component(self, name: bytes) -> BucketComponent:
+        return self.components.setdefault(name, BucketComponent())
+
+    def _after(self, arrival: Arrival, report: BucketReport, cost: int) -> Arrival:
+        """The arrival time `cost` requests later."""
+        whole, rest = divmod(arrival[1] + cost * report.window_ms, self.rate)
+        return arrival[0] + whole, rest
+
+    def _restate(self, rate: int) -> None:
+        if rate and rate != self.rate:
+            ms, rest = self.tat
+            whole, rest = divmod(-(-rest * rate // self.rate), rate)
+            self.tat = (ms + whole, rest)
+            self.rate = rate

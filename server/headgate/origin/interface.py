@@ -1,0 +1,48 @@
+"""The regional origin as a node sees it: shards that are called, and that may fail.
+
+Every implementation passes tests/conformance/origin. A call raises OriginError for
+whatever went wrong below: drivers' exceptions end at this seam.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from headgate.origin.protocol import Call, ForeignCount, Pulse, Reply
+
+HEARTBEAT_S = 1.0
+"""How often a node says that it lives. A wipe is noticed within one of these, traffic or not."""
+
+NODE_GONE_MS = 5_000
+"""After how long without a heartbeat a node no longer counts: five of them, so that a slow
+moment does not change what the failure policies divide by."""
+
+
+class OriginError(Exception):
+    """A shard could not be asked, or answered with an error; the message says which and how."""
+
+
+class Origin(Protocol):
+    exclusive: bool
+    """This node is the origin's only one and lives in its process: the node's own cells are the
+    region's counts, there is nobody to converge with, and no call is ever needed."""
+
+    @property
+    def shards(self) -> int: ...
+
+    def shard_of(self, key: bytes) -> int:
+        """Which shard owns a limit key; the same on every node of the region."""
+        ...
+
+    async def open(self) -> None: ...
+
+    async def call(self, shard: int, call: Call) -> Reply:
+        """Report, charge and read, in one round trip."""
+        ...
+
+    async def heartbeat(self, shard: int, run: bytes) -> Pulse: ...
+
+    async def import_foreign(self, shard: int, counts: Sequence[ForeignCount]) -> None:
+        """Merge what other regions have said; never published again."""
+        ...
+
+    async def close(self) -> None: ...

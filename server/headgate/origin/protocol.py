@@ -1,0 +1,144 @@
+"""What nodes and the regional origin say to each other: plain values, the same for every origin.
+
+A node calls a shard with reports (its own totals, which are merged by max) and with
+requests (costs to be charged if they fit); the reply is what the region knows. Every
+call is idempotent in what it reports, carries a number that rises per run, and is
+never sent twice: a retry is a new call with a new number.
+
+All messages are tuples of numbers and bytes, so that they cross to Lua as they are.
+"""
+
+from typing import NamedTuple
+
+
+class CellReport(NamedTuple):
+    """A node's own part of one window of one limit key."""
+
+    sequence: int
+    total: int
+    """The node's cumulative admitted cost in this cell."""
+    reserved: int
+    """Cost of requests that wait for other answers; counts as the node's own until released."""
+    seen: int
+    """The highest region total of this cell that the node was ever told."""
+    sent: int
+    """The highest total + reserved + wants of any earlier call, and of every `n` told."""
+
+
+class WindowReport(NamedTuple):
+    """One limit key under a sliding or fixed window."""
+
+    key: bytes
+    component: bytes
+    """Whose total this is: the node's run and the key's incarnation in it."""
+    number: int
+    held: int
+    """The grant that the node may still be using."""
+    limit: int
+    window_ms: int
+    precision: int
+    sliding: bool
+    leaving: bool
+    """The node drains and gives its grant back."""
+    cells: tuple[CellReport, ...]
+
+
+class BucketReport(NamedTuple):
+    """One limit key under GCRA. Times of arrival are (whole ms, rest in 1/rate ms)."""
+
+    key: bytes
+    component: bytes
+    number: int
+    held: int
+    rate: int
+    window_ms: int
+    burst: int
+    precision: int
+    leaving: bool
+    total: int
+    reserved: int
+    acked: int
+    """The highest `n` that the node was told: what a wiped origin must not count again."""
+    answered_ms: int
+    answered_rest: int
+    """The arrival time in the last answer, never one that the node advanced itself."""
+    since_ms: int
+    """When the node admitted the first cost that is not acknowledged yet; 0 when there is none."""
+
+
+Report = WindowReport | BucketReport
+
+
+class Want(NamedTuple):
+    """One cost that waits for the origin's decision, on the key of the call's `report`-th report."""
+
+    report: int
+    cost: int
+
+
+class Call(NamedTuple):
+    reports: tuple[Report, ...]
+    requests: tuple[tuple[Want, ...], ...]
+    """Wants by request: those of one request are charged all or none."""
+
+
+NO_GRANT = -1
+"""In an answer: the call was overtaken by a later one, so it renews nothing."""
+
+
+class Count(NamedTuple):
+    """One cell as the region knows it."""
+
+    n: int
+    """The reporting component, all that was ever charged to it."""
+    t: int
+    """The region: all components, and what is known to have been in it."""
+    f: int
+    """All other regions."""
+
+
+class WindowAnswer(NamedTuple):
+    sequence: int
+    """The current cell by the shard's time."""
+    current: Count
+    previous: Count
+    grant: int
+
+
+class BucketAnswer(NamedTuple):
+    n: int
+    tat_ms: int
+    tat_rest: int
+    grant: int
+
+
+Answer = WindowAnswer | BucketAnswer
+
+
+class Reply(NamedTuple):
+    time_ms: int
+    """The shard's time: the time of every limit key on it."""
+    epoch: bytes
+    """Another one means that the shard may have lost its memory."""
+    answers: tuple[Answer, ...]
+    charged: tuple[bool, ...]
+
+
+class Pulse(NamedTuple):
+    """The answer to a heartbeat."""
+
+    time_ms: int
+    epoch: bytes
+    live_nodes: int
+    known: bool
+    """False: the run's last heartbeat is gone, so its reports may be gone with it."""
+
+
+class ForeignCount(NamedTuple):
+    """Another region's component of one cell, as the exchanger received it."""
+
+    key: bytes
+    window_ms: int
+    sequence: int
+    region: bytes
+    total: int

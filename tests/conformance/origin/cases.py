@@ -1,0 +1,445 @@
+"""One table of cases for every origin: what is said to it, when, and what it must answer.
+
+A case is a list of steps on one limit key (or a few). Times are in ms after START_MS;
+the window is 10 s unless a case says otherwise. Each case names the rule it pins down.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headgate.origin.protocol import (
+    NO_GRANT,
+    Answer,
+    BucketAnswer,
+    BucketReport,
+    Call,
+    CellReport,
+    Count,
+    Report,
+    Want,
+    WindowAnswer,
+    WindowReport,
+)
+
+WINDOW_MS = 10_000
+SEQUENCE = 170_000_000
+START_MS = SEQUENCE * WINDOW_MS
+"""Also the beginning of a generation of grants, which are 10 s too."""
+
+
+@dataclass(frozen=True)
+class Step:
+    at_ms: int
+    call: Call | None
+    answers: tuple[Answer, ...] = ()
+    charged: tuple[bool, ...] = ()
+    action: str = ""
+    """`wipe`, or `restart`, instead of a call."""
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    steps: list[Step] = field(default_factory=list)
+
+
+def cell(total: int, *, at: int = 0, reserved: int = 0, seen: int = 0, sent: int = 0) -> CellReport:
+    """A report of the cell `at` windows after the first."""
+    return CellReport(SEQUENCE + at, total, reserved, seen, sent)
+
+
+def window(
+    run: str,
+    number: int,
+    *cells: CellReport,
+    key: str = "k",
+    held: int = 0,
+    limit: int = 100,
+    precision: int = 0,
+    sliding: bool = True,
+    leaving: bool = False,
+) -> WindowReport:
+    return WindowReport(
+        key.encode(), run.encode(), number, held, limit, WINDOW_MS, precision, sliding, leaving, tuple(cells)
+    )
+
+
+def said(*reports: Report, wants: tuple[tuple[int, ...], ...] = ()) -> Call:
+    """A call; `wants` are costs by request, each on the report of its position."""
+    requests = tuple(tuple(Want(index, cost) for index, cost in enumerate(request) if cost >= 0) for request in wants)
+    return Call(tuple(reports), requests)
+
+
+def counts(
+    current: tuple[int, int], previous: tuple[int, int] = (0, 0), *, at: int = 0, grant: int = 0
+) -> WindowAnswer:
+    return WindowAnswer(SEQUENCE + at, Count(*current, 0), Count(*previous, 0), grant)
+
+
+def bucket(
+    run: str,
+    number: int,
+    total: int = 0,
+    *,
+    reserved: int = 0,
+    acked: int = 0,
+    answered: tuple[int, int] = (0, 0),
+    since: int = 0,
+    held: int = 0,
+    rate: int = 10,
+    burst: int = 5,
+    precision: int = 0,
+    leaving: bool = False,
+) -> BucketReport:
+    """Ten per 10 s, so one second each, with a burst of 5, unless told otherwise."""
+    return BucketReport(
+        b"b", run.encode(), number, held, rate, WINDOW_MS, burst, precision, leaving,
+        total, reserved, acked, answered[0], answered[1], since,
+    )  # fmt: skip
+
+
+def arrival(n: int, after_ms: int, rest: int = 0, grant: int = 0) -> BucketAnswer:
+    return BucketAnswer(n, START_MS + after_ms, rest, grant)
+
+
+def _components() -> list[Case]:
+    return [
+        Case(
+            "totals of several runs add up; each is told its own",
+            [
+                Step(0, said(window("a", 1, cell(3))), (counts((3, 3)),)),
+                Step(1, said(window("b", 1, cell(4))), (counts((4, 7)),)),
+                Step(2, said(window("a", 2, cell(5))), (counts((5, 9)),)),
+            ],
+        ),
+        Case(
+            "a report that comes again, late or with less changes nothing",
+            [
+                Step(0, said(window("a", 2, cell(5))), (counts((5, 5)),)),
+                Step(1, said(window("a", 1, cell(3))), (counts((5, 5), grant=NO_GRANT),)),
+                Step(2, said(window("a", 2, cell(5))), (counts((5, 5), grant=NO_GRANT),)),
+            ],
+        ),
+        Case(
+            "two runs of one node own two components: a restart neither overwrites nor hides",
+            [
+                Step(0, said(window("node-1", 9, cell(37))), (counts((37, 37)),)),
+                Step(1, said(window("node-2", 1, cell(2))), (counts((2, 39)),)),
+            ],
+        ),
+        Case(
+            "a window later the counts are previous, two later they are gone",
+            [
+                Step(9_999, said(window("a", 1, cell(5))), (counts((5, 5)),)),
+                Step(10_000, said(window("a", 2)), (counts((0, 0), (5, 5), at=1),)),
+                Step(20_000, said(window("a", 3)), (counts((0, 0), (0, 0), at=2),)),
+            ],
+        ),
+        Case(
+            "the previous cell stays open to late replays",
+            [
+                Step(0, said(window("a", 1, cell(5))), (counts((5, 5)),)),
+                Step(12_000, said(window("b", 1, cell(4), cell(1, at=1))), (counts((1, 1), (4, 9), at=1),)),
+            ],
+        ),
+        Case(
+            "cells older than the previous one no longer matter",
+            [Step(25_000, said(window("a", 1, cell(5), cell(3, at=1))), (counts((0, 0), (3, 3), at=2),))],
+        ),
+        Case(
+            "a cell of the shard's future is merged when it comes",
+            [
+                Step(9_990, said(window("a", 1, cell(5), cell(2, at=1))), (counts((5, 5)),)),
+                Step(10_010, said(window("a", 2, cell(5), cell(2, at=1))), (counts((2, 2), (5, 5), at=1),)),
+            ],
+        ),
+        Case(
+            "keys do not meet",
+            [
+                Step(0, said(window("a", 1, cell(5), key="x"), window("a", 1, cell(7), key="y")),
+                     (counts((5, 5)), counts((7, 7)))),
+            ],
+        ),
+    ]  # fmt: skip
+
+
+def _wants() -> list[Case]:
+    return [
+        Case(
+            "a want is charged if it fits, and told so",
+            [
+                Step(0, said(window("a", 1, cell(0), limit=2), wants=((2,),)), (counts((2, 2)),), (True,)),
+                Step(1, said(window("a", 2, cell(2, sent=2), limit=2), wants=((1,),)), (counts((2, 2)),), (False,)),
+            ],
+        ),
+        Case(
+            "wants are decided in order; one that does not fit does not stop the next",
+            [
+                Step(0, said(window("a", 1, cell(0), limit=5), wants=((3,), (3,), (2,))),
+                     (counts((5, 5)),), (True, False, True)),
+            ],
+        ),
+        Case(
+            "a want of nothing looks, and passes at the limit but not above it",
+            [
+                Step(0, said(window("a", 1, cell(5), limit=5), wants=((0,),)), (counts((5, 5)),), (True,)),
+                Step(1, said(window("a", 2, cell(5), limit=4), wants=((0,),)), (counts((5, 5)),), (False,)),
+            ],
+        ),
+        Case(
+            "a charge whose reply was lost is credit, and pays for the retry",
+            [
+                Step(0, said(window("a", 1, cell(0), limit=1), wants=((1,),)), (counts((1, 1)),), (True,)),
+                Step(1, said(window("a", 2, cell(0, sent=1), limit=1), wants=((1,),)), (counts((1, 1)),), (True,)),
+            ],
+        ),
+        Case(
+            "credit is what neither totals nor reservations explain, and is spent once",
+            [
+                Step(0, said(window("a", 1, cell(0)), wants=((6,),)), (counts((6, 6)),), (True,)),
+                Step(1, said(window("a", 2, cell(1, reserved=2, sent=6)), wants=((2,), (2,))),
+                     (counts((7, 7)),), (True, True)),
+            ],
+        ),
+        Case(
+            "one run's credit pays for no other run",
+            [
+                Step(0, said(window("a", 1, cell(0), limit=5), wants=((5,),)), (counts((5, 5)),), (True,)),
+                Step(1, said(window("b", 1, cell(0), limit=5), wants=((1,),)), (counts((0, 5)),), (False,)),
+            ],
+        ),
+        Case(
+            "the wants of one request are charged all or none",
+            [
+                Step(0, said(window("a", 1, cell(0), key="x", limit=9), window("a", 1, cell(0), key="y", limit=1),
+                             wants=((4, 2), (5, 1), (5, 0))),
+                     (counts((5, 5)), counts((1, 1))), (False, True, False)),
+            ],
+        ),
+        Case(
+            "the previous window counts by the share still in sight, rounded down",
+            [
+                Step(0, said(window("a", 1, cell(10))), (counts((10, 10)),)),
+                Step(14_999, said(window("a", 2, cell(0, at=1), limit=6), wants=((1,),)),
+                     (counts((1, 1), (10, 10), at=1),), (True,)),
+                Step(14_999, said(window("a", 3, cell(1, at=1, sent=1), limit=6), wants=((1,),)),
+                     (counts((1, 1), (10, 10), at=1),), (False,)),
+                Step(15_001, said(window("a", 4, cell(1, at=1, sent=2), limit=6), wants=((1,),)),
+                     (counts((2, 2), (10, 10), at=1),), (True,)),
+            ],
+        ),
+        Case(
+            "a fixed window does not count the previous one",
+            [
+                Step(0, said(window("a", 1, cell(10), sliding=False)), (counts((10, 10)),)),
+                Step(10_000, said(window("a", 2, cell(0, at=1), limit=10, sliding=False), wants=((10,),)),
+                     (counts((10, 10), (10, 10), at=1),), (True,)),
+            ],
+        ),
+        Case(
+            "an overtaken call charges nothing",
+            [
+                Step(0, said(window("a", 2, cell(0))), (counts((0, 0)),)),
+                Step(1, said(window("a", 1, cell(0)), wants=((1,),)), (counts((0, 0), grant=NO_GRANT),), (False,)),
+            ],
+        ),
+        Case(
+            "all reports are merged before the first want is decided",
+            [
+                Step(0, said(window("a", 1, cell(0), key="x", limit=5), window("a", 1, cell(5), key="y", limit=5),
+                             wants=((1, 1),)),
+                     (counts((0, 0)), counts((5, 5))), (False,)),
+            ],
+        ),
+        Case(
+            "a limit that was lowered binds the next want",
+            [
+                Step(0, said(window("a", 1, cell(50), limit=100), wants=((1,),)), (counts((51, 51)),), (True,)),
+                Step(1, said(window("a", 2, cell(51, sent=51), limit=51), wants=((1,),)),
+                     (counts((51, 51)),), (False,)),
+            ],
+        ),
+    ]  # fmt: skip
+
+
+def _grants() -> list[Case]:
+    return [
+        Case(
+            "each run is offered half of what the others leave, rounded up",
+            [
+                Step(0, said(window("a", 1, precision=5)), (counts((0, 0), grant=3),)),
+                Step(1, said(window("b", 1, precision=5)), (counts((0, 0), grant=1),)),
+                Step(2, said(window("c", 1, precision=5)), (counts((0, 0), grant=1),)),
+                Step(3, said(window("d", 1, precision=5)), (counts((0, 0), grant=0),)),
+            ],
+        ),
+        Case(
+            "a lost reply can not hand out what a node still holds",
+            [
+                Step(0, said(window("a", 1, precision=50)), (counts((0, 0), grant=25),)),
+                Step(1, said(window("b", 1, precision=50)), (counts((0, 0), grant=13),)),
+                # a is offered 19 now; should the reply be lost, it still holds 25.
+                Step(2, said(window("a", 2, precision=50, held=25)), (counts((0, 0), grant=19),)),
+                Step(3, said(window("b", 2, precision=50, held=13)), (counts((0, 0), grant=13),)),
+            ],
+        ),
+        Case(
+            "an overtaken call renews nothing",
+            [
+                Step(0, said(window("a", 5, precision=50)), (counts((0, 0), grant=25),)),
+                Step(1, said(window("a", 4, precision=50)), (counts((0, 0), grant=NO_GRANT),)),
+                Step(2, said(window("b", 1, precision=50)), (counts((0, 0), grant=13),)),
+            ],
+        ),
+        Case(
+            "what a silent run held counts in two generations and no longer",
+            [
+                Step(9_000, said(window("a", 1, precision=50)), (counts((0, 0), grant=25),)),
+                Step(11_000, said(window("b", 1, precision=50)), (counts((0, 0), at=1, grant=13),)),
+                Step(20_000, said(window("b", 2, precision=50, held=13)), (counts((0, 0), at=2, grant=25),)),
+            ],
+        ),
+        Case(
+            "a drain gives its grant back",
+            [
+                Step(0, said(window("a", 1, precision=50)), (counts((0, 0), grant=25),)),
+                Step(1, said(window("a", 2, cell(7), precision=50, held=25, leaving=True)),
+                     (counts((7, 7), grant=0),)),
+                Step(2, said(window("b", 1, precision=50)), (counts((0, 7), grant=25),)),
+            ],
+        ),
+        Case(
+            "grants belong to the key, not to a cell: a rollover hands out nothing anew",
+            [
+                Step(9_999, said(window("a", 1, precision=10)), (counts((0, 0), grant=5),)),
+                Step(10_001, said(window("b", 1, precision=10)), (counts((0, 0), at=1, grant=3),)),
+            ],
+        ),
+        Case(
+            "a precision that shrank offers only what it leaves",
+            [
+                Step(0, said(window("a", 1, precision=50)), (counts((0, 0), grant=25),)),
+                Step(1, said(window("b", 1, precision=10)), (counts((0, 0), grant=0),)),
+                Step(2, said(window("a", 2, held=10, precision=10)), (counts((0, 0), grant=5),)),
+            ],
+        ),
+    ]  # fmt: skip
+
+
+def _refill() -> list[Case]:
+    wipe = Step(0, None, action="wipe")
+    return [
+        Case(
+            "after a wipe the living bring back what was there, the dead's part included",
+            [
+                Step(0, said(window("a", 1, cell(6))), (counts((6, 6)),)),
+                Step(1, said(window("dead", 1, cell(4))), (counts((4, 10)),)),
+                Step(2, said(window("a", 2, cell(6, seen=6, sent=6))), (counts((6, 10)),)),
+                wipe,
+                Step(3, said(window("a", 3, cell(6, seen=10, sent=6))), (counts((6, 10)),)),
+            ],
+        ),
+        Case(
+            "hits that are new since the wipe are added, not swallowed",
+            [
+                wipe,
+                Step(3, said(window("a", 3, cell(9, seen=10, sent=6))), (counts((9, 13)),)),
+            ],
+        ),
+        Case(
+            "two nodes that both saw the whole refill it once",
+            [
+                wipe,
+                Step(3, said(window("a", 3, cell(6, seen=10, sent=6))), (counts((6, 10)),)),
+                Step(4, said(window("b", 3, cell(4, seen=10, sent=4))), (counts((4, 10)),)),
+                Step(5, said(window("b", 4, cell(5, seen=10, sent=4))), (counts((5, 11)),)),
+            ],
+        ),
+        Case(
+            "a retry across a wipe is a new call: ten admitted, ten counted",
+            [
+                Step(0, said(window("a", 1, cell(0)), wants=((10,),)), (counts((10, 10)),), (True,)),
+                wipe,
+                Step(1, said(window("a", 2, cell(0, sent=10)), wants=((10,),)), (counts((10, 10)),), (True,)),
+                Step(2, said(window("a", 3, cell(10, seen=10, sent=10))), (counts((10, 10)),)),
+            ],
+        ),
+        Case(
+            "the previous cell is refilled like the current one",
+            [
+                Step(0, said(window("a", 1, cell(6))), (counts((6, 6)),)),
+                wipe,
+                Step(11_000, said(window("a", 2, cell(6, seen=8, sent=6), cell(1, at=1))),
+                     (counts((1, 1), (6, 8), at=1),)),
+            ],
+        ),
+    ]  # fmt: skip
+
+
+def _buckets() -> list[Case]:
+    return [
+        Case(
+            "a burst is charged while the bucket has room",
+            [
+                Step(0, said(bucket("a", 1), wants=((3,), (3,), (2,))), (arrival(5, 5_000),), (True, False, True)),
+                Step(999, said(bucket("a", 2, 5, acked=5), wants=((1,),)), (arrival(5, 5_000),), (False,)),
+                Step(1_000, said(bucket("a", 3, 5, acked=5), wants=((1,),)), (arrival(6, 6_000),), (True,)),
+            ],
+        ),
+        Case(
+            "reported admissions move the arrival time from when they began",
+            [
+                Step(2_000, said(bucket("a", 1, 3, since=START_MS + 500)), (arrival(3, 3_500),)),
+                Step(2_001, said(bucket("a", 2, 3, acked=3)), (arrival(3, 3_500),)),
+            ],
+        ),
+        Case(
+            "a long outage at the permitted rate replays as no debt",
+            [
+                Step(60_000, said(bucket("a", 1, 60, since=START_MS)), (arrival(60, 60_000),)),
+                Step(60_001, said(bucket("a", 2, 60, acked=60), wants=((4,),)), (arrival(64, 64_001),), (True,)),
+            ],
+        ),
+        Case(
+            "a replay never reaches beyond a full burst from now",
+            [Step(1_000, said(bucket("a", 1, 50, since=START_MS)), (arrival(50, 6_000),))],
+        ),
+        Case(
+            "a lost reply is credit",
+            [
+                Step(0, said(bucket("a", 1), wants=((5,),)), (arrival(5, 5_000),), (True,)),
+                Step(1, said(bucket("a", 2), wants=((5,),)), (arrival(5, 5_000),), (True,)),
+                Step(2, said(bucket("a", 3, 5, acked=5), wants=((1,),)), (arrival(5, 5_000),), (False,)),
+            ],
+        ),
+        Case(
+            "after a wipe the arrival time comes back from the answers, and nothing is counted twice",
+            [
+                Step(0, said(bucket("a", 1), wants=((5,),)), (arrival(5, 5_000),), (True,)),
+                Step(0, None, action="wipe"),
+                Step(10, said(bucket("a", 2, 5, acked=5, answered=(START_MS + 5_000, 0))), (arrival(5, 5_000),)),
+            ],
+        ),
+        Case(
+            "rates that do not divide a millisecond stay exact",
+            [
+                Step(0, said(bucket("a", 1, rate=3, burst=1), wants=((1,),)), (arrival(1, 3_333, 1),), (True,)),
+                Step(3_333, said(bucket("a", 2, 1, acked=1, rate=3, burst=1), wants=((1,),)),
+                     (arrival(1, 3_333, 1),), (False,)),
+                Step(3_334, said(bucket("a", 3, 1, acked=1, rate=3, burst=1), wants=((1,),)),
+                     (arrival(2, 6_667, 1),), (True,)),
+            ],
+        ),
+        Case(
+            "grants are of the burst's precision",
+            [
+                Step(0, said(bucket("a", 1, precision=4)), (BucketAnswer(0, 0, 0, 2),)),
+                Step(1, said(bucket("b", 1, precision=4)), (BucketAnswer(0, 0, 0, 1),)),
+                Step(2, said(bucket("a", 1, precision=4)), (BucketAnswer(0, 0, 0, NO_GRANT),)),
+            ],
+        ),
+    ]  # fmt: skip
+
+
+TABLES: list[Callable[[], list[Case]]] = [_components, _wants, _grants, _refill, _buckets]
+CASES = [case for table in TABLES for case in table()]

@@ -1,0 +1,129 @@
+"""What every origin promises, by one table of cases and a few histories."""
+
+import random
+
+import pytest
+from headgate.origin.protocol import Call, ForeignCount, WindowAnswer
+
+from tests.conformance.origin.cases import CASES, SEQUENCE, START_MS, WINDOW_MS, Case, cell, counts, said, window
+from tests.conformance.origin.conftest import Harness
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_case(harness: Harness, case: Case) -> None:
+    for position, step in enumerate(case.steps):
+        if step.call is None:
+            await harness.wipe(restart=step.action == "restart")
+            continue
+        await harness.set_time(START_MS + step.at_ms)
+        reply = await harness.origin.call(0, step.call)
+        assert reply.time_ms == START_MS + step.at_ms
+        assert reply.answers == step.answers, f"step {position}"
+        assert reply.charged == step.charged, f"step {position}"
+
+
+async def ask(harness: Harness, call: Call) -> WindowAnswer:
+    answer = (await harness.origin.call(0, call)).answers[0]
+    assert isinstance(answer, WindowAnswer)
+    return answer
+
+
+async def test_the_time_of_a_shard_never_goes_back(harness: Harness) -> None:
+    await harness.set_time(START_MS + 5_000)
+    await harness.origin.call(0, said())
+    await harness.set_time(START_MS)
+    assert (await harness.origin.call(0, said())).time_ms >= START_MS + 5_000
+
+
+async def test_a_heartbeat_counts_the_living_and_notices_a_wipe(harness: Harness) -> None:
+    origin = harness.origin
+    first = await origin.heartbeat(0, b"a")
+    assert (first.live_nodes, first.known) == (1, False)
+    assert (await origin.heartbeat(0, b"b")).live_nodes == 2
+    await harness.set_time(START_MS + 4_000)
+    again = await origin.heartbeat(0, b"a")
+    assert (again.live_nodes, again.known) == (2, True)
+    await harness.set_time(START_MS + 6_000)
+    assert (await origin.heartbeat(0, b"a")).live_nodes == 1, "b was silent for more than five seconds"
+    await harness.wipe(restart=False)
+    flushed = await origin.heartbeat(0, b"a")
+    assert (flushed.known, flushed.epoch) == (False, again.epoch)
+    await harness.wipe(restart=True)
+    assert (await origin.heartbeat(0, b"a")).epoch != again.epoch
+
+
+async def test_foreign_counts_merge_by_max_and_stay_apart(harness: Harness) -> None:
+    def foreign(region: bytes, total: int, at: int = 0) -> ForeignCount:
+        return ForeignCount(b"k", WINDOW_MS, SEQUENCE + at, region, total)
+
+    origin = harness.origin
+    await origin.call(0, said(window("a", 1, cell(3))))
+    await origin.import_foreign(0, [foreign(b"eu", 5), foreign(b"us", 2), foreign(b"eu", 4), foreign(b"eu", 7)])
+    answer = await ask(harness, said(window("a", 2, cell(3)), wants=((1,),)))
+    assert answer.current == (4, 4, 9)
+    reply = await origin.call(0, said(window("a", 3, cell(4), limit=13), wants=((1,),)))
+    assert reply.charged == (False,), "foreign counts bind"
+    await harness.set_time(START_MS + WINDOW_MS)
+    await origin.import_foreign(0, [foreign(b"eu", 8), foreign(b"eu", 1, at=1)])
+    answer = await ask(harness, said(window("a", 4)))
+    assert (answer.current.f, answer.previous.f) == (1, 10)
+
+
+async def test_the_regions_own_component_coming_back_can_only_raise_it(harness: Harness) -> None:
+    origin = harness.origin
+    await origin.call(0, said(window("a", 1, cell(3))))
+    for total, expected in ((2, 3), (8, 8)):
+        await origin.import_foreign(0, [ForeignCount(b"k", WINDOW_MS, SEQUENCE, b"here", total)])
+        answer = await ask(harness, said(window("a", 1)))
+        assert (answer.current.t, answer.current.f) == (expected, 0)
+
+
+async def test_the_sum_of_grants_never_exceeds_p_in_any_history(harness: Harness) -> None:
+    """Runs that call at random, lose replies, die and come back: held never sums above P."""
+    for seed in range(8):
+        chooser = random.Random(seed)
+        precision = chooser.choice([1, 2, 7, 50])
+        held: dict[str, tuple[int, int]] = {}
+        now_ms = START_MS + seed * 1_000_000
+        key = f"history-{seed}"
+        for number in range(1, 150):
+            now_ms += chooser.choice([1, 50, 900, 4_000])
+            await harness.set_time(now_ms)
+            run = chooser.choice("abcdef")
+            # A grant is used for five seconds from sending.
+            held = {name: (grant, until) for name, (grant, until) in held.items() if until > now_ms}
+            mine = held.get(run, (0, 0))[0]
+            answer = await ask(harness, said(window(run, number, key=key, held=mine, precision=precision)))
+            if chooser.random() < 0.7:
+                held[run] = (answer.grant, now_ms + 5_000)
+            assert sum(grant for grant, _ in held.values()) <= precision
+
+
+async def test_no_history_of_wants_admits_above_the_limit(harness: Harness) -> None:
+    """Exact by itself: what is charged for wants never exceeds the limit, by the window's own measure."""
+    chooser = random.Random(7)
+    totals: dict[tuple[str, int], int] = {}
+    admitted: dict[int, int] = {}
+    now_ms = START_MS
+    for number in range(1, 400):
+        now_ms += chooser.choice([1, 20, 300])
+        await harness.set_time(now_ms)
+        run, at = chooser.choice("abc"), (now_ms - START_MS) // WINDOW_MS
+        total = totals.get((run, at), 0)
+        cost = chooser.randint(0, 3)
+        call = said(window(run, number, cell(total, at=at, sent=total), limit=20), wants=((cost,),))
+        if (await harness.origin.call(0, call)).charged[0]:
+            totals[run, at] = total + cost
+            admitted[at] = admitted.get(at, 0) + cost
+            left_ms = WINDOW_MS - now_ms % WINDOW_MS
+            assert admitted[at] + admitted.get(at - 1, 0) * left_ms // WINDOW_MS <= 20
+    assert sum(admitted.values()) >= 75, "and not far below it either: four windows of 20"
+
+
+async def test_a_call_without_reports_only_tells_the_time(harness: Harness) -> None:
+    reply = await harness.origin.call(0, said())
+    assert (reply.time_ms, reply.answers, reply.charged) == (START_MS, (), ())
+
+
+async def test_a_fresh_key_is_all_zero(harness: Harness) -> None:
+    assert await ask(harness, said(window("a", 1))) == counts((0, 0))
