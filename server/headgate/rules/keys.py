@@ -1,16 +1,56 @@
 """Limit keys: (domain, rule, matched values) as bytes, such that no two tuples share a string.
 
 Every part is preceded by its length, so `a`+`b_c` can't become `a_b`+`c`, whatever
-bytes the parts hold.
+bytes the parts hold. A key is the domain, then one group of parts per level, then the
+tail. A group begins with its kind, and the kind says how many parts follow, so groups
+can't run together either:
+
+    e key value            an exact value
+    k key value            a key without a value: each value of the request its own counter
+    w key pattern value    a wildcard: each matching value its own counter
+    s key pattern          a wildcard that shares one counter
+    o key value            an entry of a per-request override, which no rule's group can equal
+    t algorithm window_ms  the tail: a changed window or algorithm is a new counter,
+                           a changed limit is not
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from headgate.limiter.limit import Algorithm
+
+EXACT = "e"
+KEY_ONLY = "k"
+WILDCARD = "w"
+SHARED = "s"
+OVERRIDE = "o"
+TAIL = "t"
+
+
+def encode_part(part: str) -> bytes:
+    """One length-prefixed part."""
+    # surrogatepass: a lone surrogate (JSON can carry one) gets a key like any other text.
+    data = part.encode("utf-8", "surrogatepass")
+    return b"%d:%s" % (len(data), data)
 
 
 def encode_key(parts: Iterable[str]) -> bytes:
     """Length-prefixed: `4:edge4:user5:alice`."""
-    encoded = []
-    for part in parts:
-        data = part.encode()
-        encoded.append(b"%d:%s" % (len(data), data))
-    return b"".join(encoded)
+    return b"".join(map(encode_part, parts))
+
+
+def encode_tail(algorithm: Algorithm, window_ms: int) -> bytes:
+    """What ends every key: how the counter counts."""
+    return encode_key((TAIL, algorithm.value, str(window_ms)))
+
+
+def override_key(
+    domain: str,
+    entries: Sequence[tuple[str, str]],
+    window_ms: int,
+    algorithm: Algorithm = Algorithm.SLIDING_WINDOW,
+) -> bytes:
+    """The counter of a limit that came with the request: apart from every rule's."""
+    parts = [domain]
+    for key, value in entries:
+        parts += (OVERRIDE, key, value)
+    return encode_key(parts) + encode_tail(algorithm, window_ms)

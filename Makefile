@@ -1,0 +1,76 @@
+# Everything Headgate's developers and first users need. Each target sets up what it
+# lacks, once, in .venv; after that nothing here needs a network.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+SERVE_STAMP := $(VENV)/.serve-installed
+TEST_STAMP  := $(VENV)/.test-installed
+PACKAGING   := pyproject.toml client/pyproject.toml
+
+# The official descriptors, for comparison only: beside the environment and not in it,
+# because the distribution overwrites files of others that are.
+XDS_PROTOS := xds-protos==1.80.0
+
+.PHONY: help run test lint format bench protos docs clean
+
+help:
+	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080"
+	@echo "make test    lint and all tests"
+	@echo "make lint    ruff and mypy"
+	@echo "make format  let ruff format the code"
+	@echo "make bench   measure, and print the figures that docs/ shows"
+	@echo "make protos  generate messages and stubs from protos/"
+	@echo "make docs    write docs/configuration.md from the settings table"
+	@echo "make clean   remove everything that these targets made"
+
+run: $(SERVE_STAMP)
+	$(BIN)/headgate serve --rules examples/rules
+
+test: lint
+	$(BIN)/pytest tests
+
+lint: $(TEST_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(TEST_STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(TEST_STAMP) h2load
+	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/rules.py
+
+protos: $(TEST_STAMP)
+	$(BIN)/python protos/generate.py
+
+docs: $(TEST_STAMP)
+	$(BIN)/python -m headgate.config.document > docs/configuration.md
+
+# The load generator is not on PyPI.
+.PHONY: h2load
+h2load:
+	@command -v h2load >/dev/null || { apt-get update -qq && apt-get install -y -qq nghttp2-client; } || \
+	{ echo "h2load is needed: install nghttp2-client" >&2; exit 1; }
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headgate needs Python 3.11 or later; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+$(SERVE_STAMP): $(PACKAGING) | $(BIN)/python
+	$(PIP) --editable ./client --editable .
+	@touch $@
+
+$(TEST_STAMP): $(PACKAGING) Makefile | $(BIN)/python
+	$(PIP) --editable ./client --editable '.[test]'
+	$(PIP) --no-deps --upgrade --target $(VENV)/xds $(XDS_PROTOS)
+	@touch $(SERVE_STAMP) $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf *.egg-info client/*.egg-info server/*.egg-info client/build

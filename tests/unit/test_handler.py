@@ -1,0 +1,255 @@
+"""One request through rules, engine and wire: what a caller sees for it."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path as FilePath
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.wrappers_pb2 import UInt64Value
+from headgate.clock import ManualClock
+from headgate.errors import BadRequest
+from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
+from headgate.limiter.engine import Engine, Path
+from headgate.rules.directory import load_directory
+from headgate.rules.model import Rules
+from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+
+NOW_MS = 1_700_000_040_000  # a minute's beginning
+OK, OVER = RateLimitResponse.OK, RateLimitResponse.OVER_LIMIT
+
+RULES = """
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 3}
+    metadata: {tier: free, who: user}
+  - key: path
+    rate_limit: {name: paths, unit: second, requests_per_unit: 2}
+    metadata: {tier: path}
+  - key: tenant
+    rate_limit: {unit: hour, requests_per_unit: 100, replaces: [{name: paths}]}
+  - key: internal
+    rate_limit: {unlimited: true}
+  - key: watched
+    shadow_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: bare
+"""
+
+
+class World:
+    """A handler over rules that can be swapped, on a clock that can be moved."""
+
+    def __init__(self, load: Callable[[str], Rules], **settings: Any) -> None:
+        self.load = load
+        self.rules = load(RULES)
+        self.clock = ManualClock(NOW_MS)
+        self.handler = RateLimitHandler(
+            rules=lambda: self.rules,
+            engine=Engine(self.clock, max_cells=1000),
+            random=random.Random(4),
+            settings=AnswerSettings(**settings),
+        )
+
+    def ask(self, *descriptors: RateLimitDescriptor, domain: str = "edge", hits: int = 0) -> RateLimitResponse:
+        request = RateLimitRequest(domain=domain, descriptors=descriptors, hits_addend=hits)
+        return RateLimitResponse.FromString(self.handler(request.SerializeToString()))
+
+
+@pytest.fixture
+def load(tmp_path: FilePath) -> Callable[[str], Rules]:
+    def load(text: str) -> Rules:
+        (tmp_path / "rules.yaml").write_text(text, encoding="utf-8")
+        return load_directory(tmp_path)
+
+    return load
+
+
+@pytest.fixture
+def world(load: Callable[[str], Rules]) -> World:
+    return World(load)
+
+
+def d(*entries: str, hits: int | None = None) -> RateLimitDescriptor:
+    pairs = [entry.split("=") for entry in entries]
+    made = RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key=key, value=value) for key, value in pairs])
+    if hits is not None:
+        made.hits_addend.CopyFrom(UInt64Value(value=hits))
+    return made
+
+
+def override(entry: str, requests: int, unit: str) -> RateLimitDescriptor:
+    made = d(entry)
+    made.limit.CopyFrom(RateLimitDescriptor.RateLimitOverride(requests_per_unit=requests, unit=unit))
+    return made
+
+
+def codes(answer: RateLimitResponse) -> tuple[int, list[int]]:
+    return answer.overall_code, [status.code for status in answer.statuses]
+
+
+def test_until_the_limit_and_over_it(world: World) -> None:
+    answers = [world.ask(d("user=alice")) for _ in range(4)]
+    assert [answer.overall_code for answer in answers] == [OK, OK, OK, OVER]
+    assert [answer.statuses[0].limit_remaining for answer in answers] == [2, 1, 0, 0]
+    assert MessageToDict(answers[0].statuses[0]) == {
+        "code": "OK",
+        "currentLimit": {"requestsPerUnit": 3, "unit": "MINUTE"},
+        "limitRemaining": 2,
+        "durationUntilReset": "60s",
+    }
+    # Full at the very beginning of a window: it must end, and then a third must decay.
+    assert MessageToDict(answers[3].statuses[0])["durationUntilReset"] == "60.001s"
+    assert world.ask(d("user=bob")).overall_code == OK
+
+
+def test_every_descriptor_has_a_status_in_its_place(world: World) -> None:
+    answer = world.ask(d("nobody=x"), d("user=alice"), d("internal=y"), d("bare=z"), d("path=/"))
+    assert [MessageToDict(status) for status in answer.statuses] == [
+        {"code": "OK"},
+        {"code": "OK", "currentLimit": {"requestsPerUnit": 3, "unit": "MINUTE"}, "limitRemaining": 2,
+         "durationUntilReset": "60s"},
+        {"code": "OK", "limitRemaining": 4294967295},
+        {"code": "OK"},
+        {"code": "OK", "currentLimit": {"requestsPerUnit": 2, "unit": "SECOND", "name": "paths"},
+         "limitRemaining": 1, "durationUntilReset": "1s"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("domain", "entry", "path"),
+    [("edge", "nobody=x", Path.NO_RULE), ("other", "user=alice", Path.NO_RULE), ("edge", "internal=x", Path.UNLIMITED)],
+)
+def test_what_has_no_limit_passes_and_says_why(world: World, domain: str, entry: str, path: Path) -> None:
+    for _ in range(5):
+        assert world.ask(d(entry), domain=domain, hits=1000).overall_code == OK
+    assert world.handler.stats.admitted[path] == 5
+
+
+def test_a_replaced_rule_is_neither_enforced_nor_charged(world: World) -> None:
+    for _ in range(5):
+        answer = world.ask(d("path=/"), d("tenant=t"))
+        assert codes(answer) == (OK, [OK, OK])
+        assert not answer.statuses[0].HasField("current_limit")
+    assert world.ask(d("path=/")).statuses[0].limit_remaining == 1, "not charged before"
+
+
+def test_a_shadow_rule_answers_ok_and_is_counted(world: World) -> None:
+    for _ in range(3):
+        assert codes(world.ask(d("watched=w"))) == (OK, [OK])
+    stats = world.handler.stats
+    assert (stats.admitted[Path.LOCAL], stats.admitted[Path.SHADOW]) == (1, 2)
+
+
+def test_global_shadow_mode_denies_nothing(load: Callable[[str], Rules]) -> None:
+    world = World(load, shadow_mode=True)
+    assert [world.ask(d("user=alice")).overall_code for _ in range(6)] == [OK] * 6
+    assert world.handler.stats.admitted[Path.SHADOW] == 3
+
+
+def test_an_override_has_its_own_limit_and_counter(world: World) -> None:
+    limited = override("user=alice", 1, "HOUR")
+    first, second = world.ask(limited), world.ask(limited)
+    assert (first.overall_code, second.overall_code) == (OK, OVER)
+    assert MessageToDict(first.statuses[0].current_limit) == {"requestsPerUnit": 1, "unit": "HOUR"}
+    assert world.ask(d("user=alice")).statuses[0].limit_remaining == 2, "the rule's own counter is untouched"
+    assert world.ask(override("nobody=x", 1, "HOUR")).statuses[0].HasField("current_limit"), "no rule is needed"
+    assert not world.ask(override("user=alice", 1, "HOUR"), domain="other").statuses[0].HasField("current_limit")
+
+
+def test_costs_come_from_the_descriptor_else_the_request(world: World) -> None:
+    assert world.ask(d("user=alice"), d("path=/", hits=1), hits=2).statuses[0].limit_remaining == 1
+    assert world.ask(d("user=alice", hits=0)).statuses[0].limit_remaining == 1
+    assert world.ask(d("user=alice"), hits=2).overall_code == OVER
+    assert world.ask(d("user=alice"), hits=1).statuses[0].limit_remaining == 0
+
+
+def test_a_request_is_planned_once_under_one_rule_set(world: World) -> None:
+    for _ in range(10):
+        world.ask(d("user=alice"))
+    assert world.handler.stats.planned == 1
+    world.rules = world.load(RULES.replace("requests_per_unit: 3", "requests_per_unit: 30"))
+    assert world.ask(d("user=alice")).statuses[0].limit_remaining == 26, "counted on, under the new limit, at once"
+    assert world.handler.stats.planned == 2
+
+
+def test_the_plan_cache_is_bounded(load: Callable[[str], Rules]) -> None:
+    world = World(load, match_cache_entries=3)
+    for name in "abcd":
+        world.ask(d(f"user={name}"))
+    assert (world.handler.stats.planned, world.handler.stats.plans_evicted) == (4, 1)
+    world.ask(d("user=d"))
+    assert world.handler.stats.planned == 4
+    world.ask(d("user=a"))
+    assert world.handler.stats.planned == 5
+    for _ in range(2):
+        world.ask(d("user=" + "x" * MAX_CACHED_REQUEST_BYTES))
+    assert world.handler.stats.planned == 7, "large requests are not kept"
+
+
+def headers(answer: RateLimitResponse) -> dict[str, str]:
+    return {header.key: header.value for header in answer.response_headers_to_add}
+
+
+def test_headers_speak_for_the_tightest_descriptor(load: Callable[[str], Rules]) -> None:
+    world = World(load, response_headers=True)
+    world.clock.advance(500)
+    assert headers(world.ask(d("tenant=t"), d("user=alice"), d("nobody=x"))) == {
+        "RateLimit-Limit": "3",
+        "RateLimit-Remaining": "2",
+        "RateLimit-Reset": "60",
+    }
+    assert headers(world.ask(d("nobody=x"))) == {}
+
+
+def test_retry_after_is_stretched_upwards_and_never_below_the_exact_time(load: Callable[[str], Rules]) -> None:
+    world = World(load, response_headers=True)
+    world.ask(d("user=alice"), hits=3)
+    seen = set()
+    for _ in range(200):
+        answer = headers(world.ask(d("user=alice")))
+        assert (answer["RateLimit-Remaining"], answer["RateLimit-Reset"]) == ("0", "61")
+        seen.add(int(answer["Retry-After"]))
+    assert min(seen) >= 61
+    assert 70 < max(seen) <= 73, "up to a fifth more than 60.001 s"
+
+
+def test_retry_after_is_at_least_a_second(load: Callable[[str], Rules]) -> None:
+    world = World(load, response_headers=True)
+    world.ask(d("path=/"), hits=2)
+    world.clock.advance(999)
+    assert headers(world.ask(d("path=/")))["Retry-After"] == "1"
+
+
+def test_header_names_and_the_denied_body_are_settings(load: Callable[[str], Rules]) -> None:
+    world = World(
+        load,
+        response_headers=True,
+        header_limit="X-Limit",
+        header_remaining="X-Left",
+        header_reset="X-Reset",
+        header_retry_after="X-Retry",
+        denied_body="slow down",
+    )
+    allowed, denied = world.ask(d("user=alice"), hits=3), world.ask(d("user=alice"))
+    assert list(headers(allowed)) == ["X-Limit", "X-Left", "X-Reset"]
+    assert list(headers(denied)) == ["X-Limit", "X-Left", "X-Reset", "X-Retry"]
+    assert (allowed.raw_body, denied.raw_body) == (b"", b"slow down")
+
+
+def test_metadata_of_the_rules_in_force_is_returned_when_asked_for(load: Callable[[str], Rules]) -> None:
+    world = World(load, dynamic_metadata=True)
+    answer = world.ask(d("path=/"), d("user=alice"))
+    assert MessageToDict(answer.dynamic_metadata) == {"tier": "path", "who": "user"}
+    assert MessageToDict(world.ask(d("path=/"), d("tenant=t")).dynamic_metadata) == {}, "path is replaced"
+    silent = World(load).ask(d("user=alice"))
+    assert not silent.HasField("dynamic_metadata")
+
+
+def test_a_bad_request_is_refused_and_not_counted_as_a_decision(world: World) -> None:
+    with pytest.raises(BadRequest):
+        world.handler(b"\xff\xff")
+    assert sum(world.handler.stats.admitted.values()) == 0
