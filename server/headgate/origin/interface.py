@@ -21,6 +21,10 @@ class OriginError(Exception):
     """A shard could not be asked, or answered with an error; the message says which and how."""
 
 
+class OriginTimeout(OriginError):
+    """No answer in time: the call may have been carried out, or not."""
+
+
 class Origin(Protocol):
     exclusive: bool
     """This node is the origin's only one and lives in its process: the node's own cells are the
@@ -35,13 +39,13 @@ class Origin(Protocol):
 
     async def open(self) -> None: ...
 
-    async def call(self, shard: int, call: Call) -> Reply:
-        """Report, charge and read, in one round trip."""
+    async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
+        """Report, charge and read, in one round trip, sent once: never retried below this seam."""
         ...
 
-    async def heartbeat(self, shard: int, run: bytes) -> Pulse: ...
+    async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse: ...
 
-    async def import_foreign(self, shard: int, counts: Sequence[ForeignCount]) -> None:
+    async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
         """Merge what other regions have said; never published again."""
         ...
 

@@ -75,13 +75,13 @@ class MemoryOrigin:
 
     async def close(self) -> None: ...
 
-    async def call(self, shard: int, call: Call) -> Reply:
+    async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
         return self.apply(call)
 
-    async def heartbeat(self, shard: int, run: bytes) -> Pulse:
+    async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
         return self.beat(run)
 
-    async def import_foreign(self, shard: int, counts: Sequence[ForeignCount]) -> None:
+    async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
         time_ms = self._time()
         for key, window_ms, sequence, region, total in counts:
             record = self._window(key, window_ms)

@@ -8,6 +8,8 @@ from headgate.origin.protocol import Call, ForeignCount, WindowAnswer
 from tests.conformance.origin.cases import CASES, SEQUENCE, START_MS, WINDOW_MS, Case, cell, counts, said, window
 from tests.conformance.origin.conftest import Harness
 
+TIMEOUT_S = 5.0
+
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_case(harness: Harness, case: Case) -> None:
@@ -16,40 +18,40 @@ async def test_case(harness: Harness, case: Case) -> None:
             await harness.wipe(restart=step.action == "restart")
             continue
         await harness.set_time(START_MS + step.at_ms)
-        reply = await harness.origin.call(0, step.call)
+        reply = await harness.origin.call(0, step.call, TIMEOUT_S)
         assert reply.time_ms == START_MS + step.at_ms
         assert reply.answers == step.answers, f"step {position}"
         assert reply.charged == step.charged, f"step {position}"
 
 
 async def ask(harness: Harness, call: Call) -> WindowAnswer:
-    answer = (await harness.origin.call(0, call)).answers[0]
+    answer = (await harness.origin.call(0, call, TIMEOUT_S)).answers[0]
     assert isinstance(answer, WindowAnswer)
     return answer
 
 
 async def test_the_time_of_a_shard_never_goes_back(harness: Harness) -> None:
     await harness.set_time(START_MS + 5_000)
-    await harness.origin.call(0, said())
+    await harness.origin.call(0, said(), TIMEOUT_S)
     await harness.set_time(START_MS)
-    assert (await harness.origin.call(0, said())).time_ms >= START_MS + 5_000
+    assert (await harness.origin.call(0, said(), TIMEOUT_S)).time_ms >= START_MS + 5_000
 
 
 async def test_a_heartbeat_counts_the_living_and_notices_a_wipe(harness: Harness) -> None:
     origin = harness.origin
-    first = await origin.heartbeat(0, b"a")
+    first = await origin.heartbeat(0, b"a", TIMEOUT_S)
     assert (first.live_nodes, first.known) == (1, False)
-    assert (await origin.heartbeat(0, b"b")).live_nodes == 2
+    assert (await origin.heartbeat(0, b"b", TIMEOUT_S)).live_nodes == 2
     await harness.set_time(START_MS + 4_000)
-    again = await origin.heartbeat(0, b"a")
+    again = await origin.heartbeat(0, b"a", TIMEOUT_S)
     assert (again.live_nodes, again.known) == (2, True)
     await harness.set_time(START_MS + 6_000)
-    assert (await origin.heartbeat(0, b"a")).live_nodes == 1, "b was silent for more than five seconds"
+    assert (await origin.heartbeat(0, b"a", TIMEOUT_S)).live_nodes == 1, "b was silent for more than five seconds"
     await harness.wipe(restart=False)
-    flushed = await origin.heartbeat(0, b"a")
+    flushed = await origin.heartbeat(0, b"a", TIMEOUT_S)
     assert (flushed.known, flushed.epoch) == (False, again.epoch)
     await harness.wipe(restart=True)
-    assert (await origin.heartbeat(0, b"a")).epoch != again.epoch
+    assert (await origin.heartbeat(0, b"a", TIMEOUT_S)).epoch != again.epoch
 
 
 async def test_foreign_counts_merge_by_max_and_stay_apart(harness: Harness) -> None:
@@ -57,23 +59,25 @@ async def test_foreign_counts_merge_by_max_and_stay_apart(harness: Harness) -> N
         return ForeignCount(b"k", WINDOW_MS, SEQUENCE + at, region, total)
 
     origin = harness.origin
-    await origin.call(0, said(window("a", 1, cell(3))))
-    await origin.import_foreign(0, [foreign(b"eu", 5), foreign(b"us", 2), foreign(b"eu", 4), foreign(b"eu", 7)])
+    await origin.call(0, said(window("a", 1, cell(3))), TIMEOUT_S)
+    await origin.import_foreign(
+        0, [foreign(b"eu", 5), foreign(b"us", 2), foreign(b"eu", 4), foreign(b"eu", 7)], TIMEOUT_S
+    )
     answer = await ask(harness, said(window("a", 2, cell(3)), wants=((1,),)))
     assert answer.current == (4, 4, 9)
-    reply = await origin.call(0, said(window("a", 3, cell(4), limit=13), wants=((1,),)))
+    reply = await origin.call(0, said(window("a", 3, cell(4), limit=13), wants=((1,),)), TIMEOUT_S)
     assert reply.charged == (False,), "foreign counts bind"
     await harness.set_time(START_MS + WINDOW_MS)
-    await origin.import_foreign(0, [foreign(b"eu", 8), foreign(b"eu", 1, at=1)])
+    await origin.import_foreign(0, [foreign(b"eu", 8), foreign(b"eu", 1, at=1)], TIMEOUT_S)
     answer = await ask(harness, said(window("a", 4)))
     assert (answer.current.f, answer.previous.f) == (1, 10)
 
 
 async def test_the_regions_own_component_coming_back_can_only_raise_it(harness: Harness) -> None:
     origin = harness.origin
-    await origin.call(0, said(window("a", 1, cell(3))))
+    await origin.call(0, said(window("a", 1, cell(3))), TIMEOUT_S)
     for total, expected in ((2, 3), (8, 8)):
-        await origin.import_foreign(0, [ForeignCount(b"k", WINDOW_MS, SEQUENCE, b"here", total)])
+        await origin.import_foreign(0, [ForeignCount(b"k", WINDOW_MS, SEQUENCE, b"here", total)], TIMEOUT_S)
         answer = await ask(harness, said(window("a", 1)))
         assert (answer.current.t, answer.current.f) == (expected, 0)
 
@@ -112,7 +116,7 @@ async def test_no_history_of_wants_admits_above_the_limit(harness: Harness) -> N
         total = totals.get((run, at), 0)
         cost = chooser.randint(0, 3)
         call = said(window(run, number, cell(total, at=at, sent=total), limit=20), wants=((cost,),))
-        if (await harness.origin.call(0, call)).charged[0]:
+        if (await harness.origin.call(0, call, TIMEOUT_S)).charged[0]:
             totals[run, at] = total + cost
             admitted[at] = admitted.get(at, 0) + cost
             left_ms = WINDOW_MS - now_ms % WINDOW_MS
@@ -121,7 +125,7 @@ async def test_no_history_of_wants_admits_above_the_limit(harness: Harness) -> N
 
 
 async def test_a_call_without_reports_only_tells_the_time(harness: Harness) -> None:
-    reply = await harness.origin.call(0, said())
+    reply = await harness.origin.call(0, said(), TIMEOUT_S)
     assert (reply.time_ms, reply.answers, reply.charged) == (START_MS, (), ())
 
 
