@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.limiter.engine import Charge, Decision, Engine, Path
+from headgate.limiter.decision import Charge, Decision, Path
+from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Limit
 from headgate.rules.keys import override_key
 from headgate.rules.model import Rules

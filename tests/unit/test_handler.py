@@ -11,7 +11,8 @@ from google.protobuf.wrappers_pb2 import UInt64Value
 from headgate.clock import ManualClock
 from headgate.errors import BadRequest
 from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
-from headgate.limiter.engine import Engine, Path
+from headgate.limiter.decision import Path
+from headgate.limiter.engine import Engine
 from headgate.rules.directory import load_directory
 from headgate.rules.model import Rules
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor

@@ -8,8 +8,9 @@ recently used, and both are counted. It relies on being used by one thread.
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from headgate.limiter.limit import Limit
 
@@ -17,12 +18,10 @@ WHEEL_TICK_MS: Final = 1_000
 """How finely expiry is remembered. Finer costs a bucket per tick; coarser keeps dead cells longer."""
 
 ROOM_STEPS: Final = 16
-"""How many due cells one insertion into a full table looks at before it evicts a live one.
+"""How many cells one insertion into a full table looks at, of the due ones and of the live ones.
 
-Most due cells have expired, so one step is enough; the bound keeps an insertion O(1)
-when all of them have been used again since they were filed."""
-
-Bucket = set["Cell"]
+Most due cells have expired and most live ones may go, so one step is enough; the bound
+keeps an insertion O(1) when all of them are in use."""
 
 
 class Cell:
@@ -36,7 +35,7 @@ class Cell:
 
     def __init__(self, key: bytes) -> None:
         self.key = key
-        self.bucket: Bucket | None = None
+        self.bucket: set[Any] | None = None
         self.deny_until_ms = 0
         self.deny_cost = 0
         self.deny_limit: Limit | None = None
@@ -93,19 +92,27 @@ class CellStats:
     expired: int = 0
     evicted: int = 0
 
+    @property
+    def gone(self) -> int:
+        return self.expired + self.evicted
 
-class CellTable:
+
+C = TypeVar("C", bound=Cell)
+
+
+class CellTable(Generic[C]):
     """All live cells, the least recently used first, and a wheel of when each may expire.
 
     A cell is filed in the wheel once, under its expiry at that time. When that time
     comes and the cell has been used since, it is filed again: using it costs nothing.
     """
 
-    def __init__(self, max_cells: int) -> None:
+    def __init__(self, max_cells: int, evictable: Callable[[C], bool] | None = None) -> None:
         self.max_cells = max_cells
         self.stats = CellStats()
-        self._cells: OrderedDict[bytes, Cell] = OrderedDict()
-        self._wheel: dict[int, Bucket] = {}
+        self._evictable = evictable
+        self._cells: OrderedDict[bytes, C] = OrderedDict()
+        self._wheel: dict[int, set[C]] = {}
         self._ticks: list[int] = []
         # The request path calls this one directly: a cell, or None.
         self.find = self._cells.get
@@ -114,13 +121,20 @@ class CellTable:
     def __len__(self) -> int:
         return len(self._cells)
 
-    def add(self, cell: Cell, now_ms: int) -> None:
-        """Take in a new cell as the most recently used one, making room where there is none."""
-        if len(self._cells) >= self.max_cells and not self._expire_one(now_ms):
-            self._evict()
+    def __iter__(self) -> Iterator[C]:
+        return iter(self._cells.values())
+
+    def add(self, cell: C, now_ms: int) -> bool:
+        """Take in a new cell as the most recently used one, making room where there is none.
+
+        False: there is none to be made, because no cell may go.
+        """
+        if len(self._cells) >= self.max_cells and not self._expire_one(now_ms) and not self._evict_one():
+            return False
         self._cells[cell.key] = cell
         self.stats.created += 1
         self._file(cell, max(cell.expires_ms, now_ms))
+        return True
 
     def sweep(self, now_ms: int, max_steps: int) -> bool:
         """Drop expired cells, looking at no more than `max_steps`; True while more are due."""
@@ -141,7 +155,7 @@ class CellTable:
                 return True
         return False
 
-    def _due(self, now_ms: int) -> Bucket | None:
+    def _due(self, now_ms: int) -> set[C] | None:
         """A non-empty bucket whose time has come, or None; empty ones are thrown away on the way."""
         while self._ticks and self._ticks[0] <= now_ms // WHEEL_TICK_MS:
             bucket = self._wheel[self._ticks[0]]
@@ -150,7 +164,7 @@ class CellTable:
             del self._wheel[heapq.heappop(self._ticks)]
         return None
 
-    def _expire_or_refile(self, cell: Cell, now_ms: int) -> bool:
+    def _expire_or_refile(self, cell: C, now_ms: int) -> bool:
         expires_ms = cell.expires_ms
         if expires_ms > now_ms:
             self._file(cell, expires_ms)
@@ -160,14 +174,20 @@ class CellTable:
         self.stats.expired += 1
         return True
 
-    def _evict(self) -> None:
-        _, cell = self._cells.popitem(last=False)
-        if cell.bucket is not None:
-            cell.bucket.discard(cell)
-            cell.bucket = None
-        self.stats.evicted += 1
+    def _evict_one(self) -> bool:
+        for _ in range(ROOM_STEPS):
+            key, cell = next(iter(self._cells.items()))
+            if self._evictable is None or self._evictable(cell):
+                del self._cells[key]
+                if cell.bucket is not None:
+                    cell.bucket.discard(cell)
+                    cell.bucket = None
+                self.stats.evicted += 1
+                return True
+            self._cells.move_to_end(key)  # in use: as good as used just now
+        return False
 
-    def _file(self, cell: Cell, expires_ms: int) -> None:
+    def _file(self, cell: C, expires_ms: int) -> None:
         # Rounded up, and so always after the tick that is due: a sweep never meets its own filings.
         tick = expires_ms // WHEEL_TICK_MS + 1
         bucket = self._wheel.get(tick)

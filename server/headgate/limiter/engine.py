@@ -1,66 +1,29 @@
-"""The decision engine: charges in, one decision out. No I/O, no clock of its own, no lock.
+"""The decision engine of a single node: charges in, one decision out. No I/O, no lock.
 
 It promises all or nothing: a request is charged only if every enforced descriptor
 admits it, and a denied request charges nothing. It relies on being called from one
-thread, and on a clock that it asks once per request.
+thread, and on a clock that it asks once per request. Its cells are all there is to
+know; `regional.py` decides where a region counts together.
 """
 
-from enum import StrEnum
-from typing import Final, NamedTuple
-
 from headgate.clock import Clock
-from headgate.limiter.algorithm import OVER, AlgorithmRules
+from headgate.limiter.algorithm import OVER
 from headgate.limiter.cells import Cell, CellTable
-from headgate.limiter.fixed_window import FixedWindow
-from headgate.limiter.gcra import Gcra
-from headgate.limiter.limit import Algorithm, Limit
-from headgate.limiter.sliding_window import SlidingWindow
-
-ALGORITHMS: Final[dict[Algorithm, AlgorithmRules]] = {
-    Algorithm.SLIDING_WINDOW: SlidingWindow(),
-    Algorithm.FIXED_WINDOW: FixedWindow(),
-    Algorithm.GCRA: Gcra(),
-}
-
-
-class Path(StrEnum):
-    """Which way a decision was made."""
-
-    LOCAL = "local"
-    DENY_CACHE = "deny_cache"
-    SHADOW = "shadow"
-    UNLIMITED = "unlimited"
-    NO_RULE = "no_rule"
-
-
-class Charge:
-    """One descriptor's part of a request: what it costs, on which key, under which limit."""
-
-    __slots__ = ("algorithm", "cost", "key", "limit", "quota", "shadow")
-
-    def __init__(self, key: bytes, limit: Limit, cost: int, *, shadow: bool = False) -> None:
-        self.key = key
-        self.limit = limit
-        self.cost = cost
-        self.algorithm = ALGORITHMS[limit.algorithm]
-        self.shadow = shadow or limit.shadow
-        self.quota = limit.quota and not self.shadow
-
-
-Verdict = tuple[bool, int, int]
-"""One charge's outcome: is it over its limit, what remains, and the time in ms to come back
-(over) or to the reset (not over). A tuple, because one is made per descriptor of every request."""
-
-
-class Decision(NamedTuple):
-    admitted: bool
-    path: Path
-    verdicts: list[Verdict]
+from headgate.limiter.decision import (
+    Charge,
+    Decision,
+    Path,
+    Verdict,
+    denied_before,
+    denies,
+    only_shadow_over,
+    remember_denial,
+)
 
 
 class Engine:
     def __init__(self, clock: Clock, *, max_cells: int) -> None:
-        self.cells = CellTable(max_cells)
+        self.cells: CellTable[Cell] = CellTable(max_cells)
         self._clock_ms = clock.now_ms
         self._now_ms = 0
 
@@ -71,7 +34,8 @@ class Engine:
     def decide(self, charges: tuple[Charge, ...]) -> Decision:
         now_ms = self._now()
         find, touch = self.cells.find, self.cells.touch
-        taken: list[tuple[Cell, int]] = []
+        cells: list[Cell] = []
+        outcomes: list[int] = []
         verdicts: list[Verdict] = []
         over = False
         for charge in charges:
@@ -82,17 +46,18 @@ class Engine:
                 self.cells.add(cell, now_ms)
             else:
                 touch(key)
-            if now_ms < cell.deny_until_ms and _denied_before(cell, charge):
+            if now_ms < cell.deny_until_ms and denied_before(cell, charge):
                 remaining = OVER
             else:
                 remaining = algorithm.take(cell, limit, now_ms, charge.cost)
-            taken.append((cell, remaining))
+            cells.append(cell)
+            outcomes.append(remaining)
             if remaining < 0:
                 over = True
             else:
                 verdicts.append((False, remaining, algorithm.reset_ms(cell, limit, now_ms)))
         if over:
-            return self._decide_over(charges, taken, now_ms)
+            return self._decide_over(charges, cells, outcomes, now_ms)
         return Decision(True, Path.LOCAL, verdicts)
 
     def _now(self) -> int:
@@ -104,18 +69,18 @@ class Engine:
         return now_ms
 
     def _decide_over(
-        self, charges: tuple[Charge, ...], taken: list[tuple[Cell, int]], now_ms: int
+        self, charges: tuple[Charge, ...], cells: list[Cell], outcomes: list[int], now_ms: int
     ) -> Decision:
         """At least one charge does not fit: deny and release all, or admit in spite of it."""
-        admitted = not _denies(charges, taken)
+        admitted = not denies(charges, outcomes)
         if not admitted:
-            for charge, (cell, remaining) in zip(charges, taken, strict=True):
+            for charge, cell, remaining in zip(charges, cells, outcomes, strict=True):
                 if remaining >= 0:
                     charge.algorithm.release(cell, charge.limit, charge.cost)
-        path = Path.SHADOW if admitted and _only_shadow_over(charges, taken) else Path.LOCAL
+        path = Path.SHADOW if admitted and only_shadow_over(charges, outcomes) else Path.LOCAL
         verdicts: list[Verdict] = []
         ahead: dict[bytes, int] = {}
-        for charge, (cell, remaining) in zip(charges, taken, strict=True):
+        for charge, cell, remaining in zip(charges, cells, outcomes, strict=True):
             limit, algorithm = charge.limit, charge.algorithm
             before = ahead.get(charge.key, 0)
             ahead[charge.key] = before + charge.cost
@@ -123,7 +88,7 @@ class Engine:
                 left = remaining if admitted else algorithm.remaining(cell, limit, now_ms)
                 verdicts.append((False, left, algorithm.reset_ms(cell, limit, now_ms)))
                 continue
-            cached = now_ms < cell.deny_until_ms and _denied_before(cell, charge)
+            cached = now_ms < cell.deny_until_ms and denied_before(cell, charge)
             if cached and cell.deny_cost == charge.cost:
                 retry_ms = cell.deny_until_ms - now_ms
             else:
@@ -131,36 +96,8 @@ class Engine:
                 unpaid = 0 if admitted else before
                 retry_ms = algorithm.retry_ms(cell, limit, now_ms, charge.cost + unpaid)
                 if not cached and not unpaid:
-                    _remember_denial(cell, charge, now_ms + retry_ms)
+                    remember_denial(cell, charge, now_ms + retry_ms)
             if cached and not admitted:
                 path = Path.DENY_CACHE
             verdicts.append((True, 0, retry_ms))
         return Decision(admitted, path, verdicts)
-
-
-def _denied_before(cell: Cell, charge: Charge) -> bool:
-    return charge.cost >= cell.deny_cost and charge.limit is cell.deny_limit
-
-
-def _remember_denial(cell: Cell, charge: Charge, until_ms: int) -> None:
-    cell.deny_until_ms = until_ms
-    cell.deny_cost = charge.cost
-    cell.deny_limit = charge.limit
-
-
-def _denies(charges: tuple[Charge, ...], taken: list[tuple[Cell, int]]) -> bool:
-    """Over, unless nothing but shadow rules is, or some quota descriptor still has room."""
-    quotas = quotas_over = 0
-    for charge, (_, remaining) in zip(charges, taken, strict=True):
-        if charge.shadow:
-            continue
-        if charge.quota:
-            quotas += 1
-            quotas_over += remaining < 0
-        elif remaining < 0:
-            return True
-    return quotas > 0 and quotas == quotas_over
-
-
-def _only_shadow_over(charges: tuple[Charge, ...], taken: list[tuple[Cell, int]]) -> bool:
-    return all(charge.shadow for charge, (_, remaining) in zip(charges, taken, strict=True) if remaining < 0)

@@ -1,7 +1,7 @@
 """Sliding window: the current window, plus the previous one by the share of it still in sight.
 
-    effective = current + previous × (window − elapsed) // window + cost
-    deny iff effective > limit;   remaining = limit − effective
+effective = current + previous × (window − elapsed) // window + cost
+deny iff effective > limit;   remaining = limit − effective
 """
 
 from headgate.limiter.algorithm import OVER

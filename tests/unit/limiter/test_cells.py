@@ -2,7 +2,8 @@
 
 from headgate.clock import ManualClock
 from headgate.limiter.cells import CellTable, WindowCell
-from headgate.limiter.engine import Charge, Engine
+from headgate.limiter.decision import Charge
+from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Limit, Unit
 from hypothesis import given
 from hypothesis import strategies as st

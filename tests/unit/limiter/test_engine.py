@@ -4,7 +4,8 @@ import random
 
 import pytest
 from headgate.clock import ManualClock
-from headgate.limiter.engine import Charge, Decision, Engine, Path
+from headgate.limiter.decision import Charge, Decision, Path
+from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,9 +125,7 @@ QUOTA = Limit(1, Unit.MINUTE, quota=True)
         (("q1", "plain"), False, ()),
     ],
 )
-def test_quota_descriptors_deny_only_together(
-    full: tuple[str, ...], admitted: bool, charged: tuple[str, ...]
-) -> None:
+def test_quota_descriptors_deny_only_together(full: tuple[str, ...], admitted: bool, charged: tuple[str, ...]) -> None:
     decider, _ = engine()
     limits = {"q1": QUOTA, "q2": QUOTA, "plain": ONE}
     for key in full:

@@ -1,0 +1,93 @@
+"""What is decided, and how it comes out: charges in, verdicts and one decision out.
+
+The rules that hold for every engine are here: when a request is denied although some of
+its descriptors have room, when it passes although some have none, and for how long a
+denial may be answered from memory.
+"""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from headgate.limiter.algorithm import AlgorithmRules
+from headgate.limiter.cells import Cell
+from headgate.limiter.fixed_window import FixedWindow
+from headgate.limiter.gcra import Gcra
+from headgate.limiter.limit import Algorithm, Limit
+from headgate.limiter.sliding_window import SlidingWindow
+
+ALGORITHMS: Final[dict[Algorithm, AlgorithmRules]] = {
+    Algorithm.SLIDING_WINDOW: SlidingWindow(),
+    Algorithm.FIXED_WINDOW: FixedWindow(),
+    Algorithm.GCRA: Gcra(),
+}
+
+
+class Path(StrEnum):
+    """Which way a decision was made."""
+
+    LOCAL = "local"
+    ORIGIN = "origin"
+    EXACT = "exact"
+    DENY_CACHE = "deny_cache"
+    DEGRADED_LOCAL = "degraded_local"
+    DEGRADED_OPEN = "degraded_open"
+    DEGRADED_CLOSED = "degraded_closed"
+    SHADOW = "shadow"
+    UNLIMITED = "unlimited"
+    NO_RULE = "no_rule"
+
+
+class Charge:
+    """One descriptor's part of a request: what it costs, on which key, under which limit."""
+
+    __slots__ = ("algorithm", "cost", "key", "limit", "quota", "shadow", "shard_key")
+
+    def __init__(
+        self, key: bytes, limit: Limit, cost: int, *, shadow: bool = False, shard_key: bytes | None = None
+    ) -> None:
+        self.key = key
+        self.shard_key = key if shard_key is None else shard_key
+        self.limit = limit
+        self.cost = cost
+        self.algorithm = ALGORITHMS[limit.algorithm]
+        self.shadow = shadow or limit.shadow
+        self.quota = limit.quota and not self.shadow
+
+
+Verdict = tuple[bool, int, int]
+"""One charge's outcome: is it over its limit, what remains, and the time in ms to come back
+(over) or to the reset (not over). A tuple, because one is made per descriptor of every request."""
+
+
+class Decision(NamedTuple):
+    admitted: bool
+    path: Path
+    verdicts: list[Verdict]
+
+
+def denied_before(cell: Cell, charge: Charge) -> bool:
+    return charge.cost >= cell.deny_cost and charge.limit is cell.deny_limit
+
+
+def remember_denial(cell: Cell, charge: Charge, until_ms: int) -> None:
+    cell.deny_until_ms = until_ms
+    cell.deny_cost = charge.cost
+    cell.deny_limit = charge.limit
+
+
+def denies(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:
+    """Over, unless nothing but shadow rules is, or some quota descriptor still has room."""
+    quotas = quotas_over = 0
+    for charge, remaining in zip(charges, outcomes, strict=True):
+        if charge.shadow:
+            continue
+        if charge.quota:
+            quotas += 1
+            quotas_over += remaining < 0
+        elif remaining < 0:
+            return True
+    return quotas > 0 and quotas == quotas_over
+
+
+def only_shadow_over(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:
+    return all(charge.shadow for charge, remaining in zip(charges, outcomes, strict=True) if remaining < 0)

@@ -1,0 +1,53 @@
+"""Failure policies: what a rule admits while its shard can't be asked.
+
+`closed` denies. `open` admits up to a hard local ceiling. `local` decides from what is
+known, counting this node's own new hits once for every 1.5 live nodes, so that all
+nodes together admit at most 1.5 times the mean of what they knew to be left.
+"""
+
+from typing import Final
+
+from headgate.limiter.decision import Path
+from headgate.limiter.limit import Algorithm, Limit, OnError
+from headgate.limiter.shared_cells import SharedBucket, SharedCell
+
+DEGRADED_RETRY_MS: Final = 1_000
+"""What a degraded denial tells the caller: nobody knows when the shard is back; soon is likely."""
+
+PATHS: Final = {
+    OnError.LOCAL: Path.DEGRADED_LOCAL,
+    OnError.OPEN: Path.DEGRADED_OPEN,
+    OnError.CLOSED: Path.DEGRADED_CLOSED,
+}
+
+
+def admits(cell: SharedCell, limit: Limit, cost: int, now_ms: int, live_nodes: int) -> bool:
+    if limit.on_error is OnError.CLOSED or not limit.requests_per_unit:
+        return False
+    if limit.on_error is OnError.OPEN:
+        return cell.own_total + cost <= _capacity(limit)
+    if isinstance(cell, SharedBucket):
+        return _bucket_admits(cell, limit, cost, now_ms, live_nodes)
+    own = cell.part.unacked
+    known = cell.current - own
+    if limit.algorithm is Algorithm.SLIDING_WINDOW:
+        left_ms = cell.window_ms - now_ms % cell.window_ms
+        known += cell.previous * left_ms // cell.window_ms
+    return known + weighted(own + cell.missing(cost), live_nodes) <= limit.requests_per_unit
+
+
+def weighted(own: int, live_nodes: int) -> int:
+    """Own cost × max(1, live nodes ÷ 1.5), rounded up."""
+    return max(own, -(-own * 2 * live_nodes // 3))
+
+
+def _bucket_admits(cell: SharedBucket, limit: Limit, cost: int, now_ms: int, live_nodes: int) -> bool:
+    window_ms = limit.window_ms
+    own = cell.unacked
+    used = max(0, cell.tat - now_ms * cell.rate)
+    known = max(0, used - own * window_ms)
+    return known + weighted(own + cell.missing(cost), live_nodes) * window_ms <= limit.burst * window_ms
+
+
+def _capacity(limit: Limit) -> int:
+    return limit.burst if limit.algorithm is Algorithm.GCRA else limit.requests_per_unit

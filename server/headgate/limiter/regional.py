@@ -1,0 +1,386 @@
+"""The decision engine of a node whose region counts together. No I/O: it asks through `Region`.
+
+A denial that follows from what is known needs nobody. An admission is decided here while
+the view is fresh, the remainder is above `P` and the grant covers it; else the shard
+decides. A request that waits reserves: what it may take here at once, the rest as the
+answers come. All is committed together or released; there is no second wait.
+
+It relies on being called from one thread, the loop's, and on `Region` to answer or fail
+every question, or to leave it to the deadline.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headgate.limiter import policy
+from headgate.limiter.algorithm import OVER
+from headgate.limiter.cells import CellTable
+from headgate.limiter.decision import (
+    Charge,
+    Decision,
+    Path,
+    Verdict,
+    denied_before,
+    denies,
+    only_shadow_over,
+    remember_denial,
+)
+from headgate.limiter.limit import OnError
+from headgate.limiter.shared_cells import Hold, Link, SharedCell, new_shared_cell
+from headgate.origin.protocol import Answer
+
+ASK_COLD: Final = -2
+"""The view is not fresh enough to admit."""
+ASK_NEAR: Final = -3
+"""The limit is near, or the grant is used up: the shard decides."""
+UNDECIDED: Final = -2
+"""Outcomes at or below this one wait for an answer."""
+
+
+class Shard(Protocol):
+    """What the engine needs of a shard."""
+
+    index: int
+    available: bool
+    """False while asking would only wait for nothing: then the failure policies decide at once."""
+
+    def now_ms(self) -> int:
+        """The shard's time: at least this."""
+        ...
+
+    def certain(self, window_ms: int) -> bool:
+        """Whether the bounds of the shard's time lie in one window."""
+        ...
+
+    def ask(self, question: "Question") -> None:
+        """Have it answered or failed, later."""
+        ...
+
+    def flush(self, cell: SharedCell, *, soon: bool) -> None:
+        """The cell has something unacknowledged."""
+        ...
+
+
+class Region(Protocol):
+    run: bytes
+    live_nodes: int
+
+    def shard_of(self, key: bytes) -> Shard: ...
+
+    def shard(self, index: int) -> Shard: ...
+
+
+@dataclass(slots=True)
+class RegionalStats:
+    """Plain counters, read by whoever exports them."""
+
+    asked: int = 0
+    deadline_missed: int = 0
+    unplaced: int = 0
+    """Requests on new keys for which the full table had no room: every cell was unacknowledged."""
+
+
+class Question:
+    """What one request asks of one shard: costs on some of its keys, all or none."""
+
+    __slots__ = ("_waiting", "indexes", "parts")
+
+    def __init__(self, waiting: "Waiting", indexes: list[int]) -> None:
+        self._waiting = waiting
+        self.indexes = indexes
+        self.parts = [(waiting.cells[index], waiting.charges[index].cost) for index in indexes]
+
+    @property
+    def open(self) -> bool:
+        """False: the request has been decided without an answer."""
+        return not self._waiting.decided
+
+    def answer(self, charged: bool, answers: list[Answer]) -> None:
+        """The cells have learnt from these answers already."""
+        if self.open:
+            self._waiting.answered(self, charged, answers)
+
+    def fail(self) -> None:
+        if self.open:
+            self._waiting.unanswered(self)
+
+
+class Waiting:
+    """A request between its questions and its decision."""
+
+    __slots__ = ("_engine", "_pending", "_timer", "cells", "charges", "decided", "future", "holds", "outcomes", "path")
+
+    def __init__(
+        self, engine: "RegionalEngine", charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int]
+    ) -> None:
+        self._engine = engine
+        self.charges = charges
+        self.cells = cells
+        self.outcomes = outcomes
+        self.holds: list[Hold] = []
+        self.decided = False
+        self.path = Path.EXACT if ASK_NEAR in outcomes else Path.ORIGIN
+        self.future: asyncio.Future[Decision] | None = None
+        self._pending: list[Question] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> "Decision | asyncio.Future[Decision]":
+        self._reserve_local()
+        for question in self._questions():
+            shard = self._engine.region.shard(question.parts[0][0].link.shard)
+            if shard.available:
+                self._pending.append(question)
+                shard.ask(question)
+            else:
+                self._by_policy(question.indexes)
+        if not self._pending:
+            return self._decide()
+        self._engine.stats.asked += 1
+        loop = asyncio.get_running_loop()
+        self.future = loop.create_future()
+        self._timer = loop.call_later(self._engine.deadline_s, self._too_late)
+        return self.future
+
+    def _reserve_local(self) -> None:
+        for charge, cell, outcome in zip(self.charges, self.cells, self.outcomes, strict=True):
+            cell.link.in_call += 1
+            if outcome >= 0:
+                now_ms = self._engine.now_ms(cell)
+                cell.unspend(charge.cost)
+                self.holds.append(cell.hold(charge.cost, now_ms))
+
+    def _questions(self) -> list[Question]:
+        """Enforced charges of one shard stand or fall together; a shadow or a quota fails alone."""
+        together: dict[int, list[int]] = {}
+        alone: list[Question] = []
+        for index, (charge, outcome) in enumerate(zip(self.charges, self.outcomes, strict=True)):
+            if outcome > UNDECIDED:
+                continue
+            if charge.shadow or charge.quota:
+                alone.append(Question(self, [index]))
+            else:
+                together.setdefault(self.cells[index].link.shard, []).append(index)
+        return [Question(self, indexes) for indexes in together.values()] + alone
+
+    def answered(self, question: Question, charged: bool, answers: list[Answer]) -> None:
+        for index, (cell, cost), answer in zip(question.indexes, question.parts, answers, strict=True):
+            if charged:
+                self.outcomes[index] = 0
+                self.holds.append(cell.hold(cost, self._engine.now_ms(cell), answer))
+            else:
+                self.outcomes[index] = self._known_outcome(cell, self.charges[index])
+        if not charged and all(self.outcomes[index] >= 0 for index in question.indexes):
+            # What the shard saw at that instant has passed since, but it said no.
+            for index in question.indexes:
+                self.outcomes[index] = OVER
+        self._close(question)
+
+    def unanswered(self, question: Question) -> None:
+        self._by_policy(question.indexes)
+        self._close(question)
+
+    def _close(self, question: Question) -> None:
+        self._pending.remove(question)
+        if not self._pending:
+            self._finish()
+
+    def _too_late(self) -> None:
+        self._engine.stats.deadline_missed += 1
+        for question in self._pending:
+            self._by_policy(question.indexes)
+        self._pending.clear()
+        self._finish()
+
+    def _by_policy(self, indexes: list[int]) -> None:
+        region = self._engine.region
+        for index in indexes:
+            charge, cell = self.charges[index], self.cells[index]
+            limit, cost = charge.limit, charge.cost
+            now_ms = cell.advance(self._engine.now_ms(cell))
+            self.path = policy.PATHS[limit.on_error]
+            if policy.admits(cell, limit, cost, now_ms, region.live_nodes):
+                self.outcomes[index] = 0
+                self.holds.append(cell.hold(cost, now_ms))
+            else:
+                self.outcomes[index] = OVER
+
+    def _known_outcome(self, cell: SharedCell, charge: Charge) -> int:
+        """Whether the cost would fit by all that is known now; nothing is taken."""
+        now_ms = cell.advance(self._engine.now_ms(cell))
+        missing = cell.missing(charge.cost)
+        remaining = charge.algorithm.take(cell, charge.limit, now_ms, missing)
+        if remaining >= 0:
+            charge.algorithm.release(cell, charge.limit, missing)
+        return remaining
+
+    def _finish(self) -> None:
+        decision = self._decide()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.future is not None and not self.future.done():
+            self.future.set_result(decision)
+
+    def _decide(self) -> Decision:
+        """Commit all that is held, or release it."""
+        self.decided = True
+        admitted = not denies(self.charges, self.outcomes)
+        for hold in self.holds:
+            hold.cell.settle(hold, commit=admitted)
+            if admitted:
+                self._engine.flush(hold.cell, 0)  # it had to ask, so its limit is near or it was cold
+        for cell in self.cells:
+            cell.link.in_call -= 1
+        return self._engine.decision(self.charges, self.cells, self.outcomes, admitted, self.path)
+
+
+class RegionalEngine:
+    def __init__(self, region: Region, *, monotonic: Callable[[], float], max_cells: int, deadline_s: float) -> None:
+        self.cells: CellTable[SharedCell] = CellTable(max_cells, _evictable)
+        self.region = region
+        self.deadline_s = deadline_s
+        self.stats = RegionalStats()
+        self._monotonic = monotonic
+
+    def sweep(self, max_steps: int) -> bool:
+        """Drop expired cells, in a bounded slice; True while more are due."""
+        return self.cells.sweep(self.region.shard(0).now_ms(), max_steps)
+
+    def now_ms(self, cell: SharedCell) -> int:
+        return self.region.shard(cell.link.shard).now_ms()
+
+    def flush(self, cell: SharedCell, remaining: int) -> None:
+        """Have it reported: soon where the limit or the end of the grant is near."""
+        unacked = cell.unacked
+        if unacked:
+            link = cell.link
+            soon = unacked * 2 >= link.grant or remaining <= 2 * link.limit.precision
+            self.region.shard(link.shard).flush(cell, soon=soon)
+
+    def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
+        now_s = self._monotonic()
+        cells: list[SharedCell] = []
+        outcomes: list[int] = []
+        local = True
+        for charge in charges:
+            cell = self._cell(charge)
+            if cell is None:
+                return self._unplaced(charges, cells, outcomes)
+            outcome = self._try(cell, charge, now_s)
+            local &= outcome >= 0
+            cells.append(cell)
+            outcomes.append(outcome)
+        if local:
+            verdicts: list[Verdict] = []
+            for charge, cell, remaining in zip(charges, cells, outcomes, strict=True):
+                self.flush(cell, remaining)
+                verdicts.append((False, remaining, charge.algorithm.reset_ms(cell, charge.limit, self.now_ms(cell))))
+            return Decision(True, Path.LOCAL, verdicts)
+        return self._not_local(charges, cells, outcomes)
+
+    def decision(
+        self, charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int], admitted: bool, path: Path
+    ) -> Decision:
+        verdicts = [
+            self._verdict(charge, cell, outcome < 0, path)
+            for charge, cell, outcome in zip(charges, cells, outcomes, strict=True)
+        ]
+        if admitted and path is Path.LOCAL and any(outcome < 0 for outcome in outcomes):
+            path = Path.SHADOW if only_shadow_over(charges, outcomes) else path
+        return Decision(admitted, path, verdicts)
+
+    def _not_local(
+        self, charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int]
+    ) -> "Decision | asyncio.Future[Decision]":
+        """Something is over, or must be asked for."""
+        known = [OVER if outcome == OVER else 0 for outcome in outcomes]
+        if denies(charges, known):
+            cached = any(
+                outcome == OVER and self._denied_from_memory(charge, cell)
+                for charge, cell, outcome in zip(charges, cells, outcomes, strict=True)
+            )
+            for charge, cell, outcome in zip(charges, cells, outcomes, strict=True):
+                if outcome >= 0:
+                    cell.unspend(charge.cost)
+            return self.decision(charges, cells, known, False, Path.DENY_CACHE if cached else Path.LOCAL)
+        if min(outcomes) > UNDECIDED:
+            for cell, outcome in zip(cells, outcomes, strict=True):
+                if outcome >= 0:
+                    self.flush(cell, outcome)
+            return self.decision(charges, cells, outcomes, True, Path.LOCAL)
+        return Waiting(self, charges, cells, outcomes).begin()
+
+    def _try(self, cell: SharedCell, charge: Charge, now_s: float) -> int:
+        """Admit here if that is allowed: what remains, OVER, or why the shard must be asked."""
+        link, limit = cell.link, charge.limit
+        link.limit = limit
+        shard = self.region.shard(link.shard)
+        now_ms = cell.advance(shard.now_ms())
+        if now_ms < cell.deny_until_ms and denied_before(cell, charge):
+            return OVER
+        missing = cell.missing(charge.cost)
+        remaining = charge.algorithm.take(cell, limit, now_ms, missing)
+        if remaining < 0:
+            return OVER
+        why = self._must_ask(cell, charge, missing, remaining, now_s)
+        if why:
+            charge.algorithm.release(cell, limit, missing)
+            return why
+        cell.spend(charge.cost, now_ms)
+        return remaining
+
+    def _must_ask(self, cell: SharedCell, charge: Charge, missing: int, remaining: int, now_s: float) -> int:
+        link, limit = cell.link, charge.limit
+        if now_s >= link.usable_until_s or not self.region.shard(link.shard).certain(limit.window_ms):
+            return ASK_COLD
+        if not missing:
+            return 0
+        if remaining + missing <= limit.precision or cell.unacked + missing > link.held(now_s):
+            return ASK_NEAR
+        return 0
+
+    def _denied_from_memory(self, charge: Charge, cell: SharedCell) -> bool:
+        return self.now_ms(cell) < cell.deny_until_ms and denied_before(cell, charge)
+
+    def _verdict(self, charge: Charge, cell: SharedCell, over: bool, path: Path) -> Verdict:
+        limit, algorithm = charge.limit, charge.algorithm
+        now_ms = cell.advance(self.now_ms(cell))
+        if not over:
+            return False, algorithm.remaining(cell, limit, now_ms), algorithm.reset_ms(cell, limit, now_ms)
+        if now_ms < cell.deny_until_ms and denied_before(cell, charge) and cell.deny_cost == charge.cost:
+            return True, 0, cell.deny_until_ms - now_ms
+        retry_ms = algorithm.retry_ms(cell, limit, now_ms, cell.missing(charge.cost))
+        if not retry_ms or path in policy.PATHS.values():
+            # Not by what is known: the policy said no, or the moment has passed.
+            return True, 0, max(retry_ms, policy.DEGRADED_RETRY_MS if path in policy.PATHS.values() else 1)
+        if not cell.reserved:  # a reservation may be released again, and the denial with it
+            remember_denial(cell, charge, now_ms + retry_ms)
+        return True, 0, retry_ms
+
+    def _cell(self, charge: Charge) -> SharedCell | None:
+        cell = self.cells.find(charge.key)
+        if cell is not None:
+            self.cells.touch(charge.key)
+            return cell
+        shard = self.region.shard_of(charge.shard_key)
+        # A key that went and comes back owns a new component: it can't start at 0 in the old one.
+        component = b"%s.%d" % (self.region.run, self.cells.stats.gone)
+        now_ms = shard.now_ms()
+        cell = new_shared_cell(charge.key, Link(component, shard.index, charge.limit), now_ms)
+        return cell if self.cells.add(cell, now_ms) else None
+
+    def _unplaced(self, charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int]) -> Decision:
+        """No room for a new key while every cell holds something unacknowledged: the policies decide."""
+        self.stats.unplaced += 1
+        for charge, cell, outcome in zip(charges, cells, outcomes, strict=False):
+            if outcome >= 0:
+                cell.unspend(charge.cost)
+        closed = any(charge.limit.on_error is OnError.CLOSED and not charge.shadow for charge in charges)
+        path = Path.DEGRADED_CLOSED if closed else Path.DEGRADED_OPEN
+        verdict = (closed, 0, policy.DEGRADED_RETRY_MS)
+        return Decision(not closed, path, [verdict] * len(charges))
+
+
+def _evictable(cell: SharedCell) -> bool:
+    return not cell.unacked and not cell.link.in_call

@@ -1,0 +1,338 @@
+"""Cells of a key that a whole region counts: what this node did, and what it was told.
+
+The counts that the algorithms read (`current`, `previous`, `tat`) are all that is known
+of the region, this node's own unacknowledged cost included. Beside them stands this
+node's own part. Nothing here is ever taken back but reservations: what a node was told
+is merged by max, and a late or lost answer changes nothing that a later one would not.
+
+A key is created cold: it is not fresh, it holds no grant, and its component is new.
+"""
+
+from typing import Any
+
+from headgate.limiter.cells import BucketCell, WindowCell
+from headgate.limiter.limit import Algorithm, Limit
+from headgate.origin.protocol import (
+    NO_GRANT,
+    Answer,
+    BucketReport,
+    CellReport,
+    Count,
+    Report,
+    WindowAnswer,
+    WindowReport,
+)
+
+
+class Part:
+    """This node's side of one cell of a window."""
+
+    __slots__ = ("foreign", "n", "others", "reserved", "seen", "sent", "sequence", "total")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.total = 0
+        self.reserved = 0
+        self.n = 0
+        self.others = 0
+        self.foreign = 0
+        self.seen = 0
+        self.sent = 0
+
+    @property
+    def known(self) -> int:
+        """The region's count as this node knows it; what it has been charged in vain counts too."""
+        return self.others + self.foreign + max(self.n, self.total + self.reserved)
+
+    @property
+    def unacked(self) -> int:
+        return max(0, self.total + self.reserved - self.n)
+
+    def learn(self, count: Count) -> bool:
+        """Merge what the origin told. False: it knows less than it once did."""
+        self.n = max(self.n, count.n)
+        self.others = max(self.others, count.t - count.n)
+        self.foreign = max(self.foreign, count.f)
+        self.sent = max(self.sent, count.n)
+        remembers = count.t >= self.seen
+        self.seen = max(self.seen, count.t)
+        return remembers
+
+    def report(self) -> CellReport:
+        return CellReport(self.sequence, self.total, self.reserved, self.seen, self.sent)
+
+
+class Hold:
+    """A reservation: cost that a waiting request will commit or release, where it was made."""
+
+    __slots__ = ("cell", "cost", "part")
+
+    def __init__(self, cell: "SharedCell", part: Any, cost: int) -> None:
+        self.cell = cell
+        self.part = part
+        self.cost = cost
+
+
+class Link:
+    """A cell's relation to its shard: whose component it is, and what the node may do on its own."""
+
+    __slots__ = (
+        "answered",
+        "component",
+        "flush_at_s",
+        "grant",
+        "in_call",
+        "limit",
+        "refill",
+        "shard",
+        "usable_until_s",
+    )
+
+    def __init__(self, component: bytes, shard: int, limit: Limit) -> None:
+        self.component = component
+        self.shard = shard
+        self.limit = limit
+        self.grant = 0
+        self.usable_until_s = 0.0
+        """Until when the view is fresh and the grant may be used: 5 s from sending the last answered call."""
+        self.flush_at_s = 0.0
+        """When the next flush is due; 0 when nothing waits for one."""
+        self.refill = False
+        """The shard lost its memory: report every live cell, acknowledged or not."""
+        self.in_call = 0
+        """Calls and requests that hold on to the cell: it is not evicted meanwhile."""
+        self.answered = False
+
+    def held(self, now_s: float) -> int:
+        """The grant that may be in use: none of it once its time is up, and no more than the rule allows now."""
+        return min(self.grant, self.limit.precision) if now_s < self.usable_until_s else 0
+
+    def renew(self, grant: int, usable_until_s: float) -> None:
+        self.answered = True
+        if grant != NO_GRANT:
+            self.grant = grant
+            self.usable_until_s = usable_until_s
+
+
+class SharedWindow(WindowCell):
+    __slots__ = ("last", "link", "part")
+
+    def __init__(self, key: bytes, link: Link, now_ms: int) -> None:
+        window_ms = link.limit.window_ms
+        super().__init__(key, window_ms, now_ms // window_ms)
+        self.link = link
+        self.part = Part(self.sequence)
+        self.last = Part(self.sequence - 1)
+
+    def roll(self, sequence: int) -> None:
+        """A cell that follows a warm one starts at known zero and inherits its freshness."""
+        self.last = self.part if sequence == self.sequence + 1 else Part(sequence - 1)
+        self.part = Part(sequence)
+        self.sequence = sequence
+        self.refresh()
+
+    def refresh(self) -> None:
+        self.current = self.part.known
+        self.previous = self.last.known
+
+    def advance(self, now_ms: int) -> int:
+        """Come to `now_ms`, or stay where an answer has already brought the cell; the time it is there."""
+        sequence = now_ms // self.window_ms
+        if sequence > self.sequence:
+            self.roll(sequence)
+        return max(now_ms, self.sequence * self.window_ms)
+
+    def missing(self, cost: int) -> int:
+        """What of a cost no credit covers."""
+        part = self.part
+        credit = part.n - part.total - part.reserved
+        return cost - min(cost, credit) if credit > 0 else cost
+
+    @property
+    def unacked(self) -> int:
+        return self.part.unacked + self.last.unacked
+
+    @property
+    def own_total(self) -> int:
+        """What this node itself admitted in the current window."""
+        return self.part.total + self.part.reserved
+
+    def spend(self, cost: int, now_ms: int) -> None:
+        """Commit at once. The count has the missing part already, from the algorithm's take."""
+        self.part.total += cost
+
+    def unspend(self, cost: int) -> None:
+        self.part.total -= cost
+        self.refresh()
+
+    def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:
+        """Reserve: in the cell that the origin charged, else in the current one."""
+        part = self.part
+        if isinstance(charged, WindowAnswer) and charged.sequence == self.last.sequence:
+            part = self.last
+        part.reserved += cost
+        self.refresh()
+        return Hold(self, part, cost)
+
+    def settle(self, hold: Hold, *, commit: bool) -> None:
+        hold.part.reserved -= hold.cost
+        if commit:
+            hold.part.total += hold.cost
+        self.refresh()
+
+    @property
+    def reserved(self) -> int:
+        return self.part.reserved + self.last.reserved
+
+    def report(self, number: int, wanted: int, *, leaving: bool, now_s: float) -> Report:
+        """What to tell the shard; `wanted` is what this call asks for on top."""
+        cells = [self.part.report()]
+        if self.link.refill or self.last.unacked:
+            cells.append(self.last.report())
+        for part in (self.part, self.last):
+            part.sent = max(part.sent, part.total + part.reserved)
+        self.part.sent = max(self.part.sent, self.part.total + self.part.reserved + wanted)
+        limit = self.link.limit
+        return WindowReport(
+            self.key,
+            self.link.component,
+            number,
+            self.link.held(now_s),
+            limit.requests_per_unit,
+            self.window_ms,
+            limit.precision,
+            limit.algorithm is Algorithm.SLIDING_WINDOW,
+            leaving,
+            tuple(cells),
+        )
+
+    def learn(self, answer: Any) -> bool:
+        """Merge a WindowAnswer. False: the shard knows less than it once did."""
+        if not self.link.answered and answer.sequence < self.sequence:
+            # Created by this node's own clock, which was ahead: what was admitted meanwhile
+            # belongs to the cell in which it really was.
+            self.sequence = self.part.sequence = answer.sequence
+            self.last = Part(answer.sequence - 1)
+        if answer.sequence > self.sequence:
+            self.roll(answer.sequence)
+        remembers = True
+        for sequence, count in ((answer.sequence, answer.current), (answer.sequence - 1, answer.previous)):
+            for part in (self.part, self.last):
+                if part.sequence == sequence:
+                    remembers &= part.learn(count)
+        self.refresh()
+        if self.missing(1) == 0:
+            self.deny_until_ms = 0  # there is credit: what did not fit may be paid for now
+        return remembers
+
+
+class SharedBucket(BucketCell):
+    __slots__ = ("arrival", "link", "n", "reserved", "since_ms", "since_report_ms", "total")
+
+    def __init__(self, key: bytes, link: Link) -> None:
+        super().__init__(key, max(1, link.limit.requests_per_unit))
+        self.link = link
+        self.total = 0
+        self.reserved = 0
+        self.n = 0
+        self.arrival = (0, 0)
+        """The arrival time in the last answer."""
+        self.since_ms = 0
+        """When the first cost that is not acknowledged was admitted; 0 when there is none."""
+        self.since_report_ms = 0
+        """The same for cost that the call under way does not carry."""
+
+    def advance(self, now_ms: int) -> int:
+        """A bucket has no windows."""
+        return now_ms
+
+    def missing(self, cost: int) -> int:
+        credit = self.n - self.total - self.reserved
+        return cost - min(cost, credit) if credit > 0 else cost
+
+    @property
+    def unacked(self) -> int:
+        return max(0, self.total + self.reserved - self.n)
+
+    @property
+    def own_total(self) -> int:
+        """What this node itself has in the bucket: there is no window to count it by."""
+        return self.unacked
+
+    def spend(self, cost: int, now_ms: int) -> None:
+        self._began(now_ms)
+        self.total += cost
+
+    def unspend(self, cost: int) -> None:
+        unacked = self.unacked
+        self.total -= cost
+        self._give_back(unacked)
+
+    def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:
+        unacked = self.unacked
+        if charged is None:
+            self._began(now_ms)
+        self.reserved += cost
+        if self.unacked > unacked:
+            tat = max(self.tat, now_ms * self.rate)
+            self.tat = tat + (self.unacked - unacked) * self.link.limit.window_ms
+        return Hold(self, None, cost)
+
+    def settle(self, hold: Hold, *, commit: bool) -> None:
+        unacked = self.unacked
+        self.reserved -= hold.cost
+        if commit:
+            self.total += hold.cost
+        self._give_back(unacked)
+
+    def report(self, number: int, wanted: int, *, leaving: bool, now_s: float) -> Report:
+        limit = self.link.limit
+        self.since_report_ms = 0
+        return BucketReport(
+            self.key,
+            self.link.component,
+            number,
+            self.link.held(now_s),
+            limit.requests_per_unit,
+            limit.window_ms,
+            limit.burst,
+            limit.precision,
+            leaving,
+            self.total,
+            self.reserved,
+            self.n,
+            *self.arrival,
+            self.since_ms,
+        )
+
+    def learn(self, answer: Any) -> bool:
+        """Merge a BucketAnswer."""
+        self.n = max(self.n, answer.n)
+        self.arrival = max(self.arrival, (answer.tat_ms, answer.tat_rest))
+        self.since_ms = self.since_report_ms
+        self.rate = max(1, self.link.limit.requests_per_unit)
+        tat = answer.tat_ms * self.rate + answer.tat_rest
+        if self.unacked:
+            tat = max(tat, self.since_ms * self.rate) + self.unacked * self.link.limit.window_ms
+        self.tat = tat
+        if self.missing(1) == 0:
+            self.deny_until_ms = 0  # as for windows
+        # Every report carries the total and the last arrival time: no answer can be below them.
+        return True
+
+    def _began(self, now_ms: int) -> None:
+        if not self.unacked:
+            self.since_ms = now_ms
+        self.since_report_ms = self.since_report_ms or now_ms
+
+    def _give_back(self, unacked_before: int) -> None:
+        self.tat -= (unacked_before - self.unacked) * self.link.limit.window_ms
+
+
+SharedCell = SharedWindow | SharedBucket
+
+
+def new_shared_cell(key: bytes, link: Link, now_ms: int) -> SharedCell:
+    if link.limit.algorithm is Algorithm.GCRA:
+        return SharedBucket(key, link)
+    return SharedWindow(key, link, now_ms)

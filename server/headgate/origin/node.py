@@ -1,0 +1,96 @@
+"""A node of a region: its engine, its shards, and the heartbeats that keep them honest.
+
+Starts in order (connect, learn each shard's time, exchange), serves on by failure policy
+whatever the shards do, and leaves in order: what was admitted is reported, grants are
+given back.
+"""
+
+import asyncio
+import itertools
+import random
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from headgate.clock import Clock
+from headgate.limiter.regional import RegionalEngine
+from headgate.origin.interface import HEARTBEAT_S, Origin, OriginError
+from headgate.origin.replay import ShardLink
+
+HEARTBEAT_TIMEOUT_S: Final = 0.9
+"""Under the heartbeat's period, so that one that stalls does not delay the next."""
+
+
+class Node:
+    """Implements the engine's `Region`."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        *,
+        run: bytes,
+        clock: Clock,
+        random: random.Random,
+        logger: FilteringBoundLogger,
+        max_cells: int,
+        deadline_s: float,
+    ) -> None:
+        self.run = run
+        self.live_nodes = 1
+        self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells, deadline_s=deadline_s)
+        self._origin = origin
+        self._clock = clock
+        numbers = itertools.count(1)
+        self.links = [
+            ShardLink(
+                index,
+                origin,
+                clock=clock,
+                random=random,
+                logger=logger,
+                numbers=numbers,
+                live_cells=lambda: self.engine.cells,
+            )
+            for index in range(origin.shards)
+        ]
+        self._pulses = [0] * len(self.links)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def shard_of(self, key: bytes) -> ShardLink:
+        return self.links[self._origin.shard_of(key)]
+
+    def shard(self, index: int) -> ShardLink:
+        return self.links[index]
+
+    async def start(self) -> None:
+        """Shards that do not answer do not keep the node from serving."""
+        await self._origin.open()
+        await asyncio.gather(*(self._beat(link) for link in self.links))
+        for link in self.links:
+            self._tasks.append(asyncio.create_task(link.run(), name=f"shard-{link.index}"))
+            self._tasks.append(asyncio.create_task(self._heartbeats(link), name=f"heartbeat-{link.index}"))
+
+    async def stop(self, timeout_s: float) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(link.leave(timeout_s) for link in self.links))
+        await self._origin.close()
+
+    async def _heartbeats(self, link: ShardLink) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            await self._beat(link)
+
+    async def _beat(self, link: ShardLink) -> None:
+        sent_s = self._clock.monotonic()
+        try:
+            pulse = await self._origin.heartbeat(link.index, self.run, HEARTBEAT_TIMEOUT_S)
+        except OriginError as error:
+            link.last_error = str(error)
+            return
+        had_beaten, self._pulses[link.index] = self._pulses[link.index], pulse.live_nodes
+        link.heard(pulse.time_ms, pulse.epoch, sent_s)
+        self.live_nodes = max(self._pulses)
+        if had_beaten and not pulse.known:
+            link.lost_memory("this node's heartbeat is gone")

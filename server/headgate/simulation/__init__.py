@@ -1,0 +1,1 @@
+"""Time, loop and network for running the production engine exactly, from a seed."""
