@@ -36,7 +36,9 @@ class BucketRecord:
         self.tat = max(self.tat, (report.answered_ms, report.answered_rest))
         if unmerged > 0:
             start = max(self.tat, (report.since_ms, 0))
-            full = self._after((time_ms, 0), report, report.burst)
+            # Up to `P` may have been admitted on top of a full burst: cut that off, and it is
+            # forgiven at every flush, for a rate that stays above the limit.
+            full = self._after((time_ms, 0), report, report.burst + report.precision)
             self.tat = max(self.tat, min(self._after(start, report, unmerged), full))
         component.n = max(component.n, report.total)
         if report.number <= component.number:

@@ -133,7 +133,7 @@ class StatusHead:
 @lru_cache(maxsize=4096)
 def _status_head(requests_per_unit: int, unit: int, name: str) -> StatusHead:
     current_limit = RateLimitResponse.RateLimit(
-        requests_per_unit=requests_per_unit, unit=RateLimitResponse.RateLimit.Unit.ValueType(unit), name=name
+        requests_per_unit=requests_per_unit, unit=RateLimitResponse.RateLimit.Unit.Name(unit), name=name
     )
     data = current_limit.SerializeToString()
     return StatusHead(b"\x12" + varint(len(data)) + data)
