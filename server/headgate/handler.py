@@ -7,14 +7,15 @@ under these rules is neither parsed nor matched again. The cache is bounded, and
 belongs to one rule set: another one starts it afresh, so no request sees a mixture.
 """
 
+import asyncio
 import random
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 from headgate.limiter.decision import Charge, Decision, Path
-from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Limit
 from headgate.rules.keys import override_key
 from headgate.rules.model import Rules
@@ -52,6 +53,12 @@ class HandlerStats:
     plans_evicted: int = 0
 
 
+class Decider(Protocol):
+    """An engine: decides at once where it can."""
+
+    def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]": ...
+
+
 class Plan:
     """A request, ready to be decided. Without charges its answer is already there."""
 
@@ -82,7 +89,7 @@ class RateLimitHandler:
         self,
         *,
         rules: Callable[[], Rules],
-        engine: Engine,
+        engine: Decider,
         random: random.Random,
         settings: AnswerSettings,
     ) -> None:
@@ -95,7 +102,7 @@ class RateLimitHandler:
         self._plans: OrderedDict[bytes, Plan] = OrderedDict()
         self._plans_rules: Rules | None = None
 
-    def __call__(self, payload: bytes) -> bytes:
+    def __call__(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
         rules = self._rules()
         if rules is not self._plans_rules:
             self._plans = OrderedDict()
@@ -106,7 +113,21 @@ class RateLimitHandler:
         if not plan.charges:
             self.stats.admitted[plan.path] += 1
             return plan.answer
-        return self._answer(plan, self._engine.decide(plan.charges))
+        decision = self._engine.decide(plan.charges)
+        if isinstance(decision, Decision):
+            return self._answer(plan, decision)
+        answer: asyncio.Future[bytes] = decision.get_loop().create_future()
+        decision.add_done_callback(partial(self._answer_later, plan, answer))
+        return answer
+
+    def _answer_later(self, plan: Plan, answer: "asyncio.Future[bytes]", decision: "asyncio.Future[Decision]") -> None:
+        if answer.done():
+            return  # the caller went away; what was decided is counted all the same
+        error = decision.exception()
+        if error is None:
+            answer.set_result(self._answer(plan, decision.result()))
+        else:
+            answer.set_exception(error)
 
     def _answer(self, plan: Plan, decision: Decision) -> bytes:
         admitted, path, verdicts = decision

@@ -324,8 +324,8 @@ def test_without_the_origin_every_rule_answers_by_its_policy_and_heals(
         await world.load(100, 1.5, one(limit))
         await world.quiet(1.5)
         before = sum(cost for _, cost in world.admitted[KEY])
-        known = [node.engine.cells.find(KEY) for node in world.nodes]
-        left = sum(300 - cell.current for cell in known if cell is not None) / len(known)
+        known = [cell for node in world.nodes for cell in node.engine.cells if isinstance(cell, SharedWindow)]
+        left = sum(300 - cell.current for cell in known) / len(world.nodes)
         for network in world.networks:
             network.connected, network.lose_call = stalled, float(stalled)
         await asyncio.sleep(6)  # until nothing is fresh
