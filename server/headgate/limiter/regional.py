@@ -43,8 +43,15 @@ class Shard(Protocol):
     """What the engine needs of a shard."""
 
     index: int
-    available: bool
-    """False while asking would only wait for nothing: then the failure policies decide at once."""
+
+    @property
+    def available(self) -> bool:
+        """False while asking would only wait for nothing: then the failure policies decide at once."""
+        ...
+
+    def late(self) -> None:
+        """A question was not answered by its request's deadline."""
+        ...
 
     def now_ms(self) -> int:
         """The shard's time: at least this."""
@@ -188,10 +195,12 @@ class Waiting:
 
     def _too_late(self) -> None:
         self._engine.stats.deadline_missed += 1
-        for question in self._pending:
+        late, self._pending = self._pending, []
+        for question in late:
             self._by_policy(question.indexes)
-        self._pending.clear()
         self._finish()
+        for question in late:
+            self._engine.region.shard(question.parts[0][0].link.shard).late()
 
     def _by_policy(self, indexes: list[int]) -> None:
         region = self._engine.region
@@ -334,6 +343,8 @@ class RegionalEngine:
         link, limit = cell.link, charge.limit
         if now_s >= link.usable_until_s or not self.region.shard(link.shard).certain(limit.window_ms):
             return ASK_COLD
+        if link.credit_offered:
+            return ASK_NEAR
         if not missing:
             return 0
         if remaining + missing <= limit.precision or cell.unacked + missing > link.held(now_s):

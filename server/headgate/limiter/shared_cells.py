@@ -79,6 +79,7 @@ class Link:
     __slots__ = (
         "answered",
         "component",
+        "credit_offered",
         "flush_at_s",
         "grant",
         "in_call",
@@ -99,6 +100,8 @@ class Link:
         """When the next flush is due; 0 when nothing waits for one."""
         self.refill = False
         """The shard lost its memory: report every live cell, acknowledged or not."""
+        self.credit_offered = 0
+        """Credit that the call under way lets the shard spend on its wants: nobody else may, meanwhile."""
         self.in_call = 0
         """Calls and requests that hold on to the cell: it is not evicted meanwhile."""
         self.answered = False
@@ -142,11 +145,15 @@ class SharedWindow(WindowCell):
             self.roll(sequence)
         return max(now_ms, self.sequence * self.window_ms)
 
+    @property
+    def credit(self) -> int:
+        """What was charged for this node and not spent yet."""
+        part = self.part
+        return max(0, part.n - part.total - part.reserved)
+
     def missing(self, cost: int) -> int:
         """What of a cost no credit covers."""
-        part = self.part
-        credit = part.n - part.total - part.reserved
-        return cost - min(cost, credit) if credit > 0 else cost
+        return cost - min(cost, self.credit)
 
     @property
     def unacked(self) -> int:
@@ -192,6 +199,7 @@ class SharedWindow(WindowCell):
         for part in (self.part, self.last):
             part.sent = max(part.sent, part.total + part.reserved)
         self.part.sent = max(self.part.sent, self.part.total + self.part.reserved + wanted)
+        self.link.credit_offered = self.credit if wanted else 0
         limit = self.link.limit
         return WindowReport(
             self.key,
@@ -221,7 +229,7 @@ class SharedWindow(WindowCell):
                 if part.sequence == sequence:
                     remembers &= part.learn(count)
         self.refresh()
-        if self.missing(1) == 0:
+        if self.credit:
             self.deny_until_ms = 0  # there is credit: what did not fit may be paid for now
         return remembers
 
@@ -246,9 +254,12 @@ class SharedBucket(BucketCell):
         """A bucket has no windows."""
         return now_ms
 
+    @property
+    def credit(self) -> int:
+        return max(0, self.n - self.total - self.reserved)
+
     def missing(self, cost: int) -> int:
-        credit = self.n - self.total - self.reserved
-        return cost - min(cost, credit) if credit > 0 else cost
+        return cost - min(cost, self.credit)
 
     @property
     def unacked(self) -> int:
@@ -288,6 +299,7 @@ class SharedBucket(BucketCell):
     def report(self, number: int, wanted: int, *, leaving: bool, now_s: float) -> Report:
         limit = self.link.limit
         self.since_report_ms = 0
+        self.link.credit_offered = self.credit if wanted else 0
         return BucketReport(
             self.key,
             self.link.component,
@@ -315,7 +327,7 @@ class SharedBucket(BucketCell):
         if self.unacked:
             tat = max(tat, self.since_ms * self.rate) + self.unacked * self.link.limit.window_ms
         self.tat = tat
-        if self.missing(1) == 0:
+        if self.credit:
             self.deny_until_ms = 0  # as for windows
         # Every report carries the total and the last arrival time: no answer can be below them.
         return True

@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
 from headgate.limiter.regional import RegionalEngine
+from headgate.origin.breaker import BreakerSettings
 from headgate.origin.interface import HEARTBEAT_S, Origin, OriginError
 from headgate.origin.replay import ShardLink
 
@@ -34,9 +35,12 @@ class Node:
         logger: FilteringBoundLogger,
         max_cells: int,
         deadline_s: float,
+        breaker: BreakerSettings | None = None,
+        live_nodes: int = 1,
     ) -> None:
         self.run = run
-        self.live_nodes = 1
+        self.live_nodes = live_nodes
+        """Keeps its last value while the shards are away; over a restart it is handed in."""
         self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells, deadline_s=deadline_s)
         self._origin = origin
         self._clock = clock
@@ -50,6 +54,8 @@ class Node:
                 logger=logger,
                 numbers=numbers,
                 live_cells=lambda: self.engine.cells,
+                deadline_s=deadline_s,
+                breaker=breaker or BreakerSettings(),
             )
             for index in range(origin.shards)
         ]

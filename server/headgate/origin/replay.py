@@ -8,6 +8,7 @@ while a call is under way goes with the next one.
 """
 
 import asyncio
+import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.limiter.regional import Question
 from headgate.limiter.shared_cells import SharedCell
+from headgate.origin.breaker import Breaker, BreakerSettings, State
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import Call, Reply, Report, Want
 from headgate.origin.shard_clock import ShardClock
@@ -36,10 +38,11 @@ MAX_WANTS: Final = 256
 CALL_TIMEOUT_S: Final = 0.5
 """After which a call is given up. Requests have long gone by their own deadline; what this bounds is
 how long a stalled connection keeps the shard's totals from being reported another way."""
-RETRY_FIRST_S: Final = 0.05
-RETRY_MOST_S: Final = 1.0
-"""Between calls to a shard that fails: doubled from the first to the most, each with jitter."""
-RETRY_JITTER: Final = 0.2
+USABLE_JITTER: Final = 0.1
+"""Downwards, so that what was read together does not grow stale together."""
+REPLAY_PER_S: Final = 20_000
+"""Reports that nobody waits for: what piled up during an outage comes back spread out, at about a
+quarter of a shard's time. Requests go in between."""
 REFILL_STEPS: Final = 1_000
 """Cells looked at per call for a refill; most belong to other shards."""
 
@@ -78,9 +81,11 @@ class ShardLink:
         logger: FilteringBoundLogger,
         numbers: Iterator[int],
         live_cells: Callable[[], Iterable[SharedCell]],
+        deadline_s: float,
+        breaker: BreakerSettings,
     ) -> None:
         self.index = index
-        self.available = True
+        self.breaker = Breaker(breaker, monotonic=clock.monotonic, random=random, on_change=self._breaker_changed)
         self.stats = ReplayStats()
         self.last_error = ""
         self._origin = origin
@@ -101,9 +106,17 @@ class ShardLink:
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
-        self._retry_s = RETRY_FIRST_S
+        self._deadline_s = deadline_s
 
     # What the engine calls
+
+    @property
+    def available(self) -> bool:
+        return self.breaker.closed
+
+    def late(self) -> None:
+        """A request's deadline passed while it waited for this shard."""
+        self.breaker.record(False, "a request's deadline passed")
 
     def ask(self, question: Question) -> None:
         self._questions.append(question)
@@ -127,13 +140,14 @@ class ShardLink:
         """Exchange, until cancelled."""
         while True:
             await self._work()
-            await self.exchange()
-            if not self.available:
-                await asyncio.sleep(self._retry_s * (1 + self._random.random() * RETRY_JITTER))
-                self._retry_s = min(RETRY_MOST_S, self._retry_s * 2)
+            if not self.breaker.closed:
+                await asyncio.sleep(self.breaker.wait_s())
+                if not self.breaker.begin_probe():
+                    continue
+            await self._pace(await self.exchange())
 
-    async def exchange(self) -> None:
-        """One call with what is there, and what follows from its answer."""
+    async def exchange(self) -> int:
+        """One call with what is there, and what follows from its answer; how many reports it carried."""
         batch = self._batch()
         sent_s = self._clock.monotonic()
         self.stats.calls += 1
@@ -145,9 +159,10 @@ class ShardLink:
             self._give_back(batch)
             raise
         else:
-            self._works()
+            self._succeeded(self._clock.monotonic() - sent_s)
             self.heard(reply.time_ms, reply.epoch, sent_s)
-            self._apply(batch, reply, sent_s + USABLE_S)
+            self._apply(batch, reply, sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER))
+        return len(batch.cells)
 
     def heard(self, time_ms: int, epoch: bytes, sent_s: float) -> None:
         """Every answer tells the time, and whether the shard is the one that it was."""
@@ -183,6 +198,17 @@ class ShardLink:
         while self.available and not (self._questions or self._refill or self._is_due()):
             self._wake.clear()
             await self._wake.wait()
+
+    async def _pace(self, reports: int) -> None:
+        """After a full call that nobody waited for: leave the shard some time."""
+        if reports < MAX_REPORTS:
+            return
+        resume_s = self._clock.monotonic() + reports / REPLAY_PER_S
+        while not self._questions and (left_s := resume_s - self._clock.monotonic()) > 0:
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._wake.wait()
 
     def _is_due(self) -> bool:
         now_s = self._clock.monotonic()
@@ -272,13 +298,24 @@ class ShardLink:
 
     # Taking in what came of it
 
-    def _works(self) -> None:
-        """Only an answered call says so: heartbeats may pass where calls do not."""
-        if not self.available:
-            self._logger.info("shard_back", shard=self.index)
-        self.available = True
-        self.last_error = ""
-        self._retry_s = RETRY_FIRST_S
+    def _succeeded(self, took_s: float) -> None:
+        """Only an answered call counts: heartbeats may pass where calls do not.
+
+        A late answer is an answer, and requests count their own deadlines. But a probe stands
+        for the requests that would wait if it succeeded, so it must be in time.
+        """
+        in_time = self.breaker.closed or took_s <= self._deadline_s
+        self.breaker.record(in_time, f"the probe took {took_s * 1000:.1f} ms")
+        if in_time:
+            self.last_error = ""
+
+    def _breaker_changed(self, state: State, reason: str) -> None:
+        log = self._logger.info if state is State.CLOSED else self._logger.warning
+        log("breaker", shard=self.index, state=state.value, reason=reason)
+        if state is State.OPEN:
+            # Nobody waits for a shard that does not answer.
+            while self._questions:
+                self._questions.popleft().fail()
 
     def _apply(self, batch: Batch, reply: Reply, usable_until_s: float) -> None:
         remembers = True
@@ -287,6 +324,7 @@ class ShardLink:
             remembers &= cell.learn(answer) or link.refill
             link.renew(answer.grant, usable_until_s)
             link.refill = False
+            link.credit_offered = 0
             link.in_call -= 1
         for question, charged in zip(batch.questions, reply.charged, strict=True):
             question.answer(charged, [reply.answers[batch.positions[cell.key]] for cell, _ in question.parts])
@@ -299,17 +337,13 @@ class ShardLink:
     def _failed(self, batch: Batch, error: OriginError) -> None:
         self.stats.failures += 1
         self.last_error = str(error)
-        if self.available:
-            self._logger.warning("shard_failed", shard=self.index, error=str(error))
-        self.available = False
         self._give_back(batch)
-        # Nobody waits for a shard that does not answer.
-        while self._questions:
-            self._questions.popleft().fail()
+        self.breaker.record(False, str(error))
 
     def _give_back(self, batch: Batch) -> None:
         for cell in batch.cells:
             link = cell.link
+            link.credit_offered = 0
             link.in_call -= 1
             if link.refill:
                 self._refill.append(cell)

@@ -1,0 +1,209 @@
+"""Random healthy histories: over-admission is within `P`, and nothing is lost, doubled or left behind.
+
+What was admitted is measured in the cell in which it was committed. A history is made by
+its seed alone; one that fails is repeated by that seed.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from headgate.limiter.decision import Charge
+from headgate.limiter.limit import Algorithm, Limit, Unit
+from headgate.limiter.regional import RegionalEngine
+from headgate.limiter.shared_cells import Hold, Link, SharedWindow
+from headgate.origin.grants import Grants
+
+from tests.support.region import RegionWorld, virtually
+
+SECONDS = 10.0
+
+
+@dataclass
+class Commit:
+    cell: SharedWindow
+    sequence: int
+    at_ms: int
+    cost: int
+
+
+class Ledger:
+    """Every commit of every node, as the cells are told of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commits: list[Commit] = []
+        self.world: RegionWorld
+        spend, unspend, settle = SharedWindow.spend, SharedWindow.unspend, SharedWindow.settle
+
+        def logged_spend(cell: SharedWindow, cost: int, now_ms: int) -> None:
+            spend(cell, cost, now_ms)
+            self._add(cell, cell.part.sequence, cost)
+
+        def logged_unspend(cell: SharedWindow, cost: int) -> None:
+            unspend(cell, cost)
+            self._remove(cell, cost)
+
+        def logged_settle(cell: SharedWindow, hold: Hold, *, commit: bool) -> None:
+            settle(cell, hold, commit=commit)
+            if commit:
+                self._add(cell, hold.part.sequence, hold.cost)
+
+        monkeypatch.setattr(SharedWindow, "spend", logged_spend)
+        monkeypatch.setattr(SharedWindow, "unspend", logged_unspend)
+        monkeypatch.setattr(SharedWindow, "settle", logged_settle)
+
+    def _add(self, cell: SharedWindow, sequence: int, cost: int) -> None:
+        self.commits.append(Commit(cell, sequence, self.world.clock.now_ms(), cost))
+
+    def _remove(self, cell: SharedWindow, cost: int) -> None:
+        for index in reversed(range(len(self.commits))):
+            commit = self.commits[index]
+            if commit.cell is cell and (commit.cost, commit.sequence) == (cost, cell.part.sequence):
+                del self.commits[index]
+                return
+
+    def committed(self, key: bytes) -> Counter[int]:
+        counts: Counter[int] = Counter()
+        for commit in self.commits:
+            if commit.cell.key == key:
+                counts[commit.sequence] += commit.cost
+        return counts
+
+    def worst(self, key: bytes, limit: Limit) -> int:
+        """A charge is at the latest when its cell ends, however late its reply."""
+        counts: Counter[int] = Counter()
+        worst, window_ms = 0, limit.window_ms
+        for commit in self.commits:
+            if commit.cell.key != key or not commit.cost:
+                continue
+            start_ms = commit.sequence * window_ms
+            at_ms = max(start_ms, min(commit.at_ms, start_ms + window_ms - 1))
+            counts[commit.sequence] += commit.cost
+            sliding = limit.algorithm is Algorithm.SLIDING_WINDOW
+            previous = counts[commit.sequence - 1] if sliding else 0
+            left_ms = window_ms - at_ms % window_ms
+            worst = max(worst, counts[commit.sequence] + previous * left_ms // window_ms)
+        return worst
+
+
+@pytest.fixture
+def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    return Ledger(monkeypatch)
+
+
+def random_keys(chooser: random.Random) -> dict[bytes, Limit]:
+    return {
+        bytes([65 + number]) * 3: Limit(
+            chooser.choice([1, 3, 10, 50, 200, 1000]),
+            Unit.SECOND,
+            chooser.choice([1, 2, 5]),
+            algorithm=chooser.choice([Algorithm.SLIDING_WINDOW, Algorithm.FIXED_WINDOW]),
+            precision_millionths=chooser.choice([0, 50_000, 50_000, 200_000]),
+        )
+        for number in range(chooser.randint(1, 4))
+    }
+
+
+async def healthy_history(seed: int, ledger: Ledger) -> list[str]:
+    """One history; what is wrong with it."""
+    chooser = random.Random(seed)
+    ledger.commits.clear()
+    world = ledger.world = RegionWorld(seed, shards=chooser.choice([1, 2, 3]), deadline_s=30)
+    least_ms = chooser.choice([0.1, 1, 5, 20])
+    most_ms = least_ms * chooser.choice([1, 3, 10])
+    for _ in range(chooser.randint(1, 5)):
+        offset_ms = chooser.choice([0, 0, 200, -500, 3_600_000])
+        await world.start_node(offset_ms=offset_ms, delay_ms=(least_ms, most_ms))
+    keys = random_keys(chooser)
+    await random_load(chooser, world, keys)
+    await world.quiet()
+    return [problem for key, limit in keys.items() for problem in wrong(key, limit, ledger)] + left_behind(world)
+
+
+async def random_load(chooser: random.Random, world: RegionWorld, keys: dict[bytes, Limit]) -> None:
+    fastest = max(limit.requests_per_unit / limit.window_ms * 1000 for limit in keys.values())
+    per_s = min(800, fastest * chooser.choice([0.5, 1, 3, 10]))
+    loop = asyncio.get_running_loop()
+    while loop.time() % 1_000 < SECONDS:
+        await asyncio.sleep(chooser.expovariate(per_s) if chooser.random() < 0.98 else chooser.uniform(0, 1))
+        wanted = chooser.sample(sorted(keys), chooser.randint(1, len(keys)))
+        cost = chooser.choice([1, 1, 1, 2, 5, 0])
+        for _ in range(chooser.choice([1, 1, 1, 1, 5])):
+            world.ask_soon(chooser.choice(world.nodes), *[Charge(key, keys[key], cost) for key in wanted])
+    await asyncio.gather(*world._tasks)
+
+
+def wrong(key: bytes, limit: Limit, ledger: Ledger) -> list[str]:
+    problems = []
+    worst = ledger.worst(key, limit)
+    if worst > limit.requests_per_unit + limit.precision:
+        problems.append(f"{key!r}: {worst} admitted of {limit.requests_per_unit} with P {limit.precision}")
+    try:
+        record = ledger.world.record(key)
+    except KeyError:
+        return problems
+    admitted = ledger.committed(key)[record.sequence]
+    if record.current.t < admitted:
+        problems.append(f"{key!r}: {admitted} admitted, {record.current.t} counted")
+    if sum(component.n for component in record.components.values()) != record.current.t:
+        problems.append(f"{key!r}: the total is not the sum of its components")
+    return problems
+
+
+def left_behind(world: RegionWorld) -> list[str]:
+    """At quiescence nothing is unacknowledged, reserved or held on to."""
+    return [
+        f"{cell.key!r}: {cell.unacked} unacknowledged, {cell.reserved} reserved, {cell.link.in_call} in calls"
+        for node in world.nodes
+        for cell in node.engine.cells
+        if cell.unacked or cell.reserved or cell.link.in_call
+    ]
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_a_healthy_region_stays_within_its_budget(block: int, ledger: Ledger) -> None:
+    for seed in range(block * 15, block * 15 + 15):
+
+        async def history(seed: int = seed) -> None:
+            assert await healthy_history(seed, ledger) == [], f"seed {seed}"
+
+        virtually(history())
+
+
+def found(seeds: list[int], ledger: Ledger) -> bool:
+    """Whether one of these histories shows that something is wrong."""
+    problems: list[str] = []
+    for seed in seeds:
+
+        async def history(seed: int = seed) -> None:
+            problems.extend(await healthy_history(seed, ledger))
+
+        virtually(history())
+    return bool(problems)
+
+
+def test_credit_that_is_offered_to_the_shard_is_not_spent_here_too(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a want of a key is under way, others must not spend the credit that may be paying for it."""
+    seeds = [293, 347, 539]
+    assert not found(seeds, ledger)
+    original = RegionalEngine._must_ask
+
+    def careless(engine: RegionalEngine, cell: SharedWindow, *rest: object) -> int:
+        cell.link.credit_offered = 0
+        return original(engine, cell, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RegionalEngine, "_must_ask", careless)
+    assert found(seeds, ledger)
+
+
+def test_grants_beyond_p_are_found(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def generous(grants: Grants, holding: object, held: int, precision: int, time_ms: int, *, leaving: bool) -> int:
+        return precision
+
+    monkeypatch.setattr(Grants, "renew", generous)
+    monkeypatch.setattr(Link, "held", lambda link, now_s: link.limit.precision)
+    assert found(list(range(40)), ledger)
