@@ -47,7 +47,7 @@ class Ledger:
 
         def logged_settle(cell: SharedWindow, hold: Hold, *, commit: bool) -> None:
             settle(cell, hold, commit=commit)
-            if commit:
+            if commit and hold.part is not None:
                 self._add(cell, hold.part.sequence, hold.cost)
 
         monkeypatch.setattr(SharedWindow, "spend", logged_spend)

@@ -126,7 +126,7 @@ class Waiting:
         self.charges = charges
         self.cells = cells
         self.outcomes = outcomes
-        self.holds: list[Hold] = []
+        self.holds: dict[int, Hold] = {}
         self.decided = False
         self.path = Path.EXACT if ASK_NEAR in outcomes else Path.ORIGIN
         self.future: asyncio.Future[Decision] | None = None
@@ -151,12 +151,11 @@ class Waiting:
         return self.future
 
     def _reserve_local(self) -> None:
-        for charge, cell, outcome in zip(self.charges, self.cells, self.outcomes, strict=True):
+        for index, (charge, cell) in enumerate(zip(self.charges, self.cells, strict=True)):
             cell.link.in_call += 1
-            if outcome >= 0:
-                now_ms = self._engine.now_ms(cell)
+            if self.outcomes[index] >= 0:
                 cell.unspend(charge.cost)
-                self.holds.append(cell.hold(charge.cost, now_ms))
+                self.holds[index] = cell.hold(charge.cost, self._engine.now_ms(cell))
 
     def _questions(self) -> list[Question]:
         """Enforced charges of one shard stand or fall together; a shadow or a quota fails alone."""
@@ -175,7 +174,7 @@ class Waiting:
         for index, (cell, cost), answer in zip(question.indexes, question.parts, answers, strict=True):
             if charged:
                 self.outcomes[index] = 0
-                self.holds.append(cell.hold(cost, self._engine.now_ms(cell), answer))
+                self.holds[index] = cell.hold(cost, self._engine.now_ms(cell), answer)
             else:
                 self.outcomes[index] = self._known_outcome(cell, self.charges[index])
         if not charged and all(self.outcomes[index] >= 0 for index in question.indexes):
@@ -211,7 +210,7 @@ class Waiting:
             self.path = policy.PATHS[limit.on_error]
             if policy.admits(cell, limit, cost, now_ms, region.live_nodes):
                 self.outcomes[index] = 0
-                self.holds.append(cell.hold(cost, now_ms))
+                self.holds[index] = cell.hold(cost, now_ms)
             else:
                 self.outcomes[index] = OVER
 
@@ -235,13 +234,18 @@ class Waiting:
         """Commit all that is held, or release it."""
         self.decided = True
         admitted = not denies(self.charges, self.outcomes)
-        for hold in self.holds:
+        for hold in self.holds.values():
             hold.cell.settle(hold, commit=admitted)
             if admitted:
                 self._engine.flush(hold.cell, 0)  # it had to ask, so its limit is near or it was cold
         for cell in self.cells:
             cell.link.in_call -= 1
-        return self._engine.decision(self.charges, self.cells, self.outcomes, admitted, self.path)
+        decision = self._engine.decision(self.charges, self.cells, self.outcomes, admitted, self.path)
+        for index, hold in self.holds.items():
+            if admitted and hold.closed:
+                over, remaining, _ = decision.verdicts[index]
+                decision.verdicts[index] = (over, remaining, 0)  # its window has just ended
+        return decision
 
 
 class RegionalEngine:

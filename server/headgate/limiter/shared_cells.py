@@ -67,10 +67,15 @@ class Hold:
 
     __slots__ = ("cell", "cost", "part")
 
-    def __init__(self, cell: "SharedCell", part: Any, cost: int) -> None:
+    def __init__(self, cell: Any, part: Part | None, cost: int) -> None:
         self.cell = cell
         self.part = part
         self.cost = cost
+
+    @property
+    def closed(self) -> bool:
+        """Whether the window in which it was made is over."""
+        return isinstance(self.part, Part) and self.part.sequence < self.cell.part.sequence
 
 
 class Link:
@@ -182,9 +187,10 @@ class SharedWindow(WindowCell):
         return Hold(self, part, cost)
 
     def settle(self, hold: Hold, *, commit: bool) -> None:
-        hold.part.reserved -= hold.cost
+        part = hold.part or self.part
+        part.reserved -= hold.cost
         if commit:
-            hold.part.total += hold.cost
+            part.total += hold.cost
         self.refresh()
 
     @property
