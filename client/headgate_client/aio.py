@@ -1,0 +1,58 @@
+"""The same client for asyncio."""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+import grpc
+import grpc.aio
+
+from headgate_client import channel
+from headgate_client.channel import Tls
+from headgate_client.client import DEFAULT_TIMEOUT_S
+from headgate_client.values import Decision, Descriptor, Entries, RateLimitError, decode_response, encode_request
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+
+
+class AsyncClient:
+    """`await AsyncClient("127.0.0.1:8081").should_rate_limit("edge", [{"user": "alice"}])`."""
+
+    def __init__(self, addr: str, *, tls: Tls | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        target, options = channel.target(addr), channel.options(tls)
+        if tls is None:
+            self._channel = grpc.aio.insecure_channel(target, options)
+        else:
+            self._channel = grpc.aio.secure_channel(target, channel.credentials(tls), options)
+        self._call = self._channel.unary_unary(
+            channel.METHOD,
+            request_serializer=RateLimitRequest.SerializeToString,
+            response_deserializer=RateLimitResponse.FromString,
+        )
+
+    async def should_rate_limit(
+        self,
+        domain: str,
+        descriptors: Iterable[Descriptor | Entries],
+        hits: int = 0,
+        *,
+        timeout_s: float | None = None,
+    ) -> Decision:
+        """As `Client.should_rate_limit`."""
+        request = encode_request(domain, descriptors, hits)
+        try:
+            response = await self._call(request, timeout=timeout_s or self._timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise RateLimitError(error.code().name, error.details() or "") from error
+        return decode_response(response)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        await self.close()

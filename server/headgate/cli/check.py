@@ -1,0 +1,94 @@
+"""`headgate check`: one request to a running server, and its answer as JSON."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from headgate_client import Client, Decision, DescriptorStatus, RateLimitError, Tls
+
+from headgate.cli import descriptors
+from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
+
+_EPILOG = r"""
+exit status: 0 OK, 1 over limit, 2 error (the message is on stderr)
+
+examples:
+  headgate check --domain edge user=alice
+  headgate check --addr unix:/run/headgate.sock --domain edge --hits 5 user=alice,path=/login remote_address=10.0.0.1
+  headgate check --domain edge 'query=a=1\,b=2'
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "check",
+        help="ask a running server for one decision",
+        description="Send one ShouldRateLimit request, one descriptor per argument, and print the answer as JSON.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--addr", default="127.0.0.1:8081", help="host:port or unix:/path (default: %(default)s)")
+    parser.add_argument("--domain", required=True, help="the domain whose rules apply")
+    parser.add_argument("--hits", type=_hits, default=1, metavar="N", help="the request's cost (default: %(default)s)")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=2.0, metavar="S", help="seconds to wait (default: %(default)s)"
+    )
+    parser.add_argument("--tls", action="store_true", help="use TLS, trusting the system's authorities")
+    parser.add_argument("--tls-ca", type=Path, metavar="FILE", help="use TLS, trusting these authorities")
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate to show, with --tls-key")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
+    parser.add_argument("--tls-server-name", metavar="NAME", help="the name in the server's certificate")
+    parser.add_argument("descriptors", nargs="+", metavar="key=value[,key=value]", help=descriptors.HELP)
+    parser.set_defaults(command=check)
+
+
+def _hits(text: str) -> int:
+    hits = int(text)
+    if not 0 <= hits <= 2**32 - 1:
+        raise ValueError
+    return hits
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 3600:
+        raise ValueError
+    return seconds
+
+
+def check(args: argparse.Namespace) -> int:
+    request = [descriptors.parse_descriptor(text) for text in args.descriptors]
+    try:
+        with Client(args.addr, tls=_tls(args), timeout_s=args.timeout) as client:
+            decision = client.should_rate_limit(args.domain, request, args.hits)
+    except RateLimitError as error:
+        return fail(f"{args.addr}: {error}", EXIT_USAGE)
+    except (OSError, ValueError) as error:
+        return fail(str(error), EXIT_USAGE)
+    write(json.dumps(_as_json(decision), indent=2))
+    return EXIT_OK if decision.admitted else EXIT_FAILED
+
+
+def _tls(args: argparse.Namespace) -> Tls | None:
+    if not (args.tls or args.tls_ca or args.tls_cert):
+        return None
+    return Tls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key, server_name=args.tls_server_name)
+
+
+def _as_json(decision: Decision) -> dict[str, Any]:
+    return {
+        "overall_code": decision.code.value,
+        "statuses": [_status(status) for status in decision.statuses],
+        "headers": dict(decision.headers),
+    }
+
+
+def _status(status: DescriptorStatus) -> dict[str, Any]:
+    limit = status.limit
+    return {
+        "code": status.code.value,
+        "limit": limit and {"requests_per_unit": limit.requests_per_unit, "unit": limit.unit, "name": limit.name},
+        "remaining": status.remaining,
+        "reset_ms": status.reset_ms,
+    }

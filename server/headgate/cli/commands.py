@@ -1,0 +1,60 @@
+"""All commands: which there are, and what becomes of their errors.
+
+Answers go to stdout, messages to stderr, and the exit status says what came of it.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from headgate import __version__
+from headgate.cli import check, rules, serve
+from headgate.cli.output import EXIT_USAGE, fail, write
+from headgate.errors import ConfigError
+
+_DESCRIPTION = "Headgate: a rate-limit service for Envoy and everything else that speaks gRPC or HTTP."
+_EPILOG = """\
+examples:
+  headgate serve --rules examples/rules
+  headgate check --addr 127.0.0.1:8081 --domain edge user=alice
+  headgate rules check examples/rules
+
+`headgate COMMAND --help` says more.
+"""
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Run one command; the exit status."""
+    args = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = args.command
+    try:
+        return command(args)
+    except ConfigError as error:
+        return fail(str(error), EXIT_USAGE)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not try to write the rest.
+        sys.stdout = None
+        return EXIT_USAGE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headgate",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    serve.add_parser(commands)
+    check.add_parser(commands)
+    rules.add_parser(commands)
+    version = commands.add_parser("version", help="print the version")
+    version.set_defaults(command=_version)
+    return parser
+
+
+def _version(_: argparse.Namespace) -> int:
+    write(f"headgate {__version__}")
+    return 0

@@ -1,0 +1,21 @@
+"""Where commands print, and what their exit statuses mean."""
+
+import sys
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+"""What was asked is answered with no: rules with problems, a denial, a server that can't start."""
+EXIT_USAGE = 2
+"""The question could not be asked: bad flags or settings, no server, an error instead of an answer."""
+
+
+def write(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def fail(message: str, status: int) -> int:
+    """One line (or one per problem) for people, no traceback; gives the status back."""
+    for line in message.splitlines() or [""]:
+        sys.stderr.write(f"headgate: {line}\n")
+    return status

@@ -1,0 +1,77 @@
+"""`headgate rules check` and `headgate rules explain`: look at rules without serving them."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from headgate.cli import descriptors
+from headgate.cli.output import EXIT_FAILED, EXIT_OK, write
+from headgate.rules.directory import load_directory
+from headgate.rules.explain import explain
+from headgate.rules.problems import RulesError
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("rules", help="check or explain a directory of rules")
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_check(actions)
+    _add_explain(actions)
+
+
+def _add_check(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = actions.add_parser(
+        "check",
+        help="find every problem in a directory of rules",
+        description="Check every rule file in DIR. Prints one line per problem: `file:line: reason`.",
+        epilog="exit status: 0 no problem, 1 problems\n\nexample:\n  headgate rules check examples/rules",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_directory(parser)
+    parser.set_defaults(command=check)
+
+
+def _add_explain(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = actions.add_parser(
+        "explain",
+        help="say which rule a request would hit, and why",
+        description="Walk one descriptor through the rules in DIR and say what happens at each step.",
+        epilog="exit status: 0 explained, 1 the rules have problems\n\n"
+        "example:\n  headgate rules explain examples/rules --domain edge user=alice",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_directory(parser)
+    parser.add_argument("--domain", required=True, help="the domain of the request")
+    parser.add_argument("descriptors", nargs="+", metavar="key=value[,key=value]", help=descriptors.HELP)
+    parser.set_defaults(command=explain_request)
+
+
+def _add_directory(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help="directory with *.yaml and *.yml files")
+    parser.add_argument("--merge-domains", action="store_true", help="let several files define one domain")
+
+
+def check(args: argparse.Namespace) -> int:
+    try:
+        rules = load_directory(args.directory, merge_domains=args.merge_domains)
+    except RulesError as error:
+        return _print_problems(error)
+    write(f"ok: {rules.count} limits in {len(rules.domains)} domains")
+    return EXIT_OK
+
+
+def explain_request(args: argparse.Namespace) -> int:
+    requested = [descriptors.parse_descriptor(text) for text in args.descriptors]
+    try:
+        rules = load_directory(args.directory, merge_domains=args.merge_domains)
+    except RulesError as error:
+        return _print_problems(error)
+    for entries in requested:
+        write(str(explain(rules, args.domain, entries)))
+    return EXIT_OK
+
+
+def _print_problems(error: RulesError) -> int:
+    for problem in error.problems:
+        write(str(problem))
+    sys.stderr.write(f"headgate: {len(error.problems)} problem{'s' if len(error.problems) != 1 else ''}\n")
+    return EXIT_FAILED

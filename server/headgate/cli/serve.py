@@ -1,0 +1,81 @@
+"""`headgate serve`: every setting is a flag, made from the one table."""
+
+import argparse
+import os
+import textwrap
+from collections.abc import Mapping
+
+from headgate.cli.output import EXIT_FAILED, EXIT_USAGE, fail
+from headgate.config import CONFIG_ENV, CONFIG_FLAG, REQUIRED, SETTINGS, Setting, SettingsError, load_settings
+from headgate.config.kinds import Boolean
+from headgate.errors import ConfigError
+
+_EPILOG = """
+A flag wins over its environment variable, that over the config file, that over the default.
+All settings, with what they accept: docs/configuration.md.
+
+SIGTERM or SIGINT: health turns to not serving, requests are answered for --drain-s more,
+then the process ends. A second signal ends it at once.
+
+exit status:
+  0         stopped when asked to
+  1         could not start: rules with problems, an address in use
+  2         bad flags, environment or config file
+  130, 143  a second SIGINT or SIGTERM
+
+examples:
+  headgate serve --rules examples/rules
+  headgate serve --config headgate.yaml --grpc unix:/run/headgate.sock
+  HEADGATE_RULES=/etc/headgate/rules HEADGATE_LOG_FORMAT=console headgate serve
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "serve",
+        help="run the service",
+        description="Serve ShouldRateLimit over gRPC, and JSON, health, metrics and rules over HTTP.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        # An abbreviation that works today would become ambiguous with the next setting.
+        allow_abbrev=False,
+    )
+    parser.add_argument(CONFIG_FLAG, metavar="FILE", help=f"YAML file with settings [{CONFIG_ENV}]")
+    for section in dict.fromkeys(setting.section for setting in SETTINGS):
+        group = parser.add_argument_group(section.lower() if section != "TLS" else section)
+        for setting in SETTINGS:
+            if setting.section == section:
+                _add_flag(group, setting)
+    parser.set_defaults(command=serve)
+
+
+def _add_flag(group: "argparse._ArgumentGroup", setting: Setting) -> None:
+    help_ = textwrap.fill(f"{setting.help} {_default(setting)} [{setting.env}]", 10_000).replace("%", "%%")
+    if isinstance(setting.kind, Boolean):
+        group.add_argument(setting.flag, nargs="?", const="true", metavar=setting.kind.metavar, help=help_)
+    elif setting.repeatable:
+        group.add_argument(setting.flag, action="append", metavar=setting.kind.metavar, help=help_)
+    else:
+        group.add_argument(setting.flag, metavar=setting.kind.metavar, help=help_)
+
+
+def _default(setting: Setting) -> str:
+    return "(required)" if setting.default is REQUIRED else f"(default: {setting.default_text})"
+
+
+def serve(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
+    # The one place that reads the process's environment.
+    environ = os.environ if environ is None else environ
+    flags = {name: value for name, value in vars(args).items() if name != "command"}
+    try:
+        settings = load_settings(flags, environ)
+    except SettingsError as error:
+        return fail(str(error), EXIT_USAGE)
+    # Here, because what serves takes half a second to import, and no other command needs it.
+    from headgate import service  # noqa: PLC0415
+
+    try:
+        return service.run(settings)
+    except ConfigError as error:
+        return fail(str(error), EXIT_FAILED)

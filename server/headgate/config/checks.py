@@ -1,0 +1,77 @@
+"""What must hold between settings, and what this version can't do yet.
+
+Each check yields lines that say what to change. `where` has the flag, variable or
+file line that gave a setting its value, if any did.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headgate.config.settings import SETTINGS, Settings
+from headgate.errors import ConfigError
+
+_DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
+
+
+def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterator[str]:
+    """Every contradiction, as `where: reason`."""
+
+    def at(name: str) -> str:
+        return where.get(name, name)
+
+    yield from _check_workers(values, at("workers"))
+    yield from _check_tls(values, at)
+    yield from _check_addresses(values, at("http"))
+    yield from _check_peers(values, at("peer"))
+    yield from _check_headers(values, at)
+
+
+def _check_workers(values: Mapping[str, Any], at: str) -> Iterator[str]:
+    if values["workers"] > 1 and values["origin"] == "memory://":
+        yield (
+            f"{at}: {values['workers']} processes can't share `memory://`, each would count by itself: "
+            "use a Redis origin (--origin redis://host:port), or run one process (--workers 1)"
+        )
+
+
+def _check_tls(values: Mapping[str, Any], at: Any) -> Iterator[str]:
+    cert, key = values["tls_cert"], values["tls_key"]
+    if cert and not key:
+        yield f"{at('tls_cert')}: needs tls_key beside it"
+    if key and not cert:
+        yield f"{at('tls_key')}: needs tls_cert beside it"
+    if values["tls_client_ca"] and not cert:
+        yield f"{at('tls_client_ca')}: needs tls_cert and tls_key beside it"
+    if cert and values["transport"] == "native":
+        yield f"{at('transport')}: `native` has no TLS: use `auto` or `grpcio`"
+
+
+def _check_addresses(values: Mapping[str, Any], at: str) -> Iterator[str]:
+    if values["grpc"] == values["http"] and not values["grpc"].endswith(":0"):
+        yield f"{at}: grpc listens on {values['grpc']} too: give each its own address"
+
+
+def _check_peers(values: Mapping[str, Any], at: str) -> Iterator[str]:
+    regions = [peer.region for peer in values["peer"]]
+    if values["region"] in regions:
+        yield f"{at}: {values['region']!r} is this region itself: name only the others"
+    for region in sorted({region for region in regions if regions.count(region) > 1}):
+        yield f"{at}: {region!r} is given twice"
+
+
+def _check_headers(values: Mapping[str, Any], at: Any) -> Iterator[str]:
+    names: dict[str, str] = {}
+    for name in ("header_limit", "header_remaining", "header_reset", "header_retry_after"):
+        header = values[name].lower()
+        if header in names:
+            yield f"{at(name)}: {values[name]!r} is the name of {names[header]} too"
+        names.setdefault(header, name)
+
+
+def refuse_unavailable(settings: Settings) -> None:
+    """Settings that are understood but that this version can't serve. Lifting one is deleting its lines."""
+    if settings.peer or settings.exchange != _DEFAULTS["exchange"]:
+        raise ConfigError("peer, exchange: regions can't exchange counts in this version; leave both out")
+    if settings.origin != "memory://":
+        scheme = settings.origin.partition("://")[0]
+        raise ConfigError(f"origin: `{scheme}://` is not available in this version; use `memory://`")

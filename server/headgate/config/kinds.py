@@ -1,0 +1,221 @@
+"""What a setting's value may be: one class per kind, each with one parser for all sources.
+
+A kind turns text into a value or raises `ValueError`; the reason names what is
+accepted. Flags, environment variables and the config file's scalars all go through
+the same parser, so a value that is good in one place is good in all. Nothing here
+touches the disk or the network: whether a file exists is found out when it is opened.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from headgate.errors import ConfigError
+from headgate.transport.address import parse_address
+
+ORIGIN_SCHEMES = (
+    "memory",
+    "redis",
+    "rediss",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+sentinel",
+    "rediss+sentinel",
+)
+
+
+class Kind(Protocol):
+    """A parser, and how to say in words what it takes."""
+
+    @property
+    def accepts(self) -> str:
+        """For messages and the documentation: `a whole number from 1 to 1024`."""
+        ...
+
+    @property
+    def metavar(self) -> str: ...
+
+    def parse(self, text: str) -> object:
+        """The value, or ValueError; with an empty message `accepts` says it all."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A name made of harmless characters, so that it can go into logs, keys and headers as it is."""
+
+    accepts: str
+    pattern: str
+    metavar: str = "NAME"
+
+    def parse(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError
+        return text
+
+
+NAME = Text("1 to 63 letters, digits, `.`, `_` or `-`, beginning with a letter or digit", r"[A-Za-z0-9][\w.-]{0,62}")
+BODY = Text("text of at most 4096 characters", r"(?s:.{0,4096})", "TEXT")
+HEADER = Text("an HTTP header name", r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    values: tuple[str, ...]
+
+    @property
+    def accepts(self) -> str:
+        return "one of " + ", ".join(f"`{value}`" for value in self.values)
+
+    @property
+    def metavar(self) -> str:
+        return "|".join(self.values)
+
+    def parse(self, text: str) -> str:
+        if text not in self.values:
+            raise ValueError
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    low: int
+    high: int
+    metavar: str = "N"
+
+    @property
+    def accepts(self) -> str:
+        return f"a whole number from {self.low} to {self.high}"
+
+    def parse(self, text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9][0-9_]{0,18}", text):
+            raise ValueError
+        return _within(int(text), self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    low: float
+    high: float
+    metavar: str = "N"
+
+    @property
+    def accepts(self) -> str:
+        return f"a number from {self.low:g} to {self.high:g}"
+
+    def parse(self, text: str) -> float:
+        if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)", text):
+            raise ValueError
+        return _within(float(text), self.low, self.high)
+
+
+_N = TypeVar("_N", int, float)
+
+
+def _within(value: _N, low: float, high: float) -> _N:
+    if not low <= value <= high:
+        raise ValueError
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    accepts: str = "`true` or `false`"
+    metavar: str = "true|false"
+
+    def parse(self, text: str) -> bool:
+        match text.lower():
+            case "true" | "yes" | "on" | "1":
+                return True
+            case "false" | "no" | "off" | "0":
+                return False
+        raise ValueError
+
+
+@dataclass(frozen=True, slots=True)
+class FilePath:
+    accepts: str
+    metavar: str = "FILE"
+
+    def parse(self, text: str) -> Path:
+        if not text or "\0" in text:
+            raise ValueError
+        return Path(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen or to dial; given back as `host:port` or `unix:/path`, whatever the spelling."""
+
+    accepts: str = "`host:port`, `[ipv6]:port` or `unix:/path`"
+    metavar: str = "ADDR"
+
+    def parse(self, text: str) -> str:
+        try:
+            return str(parse_address(text))
+        except ConfigError as error:
+            raise ValueError(f"{error}; expected {self.accepts}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class OriginUrl:
+    """Checked for its shape only. Messages never repeat the URL: it may hold a password."""
+
+    accepts: str = "`memory://`, or hosts after `redis://`, `redis+cluster://` or `redis+sentinel://` (`rediss…`: TLS)"
+    metavar: str = "URL"
+
+    def parse(self, text: str) -> str:
+        scheme, separator, rest = text.partition("://")
+        if not separator or scheme not in ORIGIN_SCHEMES:
+            raise ValueError(f"expected {self.accepts}")
+        if scheme == "memory" and rest:
+            raise ValueError("`memory://` takes nothing after it")
+        if scheme != "memory" and not _hosts(text):
+            raise ValueError(f"`{scheme}://` needs at least one host: `{scheme}://host:port,host:port`")
+        return text
+
+
+def _hosts(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    region: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEntry:
+    accepts: str = "`REGION=ADDR`"
+    metavar: str = "REGION=ADDR"
+
+    def parse(self, text: str) -> Peer:
+        region, equals, address = text.partition("=")
+        if not equals:
+            raise ValueError
+        try:
+            return Peer(NAME.parse(region), Address().parse(address))
+        except ValueError as error:
+            raise ValueError(str(error) or f"expected {self.accepts} with ADDR {Address().accepts}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """Repeated as a flag, a list in the file, comma separated in the environment."""
+
+    item: Kind
+
+    @property
+    def accepts(self) -> str:
+        return f"any number of {self.item.accepts}"
+
+    @property
+    def metavar(self) -> str:
+        return self.item.metavar
+
+    def parse(self, text: str) -> object:
+        """One entry; whoever reads a source knows how it separates them."""
+        return self.item.parse(text)

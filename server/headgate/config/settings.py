@@ -1,0 +1,237 @@
+"""The table of settings: one line of it is a flag, a variable, a file key and a line of documentation.
+
+`Settings` is that table: each field carries its kind, default and help. The command
+line, the readers of environment and file, and `docs/configuration.md` are all made
+from it, so a new setting is one new field.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+from headgate.config.kinds import (
+    BODY,
+    HEADER,
+    NAME,
+    Address,
+    Boolean,
+    Choice,
+    FilePath,
+    Kind,
+    ListOf,
+    Number,
+    OriginUrl,
+    Peer,
+    PeerEntry,
+    Whole,
+)
+from headgate.transport.interface import TransportLimits
+
+ENV_PREFIX = "HEADGATE_"
+REQUIRED: Any = dataclasses.MISSING
+
+_LIMITS = TransportLimits()
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table."""
+
+    name: str
+    kind: Kind
+    default: Any
+    """REQUIRED when there is none; None when leaving it out means something."""
+    help: str
+    section: str
+    absent: str
+    """What it means when the default is None, for people."""
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + self.name.upper()
+
+    @property
+    def repeatable(self) -> bool:
+        return isinstance(self.kind, ListOf)
+
+    @property
+    def default_text(self) -> str:
+        if self.default is REQUIRED:
+            return "required"
+        if self.default in (None, (), ""):
+            return self.absent
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the table says of a field beside its name, type and default."""
+
+    kind: Kind
+    section: str
+    help: str
+    absent: str = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All that can be set, checked and complete."""
+
+    rules: Annotated[
+        Path,
+        Row(
+            FilePath("a directory", "DIR"),
+            "Serving",
+            "Directory of rule files (`*.yaml`, `*.yml`); watched for changes.",
+        ),
+    ]
+    grpc: Annotated[str, Row(Address(), "Serving", "Where gRPC listens.")] = "0.0.0.0:8081"
+    http: Annotated[
+        str, Row(Address(), "Serving", "Where HTTP listens: /json, health, metrics, the current rules.")
+    ] = "0.0.0.0:8080"
+    transport: Annotated[
+        Literal["auto", "native", "grpcio"],
+        Row(
+            Choice(("auto", "native", "grpcio")),
+            "Serving",
+            "What serves gRPC. `native` is the fast one and has no TLS; `auto` takes it where it can, else `grpcio`.",
+        ),
+    ] = "auto"
+    workers: Annotated[
+        int, Row(Whole(1, 1024), "Serving", "Processes that serve. More than one needs a shared origin.")
+    ] = 1
+    data_dir: Annotated[
+        Path | None,
+        Row(
+            FilePath("a directory", "DIR"),
+            "Serving",
+            "Directory for what outlives a restart: the last good rules. Created when missing.",
+            absent="nothing is kept",
+        ),
+    ] = None
+    merge_domains: Annotated[bool, Row(Boolean(), "Serving", "Let several rule files define one domain.")] = False
+    drain_s: Annotated[
+        float,
+        Row(
+            Number(0, 3600, "SECONDS"),
+            "Serving",
+            "After SIGTERM or SIGINT: how long to go on answering while health already says not serving, "
+            "so that callers leave first.",
+        ),
+    ] = 5.0
+
+    region: Annotated[str, Row(NAME, "Regions", "The name of this region.")] = "local"
+    node_id: Annotated[
+        str | None,
+        Row(NAME, "Regions", "The name of this node, unique in its region.", absent="host name and a random part"),
+    ] = None
+    origin: Annotated[
+        str, Row(OriginUrl(), "Regions", "Where the nodes of a region meet. `memory://` is one process by itself.")
+    ] = "memory://"
+    origin_deadline_ms: Annotated[
+        int,
+        Row(
+            Whole(1, 1000, "MS"),
+            "Regions",
+            "How long a request may wait for the origin before its rule's failure policy decides.",
+        ),
+    ] = 5
+    peer: Annotated[
+        tuple[Peer, ...],
+        Row(ListOf(PeerEntry()), "Regions", "Another region and where its exchange listens. May be repeated."),
+    ] = ()
+    exchange: Annotated[
+        str, Row(Address(), "Regions", "Where other regions reach this one; listens only when peers are set.")
+    ] = "0.0.0.0:8082"
+
+    response_headers: Annotated[
+        bool, Row(Boolean(), "Answers", "Add the headers below to answers, for Envoy to hand to its caller.")
+    ] = False
+    header_limit: Annotated[str, Row(HEADER, "Answers", "Header with the limit.")] = "RateLimit-Limit"
+    header_remaining: Annotated[str, Row(HEADER, "Answers", "Header with what is left.")] = "RateLimit-Remaining"
+    header_reset: Annotated[str, Row(HEADER, "Answers", "Header with the seconds until the limit resets.")] = (
+        "RateLimit-Reset"
+    )
+    header_retry_after: Annotated[
+        str,
+        Row(
+            HEADER,
+            "Answers",
+            "Header with the seconds to wait, on denials only; up to 20% longer than needed, "
+            "so that clients spread out.",
+        ),
+    ] = "Retry-After"
+    denied_body: Annotated[str, Row(BODY, "Answers", "Body for Envoy to send with a denial.", absent="Envoy's own")] = (
+        ""
+    )
+    shadow_mode: Annotated[bool, Row(Boolean(), "Answers", "Decide and count everything, deny nothing.")] = False
+    dynamic_metadata: Annotated[
+        bool, Row(Boolean(), "Answers", "Return a matched rule's `metadata` as dynamic metadata.")
+    ] = False
+
+    tls_cert: Annotated[
+        Path | None,
+        Row(FilePath("a PEM file"), "TLS", "Certificate chain for gRPC; read again when it changes.", absent="no TLS"),
+    ] = None
+    tls_key: Annotated[
+        Path | None, Row(FilePath("a PEM file"), "TLS", "The certificate's private key.", absent="no TLS")
+    ] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        Row(
+            FilePath("a PEM file"),
+            "TLS",
+            "Authorities whose clients may connect: clients must then present a certificate.",
+            absent="any client",
+        ),
+    ] = None
+
+    max_message_bytes: Annotated[
+        int, Row(Whole(1024, 16 * _MIB, "BYTES"), "Bounds", "The largest request, gRPC or HTTP.")
+    ] = _LIMITS.max_message_bytes
+    max_pending_calls: Annotated[
+        int, Row(Whole(1, 1_000_000), "Bounds", "Calls waiting for an answer; more are refused as UNAVAILABLE.")
+    ] = _LIMITS.max_pending_calls
+    max_pending_bytes: Annotated[
+        int, Row(Whole(_MIB, 64 * 1024 * _MIB, "BYTES"), "Bounds", "The same, by their size.")
+    ] = _LIMITS.max_pending_bytes
+    max_concurrent_streams: Annotated[
+        int, Row(Whole(1, 100_000), "Bounds", "Calls under way on one gRPC connection.")
+    ] = _LIMITS.max_concurrent_streams
+    max_cells: Annotated[
+        int,
+        Row(
+            Whole(1000, 1_000_000_000),
+            "Bounds",
+            "Counters kept in memory. Beyond that expired ones go first, then those not used for longest.",
+        ),
+    ] = 1_000_000
+    match_cache_entries: Annotated[
+        int, Row(Whole(1, 100_000_000), "Bounds", "Requests whose matching rules are remembered.")
+    ] = 16_384
+
+    log_level: Annotated[
+        str, Row(Choice(("debug", "info", "warning", "error")), "Logs", "The least important level to log, to stderr.")
+    ] = "info"
+    log_format: Annotated[
+        str, Row(Choice(("json", "console")), "Logs", "One JSON object per line, or lines for people.")
+    ] = "json"
+
+
+def _table() -> Iterator[Setting]:
+    hints = get_type_hints(Settings, include_extras=True)
+    for row in dataclasses.fields(Settings):
+        meta: Row = hints[row.name].__metadata__[0]
+        yield Setting(row.name, meta.kind, row.default, meta.help, meta.section, meta.absent)
+
+
+SETTINGS: tuple[Setting, ...] = tuple(_table())

@@ -1,0 +1,106 @@
+"""The current rules for people: what `GET /rules` shows.
+
+The answer is bounded whatever the rules are: at most `MAX_RULES` of them, of one domain
+where the query names one, and it says how many there are in all.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from headgate.errors import BadRequest
+from headgate.limiter.limit import Algorithm, Limit
+from headgate.rules.ruleset import RuleInfo, RuleSet
+from headgate.rules.store import RuleStatus, RuleStore
+
+MAX_RULES = 1_000
+"""About 250 KB of JSON, a few milliseconds of the loop. More is a job for the files themselves."""
+
+MAX_PROBLEMS = 100
+
+
+def describe_rules(store: RuleStore, query: Mapping[str, str]) -> Mapping[str, Any]:
+    """Version, source, last error and rules; `?domain=D` and `?limit=N` narrow them."""
+    current = store.current
+    limit = _limit(query.get("limit"))
+    shown = list(islice(_chosen(current, query.get("domain")), limit))
+    return {
+        **_status(store.status),
+        "domains": len(current.domains),
+        "total": current.count,
+        "shown": len(shown),
+        "rules": [_rule(rule) for rule in shown],
+    }
+
+
+def _chosen(rules: RuleSet, domain: str | None) -> Iterator[RuleInfo]:
+    if domain is None:
+        return rules.rules()
+    if not rules.has_domain(domain):
+        raise BadRequest(f"there is no domain {domain!r}")
+    # A set of its own, so that looking for one domain does not walk through a million other rules.
+    only = {domain: rules.domains[domain]}
+    return RuleSet(
+        domains=only, nodes=rules.nodes, version=rules.version, count=rules.count, files=rules._files
+    ).rules()
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return MAX_RULES
+    if not (text.isascii() and text.isdigit() and int(text) <= MAX_RULES):
+        raise BadRequest(f"limit is a whole number from 0 to {MAX_RULES}")
+    return int(text)
+
+
+def _status(status: RuleStatus) -> dict[str, Any]:
+    error = None
+    if status.last_error_at is not None:
+        error = {
+            "at": _time(status.last_error_at),
+            "problems": [str(problem) for problem in status.last_error[:MAX_PROBLEMS]],
+            "problems_total": len(status.last_error),
+        }
+    return {
+        "version": str(status.version),
+        "digest": status.version.digest,
+        "loaded_at": _time(status.loaded_at),
+        "source": status.source,
+        "in_sync": status.in_sync,
+        "accepted": status.accepted,
+        "rejected": status.rejected,
+        "last_error": error,
+    }
+
+
+def _time(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")
+
+
+def _rule(rule: RuleInfo) -> dict[str, Any]:
+    return {"domain": rule.domain, "rule": rule.rule, "place": rule.place, "limit": _describe_limit(rule.limit)}
+
+
+def _describe_limit(limit: Limit) -> dict[str, Any]:
+    if limit.unlimited:
+        return {"unlimited": True, "name": limit.name}
+    described: dict[str, Any] = {
+        "requests_per_unit": limit.requests_per_unit,
+        "unit": limit.unit.name.lower(),
+        "unit_multiplier": limit.unit_multiplier,
+        "algorithm": limit.algorithm.value,
+        "precision": limit.precision,
+        "on_error": limit.on_error.value,
+        "scope": limit.scope.value,
+    }
+    if limit.algorithm is Algorithm.GCRA:
+        described["burst"] = limit.burst
+    optional = {
+        "name": limit.name,
+        "class": limit.traffic_class and limit.traffic_class.value,
+        "shadow_mode": limit.shadow,
+        "quota_mode": limit.quota,
+        "replaces": list(limit.replaces),
+    }
+    return described | {name: value for name, value in optional.items() if value}

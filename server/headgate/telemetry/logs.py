@@ -1,0 +1,190 @@
+"""Structured logs to stderr that never hold up a decision.
+
+A line is rendered where it is logged and put into a bounded queue; a thread writes it.
+When whoever reads stderr is slow or gone, the queue fills, further lines are dropped
+and counted, and the loop goes on. The standard library's loggers (asyncio, aiohttp,
+grpc) end in the same queue.
+"""
+
+import logging
+import os
+import select
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import structlog
+
+from headgate.clock import SystemClock
+from headgate.telemetry.bounded import BoundedLogger
+
+MAX_QUEUED_BYTES = 4 * 1024 * 1024
+"""What may wait for a slow reader: seconds of a very busy log. Beyond it lines are dropped."""
+
+MAX_LINE_BYTES = 64 * 1024
+"""A longer line is cut: one event must not fill the queue."""
+
+LIBRARY_BURST = 10
+"""Lines of one library's logger in ten seconds."""
+
+LEVELS: Mapping[str, int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+class LogSink:
+    """A file descriptor behind a bounded queue and a thread. `write` never blocks."""
+
+    def __init__(self, fd: int, *, max_bytes: int = MAX_QUEUED_BYTES) -> None:
+        self.dropped = 0
+        self._fd = fd
+        self._max_bytes = max_bytes
+        self._lines: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._changed = threading.Condition()
+        self._closing = False
+        # A daemon: a reader that never reads again must not keep the process alive.
+        self._thread = threading.Thread(target=self._drain, name="headgate-logs", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str) -> None:
+        data = line.encode(errors="backslashreplace")
+        if len(data) > MAX_LINE_BYTES:
+            data = data[:MAX_LINE_BYTES] + b" [cut]"
+        with self._changed:
+            if self._closing or self._queued_bytes + len(data) > self._max_bytes:
+                self.dropped += 1
+                return
+            self._lines.append(data + b"\n")
+            self._queued_bytes += len(data)
+            self._changed.notify()
+
+    def close(self, timeout_s: float) -> None:
+        """Write what is queued, for at most `timeout_s`; later lines are dropped."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+
+    def _drain(self) -> None:
+        while (line := self._next()) is not None:
+            try:
+                self._write_all(line)
+            except OSError:
+                # The reader is gone. Logging that can't help; the counter says it.
+                self.dropped += 1
+
+    def _next(self) -> bytes | None:
+        with self._changed:
+            while not self._lines and not self._closing:
+                self._changed.wait()
+            if not self._lines:
+                return None
+            line = self._lines.popleft()
+            self._queued_bytes -= len(line) - 1
+            return line
+
+    def _write_all(self, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(self._fd, data) :]
+            except BlockingIOError:
+                # Somebody made the descriptor non-blocking: wait until it takes more.
+                select.select([], [self._fd], [])
+
+
+class Logs:
+    """The process's logger and its sink, from `open_logs` to `close`."""
+
+    def __init__(self, logger: Any, sink: LogSink, bridge: logging.Handler) -> None:
+        self.logger = logger
+        self.sink = sink
+        self._bridge = bridge
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        logging.getLogger().removeHandler(self._bridge)
+        self.sink.close(timeout_s)
+
+
+def open_logs(level: str, log_format: str, fd: int | None = None) -> Logs:
+    """Log at `level` and above, as `json` or `console` lines, to `fd` (stderr unless told)."""
+    fd = _stderr_fd() if fd is None else fd
+    sink = LogSink(fd)
+    processors = _processors(log_format, colors=os.isatty(fd))
+    logger = structlog.wrap_logger(
+        _Lines(sink),
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        cache_logger_on_first_use=True,
+    )
+    return Logs(logger, sink, _bridge_standard_logging(logger, level))
+
+
+def _stderr_fd() -> int:
+    if sys.stderr is None:
+        # Started with stderr closed: descriptor 2 may by now be somebody's socket.
+        return os.open(os.devnull, os.O_WRONLY)
+    return sys.stderr.fileno()
+
+
+class _Lines:
+    """What structlog calls with a rendered line, whatever its level."""
+
+    def __init__(self, sink: LogSink) -> None:
+        self._write = sink.write
+
+    def __getattr__(self, level: str) -> Any:
+        return self._write
+
+
+def _processors(log_format: str, *, colors: bool) -> list[Any]:
+    shared: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.format_exc_info,
+    ]
+    if log_format == "json":
+        return [*shared, _first_things_first, structlog.processors.JSONRenderer(ensure_ascii=False)]
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=colors, timestamp_key="time", exception_formatter=structlog.dev.plain_traceback
+    )
+    return [*shared, renderer]
+
+
+def _first_things_first(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Time, level and event lead every line, so that lines can be read by eye."""
+    return {"time": event.pop("time"), "level": event.pop("level"), "event": event.pop("event"), **event}
+
+
+class _Bridge(logging.Handler):
+    """Lines of the standard library's loggers, as events of ours, and not too many of them.
+
+    Some libraries log once per bad client; what a client can cause must be bounded.
+    """
+
+    def __init__(self, logger: Any) -> None:
+        super().__init__()
+        self._logger = BoundedLogger(logger, SystemClock(), burst=LIBRARY_BURST)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):
+            message = str(record.msg)
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        fields = {"logger": record.name, "exc_info": record.exc_info}
+        self._logger.emit(level, record.name, message, fields)
+
+
+def _bridge_standard_logging(logger: Any, level: str) -> logging.Handler:
+    bridge = _Bridge(logger)
+    root = logging.getLogger()
+    root.addHandler(bridge)
+    # Libraries' own debug and info lines are about themselves, not about the service.
+    root.setLevel(max(LEVELS[level], logging.WARNING))
+    return bridge

@@ -1,0 +1,63 @@
+"""What the process itself is doing: memory, CPU, and how late its event loop runs."""
+
+import asyncio
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+LAG_INTERVAL_S = 0.1
+"""How often lateness is measured: ten wake-ups a second cost nothing and catch pauses that callers feel."""
+
+STALL_S = 0.05
+"""A tick later than this is counted as a stall: ten times the default origin deadline."""
+
+LAG_WINDOW_TICKS = 150
+"""The maximum covers the last one to two windows of 15 s, so that a scrape every 15 s misses no peak."""
+
+_STATM = Path("/proc/self/statm")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
+
+
+def resident_bytes() -> int:
+    """Memory that the process really holds now; its peak where the system tells no more."""
+    try:
+        return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT_BYTES
+
+
+def cpu_seconds() -> float:
+    return time.process_time()
+
+
+class LoopLag:
+    """A timer on the loop that notices when it is called late."""
+
+    def __init__(self) -> None:
+        self.last_s = 0.0
+        self.stalls = 0
+        self._peaks = [0.0, 0.0]
+        self._ticks = 0
+
+    @property
+    def peak_s(self) -> float:
+        return max(self._peaks)
+
+    def note(self, lag_s: float) -> None:
+        self.last_s = lag_s
+        self.stalls += lag_s > STALL_S
+        self._ticks += 1
+        if self._ticks % LAG_WINDOW_TICKS == 0:
+            self._peaks = [self._peaks[1], 0.0]
+        self._peaks[1] = max(self._peaks[1], lag_s)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_INTERVAL_S
+            await asyncio.sleep(LAG_INTERVAL_S)
+            self.note(max(0.0, loop.time() - due))

@@ -1,0 +1,183 @@
+"""Commands against real processes, as users type them."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headgate_client import AsyncClient, Client, Code, Descriptor, RateLimitError
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.conformance.transport.certificates import authority, issued_by
+from tests.support.headgate import FREE_PORTS, Headgate, clean_environ, run, serve, write_rules
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    return write_rules(tmp_path / "rules")
+
+
+def check(headgate: Headgate, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = run("check", "--addr", headgate.grpc, "--domain", "edge", *arguments)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+
+
+def test_a_user_is_counted_down_and_then_denied(rules: Path) -> None:
+    with serve(rules, "--response-headers") as headgate:
+        status, answer = check(headgate, "user=alice")
+        assert (status, answer["overall_code"]) == (0, "OK")
+        (first,) = answer["statuses"]
+        assert first["limit"] == {"requests_per_unit": 5, "unit": "HOUR", "name": ""}
+        assert first["remaining"] == 4
+        assert 0 < first["reset_ms"] <= 3_600_000
+        assert answer["headers"]["RateLimit-Remaining"] == "4"
+        assert check(headgate, "--hits", "4", "user=alice")[0] == 0
+        status, answer = check(headgate, "user=alice")
+        assert (status, answer["overall_code"]) == (1, "OVER_LIMIT")
+        assert int(answer["headers"]["Retry-After"]) >= 1
+        assert check(headgate, "user=bob")[0] == 0
+        assert check(headgate, "colour=red") == (
+            0,
+            {
+                "overall_code": "OK",
+                "statuses": [{"code": "OK", "limit": None, "remaining": 0, "reset_ms": None}],
+                "headers": {},
+            },
+        )
+
+
+def test_json_counts_on_the_same_counters_as_grpc(rules: Path) -> None:
+    body = {"domain": "edge", "hitsAddend": 3, "descriptors": [{"entries": [{"key": "user", "value": "alice"}]}]}
+    with serve(rules) as headgate:
+        assert headgate.post_json(body).json()["statuses"][0]["limitRemaining"] == 2
+        assert check(headgate, "--hits", "2", "user=alice")[0] == 0
+        denied = headgate.post_json(body)
+        assert (denied.status, denied.json()["overallCode"]) == (429, "OVER_LIMIT")
+        assert headgate.post_json(b"garbage").status == 400
+        assert headgate.post_json({"domain": "", "descriptors": []}).status == 400
+        assert headgate.post_json(b" " * 65_537).status == 413
+
+
+@pytest.mark.parametrize("arguments", [["serve", "--workers", "2"], ["serve", "--rules"], ["serve"]])
+def test_bad_settings_exit_2_without_a_traceback(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_workers_with_memory_say_what_to_do_instead(rules: Path) -> None:
+    done = run("serve", "--rules", str(rules), "--workers", "4")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("headgate: --workers: 4 processes can't share `memory://`")
+    assert "--origin redis://host:port" in line
+    assert "--workers 1" in line
+
+
+def test_problems_of_the_config_file_come_with_their_lines(tmp_path: Path) -> None:
+    config = tmp_path / "headgate.yaml"
+    config.write_text("rules: r\nmax_cels: 5\ndrain_s: soon\n")
+    done = run("serve", "--config", str(config), environ={"HEADGATE_HTPP": "x"})
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f"headgate: {config}:2: max_cels: is not a setting; did you mean max_cells?",
+        f"headgate: {config}:3: drain_s: expected a number from 0 to 3600, got 'soon'",
+        "headgate: HEADGATE_HTPP: is not a setting; did you mean HEADGATE_HTTP?",
+    ]
+
+
+def test_what_is_not_available_yet_is_refused_at_startup(rules: Path) -> None:
+    done = run("serve", "--rules", str(rules), "--origin", "redis://user:hunter2@127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stderr == "headgate: origin: `redis://` is not available in this version; use `memory://`\n"
+
+
+def test_the_installed_command_is_the_module() -> None:
+    command = Path(sys.executable).with_name("headgate")
+    assert shutil.which(str(command))
+    done = subprocess.run([command, "version"], capture_output=True, text=True, check=True, env=clean_environ({}))
+    assert done.stdout == run("version").stdout
+
+
+def test_the_examples_are_good_and_limit_users_to_at_most_100_a_minute() -> None:
+    examples = Path(__file__).parents[2] / "examples" / "rules"
+    assert run("rules", "check", str(examples)).returncode == 0
+    done = run("rules", "explain", str(examples), "--domain", "edge", "user=alice")
+    assert done.returncode == 0
+    assert "100 per minute" in done.stdout
+
+
+def test_metrics_parse_and_have_as_many_series_after_a_flood_as_before(rules: Path) -> None:
+    with serve(rules) as headgate:
+        before = _series(headgate)
+        with Client(headgate.grpc, timeout_s=5) as client:
+            for number in range(300):
+                client.should_rate_limit("edge", [{"user": f"u{number}"}])
+                client.should_rate_limit(f"domain{number}", [{f"key{number}": "x"}])
+        for number in range(20):
+            assert headgate.get(f"/unknown/{number}").status == 404
+        after = _series(headgate)
+        # The flood makes two series: /metrics itself, and one for everything unknown.
+        assert len(before) <= len(after) <= len(before) + 2 < 80
+        assert after["headgate_decisions_total", ("admitted", "local")] == 300
+        assert after["headgate_decisions_total", ("admitted", "no_rule")] == 300
+        assert after["headgate_cells_live", ()] == 300
+        assert after["headgate_grpc_calls_total", ()] == 600
+        assert after["headgate_http_requests_total", ("other", "404")] == 20
+        assert after["headgate_ready", ()] == 1
+        assert after["headgate_rules_reload_failures_total", ()] == 0
+        assert after["headgate_process_resident_memory_bytes", ()] > 10_000_000
+
+
+def _series(headgate: Headgate) -> Counter[tuple[str, tuple[str, ...]]]:
+    answer = headgate.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    series: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for family in text_string_to_metric_families(answer.body.decode()):
+        assert family.name.startswith("headgate_")
+        assert family.documentation
+        for sample in family.samples:
+            series[sample.name, tuple(value for _, value in sorted(sample.labels.items()))] += sample.value  # type: ignore[assignment]
+    return series
+
+
+async def test_the_asyncio_client_decides_like_the_other(rules: Path) -> None:
+    with serve(rules) as headgate:
+        async with AsyncClient(headgate.grpc, timeout_s=5) as client:
+            first = await client.should_rate_limit("edge", [[("user", "alice")]], 5)
+            assert (first.code, first.admitted, first.statuses[0].remaining) == (Code.OK, True, 0)
+            assert not (await client.should_rate_limit("edge", [{"user": "alice"}])).admitted
+            looked = await client.should_rate_limit("edge", [Descriptor({"user": "bob"}, hits=0)])
+            assert looked.statuses[0].remaining == 5
+            with pytest.raises(RateLimitError, match="INVALID_ARGUMENT") as caught:
+                await client.should_rate_limit("", [{"user": "alice"}])
+            assert caught.value.status == "INVALID_ARGUMENT"
+
+
+def test_tls_and_client_certificates(rules: Path, tmp_path: Path) -> None:
+    ours, theirs = authority("ours"), authority("theirs")
+    cert, key = issued_by(ours, "localhost").write(tmp_path, "server")
+    client_cert, client_key = issued_by(theirs, "client").write(tmp_path, "client")
+    ca, client_ca = ours.write(tmp_path, "ca")[0], theirs.write(tmp_path, "client-ca")[0]
+    with serve(rules, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", client_ca) as headgate:
+        assert headgate.get("/version").json()["transport"] == "grpcio"
+        known = ["--tls-ca", ca, "--tls-cert", client_cert, "--tls-key", client_key, "--tls-server-name", "localhost"]
+        assert check(headgate, *known, "user=alice")[0] == 0
+        assert check(headgate, "--tls-ca", ca, "--tls-server-name", "localhost", "user=alice")[0] == 2
+        assert check(headgate, "user=alice")[0] == 2
+
+
+def test_certificates_that_do_not_fit_are_one_clear_line(rules: Path, tmp_path: Path) -> None:
+    cert, _ = authority("one").write(tmp_path, "one")
+    _, key = authority("two").write(tmp_path, "two")
+    done = run(
+        "serve", "--rules", str(rules), "--tls-cert", cert, "--tls-key", key, *FREE_PORTS, "--log-level", "error"
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"headgate: {cert} and {key} are no certificate and its key: ")

@@ -1,0 +1,216 @@
+"""The command line: what is understood, what is printed, what the exit status says."""
+
+import json
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import pytest
+from headgate import __version__
+from headgate.cli import main
+from headgate.cli.descriptors import parse_descriptor
+from headgate.config import SETTINGS
+from headgate.errors import ConfigError
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+
+SEVEN_PER_DAY = "domain: a\ndescriptors:\n- {key: x, rate_limit: {unit: day, requests_per_unit: 7}}\n"
+METHOD = "ShouldRateLimit"
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("user=alice", [("user", "alice")]),
+        ("user=alice,path=/login", [("user", "alice"), ("path", "/login")]),
+        ("query=a=1", [("query", "a=1")]),
+        ("query=a=1=2,b=", [("query", "a=1=2"), ("b", "")]),
+        (r"list=a\,b,c=d", [("list", "a,b"), ("c", "d")]),
+        (r"a\=b=c", [("a=b", "c")]),
+        (r"path=C:\\dir\n", [("path", "C:\\dir\\n")]),
+        ("end=\\", [("end", "\\")]),
+        (r"v=\=\,\\", [("v", "=,\\")]),
+        ("snow=\u2603", [("snow", "\u2603")]),
+    ],
+)
+def test_descriptors_are_pairs_with_an_escape(text: str, pairs: list[tuple[str, str]]) -> None:
+    assert parse_descriptor(text) == pairs
+
+
+@pytest.mark.parametrize("text", ["", "user", "=alice", "a=b,", ",", "a=b,,c=d", r"a\=b"])
+def test_what_is_no_descriptor_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected key=value"):
+        parse_descriptor(text)
+
+
+class Answering:
+    """A server of the test's own, that says what it is told and keeps what it was asked."""
+
+    def __init__(self, bind: str) -> None:
+        self.answer: RateLimitResponse | grpc.StatusCode = RateLimitResponse()
+        self.requests: list[RateLimitRequest] = []
+        self._server = grpc.server(futures.ThreadPoolExecutor(1))
+        handler = grpc.unary_unary_rpc_method_handler(
+            self._handle, RateLimitRequest.FromString, RateLimitResponse.SerializeToString
+        )
+        service = "envoy.service.ratelimit.v3.RateLimitService"
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {METHOD: handler})])
+        port = self._server.add_insecure_port(bind)
+        self.address = bind if bind.startswith("unix:") else f"127.0.0.1:{port}"
+        self._server.start()
+
+    def _handle(self, request: RateLimitRequest, context: grpc.ServicerContext) -> RateLimitResponse:
+        self.requests.append(request)
+        if isinstance(self.answer, grpc.StatusCode):
+            context.abort(self.answer, "made up")
+        assert isinstance(self.answer, RateLimitResponse)
+        return self.answer
+
+    def stop(self) -> None:
+        self._server.stop(0).wait()
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Answering]:
+    answering = Answering("127.0.0.1:0" if request.param == "tcp" else f"unix:{tmp_path}/s")
+    yield answering
+    answering.stop()
+
+
+def test_check_prints_the_decision_as_json(server: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = RateLimitResponse(overall_code=RateLimitResponse.OK)
+    status = answer.statuses.add(code=RateLimitResponse.OK, limit_remaining=3)
+    status.current_limit.requests_per_unit = 5
+    status.current_limit.unit = RateLimitResponse.RateLimit.MINUTE
+    status.current_limit.name = "login"
+    status.duration_until_reset.FromMilliseconds(1_500)
+    answer.statuses.add(code=RateLimitResponse.OK)
+    answer.response_headers_to_add.add(key="RateLimit-Limit", value="5")
+    server.answer = answer
+    arguments = ["--addr", server.address, "--domain", "edge", "--hits", "2"]
+    assert main(["check", *arguments, "user=alice,path=/login", r"q=a\,b"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "overall_code": "OK",
+        "statuses": [
+            {
+                "code": "OK",
+                "limit": {"requests_per_unit": 5, "unit": "MINUTE", "name": "login"},
+                "remaining": 3,
+                "reset_ms": 1500,
+            },
+            {"code": "OK", "limit": None, "remaining": 0, "reset_ms": None},
+        ],
+        "headers": {"RateLimit-Limit": "5"},
+    }
+    (asked,) = server.requests
+    assert (asked.domain, asked.hits_addend) == ("edge", 2)
+    entries = [[(entry.key, entry.value) for entry in one.entries] for one in asked.descriptors]
+    assert entries == [[("user", "alice"), ("path", "/login")], [("q", "a,b")]]
+
+
+def test_check_exits_1_over_the_limit(server: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+    server.answer = RateLimitResponse(overall_code=RateLimitResponse.OVER_LIMIT)
+    assert main(["check", "--addr", server.address, "--domain", "edge", "user=alice"]) == 1
+    assert json.loads(capsys.readouterr().out)["overall_code"] == "OVER_LIMIT"
+
+
+def test_check_exits_2_on_an_error_with_the_message_on_stderr(
+    server: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answer = grpc.StatusCode.INVALID_ARGUMENT
+    assert main(["check", "--addr", server.address, "--domain", "edge", "user=alice"]) == 2
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", f"headgate: {server.address}: INVALID_ARGUMENT: made up\n")
+
+
+def test_check_exits_2_when_nobody_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = f"unix:{tmp_path}/nobody"
+    assert main(["check", "--addr", address, "--domain", "edge", "--timeout", "5", "user=alice"]) == 2
+    assert f"headgate: {address}: UNAVAILABLE: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--domain", "edge"],
+        ["user=alice"],
+        ["--domain", "edge", "--hits", "-1", "user=alice"],
+        ["--domain", "edge", "--hits", "4294967296", "user=alice"],
+        ["--domain", "edge", "--timeout", "0", "user=alice"],
+    ],
+)
+def test_check_exits_2_when_it_can_not_be_asked(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["check", *arguments])
+    assert caught.value.code == 2
+
+
+def test_check_exits_2_on_a_bad_descriptor_or_certificate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--domain", "edge", "user"]) == 2
+    assert capsys.readouterr().err == "headgate: 'user': expected key=value, got 'user'\n"
+    assert main(["check", "--domain", "edge", "--tls-ca", "/no/such/file", "user=alice"]) == 2
+    assert "/no/such/file" in capsys.readouterr().err
+
+
+def test_rules_check_says_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "domain: a\ndescriptors:\n- {key: x, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+    )
+    assert main(["rules", "check", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "ok: 1 limits in 1 domains\n"
+
+
+def test_rules_check_prints_every_problem_of_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text("domain: a\ndescriptors:\n- key: ''\n- {key: x, value: 1, colour: red}\n")
+    (tmp_path / "b.yml").write_text("domain: b\ndescriptors: 7\n")
+    assert main(["rules", "check", str(tmp_path)]) == 1
+    output = capsys.readouterr()
+    places = [":".join(line.split(":")[:2]) for line in output.out.splitlines()]
+    assert places == [f"{tmp_path}/a.yaml:3", f"{tmp_path}/a.yaml:4", f"{tmp_path}/b.yml:2"]
+    assert output.err == "headgate: 3 problems\n"
+
+
+def test_rules_check_of_nothing_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "check", str(tmp_path / "none")]) == 1
+    assert capsys.readouterr().out.startswith(f"{tmp_path}/none:1: ")
+
+
+def test_rules_explain_says_which_rule_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "domain: a\ndescriptors:\n- {key: x, rate_limit: {unit: day, requests_per_unit: 7}}\n"
+    )
+    assert main(["rules", "explain", str(tmp_path), "--domain", "a", "x=1", "y=1"]) == 0
+    output = capsys.readouterr().out
+    assert "7 per day" in output
+    assert f"{tmp_path}/a.yaml:3" in output
+    assert "no rule" in output
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"headgate {__version__}\n"
+
+
+def test_the_help_of_serve_names_every_flag_default_and_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    for setting in SETTINGS:
+        (at,) = [n for n, line in enumerate(lines) if line.split()[:1] == [setting.flag]]
+        # A long flag has its help on the line below it.
+        entry = lines[at] if f"[{setting.env}]" in lines[at] else lines[at] + lines[at + 1]
+        assert f"[{setting.env}]" in entry
+        assert setting.default_text in entry
+    assert "examples:" in text
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["serve", "--nonsense"], ["serve", "--origin-dead", "5"]])
+def test_what_is_no_command_is_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2

@@ -1,0 +1,281 @@
+"""Settings: one table, three sources, every problem at once."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headgate.config import REQUIRED, SETTINGS, Peer, Settings, SettingsError, load_settings, refuse_unavailable
+from headgate.config.document import configuration_page
+from headgate.errors import ConfigError
+
+REPOSITORY = Path(__file__).parents[3]
+RULES = {"rules": "some/rules"}
+
+
+def problems(flags: dict[str, Any] | None = None, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(RULES if flags is None else flags, environ or {})
+    return list(caught.value.problems)
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    settings = load_settings(RULES, {})
+    assert settings == Settings(rules=Path("some/rules"))
+    assert (settings.grpc, settings.http, settings.exchange) == ("0.0.0.0:8081", "0.0.0.0:8080", "0.0.0.0:8082")
+    assert (settings.region, settings.origin, settings.transport) == ("local", "memory://", "auto")
+    assert (settings.origin_deadline_ms, settings.drain_s, settings.max_cells) == (5, 5.0, 1_000_000)
+    assert (settings.max_message_bytes, settings.response_headers, settings.workers) == (65536, False, 1)
+
+
+def test_every_default_is_accepted_by_its_own_parser() -> None:
+    for setting in SETTINGS:
+        if setting.default is not REQUIRED and setting.default not in (None, ()):
+            assert setting.kind.parse(setting.default_text if setting.default != "" else "") == setting.default
+
+
+def test_settings_can_not_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        load_settings(RULES, {}).region = "elsewhere"  # type: ignore[misc]
+
+
+def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    config = write(tmp_path / "headgate.yaml", "rules: from-file\nregion: from-file\nnode_id: from-file\n")
+    environ = {"HEADGATE_REGION": "from-env", "HEADGATE_RULES": "from-env"}
+    settings = load_settings({"config": config, "rules": "from-flag"}, environ)
+    assert (str(settings.rules), settings.region, settings.node_id) == ("from-flag", "from-env", "from-file")
+    assert settings.grpc == "0.0.0.0:8081"
+
+
+def test_every_setting_can_be_given_in_all_three_ways(tmp_path: Path) -> None:
+    for setting in SETTINGS:
+        text = _another_value(setting.name)
+        flags: dict[str, Any] = {**RULES, setting.name: [text] if setting.repeatable else text}
+        config = write(tmp_path / "headgate.yaml", f"{setting.name}: {text!r}\n")
+        by_flag = _read(setting.name, flags, {})
+        by_environment = _read(setting.name, RULES if setting.name != "rules" else {}, {setting.env: text})
+        by_file = _read(setting.name, {"config": config} | (RULES if setting.name != "rules" else {}), {})
+        assert by_flag == by_environment == by_file != setting.default, setting.name
+
+
+def _read(name: str, flags: dict[str, Any], environ: dict[str, str]) -> object:
+    # Some settings need company; what is tested is the one named.
+    if name == "workers":
+        environ = {**environ, "HEADGATE_ORIGIN": "redis://h:1"}
+    if name.startswith("tls_"):
+        company = {"HEADGATE_TLS_CERT": "x", "HEADGATE_TLS_KEY": "x"}
+        company.pop(f"HEADGATE_{name.upper()}", None)
+        environ = {**company, **environ}
+    return getattr(load_settings(flags, environ), name)
+
+
+def _another_value(name: str) -> str:
+    special = {
+        "grpc": "127.0.0.1:1",
+        "http": "127.0.0.1:2",
+        "exchange": "127.0.0.1:3",
+        "transport": "grpcio",
+        "origin": "redis://h:1",
+        "peer": "eu=h:1",
+        "log_level": "debug",
+        "log_format": "console",
+        "max_pending_bytes": "2097152",
+    }
+    (setting,) = [setting for setting in SETTINGS if setting.name == name]
+    if name in special:
+        return special[name]
+    if isinstance(setting.default, bool):
+        return "true"
+    return "2048" if isinstance(setting.default, int) and name not in ("workers", "origin_deadline_ms") else "7"
+
+
+def test_the_file_may_come_from_the_environment_and_the_flag_wins(tmp_path: Path) -> None:
+    one = write(tmp_path / "one.yaml", "rules: one")
+    two = write(tmp_path / "two.yaml", "rules: two")
+    assert load_settings({}, {"HEADGATE_CONFIG": one}).rules == Path("one")
+    assert load_settings({"config": two}, {"HEADGATE_CONFIG": one}).rules == Path("two")
+
+
+def test_peers_are_repeated_listed_or_separated_by_commas(tmp_path: Path) -> None:
+    peers = (Peer("eu", "h1:1"), Peer("us", "unix:/s"))
+    config = write(tmp_path / "headgate.yaml", "peer:\n- eu=h1:1\n- us=unix:/s\n")
+    assert load_settings({**RULES, "peer": ["eu=h1:1", "us=unix:/s"]}, {}).peer == peers
+    assert load_settings(RULES, {"HEADGATE_PEER": "eu=h1:1, us=unix:/s"}).peer == peers
+    assert load_settings({**RULES, "config": config}, {}).peer == peers
+
+
+def test_file_problems_name_file_line_key_and_what_is_accepted(tmp_path: Path) -> None:
+    config = write(
+        tmp_path / "headgate.yaml",
+        "rules: r\n"
+        "workers: many\n"
+        "max_cells: 5\n"
+        "reponse_headers: true\n"
+        "grpc: [1, 2]\n"
+        "http:\n"
+        "  port: 1\n"
+        "region: a\n"
+        "region: b\n"
+        "node_id:\n"
+        "shadow_mode: maybe\n",
+    )
+    assert problems({"config": config}) == [
+        f"{config}:7: http: expected a plain value, got a mapping",
+        f"{config}:9: region: is given twice, first on line 8",
+        f"{config}:10: node_id: has no value",
+        f"{config}:2: workers: expected a whole number from 1 to 1024, got 'many'",
+        f"{config}:3: max_cells: expected a whole number from 1000 to 1000000000, got '5'",
+        f"{config}:4: reponse_headers: is not a setting; did you mean response_headers?",
+        f"{config}:5: grpc: expected `host:port`, `[ipv6]:port` or `unix:/path`, got a list",
+        f"{config}:11: shadow_mode: expected `true` or `false`, got 'maybe'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "reason"),
+    [
+        (b"rules: [1\n", 2, "is not YAML: "),
+        (b"rules: r\n  x: y\n", 2, "is not YAML: "),
+        (b"rules: r\n\x00", 2, "is not YAML: "),
+        (b"a: 1\nrules: \xff\n", 2, "is not UTF-8"),
+        (b"- a\n- b\n", 1, "expected `key: value` lines, got a list"),
+        (b"text\n", 1, "expected `key: value` lines, got a single value"),
+        (b"a: 1\n---\nb: 2\n", 2, "is not YAML: "),
+        (b"[" * 5000, 1, "is n"),
+    ],
+)
+def test_broken_files_are_refused_with_their_line(tmp_path: Path, content: bytes, line: int, reason: str) -> None:
+    path = tmp_path / "headgate.yaml"
+    path.write_bytes(content)
+    (problem,) = problems({"config": str(path)})
+    assert problem.startswith(f"{path}:{line}: {reason}")
+
+
+def test_a_file_that_is_missing_or_too_large_is_refused(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.yaml"
+    assert problems({**RULES, "config": str(missing)}) == [f"{missing}: can't be read: No such file or directory"]
+    large = tmp_path / "large.yaml"
+    large.write_bytes(b"#" * (1024 * 1024 + 1))
+    assert problems({**RULES, "config": str(large)}) == [f"{large}: is larger than 1048576 bytes: not a config file"]
+
+
+def test_an_empty_file_is_no_setting_at_all(tmp_path: Path) -> None:
+    assert load_settings({**RULES, "config": write(tmp_path / "empty.yaml", "# nothing\n")}, {}).region == "local"
+
+
+def test_unknown_environment_variables_are_refused_with_a_suggestion() -> None:
+    assert problems(environ={"HEADGATE_ORIGN": "memory://", "PATH": "/bin", "HEADGATE_QQQQQQQQ": "1"}) == [
+        "HEADGATE_ORIGN: is not a setting; did you mean HEADGATE_ORIGIN?",
+        "HEADGATE_QQQQQQQQ: is not a setting",
+    ]
+
+
+def test_what_kubernetes_adds_for_a_service_of_our_name_is_ignored() -> None:
+    environ = {
+        "HEADGATE_SERVICE_HOST": "10.0.0.1",
+        "HEADGATE_SERVICE_PORT": "8081",
+        "HEADGATE_SERVICE_PORT_GRPC": "8081",
+        "HEADGATE_PORT": "tcp://10.0.0.1:8081",
+        "HEADGATE_PORT_8081_TCP": "tcp://10.0.0.1:8081",
+        "HEADGATE_PORT_8081_TCP_ADDR": "10.0.0.1",
+        "HEADGATE_HTTP_SERVICE_HOST": "10.0.0.1",
+    }
+    assert load_settings(RULES, environ) == load_settings(RULES, {})
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert load_settings(RULES, {"HEADGATE_REGION": "", "HEADGATE_PEER": ""}).region == "local"
+
+
+def test_all_problems_of_all_sources_are_reported_at_once(tmp_path: Path) -> None:
+    config = write(tmp_path / "headgate.yaml", "rules: r\ndrain_s: -1\n")
+    found = problems({"config": config, "workers": "0"}, {"HEADGATE_LOG_LEVEL": "loud"})
+    assert found == [
+        f"{config}:2: drain_s: expected a number from 0 to 3600, got '-1'",
+        "HEADGATE_LOG_LEVEL: expected one of `debug`, `info`, `warning`, `error`, got 'loud'",
+        "--workers: expected a whole number from 1 to 1024, got '0'",
+    ]
+
+
+def test_rules_are_required() -> None:
+    assert problems({}) == ["rules: is required: give --rules DIR, HEADGATE_RULES or `rules:` in the config file"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (
+            {"workers": "4"},
+            "--workers: 4 processes can't share `memory://`, each would count by itself: use a Redis origin "
+            "(--origin redis://host:port), or run one process (--workers 1)",
+        ),
+        ({"tls_cert": "c"}, "--tls-cert: needs tls_key beside it"),
+        ({"tls_key": "k"}, "--tls-key: needs tls_cert beside it"),
+        ({"tls_client_ca": "a"}, "--tls-client-ca: needs tls_cert and tls_key beside it"),
+        (
+            {"tls_cert": "c", "tls_key": "k", "transport": "native"},
+            "--transport: `native` has no TLS: use `auto` or `grpcio`",
+        ),
+        (
+            {"grpc": "h:1", "http": "h:1"},
+            "--http: grpc listens on h:1 too: give each its own address",
+        ),
+        ({"peer": ["local=h:1"]}, "--peer: 'local' is this region itself: name only the others"),
+        ({"peer": ["a=h:1", "a=h:2"]}, "--peer: 'a' is given twice"),
+        (
+            {"header_limit": "X-A", "header_reset": "x-a"},
+            "--header-reset: 'x-a' is the name of header_limit too",
+        ),
+    ],
+)
+def test_contradictions_say_what_to_do(flags: dict[str, Any], problem: str) -> None:
+    assert problems({**RULES, **flags}) == [problem]
+
+
+def test_both_listeners_may_take_free_ports() -> None:
+    assert load_settings({**RULES, "grpc": "127.0.0.1:0", "http": "127.0.0.1:0"}, {}).http == "127.0.0.1:0"
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redsi://h:1", "expected `memory://`, or hosts after"),
+        ("memory://x", "`memory://` takes nothing after it"),
+        ("redis://", "`redis://` needs at least one host"),
+        ("redis://user:hunter2@", "`redis://` needs at least one host"),
+    ],
+)
+def test_origin_problems_never_repeat_the_url(url: str, reason: str) -> None:
+    (problem,) = problems({**RULES, "origin": url})
+    assert problem.startswith(f"--origin: {reason}")
+    assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"origin": "redis://h:1"}, {"peer": ["eu=h:1"]}, {"exchange": "h:1"}, {"origin": "redis://h:1", "workers": "4"}],
+)
+def test_what_this_version_can_not_do_is_understood_and_refused(flags: dict[str, Any]) -> None:
+    settings = load_settings({**RULES, **flags}, {})
+    with pytest.raises(ConfigError, match="in this version"):
+        refuse_unavailable(settings)
+
+
+def test_what_it_can_do_is_not_refused() -> None:
+    refuse_unavailable(load_settings(RULES, {}))
+
+
+def test_the_documentation_is_current() -> None:
+    page = (REPOSITORY / "docs" / "configuration.md").read_text()
+    assert page == configuration_page(), "run: python -m headgate.config.document > docs/configuration.md"
+
+
+def test_the_documentation_names_every_flag_and_variable() -> None:
+    page = configuration_page()
+    for setting in SETTINGS:
+        assert f"| `{setting.name}` | `{setting.flag}`<br>`{setting.env}`" in page

@@ -1,0 +1,68 @@
+"""What `GET /rules` shows of the rules in force, bounded whatever they are."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headgate.clock import ManualClock
+from headgate.describe import MAX_RULES, describe_rules
+from headgate.errors import BadRequest
+from headgate.rules.store import RuleStore
+
+EDGE = """\
+domain: edge
+descriptors:
+- key: user
+  rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 10, name: users}
+  descriptors:
+  - key: path
+    value: /login
+    rate_limit: {unit: second, requests_per_unit: 1, algorithm: gcra, burst: 4, class: abuse}
+- {key: staff, rate_limit: {unlimited: true}}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RuleStore:
+    (tmp_path / "edge.yaml").write_text(EDGE)
+    many = "".join(
+        f"- {{key: k, value: v{n}, rate_limit: {{unit: day, requests_per_unit: 1}}}}\n" for n in range(MAX_RULES + 5)
+    )
+    (tmp_path / "many.yaml").write_text(f"domain: many\ndescriptors:\n{many}")
+    store = RuleStore(tmp_path, clock=ManualClock(1_800_000_000_000), logger=Silent())
+    store.load_initial()
+    return store
+
+
+class Silent:
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_args, **_fields: None
+
+
+def test_rules_are_shown_with_their_limits_and_places(store: RuleStore, tmp_path: Path) -> None:
+    shown = describe_rules(store, {"domain": "edge"})
+    assert (shown["version"], shown["source"], shown["in_sync"]) == (str(store.current.version), "directory", True)
+    assert (shown["loaded_at"], shown["last_error"]) == ("2027-01-15T08:00:00.000+00:00", None)
+    users, login, staff = sorted(shown["rules"], key=lambda rule: rule["place"])
+    assert users["rule"] == "user"
+    assert users["place"].startswith(f"{tmp_path}/edge.yaml:")
+    assert users["limit"]["requests_per_unit"] == 10
+    assert (users["limit"]["unit"], users["limit"]["unit_multiplier"]) == ("minute", 5)
+    assert users["limit"]["name"] == "users"
+    assert (login["rule"], login["limit"]["burst"]) == ("user > path=/login", 4)
+    assert (login["limit"]["class"], login["limit"]["on_error"]) == ("abuse", "closed")
+    assert staff["limit"] == {"unlimited": True, "name": ""}
+
+
+def test_the_answer_is_bounded_and_says_how_much_there_is(store: RuleStore) -> None:
+    shown = describe_rules(store, {})
+    assert (shown["shown"], len(shown["rules"])) == (MAX_RULES, MAX_RULES)
+    assert (shown["total"], shown["domains"]) == (MAX_RULES + 8, 2)
+    assert len(describe_rules(store, {"limit": "2"})["rules"]) == 2
+    assert {rule["domain"] for rule in describe_rules(store, {"domain": "edge"})["rules"]} == {"edge"}
+
+
+@pytest.mark.parametrize("query", [{"limit": "x"}, {"limit": "-1"}, {"limit": str(MAX_RULES + 1)}, {"domain": "none"}])
+def test_a_bad_query_is_the_callers_fault(store: RuleStore, query: dict[str, str]) -> None:
+    with pytest.raises(BadRequest):
+        describe_rules(store, query)

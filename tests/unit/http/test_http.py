@@ -1,0 +1,340 @@
+"""HTTP over real sockets: every route, every error, every bound."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from headgate.clock import ManualClock
+from headgate.errors import BadRequest, ConfigError, NotReady
+from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport.http import HttpLimits, HttpServer, HttpSources
+from headgate.transport.interface import Handler
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+
+from tests.support.waiting import until
+
+OK_ANSWER = RateLimitResponse(
+    overall_code=RateLimitResponse.OK,
+    statuses=[
+        RateLimitResponse.DescriptorStatus(
+            code=RateLimitResponse.OK,
+            current_limit=RateLimitResponse.RateLimit(requests_per_unit=5, unit=RateLimitResponse.RateLimit.HOUR),
+        )
+    ],
+)
+DENIAL = RateLimitResponse(overall_code=RateLimitResponse.OVER_LIMIT)
+DENIAL.response_headers_to_add.add(key="Retry-After", value="7")
+REQUEST = {"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "alice"}]}], "hitsAddend": 2}
+
+Served = Callable[..., AbstractAsyncContextManager["Service"]]
+
+
+class Log:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def error(self, event: str, **fields: Any) -> None:
+        self.events.append((event, fields))
+
+
+class Service:
+    """A server with everything behind it made up."""
+
+    def __init__(self, handler: Handler, address: str = "127.0.0.1:0", **limits: Any) -> None:
+        self.accepts = True
+        self.ready = True
+        self.requests: list[RateLimitRequest] = []
+        self.log = Log()
+        self._handler = handler
+        sources = HttpSources(
+            handler=self._handle,
+            accepts=lambda: self.accepts,
+            readiness=lambda: (self.ready, {"state": "made up"}),
+            rules=lambda query: {"query": dict(query)},
+            metrics=lambda: (b"headgate_x 1\n", "text/plain; version=0.0.4"),
+            version={"version": "1.2.3"},
+        )
+        logger = BoundedLogger(self.log, ManualClock())
+        self.server = HttpServer(address, sources, limits=HttpLimits(**limits), logger=logger)
+
+    def _handle(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
+        self.requests.append(RateLimitRequest.FromString(payload))
+        return self._handler(payload)
+
+    async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any, Mapping[str, str]]:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, f"http://{self.server.address}{path}", **more) as response,
+        ):
+            text = await response.text()
+            body = json.loads(text) if response.content_type == "application/json" else text
+            return response.status, body, response.headers
+
+
+@asynccontextmanager
+async def served(
+    handler: Handler = lambda _: OK_ANSWER.SerializeToString(), **arguments: Any
+) -> AsyncIterator[Service]:
+    service = Service(handler, **arguments)
+    await service.server.start()
+    try:
+        yield service
+    finally:
+        await service.server.stop()
+
+
+async def test_json_goes_through_the_same_bytes_and_comes_back() -> None:
+    async with served() as service:
+        status, body, headers = await service.call("POST", "/json", json=REQUEST)
+        assert status == 200
+        assert body == {
+            "overallCode": "OK",
+            "statuses": [
+                {
+                    "code": "OK",
+                    "currentLimit": {"requestsPerUnit": 5, "unit": "HOUR", "name": ""},
+                    "limitRemaining": 0,
+                }
+            ],
+        }
+        assert headers["Server"] == "headgate"
+        (request,) = service.requests
+        assert (request.domain, request.hits_addend) == ("edge", 2)
+        assert [(e.key, e.value) for e in request.descriptors[0].entries] == [("user", "alice")]
+
+
+async def test_both_spellings_of_proto3_json_are_read() -> None:
+    async with served() as service:
+        for spelling in ("hitsAddend", "hits_addend"):
+            body = {"domain": "d", spelling: 3, "descriptors": [{"entries": [{"key": "k"}], spelling: "4"}]}
+            assert (await service.call("POST", "/json", json=body))[0] == 200
+        one, two = service.requests
+        assert one == two
+        assert (one.hits_addend, one.descriptors[0].hits_addend.value) == (3, 4)
+
+
+async def test_a_denial_is_429_with_its_headers() -> None:
+    async with served(lambda _: DENIAL.SerializeToString()) as service:
+        status, body, headers = await service.call("POST", "/json", json=REQUEST)
+        assert (status, body["overallCode"]) == (429, "OVER_LIMIT")
+        assert headers["Retry-After"] == "7"
+
+
+async def test_an_answer_that_comes_later_is_awaited_and_never_cancelled() -> None:
+    futures: list[asyncio.Future[bytes]] = []
+
+    def later(_: bytes) -> "asyncio.Future[bytes]":
+        futures.append(asyncio.get_running_loop().create_future())
+        return futures[-1]
+
+    async with served(later, request_timeout_s=0.2) as service:
+        call = asyncio.create_task(service.call("POST", "/json", json=REQUEST))
+        await until(lambda: bool(futures), "the call")
+        futures[0].set_result(OK_ANSWER.SerializeToString())
+        assert (await call)[0] == 200
+        with pytest.raises(aiohttp.ClientError):
+            await service.call("POST", "/json", json=REQUEST)
+        assert not futures[1].cancelled()
+        assert service.server.requests["/json", 408] == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"\xff\xfe",
+        b'{"domain": 7}',
+        b'{"domein": "edge"}',
+        b'{"domain": "a", "domain": "b"}',
+        b'{"hitsAddend": -1}',
+        b'{"hitsAddend": 4294967296}',
+        b'{"domain": "\\ud800"}',
+        b'{"descriptors": {"entries": []}}',
+        b"[" * 50_000,
+        b'{"descriptors":' * 4000,
+        b'{"descriptors": [{"limit": {"unit": "FORTNIGHT"}}]}',
+    ],
+)
+async def test_garbage_is_400_with_a_reason_in_json(body: bytes) -> None:
+    async with served() as service:
+        status, answer, _ = await service.call("POST", "/json", data=body)
+        assert (status, list(answer)) == (400, ["error"])
+        assert "the body is n" in answer["error"]
+        assert service.requests == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (BadRequest("domain is empty"), 400, "domain is empty"),
+        (NotReady("too much to do"), 503, "too much to do"),
+        (RuntimeError("a secret"), 500, "internal error"),
+    ],
+)
+async def test_errors_of_the_handler_are_mapped_and_ours_are_not_told(
+    error: Exception, status: int, message: str
+) -> None:
+    def fail(_: bytes) -> bytes:
+        raise error
+
+    async with served(fail) as service:
+        assert (await service.call("POST", "/json", json=REQUEST))[:2] == (status, {"error": message})
+        assert [event for event, _ in service.log.events] == (["http_request_failed"] if status == 500 else [])
+
+
+async def test_not_ready_is_503() -> None:
+    async with served() as service:
+        service.accepts = service.ready = False
+        assert (await service.call("POST", "/json", json=REQUEST))[:2] == (503, {"error": "not ready"})
+        assert (await service.call("GET", "/readyz"))[:2] == (503, {"ready": False, "state": "made up"})
+        assert (await service.call("GET", "/healthz"))[0] == 200
+        assert service.requests == []
+
+
+async def test_what_there_is_to_see() -> None:
+    async with served() as service:
+        assert (await service.call("GET", "/healthz"))[:2] == (200, {"status": "ok"})
+        assert (await service.call("GET", "/readyz"))[:2] == (200, {"ready": True, "state": "made up"})
+        assert (await service.call("GET", "/rules?domain=edge"))[:2] == (200, {"query": {"domain": "edge"}})
+        assert (await service.call("GET", "/version"))[:2] == (200, {"version": "1.2.3"})
+        status, text, headers = await service.call("GET", "/metrics")
+        assert (status, text, headers["Content-Type"]) == (200, "headgate_x 1\n", "text/plain; version=0.0.4")
+
+
+async def test_unknown_routes_and_methods_are_json_errors_and_share_one_series() -> None:
+    async with served() as service:
+        for number in range(5):
+            assert (await service.call("GET", f"/{number}"))[:2] == (404, {"error": "Not Found"})
+        status, body, headers = await service.call("GET", "/json")
+        assert (status, body, headers["Allow"]) == (405, {"error": "Method Not Allowed"}, "POST")
+        assert dict(service.server.requests) == {("other", 404): 5, ("/json", 405): 1}
+
+
+async def test_a_body_over_the_bound_is_413_announced_or_not() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b" " * 100
+
+    async with served(max_body_bytes=1000) as service:
+        exact = json.dumps(REQUEST).encode().ljust(1000)
+        assert (await service.call("POST", "/json", data=exact))[0] == 200
+        too_large = {"error": "the body may have 1000 bytes"}
+        assert (await service.call("POST", "/json", data=exact + b" "))[:2] == (413, too_large)
+        assert (await service.call("POST", "/json", data=chunks()))[:2] == (413, too_large)
+        assert len(service.requests) == 1
+
+
+async def test_a_compressed_body_is_refused_before_it_can_grow() -> None:
+    async with served() as service:
+        status, body, _ = await service.call("POST", "/json", data=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
+        assert (status, body) == (415, {"error": "the body must not be compressed"})
+
+
+async def _raw(service: Service, data: bytes) -> bytes:
+    host, _, port = service.server.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    try:
+        return await asyncio.wait_for(reader.read(), 5)
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_headers_over_the_bound_are_refused() -> None:
+    async with served(max_header_bytes=1000, max_headers=10) as service:
+        long_line = b"GET /healthz?" + b"x" * 2000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"
+        long_field = b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: " + b"x" * 2000 + b"\r\n\r\n"
+        many = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"".join(b"A%d: x\r\n" % n for n in range(20)) + b"\r\n"
+        for request in (long_line, long_field, many):
+            assert (await _raw(service, request)).startswith(b"HTTP/1.0 4") or (
+                await _raw(service, request)
+            ).startswith(b"HTTP/1.1 4")
+        good = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        assert (await _raw(service, good)).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("data", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"G"])
+async def test_a_client_that_sends_no_request_is_cut(data: bytes) -> None:
+    async with served(idle_timeout_s=0.2) as service:
+        assert await _raw(service, data) == b""
+
+
+async def test_a_client_that_sends_its_body_slowly_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(request_timeout_s=0.2) as service:
+        head = b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+        assert await _raw(service, head) == b""
+        assert service.server.requests == {("/json", 408): 1}
+        assert service.log.events == []
+        assert caplog.records == []
+        assert (await service.call("GET", "/healthz"))[0] == 200
+
+
+async def test_a_client_that_does_not_read_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    def endless(_: bytes) -> bytes:
+        answer = RateLimitResponse(overall_code=RateLimitResponse.OK)
+        for _index in range(200_000):
+            answer.statuses.add(code=RateLimitResponse.OK)
+        return answer.SerializeToString()
+
+    async with served(endless, request_timeout_s=2) as service:
+        host, _, port = service.server.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1)
+        body = json.dumps(REQUEST).encode()
+        writer.write(b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await until(lambda: bool(service.server.requests), "the cut")
+        assert service.server.requests == {("/json", 408): 1}
+        writer.transport.abort()
+        await writer.wait_closed()
+        assert caplog.records == []
+        del reader
+
+
+async def test_a_unix_socket_serves_and_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "http"
+    async with (
+        served(address=f"unix:{path}") as service,
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as session,
+    ):
+        async with session.get("http://x/healthz") as response:
+            assert response.status == 200
+        with pytest.raises(ConfigError, match="in use by another process"):
+            await Service(lambda _: b"", f"unix:{path}").server.start()
+        assert service.server.address == f"unix:{path}"
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_port_in_use_is_a_config_error() -> None:
+    async with served() as service:
+        with pytest.raises(ConfigError, match=rf"can't listen on {service.server.address}: address already in use"):
+            await Service(lambda _: b"", service.server.address).server.start()
+
+
+async def test_a_host_that_does_not_exist_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match=r"can't listen on nowhere\.invalid:0: "):
+        await Service(lambda _: b"", "nowhere.invalid:0").server.start()
+
+
+async def test_stopping_finishes_what_is_under_way() -> None:
+    answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    async with served(lambda _: answer) as service:
+        call = asyncio.create_task(service.call("POST", "/json", json=REQUEST))
+        await until(lambda: bool(service.requests), "the call")
+        stopping = asyncio.create_task(service.server.stop())
+        await asyncio.sleep(0)
+        answer.set_result(OK_ANSWER.SerializeToString())
+        assert (await call)[0] == 200
+        await stopping

@@ -1,0 +1,64 @@
+"""Metrics: plain numbers in, Prometheus text out, from a registry of our own."""
+
+from headgate.telemetry.metrics import Metrics
+from headgate.telemetry.process import LAG_WINDOW_TICKS, STALL_S, LoopLag, cpu_seconds, resident_bytes
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    families = text_string_to_metric_families(metrics.render().decode())
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def test_counters_and_gauges_are_read_when_somebody_looks() -> None:
+    metrics, counts = Metrics(), {"hits": 0, "level": 7}
+    metrics.counter("headgate_hits", "Hits.", lambda: counts["hits"])
+    metrics.gauge("headgate_level", "Level.", lambda: counts["level"])
+    assert samples(metrics) == {("headgate_hits_total", ()): 0, ("headgate_level", ()): 7}
+    counts.update(hits=3, level=-1)
+    assert samples(metrics) == {("headgate_hits_total", ()): 3, ("headgate_level", ()): -1}
+    metrics.close()
+
+
+def test_labelled_series_are_exactly_what_the_reader_gives() -> None:
+    metrics = Metrics()
+    metrics.labelled_counter("headgate_refused", "Refused.", lambda: [(1, {"reason": "a"}), (2, {"reason": "b"})])
+    assert samples(metrics) == {
+        ("headgate_refused_total", (("reason", "a"),)): 1,
+        ("headgate_refused_total", (("reason", "b"),)): 2,
+    }
+    metrics.close()
+
+
+def test_two_processes_worth_of_metrics_do_not_meet_and_the_global_registry_stays_clean() -> None:
+    one, two = Metrics(), Metrics()
+    one.counter("headgate_hits", "Hits.", lambda: 1)
+    two.counter("headgate_hits", "Hits.", lambda: 2)
+    assert samples(one) == {("headgate_hits_total", ()): 1}
+    assert samples(two) == {("headgate_hits_total", ()): 2}
+    assert not any(family.name.startswith("headgate") for family in REGISTRY.collect())
+    one.close()
+    two.close()
+
+
+def test_the_process_knows_its_memory_and_time() -> None:
+    before = resident_bytes()
+    ballast = bytearray(50_000_000)
+    assert 40_000_000 < resident_bytes() - before < 100_000_000
+    assert len(ballast) == 50_000_000
+    assert cpu_seconds() > 0
+
+
+def test_the_loops_lag_keeps_a_peak_for_a_window_and_counts_stalls() -> None:
+    lag = LoopLag()
+    lag.note(0.2)
+    lag.note(0.001)
+    lag.note(STALL_S)
+    assert (lag.last_s, lag.peak_s, lag.stalls) == (STALL_S, 0.2, 1)
+    for _ in range(LAG_WINDOW_TICKS):
+        lag.note(0.002)
+    assert lag.peak_s == 0.2
+    for _ in range(LAG_WINDOW_TICKS):
+        lag.note(0.002)
+    assert lag.peak_s == 0.002
