@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 from headgate.handler import RateLimitHandler
 from headgate.limiter.engine import Engine
+from headgate.limiter.regional import RegionalEngine
 from headgate.memory import MemoryKeeper
+from headgate.origin.breaker import State
+from headgate.origin.node import Node
+from headgate.origin.replay import ShardLink
 from headgate.rules.store import RuleStore
 from headgate.tasks import Supervisor
 from headgate.telemetry.logs import LogSink
@@ -31,7 +35,9 @@ class Parts:
     version: str
     is_ready: Callable[[], bool]
     handler: RateLimitHandler
-    engine: Engine
+    engine: Engine | RegionalEngine
+    node: Node | None
+    """None for a node on its own."""
     transport: Transport
     http: HttpServer
     rules: RuleStore
@@ -46,6 +52,8 @@ def register(metrics: Metrics, parts: Parts) -> None:
     _process(metrics, parts)
     _decisions(metrics, parts)
     _cells(metrics, parts)
+    if parts.node is not None:
+        _region(metrics, parts.node)
     _transport(metrics, parts)
     _rules(metrics, parts)
     _background(metrics, parts)
@@ -93,6 +101,36 @@ def _cells(metrics: Metrics, parts: Parts) -> None:
         "headgate_cells_evicted",
         "Live counters dropped, least recently used first, to make room.",
         lambda: cells.stats.evicted,
+    )
+
+
+def _region(metrics: Metrics, node: Node) -> None:
+    stats = node.engine.stats
+
+    def per_shard(value: Callable[[ShardLink], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
+        return lambda: [(value(link), {"shard": str(link.index)}) for link in node.links]
+
+    metrics.gauge("headgate_live_nodes", "Nodes of the region, as last heard.", lambda: node.live_nodes)
+    metrics.counter("headgate_origin_waits", "Requests that waited for a shard.", lambda: stats.asked)
+    metrics.counter(
+        "headgate_origin_deadline_missed", "Of these, decided by their rules' policies.", lambda: stats.deadline_missed
+    )
+    metrics.counter(
+        "headgate_cells_unplaced", "Requests on new keys when no cell could make room.", lambda: stats.unplaced
+    )
+    for name, text, value in (
+        ("calls", "Calls to a shard.", lambda link: link.stats.calls),
+        ("call_failures", "Of these, failed.", lambda link: link.stats.failures),
+        ("reports", "Keys reported in them.", lambda link: link.stats.reports),
+        ("wants", "Questions that requests waited for.", lambda link: link.stats.wants),
+        ("refills", "Times that a shard had lost its memory.", lambda link: link.stats.refills),
+        ("breaker_trips", "Times that its breaker opened.", lambda link: link.breaker.trips),
+    ):
+        metrics.labelled_counter(f"headgate_shard_{name}", text, per_shard(value))
+    metrics.labelled_gauge(
+        "headgate_shard_open",
+        "1 while nobody waits for a shard, because it fails.",
+        per_shard(lambda link: int(link.breaker.state is not State.CLOSED)),
     )
 
 

@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,12 @@ from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.identity import make_identity
 from headgate.instruments import Parts, register
 from headgate.limiter.engine import Engine
+from headgate.limiter.regional import RegionalEngine
 from headgate.memory import MemoryKeeper
+from headgate.origin.breaker import BreakerSettings
+from headgate.origin.live_nodes import read_live_nodes, write_live_nodes
+from headgate.origin.node import Node
+from headgate.origin.select import open_origin
 from headgate.rules.store import RuleStore
 from headgate.signals import StopSignals
 from headgate.tasks import Supervisor
@@ -51,6 +57,9 @@ SWEEP_STEPS = 1_000
 
 STOP_TIMEOUT_S = 5.0
 """For calls still in flight after the drain period; a decision takes microseconds."""
+
+BREAKER_COOLDOWN_GROWTH = 4
+"""A breaker's cooldown doubles, on failed probes, up to this many times its first."""
 
 FORCED_EXIT_S = 0.5
 """What a second signal leaves for closing sockets in good order before the process is cut."""
@@ -111,7 +120,8 @@ class Service:
         self.logger.debug("starting", version=__version__, pid=os.getpid())
         self._prepare_data_dir()
         self._load_rules()
-        self._make_engine()
+        await self._join_region()
+        self._make_handler()
         await self._bind_grpc()
         await self._bind_http()
         self._start_tasks()
@@ -139,9 +149,35 @@ class Service:
         )
         self._store.load_initial()
 
-    def _make_engine(self) -> None:
+    async def _join_region(self) -> None:
+        """A node on its own counts by itself; any other one meets the rest of its region at the origin."""
         settings = self.settings
-        self._engine = Engine(self._clock, max_cells=settings.max_cells)
+        origin = open_origin(settings.origin, clock=self._clock, region=settings.region, logger=self.logger)
+        if origin.exclusive:
+            self._engine: Engine | RegionalEngine = Engine(self._clock, max_cells=settings.max_cells)
+            return
+        self._node = Node(
+            origin,
+            run=f"{self.identity.node}/{self.identity.run}".encode(),
+            clock=self._clock,
+            random=self._random,
+            logger=self.logger,
+            max_cells=settings.max_cells,
+            deadline_s=settings.origin_deadline_ms / 1000,
+            breaker=BreakerSettings(
+                settings.breaker_error_rate,
+                settings.breaker_min_samples,
+                settings.breaker_cooldown_s,
+                settings.breaker_cooldown_s * BREAKER_COOLDOWN_GROWTH,
+            ),
+            live_nodes=read_live_nodes(settings.data_dir),
+            on_live_nodes=partial(write_live_nodes, settings.data_dir),
+        )
+        self._engine = self._node.engine
+        await self._node.start()
+
+    def _make_handler(self) -> None:
+        settings = self.settings
         self._handler = RateLimitHandler(
             rules=lambda: self._store.current,
             engine=self._engine,
@@ -237,6 +273,7 @@ class Service:
             "rules": {"version": str(rules.version), "source": rules.source, "in_sync": rules.in_sync},
             "grpc": {"address": self._transport.address, "serving": serving},
             "http": {"address": self._http.address, "serving": True},
+            "origin": {"url": "memory://"} if self._node is None else self._node.describe(),
         }
 
     def _describe_rules(self, query: Mapping[str, str]) -> Mapping[str, Any]:
@@ -259,6 +296,7 @@ class Service:
             is_ready=lambda: self.state is State.SERVING,
             handler=self._handler,
             engine=self._engine,
+            node=self._node,
             transport=self._transport,
             http=self._http,
             rules=self._store,
@@ -325,6 +363,9 @@ class Service:
             except Exception as error:
                 self.logger.error("close_failed", address=address, exc_info=error)
             del self._listening[address]
+        if self._node is not None:
+            # After the last answer, so that it is reported too.
+            await self._node.stop(0 if self._forced else STOP_TIMEOUT_S)
         await self._tasks.stop()
         self._memory.stop()
         self._metrics.close()

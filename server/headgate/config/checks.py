@@ -72,6 +72,3 @@ def refuse_unavailable(settings: Settings) -> None:
     """Settings that are understood but that this version can't serve. Lifting one is deleting its lines."""
     if settings.peer or settings.exchange != _DEFAULTS["exchange"]:
         raise ConfigError("peer, exchange: regions can't exchange counts in this version; leave both out")
-    if settings.origin != "memory://":
-        scheme = settings.origin.partition("://")[0]
-        raise ConfigError(f"origin: `{scheme}://` is not available in this version; use `memory://`")

@@ -145,6 +145,25 @@ class Settings:
             "How long a request may wait for the origin before its rule's failure policy decides.",
         ),
     ] = 5
+    breaker_error_rate: Annotated[
+        float,
+        Row(
+            Number(0.0001, 1, "SHARE"),
+            "Regions",
+            "The share of failed calls to a shard, over a second, at which nobody waits for it any more.",
+        ),
+    ] = 0.01
+    breaker_min_samples: Annotated[
+        int, Row(Whole(1, 10_000), "Regions", "Calls in that second below which there is no share to speak of.")
+    ] = 20
+    breaker_cooldown_s: Annotated[
+        float,
+        Row(
+            Number(0.01, 60, "SECONDS"),
+            "Regions",
+            "How long a failed shard is left alone before one call tries it; doubled up to four times that.",
+        ),
+    ] = 0.5
     peer: Annotated[
         tuple[Peer, ...],
         Row(ListOf(PeerEntry()), "Regions", "Another region and where its exchange listens. May be repeated."),

@@ -5,7 +5,7 @@ whatever went wrong below: drivers' exceptions end at this seam.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from headgate.origin.protocol import Call, ForeignCount, Pulse, Reply
 
@@ -38,6 +38,10 @@ class Origin(Protocol):
         ...
 
     async def open(self) -> None: ...
+
+    def describe(self) -> Sequence[Any]:
+        """What is behind the shards, and how it is doing, as dataclasses; nothing that is secret."""
+        ...
 
     async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
         """Report, charge and read, in one round trip, sent once: never retried below this seam."""

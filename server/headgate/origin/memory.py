@@ -75,6 +75,9 @@ class MemoryOrigin:
 
     async def close(self) -> None: ...
 
+    def describe(self) -> Sequence[Any]:
+        return []
+
     async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
         return self.apply(call)
 

@@ -6,9 +6,11 @@ given back.
 """
 
 import asyncio
+import dataclasses
 import itertools
 import random
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -37,11 +39,13 @@ class Node:
         deadline_s: float,
         breaker: BreakerSettings | None = None,
         live_nodes: int = 1,
+        on_live_nodes: Callable[[int], None] = lambda live_nodes: None,
     ) -> None:
         self.run = run
         self.live_nodes = live_nodes
         """Keeps its last value while the shards are away; over a restart it is handed in."""
         self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells, deadline_s=deadline_s)
+        self._on_live_nodes = on_live_nodes
         self._origin = origin
         self._clock = clock
         numbers = itertools.count(1)
@@ -67,6 +71,22 @@ class Node:
 
     def shard(self, index: int) -> ShardLink:
         return self.links[index]
+
+    def describe(self) -> Mapping[str, Any]:
+        """For people: every shard, and whether it is being asked."""
+        shards = [
+            {
+                "shard": link.index,
+                "breaker": link.breaker.state.value,
+                "error": link.last_error or None,
+            }
+            for link in self.links
+        ]
+        return {
+            "live_nodes": self.live_nodes,
+            "shards": shards,
+            "servers": [dataclasses.asdict(server) for server in self._origin.describe()],
+        }
 
     async def start(self) -> None:
         """Shards that do not answer do not keep the node from serving."""
@@ -97,6 +117,8 @@ class Node:
             return
         had_beaten, self._pulses[link.index] = self._pulses[link.index], pulse.live_nodes
         link.heard(pulse.time_ms, pulse.epoch, sent_s)
-        self.live_nodes = max(self._pulses)
+        if self.live_nodes != (live_nodes := max(self._pulses)):
+            self.live_nodes = live_nodes
+            self._on_live_nodes(live_nodes)
         if had_beaten and not pulse.known:
             link.lost_memory("this node's heartbeat is gone")

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
 from headgate.origin.protocol import Call, ForeignCount, Pulse, Reply
@@ -43,6 +43,9 @@ class NetworkedOrigin:
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
+
+    def describe(self) -> Sequence[Any]:
+        return []
 
     async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
         self.calls += 1
@@ -87,6 +90,9 @@ class ShardedOrigin:
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
+
+    def describe(self) -> Sequence[Any]:
+        return []
 
     async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
         return await self._origins[shard].call(0, call, timeout_s)

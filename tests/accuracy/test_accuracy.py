@@ -1,0 +1,23 @@
+"""The short form of the accuracy table: real nodes, real shards, three times the load."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.accuracy.measure import Case, measure, region
+
+CASES = [Case(10, 2), Case(1000, 2), Case(100, 2, exact=True)]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[list[str]]:
+    with region(CASES) as addresses:
+        yield addresses
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_limit_holds_over_all_nodes(case: Case, nodes: list[str]) -> None:
+    result = measure(case, nodes, windows=3)
+    assert result.failed == 0
+    assert result.worst <= result.bound, result.row()
+    assert result.share >= 0.98, result.row()
