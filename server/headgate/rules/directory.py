@@ -1,0 +1,190 @@
+"""A directory of rules files: which ones count, what is in them, and the rule set they make.
+
+The files are read first, all of them, and are compiled only if nothing changed in the
+meantime: a set is never a mixture of two states of the directory.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.clock import Clock, SystemClock
+from headgate.rules.model import Version
+from headgate.rules.pace import Pace, Progress
+from headgate.rules.problems import Problem, RulesError
+from headgate.rules.reader import MAX_FILE_BYTES, FileRules, read_file
+from headgate.rules.ruleset import Domain, RuleSet
+from headgate.rules.tree import LevelBuilder, NodeTable, unpack_place
+
+EXTENSIONS = (".yaml", ".yml")
+
+_DIGEST_SALT = b"headgate rules 1"
+"""Changes when the same text begins to mean something else, so that old snapshots stop matching."""
+
+FileState = tuple[str, int, int, int, int, int, int]
+Signature = tuple[FileState, ...]
+"""What tells one state of the directory from another: of each file the name, device, inode, size, times and kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The bytes of a directory at one moment, and the digest that names them."""
+
+    files: tuple[SourceFile, ...]
+    digest: str
+
+
+def signature(directory: Path) -> Signature | None:
+    """The directory's state, or None while it can't be listed. Links are followed, so a swapped one shows."""
+    try:
+        names = _rule_names(directory)
+    except OSError:
+        return None
+    return tuple(_file_state(os.path.join(directory, name), name) for name in names)
+
+
+def _rule_names(directory: Path) -> list[str]:
+    return sorted(name for name in os.listdir(directory) if name.endswith(EXTENSIONS) and not name.startswith("."))
+
+
+def _file_state(path: str, name: str) -> FileState:
+    try:
+        info = os.stat(path)
+    except OSError as error:
+        return (name, 0, 0, -1, error.errno or 0, 0, 0)
+    return (name, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
+
+
+def read_directory(directory: Path, *, merge_domains: bool) -> Source:
+    """All rules files, read; raises with every file that can't be."""
+    try:
+        names = _rule_names(directory)
+    except OSError as error:
+        raise RulesError(
+            [Problem(str(directory), 1, f"can't list the rules directory: {error.strerror}")], transient=True
+        ) from None
+    if not names:
+        raise RulesError([Problem(str(directory), 1, f"no rules file ({' or '.join(EXTENSIONS)}) in this directory")])
+    files: list[SourceFile] = []
+    problems: list[Problem] = []
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
+            files.append(SourceFile(path, _read(path)))
+        except OSError as error:
+            problems.append(Problem(path, 1, error.strerror or str(error)))
+    if problems:
+        # The other files' problems are named too: everything at once.
+        raise RulesError(sorted(problems + check_files(files, merge_domains=merge_domains)), transient=True)
+    return Source(tuple(files), _digest(files, merge_domains=merge_domains))
+
+
+def _read(path: str) -> bytes:
+    # Non-blocking: a FIFO that someone named x.yaml must not hold the process.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as file:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        too_large = f"larger than {MAX_FILE_BYTES // 1024**2} MiB"
+        if info.st_size > MAX_FILE_BYTES:
+            raise OSError(errno.EFBIG, too_large)
+        data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise OSError(errno.EFBIG, too_large)
+        return data
+
+
+def _digest(files: Sequence[SourceFile], *, merge_domains: bool) -> str:
+    digest = hashlib.sha256(_DIGEST_SALT + (b"+merge" if merge_domains else b""))
+    for file in files:
+        name = os.path.basename(file.path).encode("utf-8", "surrogateescape")
+        digest.update(b"%d:%s%d:" % (len(name), name, len(file.data)))
+        digest.update(file.data)
+    return digest.hexdigest()
+
+
+def check_files(files: Sequence[SourceFile], *, merge_domains: bool) -> list[Problem]:
+    """Every problem of these files; none means that they compile."""
+    try:
+        compile_source(Source(tuple(files), ""), Version(0, ""), Pace(SystemClock()), merge_domains=merge_domains)
+    except RulesError as error:
+        return list(error.problems)
+    return []
+
+
+def compile_source(source: Source, version: Version, pace: Pace, *, merge_domains: bool) -> RuleSet:
+    """The rule set of these files; raises with every problem of every file."""
+    table = NodeTable()
+    read: list[FileRules] = []
+    for index, file in enumerate(source.files):
+        pace.begin_file(file.path, len(file.data))
+        read.append(read_file(file.path, file.data, index=index, table=table, pace=pace))
+    problems = [problem for rules in read for problem in rules.problems]
+    levels = _join(read, problems, merge_domains=merge_domains)
+    if problems:
+        raise RulesError(problems)
+    domains = {name: Domain(name, level.finish()) for name, level in levels.items()}
+    count = sum(rules.count for rules in read)
+    return RuleSet(domains, table.nodes, version, count, [file.path for file in source.files])
+
+
+def _join(read: Sequence[FileRules], problems: list[Problem], *, merge_domains: bool) -> dict[str, LevelBuilder]:
+    levels: dict[str, LevelBuilder] = {}
+    first_files: dict[str, FileRules] = {}
+    for rules in read:
+        if not rules.domain:
+            continue  # reported already
+        first = first_files.setdefault(rules.domain, rules)
+        if first is rules:
+            levels[rules.domain] = rules.rules
+        elif merge_domains:
+            problems += _collisions(levels[rules.domain], rules, read)
+        else:
+            reason = (
+                f"domain `{rules.domain}` is defined in {first.path} already:"
+                " one domain, one file, unless merge_domains is set"
+            )
+            problems.append(Problem(rules.path, rules.domain_line, reason))
+    return levels
+
+
+def _collisions(level: LevelBuilder, rules: FileRules, read: Sequence[FileRules]) -> list[Problem]:
+    problems = []
+    for rule, place, first in level.merge(rules.rules):
+        first_file, first_line = unpack_place(first)
+        reason = f"duplicate descriptor `{rule}`, first at {read[first_file].path}:{first_line}"
+        problems.append(Problem(rules.path, unpack_place(place)[1], reason))
+    return sorted(problems)
+
+
+def load_directory(
+    directory: Path | str,
+    *,
+    merge_domains: bool = False,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> RuleSet:
+    """Read, check and compile a directory; raises `RulesError` with every problem."""
+    source = read_directory(Path(directory), merge_domains=merge_domains)
+    pace = Pace(clock or SystemClock(), progress=progress)
+    return compile_source(source, Version(1, source.digest), pace, merge_domains=merge_domains)
+
+
+def check_directory(directory: Path | str, *, merge_domains: bool = False) -> tuple[Problem, ...]:
+    """Every problem of every file, in the order in which `headgate rules check` prints them."""
+    try:
+        load_directory(directory, merge_domains=merge_domains)
+    except RulesError as error:
+        return error.problems
+    return ()

@@ -1,0 +1,103 @@
+"""Why a request hits the rule it hits: the walk of `RuleSet.match`, told step by step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.limiter.limit import Algorithm, Limit
+from headgate.rules.model import Match
+from headgate.rules.ruleset import RuleSet
+from headgate.rules.tree import Level, Node, Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    match: Match | None
+    lines: tuple[str, ...]
+    """One per entry of the request, then the outcome."""
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    node: Node | None
+    text: str
+
+
+def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> Explanation:
+    """Which rule a request would hit, and why."""
+    if not rules.has_domain(domain):
+        known = ", ".join(sorted(rules.domains)) or "none"
+        return Explanation(None, (f"no rule: there is no domain `{domain}` (there is: {known})",))
+    lines: list[str] = [f"domain `{domain}`"]
+    level: Level | None = rules.domains[domain].level
+    node: Node | None = None
+    for number, (key, value) in enumerate(entries, 1):
+        step = _step(rules, level, key, value)
+        lines.append(f"{number}. {key}={value}: {step.text}")
+        node = step.node
+        if node is None:
+            break
+        level = node.children
+    match = rules.match(domain, entries)
+    lines.append(_outcome(match, node))
+    return Explanation(match, tuple(lines))
+
+
+def _step(rules: RuleSet, level: Level | None, key: str, value: str) -> _Step:
+    if level is None:
+        return _Step(None, "the rule before this entry has no children, and a limit applies only to the last entry")
+    slot = level.get(key)
+    if slot is None:
+        return _Step(None, f"no rule with key `{key}` on this level (there is: {', '.join(sorted(level)[:10])})")
+    return _step_in(rules, slot, value)
+
+
+def _step_in(rules: RuleSet, slot: Slot, value: str) -> _Step:
+    if (number := slot.values.get(value)) is not None:
+        return _Step(rules.nodes[number], f"exact value{_at(rules.place(slot.place_of(value)))}")
+    tried = [f"not among {len(slot.values)} exact values"] if slot.values else []
+    if slot.wildcards is not None:
+        if (wildcard := slot.wildcards.find(value)) is not None:
+            counter = "one counter for all values" if wildcard.shared else "each value has its own counter"
+            why = f"first wildcard that matches, `{wildcard.pattern}`{_at(rules.place(wildcard.place))}; {counter}"
+            return _Step(wildcard.node, "; ".join([why, *tried]))
+        tried.append(f"none of {len(slot.wildcards.ordered)} wildcards matches")
+    if slot.any_node is not None:
+        why = f"key without a value{_at(rules.place(slot.any_place))}; each value has its own counter"
+        return _Step(slot.any_node, "; ".join([why, *tried]))
+    return _Step(None, "; ".join([*tried, "no rule for the key without a value"]))
+
+
+def _at(place: str) -> str:
+    return f" at {place}" if place else ""
+
+
+def _outcome(match: Match | None, node: Node | None) -> str:
+    if match is not None:
+        return f"rule `{match.rule}`: {describe(match.limit)}"
+    if node is None:
+        return "no rule, no limit"
+    return "matched, but no limit here: the rule has none, or only its children have"
+
+
+def describe(limit: Limit) -> str:
+    """A limit in one line."""
+    if limit.unlimited:
+        words = ["unlimited"]
+    else:
+        times = "" if limit.unit_multiplier == 1 else f"{limit.unit_multiplier} "
+        unit = limit.unit.name.lower() + ("" if limit.unit_multiplier == 1 else "s")
+        words = [f"{limit.requests_per_unit} per {times}{unit}", limit.algorithm.value]
+        if limit.algorithm is Algorithm.GCRA:
+            words.append(f"burst {limit.burst}")
+        words += [f"precision {limit.precision}", f"on_error {limit.on_error.value}", f"scope {limit.scope.value}"]
+    if limit.traffic_class is not None:
+        words.append(f"class {limit.traffic_class.value}")
+    if limit.name:
+        words.append(f"name {limit.name}")
+    if limit.replaces:
+        words.append(f"replaces {', '.join(limit.replaces)}")
+    words += [name for name, on in (("shadow mode", limit.shadow), ("quota mode", limit.quota)) if on]
+    return ", ".join(words)

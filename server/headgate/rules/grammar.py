@@ -1,0 +1,51 @@
+"""The grammar as data: which keys each level of a rules file has, and what reads them."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate.rules.fields import shown
+
+
+class Shape(NamedTuple):
+    """The keys of one level of the file, each with the name of its reader; scalars have none."""
+
+    here: str
+    """For messages: `unknown key x <here>`."""
+    keys: Mapping[str, str]
+
+
+SCALAR = ""
+ROOT = Shape("at the top level of the file", {"domain": SCALAR, "descriptors": "_descriptors"})
+DESCRIPTOR = Shape(
+    "in a descriptor",
+    {
+        "key": SCALAR,
+        "value": SCALAR,
+        "rate_limit": "_rate_limit",
+        "descriptors": "_descriptors",
+        "shadow_mode": SCALAR,
+        "quota_mode": SCALAR,
+        "detailed_metric": SCALAR,
+        "value_to_metric": SCALAR,
+        "share_threshold": SCALAR,
+        "metadata": "_metadata",
+    },
+)
+RATE_LIMIT = Shape(
+    "in rate_limit",
+    {
+        **dict.fromkeys(("unit", "requests_per_unit", "unlimited", "name"), SCALAR),
+        "replaces": "_replaces",
+        **dict.fromkeys(("unit_multiplier", "algorithm", "burst", "precision", "on_error", "class", "scope"), SCALAR),
+    },
+)
+REPLACES = Shape("in an entry of replaces", {"name": SCALAR})
+_SHAPES = (DESCRIPTOR, RATE_LIMIT, ROOT)
+
+
+def unknown_key(name: str, shape: Shape) -> str:
+    """The reason for refusing a key: known elsewhere, or not at all."""
+    for other in _SHAPES:
+        if other is not shape and name in other.keys:
+            return f"key `{name}` is at the wrong level: it belongs {other.here}, not {shape.here}"
+    return f"unknown key {shown(name)} {shape.here}; accepted: {', '.join(shape.keys)}"

@@ -1,0 +1,74 @@
+"""Long loads that stay polite: small slices beside a serving loop, and a word every few seconds.
+
+A thread that compiles a million rules would hold the interpreter for the full switch
+interval (5 ms) each time the serving loop wants it. So it gives way by itself after
+half a millisecond of work.
+"""
+
+import time
+from collections.abc import Callable
+
+from headgate.clock import Clock
+
+SLICE_S = 0.0005
+"""How long the loader works before it lets others run: a tenth of the request path's deadline."""
+
+BREAK_S = 0.00005
+"""How long it then sleeps: long enough for a waiting thread to take over, short enough not to matter."""
+
+QUIET_S = 3.0
+"""Loads that take longer than this tell how far they are."""
+
+_TICKS_PER_LOOK = 8
+"""Reading the clock for every rule would cost more than it gives."""
+
+Progress = Callable[[str, int, float], None]
+"""Called with the file, the rules read so far, and the share of the file that has been read."""
+
+
+class LoadCancelledError(Exception):
+    """Whoever waited for this load no longer does."""
+
+
+class Pace:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        polite: bool = False,
+        progress: Progress | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._clock = clock
+        self._polite = polite
+        self._progress = progress
+        self._stopped = stopped
+        self._ticks = 0
+        self._file, self._file_size = "", 1
+        self._slice_end = clock.monotonic() + SLICE_S
+        self._next_word = clock.monotonic() + QUIET_S
+
+    def begin_file(self, path: str, size: int) -> None:
+        self._file, self._file_size = path, max(1, size)
+
+    def tick(self, position: int = 0) -> None:
+        """One more rule; `position` says how far into the file."""
+        self._ticks += 1
+        if self._ticks % _TICKS_PER_LOOK == 0:
+            self._look(position)
+
+    def breathe(self) -> None:
+        """A good moment to give way, between two larger pieces of work."""
+        self._look(0)
+
+    def _look(self, position: int) -> None:
+        now = self._clock.monotonic()
+        if self._polite and now >= self._slice_end:
+            if self._stopped():
+                raise LoadCancelledError
+            time.sleep(BREAK_S)
+            self._slice_end = self._clock.monotonic() + SLICE_S
+        if now >= self._next_word:
+            self._next_word = now + QUIET_S
+            if self._progress is not None:
+                self._progress(self._file, self._ticks, position / self._file_size)

@@ -1,0 +1,30 @@
+"""What is wrong with a set of rules: every problem with its file, line and reason."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headgate.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    file: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.reason}"
+
+
+class RulesError(ConfigError):
+    """Rules that can't be used; carries every problem of every file, and prints one per line."""
+
+    def __init__(self, problems: Iterable[Problem], *, transient: bool = False) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        self.transient = transient
+        """Whether it may pass without a visible change: a file system that fails, not a file that is wrong."""
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class SnapshotError(ConfigError):
+    """A snapshot that is missing, damaged, half-written or of another version; nothing of it was used."""

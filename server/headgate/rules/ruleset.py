@@ -1,0 +1,138 @@
+"""A compiled rule set: immutable, so that one reference decides one request.
+
+Matching walks a descriptor's entries level by level: the exact value first, then the
+wildcards in file order, then the key without a value. It never goes back to try
+another branch, and a limit applies only where the last entry ends.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.limiter.limit import Limit
+from headgate.rules.keys import encode_part
+from headgate.rules.model import Match, Version
+from headgate.rules.tree import NOWHERE, Level, Node, rule_name, unpack_place
+
+STEP = " > "
+
+
+class Domain:
+    """One domain's rules, and how each of its keys begins."""
+
+    __slots__ = ("head", "level", "name")
+
+    def __init__(self, name: str, level: Level) -> None:
+        self.name = name
+        self.level = level
+        self.head = encode_part(name)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleInfo:
+    """One limit of a rule set, for people."""
+
+    domain: str
+    rule: str
+    limit: Limit
+    place: str
+    """`file:line`, or empty when the set came from a snapshot."""
+
+
+class RuleSet:
+    """Implements `Rules`."""
+
+    __slots__ = ("_domains", "_files", "count", "nodes", "version")
+
+    def __init__(
+        self,
+        domains: Mapping[str, Domain],
+        nodes: Sequence[Node],
+        version: Version,
+        count: int,
+        files: Sequence[str] = (),
+    ) -> None:
+        self._domains = dict(domains)
+        self.nodes = nodes
+        """By number: what the exact values of slots refer to."""
+        self._files = tuple(files)
+        self.version = version
+        self.count = count
+        """How many rules have a limit."""
+
+    @property
+    def domains(self) -> Mapping[str, Domain]:
+        return self._domains
+
+    def has_domain(self, domain: str) -> bool:
+        return domain in self._domains
+
+    def with_version(self, version: Version) -> "RuleSet":
+        """The same rules under another number."""
+        return RuleSet(self._domains, self.nodes, version, self.count, self._files)
+
+    def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
+        root = self._domains.get(domain)
+        if root is None:
+            return None
+        level: Level | None = root.level
+        node: Node | None = None
+        limit_key = root.head
+        rule = ""
+        nodes = self.nodes
+        for key, value in entries:
+            slot = level.get(key) if level is not None else None
+            if slot is None:
+                return None
+            number = slot.values.get(value)
+            if number is not None:
+                node = nodes[number]
+                limit_key += slot.exact_head + encode_part(value)
+                rule = f"{rule} > {key}={value}"
+            elif slot.wildcards is not None and (wildcard := slot.wildcards.find(value)) is not None:
+                node = wildcard.node
+                limit_key += wildcard.head if wildcard.shared else wildcard.head + encode_part(value)
+                rule = f"{rule} > {key}={wildcard.pattern}"
+            else:
+                node = slot.any_node
+                if node is None:
+                    return None
+                limit_key += slot.any_head + encode_part(value)
+                rule = f"{rule} > {key}"
+            level = node.children
+        if node is None or node.limit is None:
+            return None
+        return Match(node.limit, limit_key + node.tail, f"{domain}: {rule[len(STEP) :]}")
+
+    def place(self, packed: int) -> str:
+        """Where a rule stands, as `file:line`."""
+        if packed == NOWHERE or not self._files:
+            return ""
+        file_index, line = unpack_place(packed)
+        return f"{self._files[file_index]}:{line}"
+
+    def rules(self) -> Iterator[RuleInfo]:
+        """Every rule that has a limit, in file order within its key."""
+        for domain in self._domains.values():
+            for path, node, place in _walk(self.nodes, domain.level, ""):
+                if node.limit is not None:
+                    yield RuleInfo(domain.name, path, node.limit, self.place(place))
+
+
+def _walk(nodes: Sequence[Node], level: Level, parent: str) -> Iterator[tuple[str, Node, int]]:
+    for slot in level.values():
+        found: list[tuple[str, Node, int]] = []
+        places = slot.places or [NOWHERE] * len(slot.values)
+        for (value, number), place in zip(slot.values.items(), places, strict=True):
+            yield from _with_children(nodes, parent + rule_name(slot.key, value), nodes[number], place)
+        if slot.wildcards is not None:
+            found += [(rule_name(slot.key, item.pattern), item.node, item.place) for item in slot.wildcards.ordered]
+        if slot.any_node is not None:
+            found.append((slot.key, slot.any_node, slot.any_place))
+        for name, node, place in found:
+            yield from _with_children(nodes, parent + name, node, place)
+
+
+def _with_children(nodes: Sequence[Node], path: str, node: Node, place: int) -> Iterator[tuple[str, Node, int]]:
+    yield path, node, place
+    if node.children is not None:
+        yield from _walk(nodes, node.children, path + STEP)

@@ -1,0 +1,281 @@
+"""A compiled rule set as a file: for restarts, and to serve on when the directory is bad.
+
+    headgate-rules-snapshot 1 <sha256 of the rest> <bytes of the rest>\n
+    {"digest": …, "counter": …, "count": …, "saved_ms": …, "limits": […]}\n
+    one JSON list per line
+
+It is written beside its place, synced and renamed, so a kill at any moment leaves the
+old file or the new one. Anything that is not a whole snapshot of this version is
+refused by name; nothing is half used. JSON, because a file can be changed by others,
+and lines, because a million rules in one call would hold the interpreter for a second.
+
+Lines are lists, told apart by their first item: [slot number, {value: node number}] is
+a part of a large slot; [null, limit, level] the next node (limit: an index, or null);
+[domain, level] a domain. A level is a list of [key, values, wildcards, any], where
+values is a dict, or the number of a large slot whose parts came before, and nodes are
+named by their numbers. A node comes after those that its level names.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headgate.limiter.limit import Algorithm, Limit, OnError, Scope, TrafficClass, Unit
+from headgate.rules.model import Version
+from headgate.rules.problems import SnapshotError
+from headgate.rules.ruleset import Domain, RuleSet
+from headgate.rules.tree import NOWHERE, Level, Node, Slot, Wildcard
+from headgate.rules.wildcards import WildcardIndex
+
+FILE_NAME = "rules.snapshot"
+MAGIC = "headgate-rules-snapshot"
+FORMAT = 1
+"""Goes up whenever an older program would misread what a newer one writes, or the other way round."""
+
+CHUNK = 500
+"""Rules per line: about half a millisecond of work, between which others may run."""
+
+STALE_TEMP_S = 3600.0
+"""A temporary file this old belongs to a process that was killed; a younger one may be in use."""
+
+_LIMIT_FIELDS = tuple(item.name for item in fields(Limit) if item.init)
+_ENUMS: dict[str, Callable[[Any], Any]] = {
+    "unit": Unit,
+    "algorithm": Algorithm,
+    "on_error": OnError,
+    "scope": Scope,
+    "traffic_class": lambda value: None if value is None else TrafficClass(value),
+    "replaces": tuple,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    rules: RuleSet
+    saved_ms: int
+
+
+def _pause() -> None:
+    """Nobody to give way to."""
+
+
+# Writing
+
+
+class _Encoder:
+    """Nodes are in the order in which they were made: children first."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules
+        self.limits: list[Limit] = []
+        self._limit_index: dict[int, int] = {}
+        self._large_slots = 0
+
+    def records(self) -> Iterator[Any]:
+        for node in self._rules.nodes:
+            level = None
+            if node.children is not None:
+                level = yield from self._level(node.children)
+            yield [None, self._limit(node.limit), level]
+        for domain in self._rules.domains.values():
+            level = yield from self._level(domain.level)
+            yield [domain.name, level]
+
+    def _level(self, level: Level) -> Generator[Any, None, Any]:
+        encoded = []
+        for slot in level.values():
+            values = yield from self._values(slot)
+            ordered = slot.wildcards.ordered if slot.wildcards is not None else ()
+            wildcards = [[item.pattern, item.shared, item.node.number] for item in ordered]
+            encoded.append([slot.key, values, wildcards, None if slot.any_node is None else slot.any_node.number])
+        return encoded
+
+    def _values(self, slot: Slot) -> Generator[Any, None, Any]:
+        """Small slots as a dict; large ones in parts of their own, and then by number."""
+        if len(slot.values) <= CHUNK:
+            return slot.values
+        number = self._large_slots
+        self._large_slots += 1
+        items = iter(slot.values.items())
+        while part := dict(islice(items, CHUNK)):
+            yield [number, part]
+        return number
+
+    def _limit(self, limit: Limit | None) -> int | None:
+        if limit is None:
+            return None
+        index = self._limit_index.setdefault(id(limit), len(self.limits))
+        if index == len(self.limits):
+            self.limits.append(limit)
+        return index
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def encode(rules: RuleSet, saved_ms: int, pause: Callable[[], None] = _pause) -> Iterator[bytes]:
+    """The whole file, in pieces; `pause` is called between them."""
+    encoder = _Encoder(rules)
+    lines = []
+    for record in encoder.records():
+        lines.append(_dump(record))
+        pause()
+    head = {
+        "digest": rules.version.digest,
+        "counter": rules.version.counter,
+        "count": rules.count,
+        "saved_ms": saved_ms,
+        "limits": [[getattr(limit, name) for name in _LIMIT_FIELDS] for limit in encoder.limits],
+    }
+    lines.insert(0, _dump(head))
+    checksum = hashlib.sha256()
+    for line in lines:
+        checksum.update(line)
+    yield f"{MAGIC} {FORMAT} {checksum.hexdigest()} {sum(map(len, lines))}\n".encode()
+    yield from lines
+
+
+def save(rules: RuleSet, directory: Path, saved_ms: int, pause: Callable[[], None] = _pause) -> Path:
+    """Write atomically; a kill at any moment leaves the old snapshot or the new one."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / FILE_NAME
+    temporary = directory / f"{FILE_NAME}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            for piece in encode(rules, saved_ms, pause):
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+            written_at = os.fstat(file.fileno()).st_mtime
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_directory(directory)
+    _remove_stale(directory, written_at)
+    return path
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove_stale(directory: Path, now: float) -> None:
+    """What killed processes left; `now` is the file system's own, so no clock is asked."""
+    for path in directory.glob(f"{FILE_NAME}.*.tmp"):
+        with contextlib.suppress(OSError):
+            if now - path.stat().st_mtime > STALE_TEMP_S:
+                path.unlink()
+
+
+# Reading
+
+
+def load(directory: Path, pause: Callable[[], None] = _pause, *, only_digest: str | None = None) -> Snapshot:
+    """The saved set; `only_digest` refuses, without reading on, one of other content."""
+    path = directory / FILE_NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise SnapshotError(f"{path}: there is no snapshot") from None
+    except OSError as error:
+        raise SnapshotError(f"{path}: {error.strerror}") from None
+    try:
+        return decode(data, pause, only_digest=only_digest)
+    except SnapshotError as error:
+        raise SnapshotError(f"{path}: {error}") from None
+
+
+def decode(data: bytes, pause: Callable[[], None] = _pause, *, only_digest: str | None = None) -> Snapshot:
+    """The set that these bytes hold, or a `SnapshotError` that says why they don't."""
+    try:
+        lines = _check_header(data)
+        head = json.loads(next(lines))
+        if only_digest is not None and head["digest"] != only_digest:
+            raise SnapshotError("it holds other rules")
+        return Snapshot(_decode(head, lines, pause), int(head["saved_ms"]))
+    except (ValueError, TypeError, KeyError, IndexError, StopIteration, RecursionError, AttributeError) as error:
+        raise SnapshotError(f"not readable as a snapshot ({type(error).__name__}: {error})") from None
+
+
+def _check_header(data: bytes) -> Iterator[bytes]:
+    end = data.find(b"\n", 0, 256)
+    words = data[: max(end, 0)].split(b" ")
+    if len(words) != 4 or words[0] != MAGIC.encode():
+        raise SnapshotError("not a snapshot of rules")
+    if words[1] != str(FORMAT).encode():
+        raise SnapshotError(f"format {words[1].decode(errors='replace')}, this program reads format {FORMAT}")
+    body = memoryview(data)[end + 1 :]
+    if len(body) != int(words[3]):
+        raise SnapshotError(f"incomplete: {len(body)} of {int(words[3])} bytes")
+    if hashlib.sha256(body).hexdigest().encode() != words[2]:
+        raise SnapshotError("damaged: the checksum differs")
+    return _lines(data, end + 1)
+
+
+def _lines(data: bytes, start: int) -> Iterator[bytes]:
+    while start < len(data):
+        end = data.index(b"\n", start)
+        yield data[start:end]
+        start = end + 1
+
+
+class _Decoder:
+    def __init__(self, limits: list[Limit]) -> None:
+        self._limits = limits
+        self._large_slots: dict[int, dict[str, int]] = {}
+        self.nodes: list[Node] = []
+        self.domains: dict[str, Domain] = {}
+
+    def record(self, kind: int | str | None, *content: Any) -> None:
+        if isinstance(kind, int):
+            self._large_slots.setdefault(kind, {}).update(*content)
+        elif kind is None:
+            limit, level = content
+            children = None if level is None else self._level(level)
+            self.nodes.append(Node(len(self.nodes), None if limit is None else self._limits[limit], children))
+        else:
+            self.domains[kind] = Domain(kind, self._level(*content))
+
+    def _level(self, encoded: list[Any]) -> Level:
+        level: Level = {}
+        for key, values, wildcards, any_number in encoded:
+            slot = level[key] = Slot(key)
+            slot.values = self._large_slots.pop(values) if isinstance(values, int) else values
+            if not all(map(len(self.nodes).__gt__, slot.values.values())):
+                raise ValueError("a value names a node that is not there")
+            if wildcards:
+                slot.wildcards = WildcardIndex([self._wildcard(key, *item) for item in wildcards])
+            slot.any_node = None if any_number is None else self.nodes[any_number]
+        return level
+
+    def _wildcard(self, key: str, pattern: str, shared: bool, number: int) -> Wildcard:
+        return Wildcard(key, pattern, shared=shared, node=self.nodes[number], place=NOWHERE)
+
+
+def _limit(values: list[Any]) -> Limit:
+    named = dict(zip(_LIMIT_FIELDS, values, strict=True))
+    for name, kind in _ENUMS.items():
+        named[name] = kind(named[name])
+    return Limit(**named)
+
+
+def _decode(head: dict[str, Any], lines: Iterator[bytes], pause: Callable[[], None]) -> RuleSet:
+    decoder = _Decoder([_limit(values) for values in head["limits"]])
+    for line in lines:
+        decoder.record(*json.loads(line))
+        pause()
+    version = Version(int(head["counter"]), str(head["digest"]))
+    return RuleSet(decoder.domains, decoder.nodes, version, int(head["count"]))

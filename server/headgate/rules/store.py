@@ -1,0 +1,311 @@
+"""The rules that are in force, and the directory they come from.
+
+`current` is one reference: read it once per request. A change of the directory is
+compiled beside the serving loop and swapped in whole, or refused whole with every
+problem named; then the old set serves on. Nothing that happens to the directory ends
+the watch: it may vanish and come back.
+
+The directory is watched by looking at it: names, sizes, times and inodes, ten times a
+second. That works for plain writes, editors that rename, links that Kubernetes swaps,
+and network file systems, which tell nobody about changes.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import structlog
+
+from headgate.clock import Clock
+from headgate.rules import snapshot
+from headgate.rules.directory import Signature, Source, compile_source, read_directory, signature
+from headgate.rules.model import Version
+from headgate.rules.pace import Pace
+from headgate.rules.problems import Problem, RulesError, SnapshotError
+from headgate.rules.ruleset import RuleSet
+
+POLL_S = 0.1
+"""How often the directory is looked at. With the settling below, a change is live well within 500 ms."""
+
+SETTLE_S = 0.1
+"""How long a changed directory must stay as it is before it is read: a file that is being written isn't."""
+
+_SETTLE_POLL_S = 0.05
+
+RETRY_S = 5.0
+"""After a file system error: it may pass without anything that shows."""
+
+LOGGED_PROBLEMS = 100
+"""Log lines per refused change; the status holds all problems."""
+
+SourceKind = Literal["directory", "snapshot"]
+_Unseen = Literal["unseen"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStatus:
+    """What an operator wants to know about the rules."""
+
+    version: Version
+    loaded_at: float
+    """Unix seconds."""
+    source: SourceKind
+    """`snapshot` while the directory could not be used since the start."""
+    in_sync: bool
+    """Whether what the directory holds is what is served."""
+    rules: int
+    domains: int
+    last_error: tuple[Problem, ...] = ()
+    last_error_at: float | None = None
+    accepted: int = 0
+    rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    rules: RuleSet
+    source: SourceKind
+
+
+class RuleStore:
+    """Load once with `load_initial`, then keep `watch` running."""
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        clock: Clock,
+        data_dir: Path | None = None,
+        merge_domains: bool = False,
+        logger: Any = None,
+    ) -> None:
+        self._directory = Path(directory)
+        self._clock = clock
+        self._data_dir = data_dir
+        self._merge_domains = merge_domains
+        self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
+        self._subscribers: list[Callable[[RuleSet], None]] = []
+        self._seen: Signature | _Unseen | None = "unseen"
+        self._retry_at: float | None = None
+        self._stop = threading.Event()
+        self._status: RuleStatus | None = None
+        self.current: RuleSet = RuleSet({}, (), Version(0, ""), 0)
+
+    @property
+    def status(self) -> RuleStatus:
+        if self._status is None:
+            raise RuntimeError("load_initial() comes first")
+        return self._status
+
+    def subscribe(self, callback: Callable[[RuleSet], None]) -> Callable[[], None]:
+        """Call back, on the watching loop, with every set that comes into force; returns the way out."""
+        self._subscribers.append(callback)
+
+        def unsubscribe() -> None:
+            if callback in self._subscribers:
+                self._subscribers.remove(callback)
+
+        return unsubscribe
+
+    # Starting
+
+    def load_initial(self) -> RuleSet:
+        """The directory's rules, or else the last good ones, loudly; raises `RulesError` when there are neither."""
+        self._seen = signature(self._directory)
+        try:
+            loaded = self._load_directory(self._pace(polite=False))
+        except RulesError as error:
+            loaded = self._last_good(error)
+            self._accept(loaded, in_sync=False)
+            self._refuse(error)
+            return loaded.rules
+        self._accept(loaded, in_sync=True)
+        return loaded.rules
+
+    def _load_directory(self, pace: Pace) -> _Loaded:
+        source = read_directory(self._directory, merge_domains=self._merge_domains)
+        compiled = self._compiled(source, pace)
+        if compiled is not None:
+            return _Loaded(compiled, "directory")
+        rules = self._compile(source, pace)
+        self._save(rules, pace)
+        return _Loaded(rules, "directory")
+
+    def _compile(self, source: Source, pace: Pace) -> RuleSet:
+        version = Version(self._last_counter() + 1, source.digest)
+        return compile_source(source, version, pace, merge_domains=self._merge_domains)
+
+    def _last_counter(self) -> int:
+        return self.current.version.counter
+
+    def _compiled(self, source: Source, pace: Pace) -> RuleSet | None:
+        """The snapshot of exactly these files, if there is one: no need to read a million rules' YAML again."""
+        if self._data_dir is None:
+            return None
+        try:
+            return snapshot.load(self._data_dir, pace.breathe, only_digest=source.digest).rules
+        except SnapshotError as error:
+            self._log.debug("rules snapshot not used", reason=str(error))
+            return None
+
+    def _last_good(self, error: RulesError) -> _Loaded:
+        if self._data_dir is None:
+            raise error
+        try:
+            saved = snapshot.load(self._data_dir)
+        except SnapshotError as missing:
+            self._log.warning("no last good rules", reason=str(missing))
+            raise error from None
+        self._log.error(
+            "serving the last good rules from the snapshot, because the rules directory can't be used",
+            directory=str(self._directory),
+            version=str(saved.rules.version),
+            saved_ms=saved.saved_ms,
+        )
+        return _Loaded(saved.rules, "snapshot")
+
+    # Watching
+
+    async def watch(self) -> None:
+        """Follow the directory until cancelled."""
+        self._stop.clear()
+        executor = ThreadPoolExecutor(1, thread_name_prefix="headgate-rules")
+        try:
+            while True:
+                await asyncio.sleep(POLL_S)
+                try:
+                    await self._poll(executor)
+                except Exception:
+                    # Whatever it was, the old set serves on and the next change is looked at again.
+                    self._log.exception("watching the rules directory failed; trying again")
+                    await asyncio.sleep(1.0)
+        finally:
+            self._stop.set()
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _poll(self, executor: ThreadPoolExecutor) -> None:
+        loop = asyncio.get_running_loop()
+        state = await loop.run_in_executor(executor, signature, self._directory)
+        if state == self._seen and not self._retry_due():
+            return
+        state = await self._settled(executor, state)
+        if state == self._seen and not self._retry_due():
+            return
+        try:
+            loaded = await loop.run_in_executor(executor, self._reload, state)
+        except RulesError as error:
+            self._seen = state
+            self._retry_at = self._clock.monotonic() + RETRY_S if error.transient else None
+            self._refuse(error)
+            return
+        if loaded is None:
+            return  # it changed while it was read: look again
+        self._seen, self._retry_at = state, None
+        if loaded.rules is self.current:
+            self._unchanged()
+            return
+        self._accept(loaded, in_sync=True)
+        self._tell(loaded.rules)
+
+    def _retry_due(self) -> bool:
+        return self._retry_at is not None and self._clock.monotonic() >= self._retry_at
+
+    async def _settled(self, executor: ThreadPoolExecutor, state: Signature | None) -> Signature | None:
+        """The directory's state once it has not changed for a moment."""
+        loop = asyncio.get_running_loop()
+        since = self._clock.monotonic()
+        while self._clock.monotonic() - since < SETTLE_S:
+            await asyncio.sleep(_SETTLE_POLL_S)
+            now = await loop.run_in_executor(executor, signature, self._directory)
+            if now != state:
+                state, since = now, self._clock.monotonic()
+        return state
+
+    def _reload(self, state: Signature | None) -> _Loaded | None:
+        """In the thread: read and compile, unless nothing is new or everything just changed."""
+        source = read_directory(self._directory, merge_domains=self._merge_domains)
+        if signature(self._directory) != state:
+            return None
+        if source.digest == self.current.version.digest:
+            return _Loaded(self.current, "directory")
+        pace = self._pace(polite=True)
+        rules = self._compile(source, pace)
+        self._save(rules, pace)
+        return _Loaded(rules, "directory")
+
+    # Outcomes
+
+    def _accept(self, loaded: _Loaded, *, in_sync: bool) -> None:
+        rules = loaded.rules
+        self.current = rules
+        before = self._status
+        self._status = RuleStatus(
+            version=rules.version,
+            loaded_at=self._now(),
+            source=loaded.source,
+            in_sync=in_sync,
+            rules=rules.count,
+            domains=len(rules.domains),
+            last_error=before.last_error if before else (),
+            last_error_at=before.last_error_at if before else None,
+            accepted=(before.accepted if before else 0) + (loaded.source == "directory"),
+            rejected=before.rejected if before else 0,
+        )
+        self._log.info(
+            "rules in force",
+            version=str(rules.version),
+            source=loaded.source,
+            rules=rules.count,
+            domains=len(rules.domains),
+        )
+
+    def _unchanged(self) -> None:
+        """The files say what is in force already: after a touch, or a bad change that was taken back."""
+        self._status = replace(self.status, in_sync=True, source="directory")
+        self._log.info("rules unchanged", version=str(self.current.version))
+
+    def _refuse(self, error: RulesError) -> None:
+        if error.transient and not self.status.in_sync and error.problems == self.status.last_error:
+            return  # said already
+        self._status = replace(
+            self.status,
+            in_sync=False,
+            last_error=error.problems,
+            last_error_at=self._now(),
+            rejected=self.status.rejected + 1,
+        )
+        self._log.error(
+            "rules refused; the old ones serve on",
+            problems=len(error.problems),
+            version=str(self.current.version),
+        )
+        for problem in error.problems[:LOGGED_PROBLEMS]:
+            self._log.error("rules problem", file=problem.file, line=problem.line, reason=problem.reason)
+
+    def _tell(self, rules: RuleSet) -> None:
+        for callback in tuple(self._subscribers):
+            try:
+                callback(rules)
+            except Exception:
+                self._log.exception("a subscriber to rules failed")
+
+    def _save(self, rules: RuleSet, pace: Pace) -> None:
+        if self._data_dir is None:
+            return
+        try:
+            snapshot.save(rules, self._data_dir, self._clock.now_ms(), pace.breathe)
+        except OSError as error:
+            self._log.error("rules could not be saved", data_dir=str(self._data_dir), reason=str(error))
+
+    def _pace(self, *, polite: bool) -> Pace:
+        return Pace(self._clock, polite=polite, progress=self._progress, stopped=self._stop.is_set)
+
+    def _progress(self, file: str, rules: int, share: float) -> None:
+        self._log.info("loading rules", file=file, rules=rules, percent=round(100 * share))
+
+    def _now(self) -> float:
+        return self._clock.now_ms() / 1000

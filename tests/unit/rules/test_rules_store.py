@@ -1,0 +1,632 @@
+"""The directory in force: starting, following real files through every kind of change, and refusing bad ones."""
+
+import asyncio
+import os
+import shutil
+import statistics
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+from headgate.clock import SystemClock
+from headgate.rules import directory, snapshot, store
+from headgate.rules.problems import RulesError
+from headgate.rules.ruleset import RuleSet
+from headgate.rules.store import RuleStore
+
+from tests.unit.rules.support import rules_text
+
+DEADLINE_S = 10.0
+BAD = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: fortnight, requests_per_unit: 1}\n"
+
+
+class Log:
+    """Remembers what was logged."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **fields: self.lines.append((level, event, fields))
+
+    def at(self, *levels: str) -> list[str]:
+        return [event for level, event, _ in self.lines if level in levels]
+
+
+class Rig:
+    """A rules directory and its store."""
+
+    def __init__(self, tmp_path: Path, *, data_dir: Path | None = None, merge_domains: bool = False) -> None:
+        self.directory = tmp_path / "rules"
+        self.directory.mkdir(exist_ok=True)
+        self.log = Log()
+        self.store = RuleStore(
+            self.directory, clock=SystemClock(), data_dir=data_dir, merge_domains=merge_domains, logger=self.log
+        )
+
+    def write(self, text: str, name: str = "a.yaml") -> None:
+        (self.directory / name).write_text(text)
+
+    def opened(self) -> TextIO:
+        return open(self.directory / "a.yaml", "w")
+
+    def limit(self) -> int | None:
+        return limit_in(self.store.current)
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.store.watch())
+        try:
+            yield
+            assert not task.done(), "the watch ended by itself"
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def limit_in(rules: RuleSet, key: str = "k") -> int | None:
+    match = rules.match("d", [(key, "v")])
+    return None if match is None else match.limit.requests_per_unit
+
+
+def text(requests: int) -> str:
+    return rules_text("d", ("k", requests))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, with a deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    rig = Rig(tmp_path)
+    rig.write(text(1))
+    return rig
+
+
+# Starting
+
+
+def test_the_first_load(rig: Rig) -> None:
+    rules = rig.store.load_initial()
+    assert rig.store.current is rules
+    status = rig.store.status
+    assert (status.source, status.in_sync, status.rules, status.domains) == ("directory", True, 1, 1)
+    assert (status.accepted, status.rejected, status.last_error, status.last_error_at) == (1, 0, (), None)
+    assert status.version.counter == 1
+    assert abs(status.loaded_at - time.time()) < 60
+
+
+def test_before_the_first_load_there_are_no_rules(rig: Rig) -> None:
+    assert rig.store.current.match("d", [("k", "v")]) is None
+    with pytest.raises(RuntimeError, match="load_initial"):
+        _ = rig.store.status
+
+
+def test_bad_rules_at_the_start_raise_every_problem(rig: Rig) -> None:
+    rig.write(BAD)
+    rig.write("domain:\n", "b.yaml")
+    with pytest.raises(RulesError) as raised:
+        rig.store.load_initial()
+    assert [(Path(problem.file).name, problem.line) for problem in raised.value.problems] == [
+        ("a.yaml", 4),
+        ("b.yaml", 1),
+    ]
+
+
+def test_bad_rules_at_the_start_with_a_last_good_snapshot(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    first = Rig(tmp_path, data_dir=data_dir)
+    first.write(text(7))
+    first.store.load_initial()
+    again = Rig(tmp_path, data_dir=data_dir)
+    again.write(BAD)
+    again.store.load_initial()
+    assert again.limit() == 7
+    status = again.store.status
+    assert (status.source, status.in_sync, status.accepted, status.rejected) == ("snapshot", False, 0, 1)
+    assert [problem.line for problem in status.last_error] == [4]
+    assert any("serving the last good rules" in event for event in again.log.at("error"))
+    assert "rules problem" in again.log.at("error")
+
+
+def test_a_damaged_snapshot_does_not_help(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    rig = Rig(tmp_path, data_dir=data_dir)
+    rig.write(BAD)
+    data_dir.mkdir()
+    (data_dir / snapshot.FILE_NAME).write_bytes(b"garbage")
+    with pytest.raises(RulesError):
+        rig.store.load_initial()
+    assert rig.log.at("warning") == ["no last good rules"]
+
+
+def test_a_missing_directory_with_a_last_good_snapshot(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, data_dir=tmp_path / "data")
+    rig.write(text(7))
+    rig.store.load_initial()
+    shutil.rmtree(rig.directory)
+    other = RuleStore(rig.directory, clock=SystemClock(), data_dir=tmp_path / "data", logger=Log())
+    other.load_initial()
+    assert limit_in(other.current) == 7
+
+
+def test_an_unchanged_directory_is_loaded_from_its_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path, data_dir=tmp_path / "data")
+    rig.write(text(7))
+    version = rig.store.load_initial().version
+    again = Rig(tmp_path, data_dir=tmp_path / "data")
+
+    def never(*args: object, **kwargs: object) -> RuleSet:
+        raise AssertionError("the YAML was compiled again")
+
+    monkeypatch.setattr(store, "compile_source", never)
+    again.store.load_initial()
+    assert again.limit() == 7
+    assert again.store.status.source == "directory"
+    assert again.store.current.version == version
+
+
+def test_the_same_files_with_another_setting_are_not_the_same_rules(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, data_dir=tmp_path / "data", merge_domains=True)
+    rig.write(text(7))
+    rig.write(rules_text("d", ("j", 8)), "b.yaml")
+    rig.store.load_initial()
+    strict = Rig(tmp_path, data_dir=None)
+    with pytest.raises(RulesError, match="defined in"):
+        strict.store.load_initial()
+
+
+def test_a_data_dir_that_can_not_be_written_is_logged_and_survived(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    rig = Rig(tmp_path, data_dir=tmp_path / "data")
+    rig.write(text(7))
+    rig.store.load_initial()
+    assert rig.limit() == 7
+    assert rig.log.at("error") == ["rules could not be saved"]
+
+
+# Following
+
+
+async def test_a_change_is_live_within_half_a_second_of_the_write(rig: Rig) -> None:
+    rig.store.load_initial()
+    took = []
+    async with rig.watching():
+        for requests in range(2, 7):
+            rig.write(text(requests))
+            written = time.monotonic()
+            await until(lambda requests=requests: rig.limit() == requests)  # type: ignore[misc]
+            took.append(time.monotonic() - written)
+    # The middle one: this machine may be busy with something else for a moment.
+    assert statistics.median(took) < 0.5
+    assert rig.store.status.accepted == 6
+    assert rig.store.status.version.counter == 6
+
+
+def in_place(path: Path, content: str) -> None:
+    path.write_text(content)
+
+
+def renamed_over(path: Path, content: str) -> None:
+    new = path.with_name(".a.yaml.tmp")
+    new.write_text(content)
+    os.replace(new, path)
+
+
+def as_vim_does(path: Path, content: str) -> None:
+    """A probe file, the old file aside, the new one in its place, the old one gone."""
+    probe, backup = path.with_name("4913"), path.with_name("a.yaml~")
+    probe.touch()
+    probe.unlink()
+    os.rename(path, backup)
+    path.write_text(content)
+    backup.unlink()
+
+
+def as_emacs_does(path: Path, content: str) -> None:
+    autosave, backup = path.with_name("#a.yaml#"), path.with_name("a.yaml~")
+    autosave.write_text(content)
+    shutil.copy(path, backup)
+    path.write_text(content)
+    autosave.unlink()
+
+
+def same_size_and_time(path: Path, content: str) -> None:
+    """What `cp -p` may do: only the inode and the change time tell."""
+    before = path.stat()
+    path.write_text(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def removed_and_written(path: Path, content: str) -> None:
+    path.unlink()
+    path.write_text(content)
+
+
+def another_name(path: Path, content: str) -> None:
+    path.with_name("b.yaml").write_text(content)
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [in_place, renamed_over, as_vim_does, as_emacs_does, same_size_and_time, removed_and_written, another_name],
+)
+async def test_every_way_to_change_a_file(rig: Rig, change: Callable[[Path, str], None]) -> None:
+    rig.store.load_initial()
+    async with rig.watching():
+        change(rig.directory / "a.yaml", text(2))
+        await until(lambda: rig.limit() == 2)
+    assert rig.store.status.rejected == 0
+
+
+async def test_files_added_and_removed(rig: Rig) -> None:
+    rig.store.load_initial()
+    async with rig.watching():
+        rig.write(rules_text("e", ("k", 1)), "b.yaml")
+        await until(lambda: rig.store.current.has_domain("e"))
+        (rig.directory / "b.yaml").unlink()
+        await until(lambda: not rig.store.current.has_domain("e"))
+        assert rig.limit() == 1
+
+
+async def test_a_bad_change_is_refused_whole(rig: Rig) -> None:
+    rig.store.load_initial()
+    before = rig.store.current
+    async with rig.watching():
+        rig.write(text(2))
+        rig.write(BAD.replace("domain: d", "domain: e"), "b.yaml")
+        await until(lambda: rig.store.status.rejected == 1)
+        assert rig.store.current is before
+        status = rig.store.status
+        assert not status.in_sync
+        assert [(Path(problem.file).name, problem.line) for problem in status.last_error] == [("b.yaml", 4)]
+        assert status.last_error_at is not None
+        assert ("error", "rules problem") in [(level, event) for level, event, _ in rig.log.lines]
+        (rig.directory / "b.yaml").unlink()
+        await until(lambda: rig.limit() == 2)
+        assert rig.store.status.in_sync
+        assert rig.store.status.accepted == 2
+
+
+async def test_a_bad_change_that_is_taken_back(rig: Rig) -> None:
+    rig.store.load_initial()
+    before = rig.store.current
+    async with rig.watching():
+        rig.write(BAD)
+        await until(lambda: rig.store.status.rejected == 1)
+        rig.write(text(1))
+        await until(lambda: rig.store.status.in_sync)
+    assert rig.store.current is before
+    assert rig.store.status.accepted == 1
+
+
+async def test_the_same_content_again_does_nothing(rig: Rig) -> None:
+    rig.store.load_initial()
+    before = rig.store.current
+    heard: list[RuleSet] = []
+    rig.store.subscribe(heard.append)
+    async with rig.watching():
+        os.utime(rig.directory / "a.yaml")
+        await until(lambda: "rules unchanged" in rig.log.at("info"))
+    assert rig.store.current is before
+    assert heard == []
+
+
+async def test_a_file_that_is_written_slowly_is_read_when_it_is_whole(rig: Rig) -> None:
+    """Written in parts, each within the settling time: no part of it is ever looked at."""
+    whole = rules_text("d", *[(f"k=v{n}", 2) for n in range(50)], ("k", 2))
+    rig.store.load_initial()
+    async with rig.watching():
+        with rig.opened() as file:
+            for start in range(0, len(whole), 200):
+                file.write(whole[start : start + 200])
+                file.flush()
+                await asyncio.sleep(0.01)
+        await until(lambda: rig.limit() == 2)
+    assert rig.store.status.rejected == 0
+    assert rig.store.status.accepted == 2
+    assert rig.store.status.rules == 51
+
+
+async def test_a_half_written_file_is_refused_and_the_rest_accepted(rig: Rig) -> None:
+    rig.store.load_initial()
+    whole = text(2)
+    async with rig.watching():
+        with rig.opened() as file:
+            file.write(whole[:-10])
+            file.flush()
+            await until(lambda: rig.store.status.rejected == 1)
+            assert rig.limit() == 1
+            file.write(whole[-10:])
+        await until(lambda: rig.limit() == 2)
+
+
+async def test_the_directory_vanishes_and_comes_back(rig: Rig) -> None:
+    rig.store.load_initial()
+    away = rig.directory.with_name("away")
+    async with rig.watching():
+        os.rename(rig.directory, away)
+        await until(lambda: rig.store.status.rejected == 1)
+        assert "can't list the rules directory" in rig.store.status.last_error[0].reason
+        assert rig.limit() == 1
+        (away / "a.yaml").write_text(text(2))
+        os.rename(away, rig.directory)
+        await until(lambda: rig.limit() == 2)
+        (rig.directory / "a.yaml").unlink()
+        await until(lambda: rig.store.status.rejected == 2)
+        assert "no rules file" in rig.store.status.last_error[0].reason
+        assert rig.limit() == 2
+
+
+async def test_a_file_system_error_is_tried_again_without_a_visible_change(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.store.load_initial()
+    monkeypatch.setattr(store, "RETRY_S", 0.01)
+    broken, attempts = True, 0
+
+    def read(path: Path, *, merge_domains: bool) -> Any:
+        nonlocal attempts
+        attempts += 1
+        if broken:
+            raise RulesError([], transient=True)
+        return directory.read_directory(path, merge_domains=merge_domains)
+
+    monkeypatch.setattr(store, "read_directory", read)
+    async with rig.watching():
+        rig.write(text(2))
+        await until(lambda: attempts >= 3)
+        assert rig.store.status.rejected == 1
+        broken = False
+        await until(lambda: rig.limit() == 2)
+
+
+async def test_the_watch_survives_what_nobody_thought_of(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.store.load_initial()
+    calls = 0
+
+    def fails_once(*args: Any, **kwargs: Any) -> RuleSet:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise MemoryError("no more")
+        return directory.compile_source(*args, **kwargs)
+
+    monkeypatch.setattr(store, "compile_source", fails_once)
+    async with rig.watching():
+        rig.write(text(2))
+        await until(lambda: rig.limit() == 2)
+    assert rig.log.at("exception") == ["watching the rules directory failed; trying again"]
+
+
+async def test_subscribers_hear_of_every_new_set_and_can_leave(rig: Rig) -> None:
+    rig.store.load_initial()
+    heard: list[int | None] = []
+
+    def fails(rules: RuleSet) -> None:
+        raise ValueError("a subscriber's own fault")
+
+    rig.store.subscribe(fails)
+    leave = rig.store.subscribe(lambda rules: heard.append(limit_in(rules)))
+    async with rig.watching():
+        rig.write(text(2))
+        await until(lambda: heard == [2])
+        leave()
+        leave()
+        rig.write(text(3))
+        await until(lambda: rig.limit() == 3)
+    assert heard == [2]
+    assert rig.log.at("exception") == ["a subscriber to rules failed"] * 2
+
+
+async def test_accepted_changes_are_saved(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, data_dir=tmp_path / "data")
+    rig.write(text(1))
+    rig.store.load_initial()
+    async with rig.watching():
+        rig.write(text(2))
+        await until(lambda: rig.limit() == 2)
+        rig.write(BAD)
+        await until(lambda: rig.store.status.rejected == 1)
+    saved = snapshot.load(tmp_path / "data").rules
+    assert limit_in(saved) == 2
+    assert saved.version == rig.store.current.version
+
+
+async def test_from_a_snapshot_back_to_the_directory(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, data_dir=tmp_path / "data")
+    rig.write(text(1))
+    rig.store.load_initial()
+    rig.write(BAD)
+    again = Rig(tmp_path, data_dir=tmp_path / "data")
+    again.store.load_initial()
+    assert again.store.status.source == "snapshot"
+    async with again.watching():
+        again.write(text(1))
+        await until(lambda: again.store.status.source == "directory")
+        assert again.store.status.in_sync
+        again.write(text(2))
+        await until(lambda: again.limit() == 2)
+    assert again.store.status.version.counter == 2
+
+
+# Under load: no reader ever fails or sees a mixture
+
+
+class ConfigMap:
+    """A directory as Kubernetes mounts it: files are links through `..data`, which is swapped in one rename."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._generation = 0
+
+    def swap(self, files: dict[str, str]) -> None:
+        self._generation += 1
+        real = self._directory / f"..generation{self._generation}"
+        real.mkdir()
+        for name, content in files.items():
+            (real / name).write_text(content)
+        link = self._directory / "..data_tmp"
+        link.symlink_to(real.name)
+        os.replace(link, self._directory / "..data")
+        for name in files:
+            if not (self._directory / name).is_symlink():
+                (self._directory / name).symlink_to(f"..data/{name}")
+        for old in self._directory.glob("..generation*"):
+            if old != real:
+                shutil.rmtree(old)
+
+
+class Hammer:
+    """A thread that matches without a pause; every set it sees must be wholly of one generation."""
+
+    def __init__(self, rules_store: RuleStore, read: Callable[[RuleSet], set[int | None]]) -> None:
+        self._store = rules_store
+        self._read = read
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.reads = 0
+        self.seen: set[int | None] = set()
+        self.mixtures: list[set[int | None]] = []
+        self.error: Exception | None = None
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                found = self._read(self._store.current)
+                self.reads += 1
+                self.seen |= found
+                if len(found) != 1:
+                    self.mixtures.append(found)
+        except Exception as error:
+            self.error = error
+
+    def __enter__(self) -> "Hammer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def two_files(generation: int) -> dict[str, str]:
+    many = [(f"k{n}", generation) for n in range(20)]
+    return {"a.yaml": rules_text("d", *many), "b.yaml": rules_text("e", *many)}
+
+
+def both_files(rules: RuleSet) -> set[int | None]:
+    found = set()
+    for domain in ("d", "e"):
+        for key in ("k0", "k7", "k19"):
+            match = rules.match(domain, [(key, "v")])
+            found.add(None if match is None else match.limit.requests_per_unit)
+    return found
+
+
+async def test_configmap_swaps_under_load(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    mount = ConfigMap(rig.directory)
+    mount.swap(two_files(1))
+    rig.store.load_initial()
+    async with rig.watching():
+        with Hammer(rig.store, both_files) as hammer:
+            for generation in range(2, 7):
+                mount.swap(two_files(generation))
+                await until(lambda generation=generation: generation in hammer.seen)  # type: ignore[misc]
+    assert hammer.error is None
+    assert hammer.mixtures == []
+    assert {1, 6} < hammer.seen
+    assert None not in hammer.seen
+    assert hammer.reads > 100
+
+
+async def test_swaps_faster_than_they_can_be_read(tmp_path: Path) -> None:
+    """Whatever is picked up on the way, it is one generation; and the last one wins."""
+    rig = Rig(tmp_path)
+    mount = ConfigMap(rig.directory)
+    mount.swap(two_files(1))
+    rig.store.load_initial()
+    async with rig.watching():
+        with Hammer(rig.store, both_files) as hammer:
+            for generation in range(2, 25):
+                mount.swap(two_files(generation))
+                await asyncio.sleep(0.02)
+            await until(lambda: both_files(rig.store.current) == {24})
+    assert hammer.mixtures == []
+
+
+def test_a_swap_while_the_files_are_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files are read, then the directory is looked at again: a mixture is thrown away."""
+    rig = Rig(tmp_path)
+    rig.write(text(1))
+    rig.store.load_initial()
+
+    def read_and_change(path: Path, *, merge_domains: bool) -> Any:
+        source = directory.read_directory(path, merge_domains=merge_domains)
+        rig.write(text(3))
+        return source
+
+    rig.write(text(2))
+    state = directory.signature(rig.directory)
+    monkeypatch.setattr(store, "read_directory", read_and_change)
+    assert rig.store._reload(state) is None
+
+
+async def test_a_linked_directory_is_swapped(tmp_path: Path) -> None:
+    """The rules directory itself is a link to a release."""
+    for generation in (1, 2):
+        release = tmp_path / f"release{generation}"
+        release.mkdir()
+        (release / "a.yaml").write_text(text(generation))
+    link = tmp_path / "current"
+    link.symlink_to("release1")
+    rules_store = RuleStore(link, clock=SystemClock(), logger=Log())
+    rules_store.load_initial()
+    task = asyncio.create_task(rules_store.watch())
+    (tmp_path / "new").symlink_to("release2")
+    os.replace(tmp_path / "new", link)
+    await until(lambda: limit_in(rules_store.current) == 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_large_reload_lets_the_loop_run(tmp_path: Path) -> None:
+    """Compiling beside the loop gives way: the loop's longest wait stays far below the load's time."""
+    rig = Rig(tmp_path)
+    rig.write(text(1))
+    rig.store.load_initial()
+    rig.write(rules_text("d", *[(f"user=u{n}", 5) for n in range(20_000)], ("k", 2)))
+    waits: list[float] = []
+    async with rig.watching():
+        begun = time.monotonic()
+        while rig.limit() != 2:
+            before = time.monotonic()
+            assert before - begun < DEADLINE_S
+            await asyncio.sleep(0.001)
+            waits.append(time.monotonic() - before)
+    assert statistics.median(waits) < 0.02
+    assert rig.store.status.rules == 20_001
+
+
+async def test_a_cancelled_watch_ends_a_load_that_is_under_way(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.write(text(1))
+    rig.store.load_initial()
+    task = asyncio.create_task(rig.store.watch())
+    rig.write(rules_text("d", *[(f"user=u{n}", 5) for n in range(20_000)]))
+    await until(lambda: any(thread.name.startswith("headgate-rules") for thread in threading.enumerate()))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await until(lambda: not any(thread.name.startswith("headgate-rules") for thread in threading.enumerate()))
+    assert rig.limit() == 1
