@@ -127,12 +127,13 @@ def _with_admin(config: Mapping[str, Any]) -> dict[str, Any]:
     return complete
 
 
-def validate(path: Path) -> "subprocess.CompletedProcess[str]":
-    """`envoy --mode validate`."""
+def validate(path: Path, directory: Path) -> "subprocess.CompletedProcess[str]":
+    """`envoy --mode validate`, in the directory that relative paths in the file start from."""
     return subprocess.run(
         [BINARY, "--config-path", path, "--mode", "validate", "--log-level", "warning"],
         capture_output=True,
         text=True,
+        cwd=directory,
         timeout=60,
         check=False,
     )

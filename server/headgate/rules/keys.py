@@ -39,8 +39,8 @@ def encode_key(parts: Iterable[str]) -> bytes:
 
 
 def encode_tail(algorithm: Algorithm, window_ms: int) -> bytes:
-    """What ends every key: how the counter counts."""
-    return encode_key((TAIL, algorithm.value, str(window_ms)))
+    """What ends every key: how the counter counts. A letter for the algorithm: a key is kept per counter."""
+    return encode_key((TAIL, algorithm.value[0], str(window_ms)))
 
 
 def override_key(

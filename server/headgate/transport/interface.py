@@ -10,11 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from structlog.typing import FilteringBoundLogger
+
+RATE_LIMIT_SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
+RATE_LIMIT_METHOD = f"/{RATE_LIMIT_SERVICE}/ShouldRateLimit"
+
 Handler = Callable[[bytes], "bytes | asyncio.Future[bytes]"]
 """Serialized RateLimitRequest to serialized RateLimitResponse.
 
 Answers at once where it can (then no task, no future, nothing to schedule), else with
-a future. Raises, or the future raises, what `errors.status_of` maps to a status.
+a future. Raises, or the future raises, what `errors.status_of` maps to a status. The
+future is the handler's own: a transport never cancels it, whatever its caller does. A
+handler that cancels it says that it is shutting down (UNAVAILABLE).
 """
 
 
@@ -31,15 +38,30 @@ class TransportLimits:
 
 @dataclass(slots=True)
 class TransportStats:
-    """Plain counters: incremented where it happens, read by whoever exports them."""
+    """Plain counters: incremented where it happens, read by whoever exports them.
+
+    Each counter is written by one thread only, so none needs a lock; what is pending is
+    the difference of two that only grow.
+    """
 
     calls: int = 0
-    pending_calls: int = 0
-    pending_bytes: int = 0
+    """Received, whatever became of them; health checks are calls too, reflection is not."""
+    accepted_calls: int = 0
+    accepted_bytes: int = 0
+    finished_calls: int = 0
+    finished_bytes: int = 0
     refused_too_large: int = 0
     refused_overload: int = 0
     dropped_expired: int = 0
     failed_internal: int = 0
+
+    @property
+    def pending_calls(self) -> int:
+        return self.accepted_calls - self.finished_calls
+
+    @property
+    def pending_bytes(self) -> int:
+        return self.accepted_bytes - self.finished_bytes
 
 
 class Transport(Protocol):
@@ -56,9 +78,26 @@ class Transport(Protocol):
         ...
 
     def set_serving(self, serving: bool) -> None:
-        """What gRPC health answers from now on, Watch streams included."""
+        """What gRPC health answers from now on, Watch streams included. Not serving until told."""
         ...
 
     async def stop(self, timeout_s: float) -> None:
-        """Wait, at most `timeout_s`, until nothing is pending, then close without losing an answer."""
+        """Wait, at most `timeout_s`, until nothing is pending, then close without losing an answer.
+
+        What is still pending after that is answered UNAVAILABLE.
+        """
         ...
+
+
+class TransportFactory(Protocol):
+    """How the service makes its transport, whichever it is."""
+
+    def __call__(
+        self,
+        address: str,
+        handler: Handler,
+        *,
+        limits: TransportLimits,
+        logger: FilteringBoundLogger,
+        reuse_port: bool = False,
+    ) -> Transport: ...

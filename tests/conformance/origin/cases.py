@@ -376,6 +376,140 @@ def _refill() -> list[Case]:
     ]  # fmt: skip
 
 
+def _shapes() -> list[Case]:
+    """What a call may look like: one key twice, one report wanted twice, nothing wanted."""
+    return [
+        Case(
+            "two components of one key in one call meet in it",
+            [
+                Step(0, said(window("a", 1, cell(3)), window("b", 1, cell(4)), wants=((1, -1), (-1, 1))),
+                     (counts((4, 9)), counts((5, 9))), (True, True)),
+                Step(1, said(window("a", 2, cell(4)), window("b", 2, cell(5))), (counts((4, 9)), counts((5, 9)))),
+            ],
+        ),
+        Case(
+            "one component twice in one call: the second is the later one",
+            [
+                Step(0, said(window("a", 1, cell(3), precision=10), window("a", 2, cell(5), held=5, precision=10)),
+                     (counts((5, 5), grant=5), counts((5, 5), grant=5))),
+            ],
+        ),
+        Case(
+            "two wants of a request on one report count together",
+            [
+                Step(0, Call((window("a", 1, cell(0), limit=5),), ((Want(0, 3), Want(0, 3)), (Want(0, 3), Want(0, 2)))),
+                     (counts((5, 5)),), (False, True)),
+            ],
+        ),
+        Case(
+            "a request that wants nothing is charged nothing, and is",
+            [Step(0, Call((window("a", 1, cell(2)),), ((),)), (counts((2, 2)),), (True,))],
+        ),
+        Case(
+            "windows and buckets go in one call, and a request may want of both",
+            [
+                Step(0, said(window("a", 1, cell(1), limit=2), bucket("a", 1), window("a", 1, key="y"),
+                             wants=((1, 5), (0, 0), (1, 0))),
+                     (counts((2, 2)), arrival(5, 5_000), counts((0, 0))), (True, True, False)),
+            ],
+        ),
+        Case(
+            "many runs come and go: those that count stay, those that are back begin where they were forgotten",
+            [
+                Step(0, said(*(window(f"run-{index}", 1, cell(index)) for index in range(20))),
+                     tuple(counts((index, 190)) for index in range(20))),
+                Step(15_000, said(window("run-3", 2)), (counts((0, 0), (3, 190), at=1),)),
+                Step(25_000, said(window("run-3", 3, cell(1, at=2))), (counts((1, 1), at=2),)),
+                Step(35_000, said(window("run-3", 4), window("run-4", 2, cell(2, at=3))),
+                     (counts((0, 2), (1, 1), at=3), counts((2, 2), (0, 1), at=3))),
+            ],
+        ),
+    ]  # fmt: skip
+
+
+def _rates() -> list[Case]:
+    """The arrival time under another rate: its rest is rounded up, never down."""
+    return [
+        Case(
+            "a rate that changes keeps the arrival time, rounded up to its own parts of a millisecond",
+            [
+                Step(0, said(bucket("a", 1, rate=3), wants=((1,),)), (arrival(1, 3_333, 1),), (True,)),
+                Step(1, said(bucket("a", 2, 1, acked=1, rate=7)), (arrival(1, 3_333, 3),)),
+                Step(2, said(bucket("a", 3, 1, acked=1, rate=2)), (arrival(1, 3_333, 1),)),
+                Step(3, said(bucket("a", 4, 1, acked=1, rate=1)), (arrival(1, 3_334),)),
+            ],
+        ),
+        Case(
+            "a rate of nothing admits nothing, and forgets nothing",
+            [
+                Step(0, said(bucket("a", 1, rate=3), wants=((1,),)), (arrival(1, 3_333, 1),), (True,)),
+                Step(1, said(bucket("a", 2, 1, acked=1, rate=0), wants=((1,), (0,))),
+                     (arrival(1, 3_333, 1),), (False, False)),
+            ],
+        ),
+    ]  # fmt: skip
+
+
+YEAR_MS = 31_536_000_000
+YEAR = START_MS // YEAR_MS
+PRIME = 4_294_967_291
+"""The largest prime of 32 bits: what it is multiplied by leaves every remainder there is."""
+
+
+def _of_a_year(run: str, number: int, total: int, *, at: int, limit: int) -> WindowReport:
+    cells = (CellReport(YEAR + at, total, 0, 0, 0),)
+    return WindowReport(b"y", run.encode(), number, 0, limit, YEAR_MS, 0, True, False, cells)
+
+
+def _large_numbers() -> list[Case]:
+    """Products beyond 2^53: where a double rounds, the last unit of a limit is lost or won."""
+    cases = []
+    for rest in (0, 1, YEAR_MS - 1):
+        # So much of the window is left that the previous one's share leaves this rest.
+        left_ms = rest * pow(PRIME, -1, YEAR_MS) % YEAR_MS or YEAR_MS // 2
+        weight = PRIME * left_ms // YEAR_MS
+        at_ms = (YEAR + 2) * YEAR_MS - left_ms - START_MS
+        first = (YEAR + 1) * YEAR_MS - 1 - START_MS
+        before, after = Count(0, PRIME, 0), Count(0, 0, 0)
+        cases.append(
+            Case(
+                f"a window of a year with four billion hits is exact, rest {rest}",
+                [
+                    Step(first, said(_of_a_year("a", 1, PRIME, at=0, limit=0)),
+                         (WindowAnswer(YEAR, Count(PRIME, PRIME, 0), after, 0),)),
+                    Step(at_ms, said(_of_a_year("b", 1, 0, at=1, limit=weight + 6), wants=((7,),)),
+                         (WindowAnswer(YEAR + 1, after, before, 0),), (False,)),
+                    Step(at_ms, said(_of_a_year("b", 2, 0, at=1, limit=weight + 7), wants=((7,),)),
+                         (WindowAnswer(YEAR + 1, Count(7, 7, 0), before, 0),), (True,)),
+                ],
+            )
+        )  # fmt: skip
+    return [*cases, *_large_buckets()]
+
+
+def _large_buckets() -> list[Case]:
+    def report(number: int, total: int, rate: int) -> BucketReport:
+        burst = 4_294_967_295
+        return BucketReport(b"z", b"a", number, 0, rate, YEAR_MS, burst, 0, False, total, 0, total, 0, 0, 0)
+
+    cost, rate, other = 4_294_967_290, PRIME, 4_294_967_279
+    ms, rest = divmod(cost * YEAR_MS, rate)
+    more, more_rest = divmod(rest + 5 * YEAR_MS, rate)
+    restated, restated_rest = divmod(-(-more_rest * other // rate), other)
+    return [
+        Case(
+            "a bucket of a year and four billion is exact, also under another rate",
+            [
+                Step(0, said(report(1, 0, rate), wants=((cost,),)), (arrival(cost, ms, rest),), (True,)),
+                Step(0, said(report(2, cost, rate), wants=((6,), (5,))),
+                     (arrival(cost + 5, ms + more, more_rest),), (False, True)),
+                Step(0, said(report(3, cost + 5, other)),
+                     (arrival(cost + 5, ms + more + restated, restated_rest),)),
+            ],
+        )
+    ]  # fmt: skip
+
+
 def _buckets() -> list[Case]:
     return [
         Case(
@@ -403,6 +537,13 @@ def _buckets() -> list[Case]:
         Case(
             "a replay never reaches beyond a full burst from now",
             [Step(1_000, said(bucket("a", 1, 50, since=START_MS)), (arrival(50, 6_000),))],
+        ),
+        Case(
+            "a replay reaches P beyond a full burst: what was granted is not forgiven",
+            [
+                Step(1_000, said(bucket("a", 1, 50, since=START_MS, precision=2)), (arrival(50, 8_000, grant=1),)),
+                Step(1_001, said(bucket("a", 2, 51, acked=50, held=1, precision=2)), (arrival(51, 8_001, grant=1),)),
+            ],
         ),
         Case(
             "a lost reply is credit",
@@ -441,5 +582,14 @@ def _buckets() -> list[Case]:
     ]  # fmt: skip
 
 
-TABLES: list[Callable[[], list[Case]]] = [_components, _wants, _grants, _refill, _buckets]
+TABLES: list[Callable[[], list[Case]]] = [
+    _components,
+    _wants,
+    _grants,
+    _refill,
+    _buckets,
+    _rates,
+    _shapes,
+    _large_numbers,
+]
 CASES = [case for table in TABLES for case in table()]

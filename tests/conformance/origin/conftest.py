@@ -1,13 +1,41 @@
-"""The origins under test, each with a clock that the tests set."""
+"""The origins under test, each with a clock that the tests set.
 
+Redis runs for the whole session; between tests it is flushed. Its scripts read their
+time from a key, and carry the checks that are compiled in only here.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import pytest
-from headgate.clock import ManualClock
-from headgate.origin.interface import Origin
+from headgate.clock import ManualClock, SystemClock
+from headgate.origin.interface import Origin, OriginError
 from headgate.origin.memory import MemoryOrigin
+from headgate.origin.protocol import Call
+from headgate.origin.redis_origin.cluster import GROUP_SLOTS, TAGS
+from headgate.origin.redis_origin.scripts import load_scripts
+from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import START_MS
+from tests.support.redis_servers import (
+    RedisServer,
+    SentinelSetup,
+    cluster_is_whole,
+    cluster_url,
+    redis_cluster,
+    redis_sentinel,
+    redis_shards,
+    shards_url,
+    wait_until,
+)
+
+TEST_CLOCK = """
+local of = string.match(KEYS[1], '^hg:{%d+}:') or 'hg:'
+local now = tonumber(redis.call('GET', of .. 'test-time'))
+"""
+SCRIPTS = load_scripts(time=TEST_CLOCK, checks=True)
 
 
 class Harness(Protocol):
@@ -33,6 +61,154 @@ class MemoryHarness:
         self.memory.wipe(b"another" if restart else None)
 
 
-@pytest.fixture(params=["memory"])
-def harness(request: pytest.FixtureRequest) -> Harness:
-    return MemoryHarness()
+class RedisSetup(Protocol):
+    """Servers that run for the whole session."""
+
+    prefix: str
+    """What begins the keys of shard 0."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def servers(self) -> list[RedisServer]: ...
+
+    @property
+    def first(self) -> RedisServer:
+        """The server that has shard 0."""
+        ...
+
+    def restart(self) -> None:
+        """Another run of the server that has shard 0."""
+        ...
+
+
+@dataclass
+class Shards:
+    servers: list[RedisServer]
+    prefix: str = "hg:"
+
+    @property
+    def url(self) -> str:
+        return shards_url(self.servers)
+
+    @property
+    def first(self) -> RedisServer:
+        return self.servers[0]
+
+    def restart(self) -> None:
+        self.first.restart()
+
+
+class Cluster(Shards):
+    prefix = f"hg:{{{TAGS[0].decode()}}}:"
+
+    def __init__(self, servers: list[RedisServer]) -> None:
+        super().__init__(servers, self.prefix)
+
+    @property
+    def url(self) -> str:
+        return cluster_url(self.servers)
+
+    @property
+    def first(self) -> RedisServer:
+        return self.servers[GROUP_SLOTS[0] * len(self.servers) // 16384]
+
+    def restart(self) -> None:
+        self.first.restart()
+        wait_until(lambda: cluster_is_whole(self.servers), "the Cluster")
+
+
+@dataclass
+class Sentinel:
+    setup: SentinelSetup
+    prefix: str = "hg:"
+
+    @property
+    def url(self) -> str:
+        return self.setup.url
+
+    @property
+    def servers(self) -> list[RedisServer]:
+        return [self.first]
+
+    @property
+    def first(self) -> RedisServer:
+        return self.setup.primary
+
+    def restart(self) -> None:
+        """What a restart is without Sentinel: a failover."""
+        self.setup.fail_over()
+
+
+class RedisHarness:
+    def __init__(self, setup: RedisSetup) -> None:
+        self.setup = setup
+        self.time_ms = START_MS
+        self.origin = open_origin(setup.url, clock=SystemClock(), region="here", scripts=SCRIPTS)
+
+    async def set_time(self, ms: int) -> None:
+        self.time_ms = ms
+        self.setup.first.client.set(self.setup.prefix + "test-time", ms)
+
+    async def wipe(self, *, restart: bool) -> None:
+        for server in self.setup.servers:
+            server.client.flushall()
+        if restart:
+            self.setup.restart()
+        await self.set_time(self.time_ms)
+        if restart:
+            await self._answers()
+
+    async def _answers(self) -> None:
+        """Until the origin has noticed that it is another run, whose clock alone was set."""
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await self.origin.heartbeat(0, b"noticing", 1.0)
+                    await self.origin.call(0, Call((), ()), 1.0)
+                except OriginError:
+                    await asyncio.sleep(0.01)
+                else:
+                    return
+
+
+@pytest.fixture(scope="session")
+def one_redis() -> Iterator[RedisSetup]:
+    with redis_shards(1) as servers:
+        yield Shards(servers)
+
+
+@pytest.fixture(scope="session")
+def three_shards() -> Iterator[RedisSetup]:
+    with redis_shards(3) as servers:
+        yield Shards(servers)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RedisSetup]:
+    with redis_cluster(3) as servers:
+        yield Cluster(servers)
+
+
+@pytest.fixture(scope="session")
+def sentinel() -> Iterator[RedisSetup]:
+    with redis_sentinel() as setup:
+        yield Sentinel(setup)
+
+
+REDIS = ["one_redis", "three_shards", "cluster", "sentinel"]
+
+
+@pytest.fixture(params=["memory", *REDIS])
+async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+    if request.param == "memory":
+        yield MemoryHarness()
+        return
+    redis_harness = RedisHarness(request.getfixturevalue(request.param))
+    try:
+        await redis_harness.wipe(restart=False)
+        await redis_harness.origin.open()
+        yield redis_harness
+    finally:
+        await redis_harness.origin.close()
