@@ -13,8 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from headgate.errors import RequestError
 from headgate.limiter.decision import Charge, Decision, Path
 from headgate.limiter.limit import Limit
 from headgate.rules.keys import override_key
@@ -51,6 +52,8 @@ class HandlerStats:
     planned: int = 0
     """Requests that were parsed and matched; all others were answered from a kept plan."""
     plans_evicted: int = 0
+    refused: int = 0
+    """Bad requests: answered with an error instead of a decision."""
 
 
 class Decider(Protocol):
@@ -80,6 +83,15 @@ class Planned:
     charge: Charge | None = None
     status: bytes = wire.STATUS_WITHOUT_LIMIT
     unlimited: bool = False
+
+
+class Matched(NamedTuple):
+    """What one descriptor of a request met."""
+
+    limit: Limit
+    key: bytes
+    cost: int
+    shard_key: bytes | None
 
 
 class RateLimitHandler:
@@ -184,46 +196,53 @@ class RateLimitHandler:
 
     def _plan(self, payload: bytes, rules: Rules) -> Plan:
         self.stats.planned += 1
-        request = wire.parse_request(payload)
+        try:
+            request = wire.parse_request(payload)
+        except RequestError:
+            self.stats.refused += 1
+            raise
         known_domain = rules.has_domain(request.domain)
-        matched: list[tuple[Limit, bytes, int] | None] = []
+        matched: list[Matched | None] = []
         for descriptor in request.descriptors:
-            override = descriptor.override
+            domain, entries, override = request.domain, descriptor.entries, descriptor.override
+            shard_key = rules.shard_key(domain, entries)
             if override is not None and known_domain:
-                key = override_key(request.domain, descriptor.entries, override.window_ms)
-                matched.append((override, key, descriptor.cost))
-                continue
-            match = rules.match(request.domain, descriptor.entries)
-            matched.append(None if match is None else (match.limit, match.key, descriptor.cost))
+                key = override_key(domain, entries, override.window_ms)
+                matched.append(Matched(override, key, descriptor.cost, shard_key))
+            elif (match := rules.match(domain, entries)) is not None:
+                matched.append(Matched(match.limit, match.key, descriptor.cost, shard_key))
+            else:
+                matched.append(None)
         in_force = _without_replaced(matched)
         trailer = b""
         if self._settings.dynamic_metadata and (metadata := _merged_metadata(in_force)):
             trailer = wire.encode_dynamic_metadata(metadata)
         return Plan([self._planned(part) for part in in_force], trailer)
 
-    def _planned(self, matched: tuple[Limit, bytes, int] | None) -> Planned:
+    def _planned(self, matched: Matched | None) -> Planned:
         if matched is None:
             return Planned()
-        limit, key, cost = matched
+        limit, key, cost, shard_key = matched
         if limit.unlimited:
             return Planned(status=wire.STATUS_UNLIMITED, unlimited=True)
-        return Planned(charge=Charge(key, limit, cost, shadow=self._settings.shadow_mode), status=b"")
+        shadow = self._settings.shadow_mode
+        return Planned(charge=Charge(key, limit, cost, shadow=shadow, shard_key=shard_key), status=b"")
 
 
-def _without_replaced(matched: list[tuple[Limit, bytes, int] | None]) -> list[tuple[Limit, bytes, int] | None]:
+def _without_replaced(matched: list[Matched | None]) -> list[Matched | None]:
     """Leave out what another matched rule of the same request replaces."""
-    replaced = {name for part in matched if part is not None for name in part[0].replaces}
+    replaced = {name for part in matched if part is not None for name in part.limit.replaces}
     if not replaced:
         return matched
-    return [part if part is not None and part[0].name not in replaced else None for part in matched]
+    return [part if part is not None and part.limit.name not in replaced else None for part in matched]
 
 
-def _merged_metadata(matched: list[tuple[Limit, bytes, int] | None]) -> dict[str, Any]:
+def _merged_metadata(matched: list[Matched | None]) -> dict[str, Any]:
     """The metadata of all rules in force; where two name one key, the earlier descriptor's stays."""
     merged: dict[str, Any] = {}
     for part in reversed(matched):
-        if part is not None and part[0].metadata:
-            merged.update(part[0].metadata)
+        if part is not None and part.limit.metadata:
+            merged.update(part.limit.metadata)
     return merged
 
 

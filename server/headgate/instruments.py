@@ -81,6 +81,7 @@ def _decisions(metrics: Metrics, parts: Parts) -> None:
                 yield count, {"outcome": outcome, "path": path}
 
     metrics.labelled_counter("headgate_decisions", "Decisions, by outcome and by what made them.", decisions)
+    metrics.counter("headgate_requests_refused", "Requests answered INVALID_ARGUMENT.", lambda: stats.refused)
     metrics.counter(
         "headgate_match_cache_misses",
         "Requests that had to be parsed and matched; all other decisions were hits.",

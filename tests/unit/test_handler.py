@@ -256,3 +256,13 @@ def test_a_bad_request_is_refused_and_not_counted_as_a_decision(world: World) ->
     with pytest.raises(BadRequest):
         world.handler(b"\xff\xff")
     assert sum(world.handler.stats.admitted.values()) == 0
+    assert world.handler.stats.refused == 1
+
+
+def test_counters_of_one_shard_by_value_go_to_one_shard(load: Callable[[str], Rules]) -> None:
+    rules = load("shard_by: tenant\n" + RULES)
+    first, second = (("tenant", "t"), ("user", "a")), (("path", "/"), ("tenant", "t"))
+    assert rules.shard_key("edge", first) == rules.shard_key("edge", second) is not None
+    assert rules.shard_key("edge", (("tenant", "other"),)) != rules.shard_key("edge", first)
+    assert rules.shard_key("edge", (("user", "a"),)) is None
+    assert load(RULES).shard_key("edge", first) is None

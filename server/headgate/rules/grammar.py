@@ -15,7 +15,7 @@ class Shape(NamedTuple):
 
 
 SCALAR = ""
-ROOT = Shape("at the top level of the file", {"domain": SCALAR, "descriptors": "_descriptors"})
+ROOT = Shape("at the top level of the file", {"domain": SCALAR, "shard_by": SCALAR, "descriptors": "_descriptors"})
 DESCRIPTOR = Shape(
     "in a descriptor",
     {

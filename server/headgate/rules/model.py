@@ -35,6 +35,10 @@ class Rules(Protocol):
 
     def has_domain(self, domain: str) -> bool: ...
 
+    def shard_key(self, domain: str, entries: Sequence[tuple[str, str]]) -> bytes | None:
+        """What decides the shard of this descriptor's counter; None: the counter's own key."""
+        ...
+
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
         """The limit where the last entry ends, or None: no rule, or a rule without a limit."""
         ...

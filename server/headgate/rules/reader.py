@@ -48,6 +48,8 @@ class FileRules:
     path: str
     domain: str = ""
     domain_line: int = 1
+    shard_by: str = ""
+    shard_by_line: int = 1
     rules: LevelBuilder = field(default_factory=LevelBuilder)
     count: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -153,6 +155,12 @@ class _Reader(MappingReader):
             self._result.domain_line = line_of(domain)
             if not domain.value:
                 self._report(line_of(domain), "`domain` is empty")
+        shard_by = fields.get("shard_by")
+        if shard_by is not None:
+            self._result.shard_by = shard_by.value
+            self._result.shard_by_line = line_of(shard_by)
+            if not shard_by.value:
+                self._report(line_of(shard_by), "`shard_by` is empty: it is the key of a descriptor's entry")
         self._result.rules = fields.get("descriptors") or LevelBuilder()
 
     # Descriptors

@@ -19,11 +19,13 @@ STEP = " > "
 class Domain:
     """One domain's rules, and how each of its keys begins."""
 
-    __slots__ = ("head", "level", "name")
+    __slots__ = ("head", "level", "name", "shard_by")
 
-    def __init__(self, name: str, level: Level) -> None:
+    def __init__(self, name: str, level: Level, shard_by: str = "") -> None:
         self.name = name
         self.level = level
+        self.shard_by = shard_by
+        """The entry whose value decides the shard of all counters that have it; empty: each counter's own key."""
         self.head = encode_part(name)
 
 
@@ -65,6 +67,15 @@ class RuleSet:
 
     def has_domain(self, domain: str) -> bool:
         return domain in self._domains
+
+    def shard_key(self, domain: str, entries: Sequence[tuple[str, str]]) -> bytes | None:
+        root = self._domains.get(domain)
+        if root is None or not root.shard_by:
+            return None
+        for key, value in entries:
+            if key == root.shard_by:
+                return root.head + encode_part(value)
+        return None
 
     def with_version(self, version: Version) -> "RuleSet":
         """The same rules under another number."""

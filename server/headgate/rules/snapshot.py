@@ -11,7 +11,7 @@ and lines, because a million rules in one call would hold the interpreter for a 
 
 Lines are lists, told apart by their first item: [slot number, {value: node number}] is
 a part of a large slot; [null, limit, level] the next node (limit: an index, or null);
-[domain, level] a domain. A level is a list of [key, values, wildcards, any], where
+[domain, level, shard_by] a domain. A level is a list of [key, values, wildcards, any], where
 values is a dict, or the number of a large slot whose parts came before, and nodes are
 named by their numbers. A node comes after those that its level names.
 """
@@ -85,7 +85,7 @@ class _Encoder:
             yield [None, self._limit(node.limit), level]
         for domain in self._rules.domains.values():
             level = yield from self._level(domain.level)
-            yield [domain.name, level]
+            yield [domain.name, level, domain.shard_by]
 
     def _level(self, level: Level) -> Generator[Any, None, Any]:
         encoded = []
@@ -247,7 +247,8 @@ class _Decoder:
             children = None if level is None else self._level(level)
             self.nodes.append(Node(len(self.nodes), None if limit is None else self._limits[limit], children))
         else:
-            self.domains[kind] = Domain(kind, self._level(*content))
+            level, shard_by = content
+            self.domains[kind] = Domain(kind, self._level(level), shard_by)
 
     def _level(self, encoded: list[Any]) -> Level:
         level: Level = {}
