@@ -1,0 +1,208 @@
+"""A region of real processes over real shards: nothing lost, nothing doubled, nothing waited for."""
+
+import random
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+
+from benchmarks import load
+from tests.support.headgate import Headgate, serve, wait_until, write_rules
+from tests.support.observer import total_in_current_window
+from tests.support.redis_servers import RedisServer, redis_shards, shards_url
+
+METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+LIMIT = 1_000_000
+RULES = f"""
+domain: region
+descriptors:
+- key: wide
+  rate_limit: {{unit: year, requests_per_unit: {LIMIT}}}
+- key: ten
+  rate_limit: {{unit: year, requests_per_unit: 10}}
+- key: exact
+  rate_limit: {{unit: year, requests_per_unit: 50, precision: 0}}
+"""
+
+
+class Region:
+    def __init__(self, rules: Path, shards: list[RedisServer], stack: ExitStack) -> None:
+        self.rules = rules
+        self.shards = shards
+        self.url = shards_url(shards)
+        self.admitted = 0
+        self._stack = stack
+
+    def start_node(self) -> Headgate:
+        return self._stack.enter_context(serve(self.rules, "--origin", self.url, "--origin-deadline-ms", "1000"))
+
+    def load(self, nodes: list[Headgate], key: str, *, per_s: float, seconds: float, value: str = "x") -> load.Outcome:
+        payload = request(key, value)
+
+        def count(number: int, message: bytes | None) -> None:
+            if message is not None and RateLimitResponse.FromString(message).overall_code == RateLimitResponse.OK:
+                self.admitted += 1
+
+        addresses = [node.grpc for node in nodes]
+        chooser = random.Random(3)
+        return load.run_paced(
+            addresses, METHOD, lambda number: payload, per_s=per_s, seconds=seconds, chooser=chooser, on_answer=count
+        )
+
+    def counted(self, key: str, value: str = "x") -> int:
+        return total_in_current_window(self.url, self.rules, "region", (key, value))
+
+
+def request(key: str, value: str) -> bytes:
+    entry = RateLimitDescriptor.Entry(key=key, value=value)
+    return RateLimitRequest(domain="region", descriptors=[RateLimitDescriptor(entries=[entry])]).SerializeToString()
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Iterator[Region]:
+    rules = write_rules(tmp_path / "rules", RULES)
+    with ExitStack() as stack:
+        shards = stack.enter_context(redis_shards(3))
+        yield Region(rules, shards, stack)
+
+
+def metric(node: Headgate, name: str) -> float:
+    """A counter's value, summed over its labels."""
+    text = node.get("/metrics").body.decode()
+    values = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
+    assert values, f"no {name} in /metrics"
+    return sum(map(float, values))
+
+
+def test_every_admitted_hit_is_counted_once(region: Region) -> None:
+    nodes = [region.start_node() for _ in range(3)]
+    outcome = region.load(nodes, "wide", per_s=600, seconds=2)
+    assert (outcome.failures, outcome.unanswered) == (0, 0)
+    assert region.admitted == outcome.answers > 1000
+    wait_until(lambda: region.counted("wide") == region.admitted, "all totals to arrive")
+
+
+def test_a_drained_node_leaves_nothing_unreported(region: Region) -> None:
+    node = region.start_node()
+    region.load([node], "wide", per_s=300, seconds=0.5)
+    assert node.stop() == 0
+    assert region.counted("wide") == region.admitted > 100
+
+
+def test_a_killed_node_takes_at_most_one_flush_with_it(region: Region) -> None:
+    victim, survivor = region.start_node(), region.start_node()
+    region.load([victim, survivor], "wide", per_s=500, seconds=1)
+    wait_until(lambda: region.counted("wide") == region.admitted, "all totals to arrive")
+    before = region.admitted
+    outcome = region.load([victim], "wide", per_s=400, seconds=0.2)
+    victim.send(signal.SIGKILL)
+    victim.wait_exit()
+    at_risk = outcome.answers
+    region.load([survivor], "wide", per_s=400, seconds=0.3)
+    safe = region.admitted - at_risk
+    wait_until(lambda: region.counted("wide") >= safe, "the survivor's totals")
+    assert before < safe <= region.counted("wide") <= region.admitted
+
+
+def test_warm_requests_far_from_the_limit_wait_for_nobody(region: Region) -> None:
+    node = region.start_node()
+    region.load([node], "wide", per_s=100, seconds=0.3)
+    waits = metric(node, "headgate_origin_waits_total")
+    assert waits >= 1, "the cold one"
+    outcome = region.load([node], "wide", per_s=500, seconds=2)
+    assert outcome.answers > 800
+    assert metric(node, "headgate_origin_waits_total") == waits
+
+
+@pytest.mark.parametrize(("key", "limit"), [("ten", 10), ("exact", 50)])
+def test_small_and_exact_limits_are_never_exceeded_by_many_clients(region: Region, key: str, limit: int) -> None:
+    nodes = [region.start_node() for _ in range(4)]
+    chooser = random.Random(5)
+    results = []
+
+    def client(number: int) -> None:
+        address = nodes[number % 4].grpc
+        results.append(count_admitted(address, request(key, "x"), 12, chooser.random()))
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [degraded(node) for node in nodes] == [0] * 4, "too slow a moment for this test of counting"
+    assert sum(results) == limit
+    assert region.counted(key) == limit
+
+
+def degraded(node: Headgate) -> float:
+    """Decisions that a failure policy made."""
+    text = node.get("/metrics").body.decode()
+    return sum(map(float, re.findall(r'^headgate_decisions_total{.*path="degraded_\w+".*} (\S+)$', text, re.MULTILINE)))
+
+
+def count_admitted(address: str, payload: bytes, calls: int, _: float) -> int:
+    admitted = 0
+
+    def count(number: int, message: bytes | None) -> None:
+        nonlocal admitted
+        assert message is not None
+        admitted += RateLimitResponse.FromString(message).overall_code == RateLimitResponse.OK
+
+    load.run_paced(
+        [address],
+        METHOD,
+        lambda number: payload,
+        per_s=calls * 5,
+        seconds=0.2,
+        chooser=random.Random(1),
+        on_answer=count,
+    )
+    return admitted
+
+
+def test_a_flushed_shard_is_refilled_under_load(region: Region) -> None:
+    nodes = [region.start_node() for _ in range(2)]
+    region.load(nodes, "wide", per_s=400, seconds=1)
+    wait_until(lambda: region.counted("wide") == region.admitted, "all totals to arrive")
+    loading = threading.Thread(target=region.load, args=(nodes, "wide"), kwargs={"per_s": 200, "seconds": 2})
+    loading.start()
+    for shard in region.shards:
+        shard.command("FLUSHALL")
+    began = time.monotonic()
+    before = region.admitted
+    wait_until(lambda: region.counted("wide") >= before, "the refill", timeout_s=5)
+    took_s = time.monotonic() - began
+    loading.join()
+    wait_until(lambda: region.counted("wide") == region.admitted, "exact totals")
+    assert took_s < 4, "a heartbeat's second, a flush, and the observer's own time"
+
+
+def test_a_restarted_shard_is_refilled_without_traffic(region: Region) -> None:
+    node = region.start_node()
+    region.load([node], "ten", per_s=100, seconds=0.5)
+    assert region.admitted == 10
+    for shard in region.shards:
+        shard.restart()
+    wait_until(lambda: region.counted("ten") == 10, "the refill", timeout_s=15)
+    assert metric(node, "headgate_shard_refills_total") >= 1
+
+
+def test_readiness_names_what_is_wrong_with_a_shard(region: Region) -> None:
+    node = region.start_node()
+    assert node.get("/readyz").json()["origin"]["live_nodes"] == 1
+    region.shards[0].stop()
+    region.load([node], "wide", per_s=300, seconds=1, value="y")
+
+    def named() -> bool:
+        servers = node.get("/readyz").json()["origin"]["servers"]
+        return any(not server["connected"] and "refused" in server["error"] for server in servers)
+
+    wait_until(named, "the dead shard in /readyz")
+    assert node.get("/readyz").status == 200, "it serves on by failure policy"
