@@ -45,8 +45,9 @@ class TransportStats:
     """
 
     calls: int = 0
-    """Received, whatever became of them; health checks are calls too, reflection is not."""
+    """ShouldRateLimit calls received, whatever became of them."""
     accepted_calls: int = 0
+    """These, with the three that follow, may include health checks: they wait their turn too."""
     accepted_bytes: int = 0
     finished_calls: int = 0
     finished_bytes: int = 0

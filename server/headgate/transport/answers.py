@@ -1,0 +1,54 @@
+"""What callers are told when they get no decision: one wording for all transports.
+
+Unexpected errors are logged here with their traceback, at a bounded rate.
+"""
+
+import asyncio
+import contextlib
+
+from structlog.typing import FilteringBoundLogger
+
+from headgate.clock import Clock, SystemClock
+from headgate.errors import NotReady, RequestError, Status, status_of
+from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport.interface import TransportLimits, TransportStats
+
+STOPPING = "the server is stopping"
+# Status messages travel in a header; clients and proxies refuse headers of a few KiB.
+MAX_MESSAGE_CHARS = 1024
+
+
+def too_large(size: int, limits: TransportLimits) -> str:
+    """In grpc-core's words, so that both transports say the same."""
+    return f"SERVER: Received message larger than max ({size} vs. {limits.max_message_bytes})"
+
+
+def overloaded(limits: TransportLimits) -> str:
+    return f"overloaded: more than {limits.max_pending_calls} calls or {limits.max_pending_bytes} bytes are pending"
+
+
+class Failures:
+    """Turns errors into answers, and tells the operator about the unexpected ones."""
+
+    def __init__(self, stats: TransportStats, logger: FilteringBoundLogger, clock: Clock | None = None) -> None:
+        self._stats = stats
+        # A traceback has some 2 KB: a fault in every call must not log 20 MB a second.
+        self._logger = BoundedLogger(logger, clock or SystemClock())
+
+    def answer(self, error: BaseException) -> tuple[int, str]:
+        """Status code and message for the caller."""
+        if isinstance(error, asyncio.CancelledError):
+            error = NotReady(STOPPING)
+        status, message = status_of(error)
+        if not isinstance(error, RequestError):
+            self._stats.failed_internal += 1
+            # The caller gets an answer even where the log fails.
+            with contextlib.suppress(Exception):
+                self._logger.error("call_failed", exc_info=error)
+        # OK is no answer to an error, whatever the table says.
+        return int(status or Status.INTERNAL), _sendable(message)
+
+
+def _sendable(message: str) -> str:
+    """Short enough, and without what UTF-8 can't hold: neither may fail the answer."""
+    return message[:MAX_MESSAGE_CHARS].encode(errors="replace").decode()

@@ -1,0 +1,240 @@
+"""The portable transport: grpc.aio, with TLS, for callers who aren't trusted, and everywhere.
+
+Handlers take and give raw bytes. Same answers as the native transport, at some ten times
+the cost; grpc-core itself refuses oversized messages before it holds them.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Never, TypeAlias
+
+import grpc
+from structlog.typing import FilteringBoundLogger
+
+from headgate.errors import ConfigError, NotReady
+from headgate.transport import health
+from headgate.transport.address import TcpAddress, UnixAddress, parse_address
+from headgate.transport.answers import STOPPING, Failures, overloaded
+from headgate.transport.drain import wait_until_quiet, wait_until_silent
+from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
+from headgate.transport.memory import bound_allocator
+from headgate.transport.methods import MethodHandlers, Methods
+from headgate.transport.reflection import Reflection
+from headgate.transport.socketfile import SocketFile
+from headgate.transport.tls import TlsFiles, server_credentials
+
+# grpc-core's own limit is one ping in five minutes, and then it cuts the connection:
+# proxies with an ordinary keepalive would lose it again and again.
+_MIN_PING_INTERVAL_MS = 5_000
+# Ends as soon as all answers have left; only streams that nobody ends, as those of
+# reflection, use it up.
+_CLOSE_GRACE_S = 0.5
+# Only the newest status matters to a watcher who reads slowly.
+_KEPT_STATUSES = 4
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+# A status to send, or the stream's end.
+_Statuses = asyncio.Queue[bytes | None]
+_Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+
+
+class GrpcioTransport:
+    name = "grpcio"
+
+    def __init__(
+        self,
+        address: str,
+        handler: Handler,
+        *,
+        limits: TransportLimits,
+        logger: FilteringBoundLogger,
+        tls: TlsFiles | None = None,
+        reuse_port: bool = False,
+    ) -> None:
+        self.stats = TransportStats()
+        self._address = parse_address(address)
+        self._handler = handler
+        self._limits = limits
+        self._logger = logger
+        self._tls = tls
+        self._reuse_port = reuse_port
+        self._failures = Failures(self.stats, logger)
+        self._health: health.Health[_Statuses] = health.Health()
+        # Calls that wait for the handler's future, each with one of its own.
+        self._waiting: set[asyncio.Future[bytes]] = set()
+        self._closing = False
+        self._cleanup = AsyncExitStack()
+
+    @property
+    def address(self) -> str:
+        return str(self._address)
+
+    def set_serving(self, serving: bool) -> None:
+        self._health.set(serving)
+
+    # Lifecycle
+
+    async def start(self) -> None:
+        bound_allocator()
+        credentials = server_credentials(self._tls, self._logger) if self._tls else None
+        async with AsyncExitStack() as cleanup:
+            if isinstance(self._address, UnixAddress):
+                cleanup.callback(SocketFile(self._address.path).release)
+            server = grpc.aio.server(handlers=[Methods(self._methods())], options=self._options())
+            cleanup.push_async_callback(server.stop, _CLOSE_GRACE_S)
+            self._bind(server, credentials)
+            await server.start()
+            self._cleanup = cleanup.pop_all()
+
+    def _options(self) -> list[tuple[str, int]]:
+        return [
+            ("grpc.max_receive_message_length", self._limits.max_message_bytes),
+            ("grpc.max_concurrent_streams", self._limits.max_concurrent_streams),
+            # Or the first calls of a new connection, sent before the caller can know the bound
+            # above, are refused. Who knows it is held to it.
+            ("grpc.http.overload_protection", 0),
+            ("grpc.so_reuseport", int(self._reuse_port)),
+            ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ]
+
+    def _methods(self) -> MethodHandlers:
+        return {
+            RATE_LIMIT_METHOD: grpc.unary_unary_rpc_method_handler(self._should_rate_limit),
+            health.CHECK_METHOD: grpc.unary_unary_rpc_method_handler(self._check),
+            health.WATCH_METHOD: grpc.unary_stream_rpc_method_handler(self._watch),
+            **Reflection().methods(),
+        }
+
+    def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
+        target = str(self._address)
+        try:
+            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
+        except RuntimeError as error:
+            raise ConfigError(f"can't listen on {target}: {_why_not(self._address)}") from error
+        if isinstance(self._address, TcpAddress):
+            self._address = TcpAddress(self._address.host, port)
+
+    async def stop(self, timeout_s: float) -> None:
+        await wait_until_quiet(self.stats, timeout_s)
+        # From here on nobody gets a decision, and everybody is told.
+        self._closing = True
+        for reply in self._waiting:
+            _settle(reply, NotReady(STOPPING))
+        for statuses in self._health.watchers:
+            _put(statuses, None)
+        # Once it closes, grpcio cancels those who keep coming instead of telling them.
+        await wait_until_silent(self.stats)
+        await self._cleanup.aclose()
+
+    # Calls
+
+    async def _should_rate_limit(self, payload: bytes, context: _Context) -> bytes:
+        self.stats.calls += 1
+        remaining_s = context.time_remaining()
+        if remaining_s is not None and remaining_s <= 0:
+            self.stats.dropped_expired += 1
+            return b""  # to nobody: the call has ended
+        try:
+            return await self._decide(payload)
+        except Exception as error:
+            return await self._abort(context, error)
+
+    async def _decide(self, payload: bytes) -> bytes:
+        self._admit(len(payload))
+        try:
+            answer = self._handler(payload)
+            if isinstance(answer, bytes):
+                self._finish(len(payload))
+                return answer
+            reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+            answer.add_done_callback(partial(self._answered, reply, len(payload)))
+        except BaseException:
+            self._finish(len(payload))
+            raise
+        self._waiting.add(reply)
+        try:
+            # Our own future: a caller who goes away cancels it, and not the handler's.
+            return await reply
+        finally:
+            self._waiting.discard(reply)
+
+    def _admit(self, size: int) -> None:
+        stats, limits = self.stats, self._limits
+        if self._closing:
+            raise NotReady(STOPPING)
+        if stats.pending_calls >= limits.max_pending_calls or stats.pending_bytes + size > limits.max_pending_bytes:
+            stats.refused_overload += 1
+            raise NotReady(overloaded(limits))
+        stats.accepted_calls += 1
+        stats.accepted_bytes += size
+
+    def _finish(self, size: int) -> None:
+        self.stats.finished_calls += 1
+        self.stats.finished_bytes += size
+
+    def _answered(self, reply: asyncio.Future[bytes], size: int, answer: asyncio.Future[bytes]) -> None:
+        self._finish(size)
+        error = NotReady(STOPPING) if answer.cancelled() else answer.exception()
+        if error is None and not isinstance(answer.result(), bytes):
+            error = TypeError(f"expected bytes from the handler, not {type(answer.result()).__name__}")
+        _settle(reply, error or answer.result())
+
+    # Health
+
+    async def _check(self, payload: bytes, context: _Context) -> bytes:
+        try:
+            return self._health.check(payload)
+        except Exception as error:
+            return await self._abort(context, error)
+
+    async def _watch(self, payload: bytes, context: _Context) -> AsyncIterator[bytes]:
+        statuses: _Statuses = asyncio.Queue(_KEPT_STATUSES)
+        try:
+            self._health.watch(statuses, payload, partial(_put, statuses))
+            while (status := await statuses.get()) is not None:
+                yield status
+            raise NotReady(STOPPING)
+        except Exception as error:
+            await self._abort(context, error)
+        finally:
+            self._health.unwatch(statuses)
+
+    async def _abort(self, context: _Context, error: Exception) -> Never:
+        code, message = self._failures.answer(error)
+        await context.abort(_CODES[code], message)
+
+
+def _settle(reply: asyncio.Future[bytes], outcome: bytes | BaseException) -> None:
+    if reply.done():
+        return
+    if isinstance(outcome, bytes):
+        reply.set_result(outcome)
+    else:
+        reply.set_exception(outcome)
+
+
+def _put(statuses: _Statuses, status: bytes | None) -> None:
+    if statuses.full():
+        statuses.get_nowait()
+    statuses.put_nowait(status)
+
+
+def _why_not(address: TcpAddress | UnixAddress) -> str:
+    """grpcio doesn't say why it can't bind: the operating system does."""
+    try:
+        if isinstance(address, UnixAddress):
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.bind(address.path)
+        else:
+            family, kind, protocol, _, target = socket.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(target)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "grpcio can't bind"

@@ -1,0 +1,163 @@
+"""Listening for HTTP, whatever is served: bounds, errors, counting.
+
+Clients can't hold anything for long: the body, the headers, the time for a request and
+the time between requests are bounded. All errors are JSON.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from headgate.errors import ConfigError, RequestError, Status, TooLarge, status_of
+from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport.address import TcpAddress, UnixAddress, parse_address
+from headgate.transport.socketfile import SocketFile
+
+HTTP_STATUS: Mapping[Status, int] = {
+    Status.INVALID_ARGUMENT: 400,
+    Status.NOT_FOUND: 404,
+    Status.RESOURCE_EXHAUSTED: 413,
+    Status.UNIMPLEMENTED: 501,
+    Status.INTERNAL: 500,
+    Status.UNAVAILABLE: 503,
+}
+"""What the gRPC status of an error is over HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds on what a client can make us hold, and for how long."""
+
+    max_body_bytes: int = 64 * 1024
+    max_header_bytes: int = 8 * 1024
+    max_headers: int = 64
+    request_timeout_s: float = 10.0
+    """From the last header to the last byte of the answer: slow senders and slow readers alike."""
+    idle_timeout_s: float = 30.0
+    """From the connection, or the last answer, to the last header of the next request."""
+    close_timeout_s: float = 2.0
+
+
+class HttpListener:
+    def __init__(
+        self, address: str, routes: Iterable[web.RouteDef], *, limits: HttpLimits, logger: BoundedLogger
+    ) -> None:
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """By route (never by raw path) and status."""
+        self.limits = limits
+        self._address = parse_address(address)
+        self._routes = tuple(routes)
+        self._paths = frozenset(route.path for route in self._routes)
+        self._logger = logger
+        self._cleanup = contextlib.AsyncExitStack()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the real port."""
+        return str(self._address)
+
+    async def start(self) -> None:
+        """Bind and accept. Raises ConfigError when the address can't be had."""
+        async with contextlib.AsyncExitStack() as cleanup:
+            if isinstance(self._address, UnixAddress):
+                cleanup.callback(SocketFile(self._address.path).release)
+            runner = self._runner()
+            await runner.setup()
+            cleanup.push_async_callback(runner.cleanup)
+            await self._bind(runner)
+            self._cleanup = cleanup.pop_all()
+
+    async def stop(self) -> None:
+        """Finish what is under way, for at most `close_timeout_s`, and close."""
+        await self._cleanup.aclose()
+
+    def _runner(self) -> web.AppRunner:
+        limits = self.limits
+        app = web.Application(middlewares=[self._serve], client_max_size=limits.max_body_bytes)
+        app.add_routes(self._routes)
+        return web.AppRunner(
+            app,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=limits.idle_timeout_s,
+            max_line_size=limits.max_header_bytes,
+            max_field_size=limits.max_header_bytes,
+            max_headers=limits.max_headers,
+            shutdown_timeout=limits.close_timeout_s,
+        )
+
+    async def _bind(self, runner: web.AppRunner) -> None:
+        try:
+            if isinstance(self._address, UnixAddress):
+                await web.UnixSite(runner, self._address.path).start()
+                return
+            await web.TCPSite(runner, self._address.host, self._address.port).start()
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise ConfigError(f"can't listen on {self._address}: {reason.lower()}") from error
+        self._address = TcpAddress(self._address.host, runner.addresses[0][1])
+
+    # One request
+
+    @web.middleware
+    async def _serve(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(self.limits.request_timeout_s):
+                response = await self._answer(request, handler)
+                response.headers["Server"] = "headgate"
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            self._count(request, 408)
+            if request.transport is not None:
+                request.transport.abort()
+            # Nobody gets it; raising instead would be logged as an error of ours.
+            return error_response(408, "too slow")
+        self._count(request, response.status)
+        return response
+
+    async def _answer(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPRequestEntityTooLarge:
+            return error_response(413, self._too_large())
+        except web.HTTPException as error:
+            response = error_response(error.status, error.reason)
+            if allow := error.headers.get("Allow"):
+                response.headers["Allow"] = allow
+            return response
+        except RequestError as error:
+            return error_response(HTTP_STATUS[error.status], str(error))
+        except (TimeoutError, ConnectionError):
+            raise
+        except Exception as error:
+            self._logger.error("http_request_failed", route=self._route(request), exc_info=error)
+            return error_response(500, status_of(error)[1])
+
+    def _count(self, request: web.Request, status: int) -> None:
+        self.requests[self._route(request), status] += 1
+
+    def _route(self, request: web.Request) -> str:
+        return request.path if request.path in self._paths else "other"
+
+    def _too_large(self) -> str:
+        return f"the body may have {self.limits.max_body_bytes} bytes"
+
+    async def read_body(self, request: web.Request) -> bytes:
+        """All of it, or TooLarge."""
+        if (request.content_length or 0) > self.limits.max_body_bytes:
+            raise TooLarge(self._too_large())
+        return await request.read()
+
+
+def error_response(status: int, message: str) -> web.Response:
+    return web.json_response({"error": message}, status=status)

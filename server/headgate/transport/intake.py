@@ -1,0 +1,137 @@
+"""The receiving half of the native transport: a thread that takes calls off the front.
+
+It takes them whether or not the loop keeps up, because the front below queues without
+any bound. What is over a bound is refused right here and its bytes dropped; the rest
+goes to the loop in whole batches.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pygrpc_native._native import NativeGrpcFront
+
+from headgate.errors import Status
+from headgate.transport.answers import STOPPING, overloaded, too_large
+from headgate.transport.interface import TransportLimits, TransportStats
+from headgate.transport.memory import Trimmer
+
+if TYPE_CHECKING:
+    # A name in the stubs alone.
+    from pygrpc_native._native import Event
+
+# Large enough that handing over costs nothing per call, small enough for one turn of the
+# loop: 256 decisions of 20 µs are 5 ms.
+_BATCH_CALLS = 256
+# How long the thread sleeps when nothing comes; it then looks after memory.
+_IDLE_MS = 50
+# The thread ends as soon as the front is closed.
+_JOIN_S = 5.0
+
+# The method that decisions are about; all others are health's.
+RATE_LIMIT = 0
+
+Batch = tuple[float, int, "list[Event]"]
+"""When it was received (monotonic), the bytes of its payloads, its events."""
+
+
+class Intake:
+    """Owns the receiving thread. `deliver` is called on that thread."""
+
+    def __init__(
+        self,
+        front: NativeGrpcFront,
+        limits: TransportLimits,
+        stats: TransportStats,
+        deliver: Callable[[Batch], None],
+    ) -> None:
+        self._front = front
+        self._limits = limits
+        self._stats = stats
+        self._deliver = deliver
+        self._trimmer = Trimmer()
+        self._refusing = False
+        self._thread = threading.Thread(target=self._receive, name="headgate-receive", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def refuse_all(self) -> None:
+        """Tell everybody who still comes that the server is stopping."""
+        self._refusing = True
+
+    def join(self) -> None:
+        """Wait for the thread's end. Close the front first."""
+        self._thread.join(_JOIN_S)
+
+    def _receive(self) -> None:
+        receive, trimmer, monotonic = self._front.recv_batch, self._trimmer, time.monotonic
+        while (events := receive(_BATCH_CALLS, _IDLE_MS)) is not None:
+            now = monotonic()
+            if events:
+                self._admit(now, events)
+            trimmer.run_if_due(now)
+
+    def _admit(self, now: float, events: "list[Event]") -> None:
+        size = largest = calls = others = 0
+        for event in events:
+            payload = event[3]
+            if payload is not None:
+                length = len(payload)
+                size += length
+                calls += 1
+                if event[2] != RATE_LIMIT:
+                    others += 1
+                largest = max(largest, length)
+        limits, stats = self._limits, self._stats
+        stats.calls += calls - others
+        if (
+            largest > limits.max_message_bytes
+            or stats.pending_calls + calls > limits.max_pending_calls
+            or stats.pending_bytes + size > limits.max_pending_bytes
+            or self._refusing
+        ):
+            events, calls, size = self._select(now, events)
+        stats.accepted_calls += calls
+        stats.accepted_bytes += size
+        if events:
+            self._deliver((now, size, events))
+
+    def _select(self, now: float, events: "list[Event]") -> "tuple[list[Event], int, int]":
+        """The slow way, when something has to be refused: the events to keep, their calls and bytes."""
+        kept: list[Event] = []
+        calls = size = 0
+        for event in events:
+            payload = event[3]
+            if payload is None:
+                kept.append(event)
+                continue
+            length = len(payload)
+            refusal = self._refusal(now, event[2], length, calls, size)
+            if refusal is None:
+                kept.append(event)
+                calls += 1
+                size += length
+            else:
+                self._front.fail(event[1], *refusal)
+        return kept, calls, size
+
+    def _refusal(self, now: float, method: int, length: int, calls: int, size: int) -> tuple[int, str] | None:
+        """Why a call is refused, when `calls` and `size` were accepted before it from the same batch."""
+        limits, stats = self._limits, self._stats
+        if length > limits.max_message_bytes:
+            stats.refused_too_large += 1
+            self._trimmer.note(now)
+            return Status.RESOURCE_EXHAUSTED, too_large(length, limits)
+        if self._refusing:
+            return Status.UNAVAILABLE, STOPPING
+        calls += stats.pending_calls
+        size += stats.pending_bytes + length
+        # Being overloaded must not look like being dead: health calls may use the same
+        # room once more. They have a bound too, lest they pile up instead.
+        room = 1 if method == RATE_LIMIT else 2
+        if calls >= limits.max_pending_calls * room or size > limits.max_pending_bytes * room:
+            stats.refused_overload += 1
+            return Status.UNAVAILABLE, overloaded(limits)
+        return None

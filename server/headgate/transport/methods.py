@@ -1,0 +1,18 @@
+"""Raw-bytes method tables for grpc.aio servers: nothing below us parses a message."""
+
+from typing import Any
+
+import grpc
+
+MethodHandlers = dict[str, "grpc.RpcMethodHandler[bytes, bytes]"]
+"""By path, as in `/package.Service/Method`."""
+
+
+class Methods(grpc.GenericRpcHandler):
+    """What a server serves; it answers UNIMPLEMENTED to everything else."""
+
+    def __init__(self, methods: MethodHandlers) -> None:
+        self._methods = methods
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        return self._methods.get(handler_call_details.method)

@@ -1,0 +1,47 @@
+"""Which transport serves: the fast one where it can, the portable one where it can't."""
+
+from functools import partial
+from importlib.util import find_spec
+from typing import Literal
+
+from structlog.typing import FilteringBoundLogger
+
+from headgate.errors import ConfigError
+from headgate.transport.interface import Handler, Transport, TransportFactory, TransportLimits
+from headgate.transport.tls import TlsFiles
+
+TransportKind = Literal["auto", "native", "grpcio"]
+
+
+def choose_transport(kind: TransportKind, tls: TlsFiles | None = None) -> TransportFactory:
+    """What `--transport` means: `auto` is native without TLS and grpcio with it."""
+    if kind == "grpcio" or (kind == "auto" and tls is not None):
+        return _grpcio(tls)
+    if tls is not None:
+        raise ConfigError("the native transport has no TLS: use --transport grpcio or auto")
+    if _has_native():
+        # Here and not above: it can't be imported everywhere.
+        from headgate.transport.native import NativeTransport  # noqa: PLC0415
+
+        return NativeTransport
+    if kind == "native":
+        raise ConfigError("the native transport needs pygrpc-native, which is not installed: use --transport grpcio")
+    return _grpcio_instead
+
+
+def _has_native() -> bool:
+    """Whether there is a wheel for this platform: none for musl or Windows."""
+    return find_spec("pygrpc_native") is not None
+
+
+def _grpcio(tls: TlsFiles | None) -> TransportFactory:
+    from headgate.transport.grpcio import GrpcioTransport  # noqa: PLC0415
+
+    return partial(GrpcioTransport, tls=tls)
+
+
+def _grpcio_instead(
+    address: str, handler: Handler, *, limits: TransportLimits, logger: FilteringBoundLogger, reuse_port: bool = False
+) -> Transport:
+    logger.warning("transport_fallback", transport="grpcio", reason="pygrpc-native is not installed")
+    return _grpcio(None)(address, handler, limits=limits, logger=logger, reuse_port=reuse_port)

@@ -1,0 +1,66 @@
+"""Certificates for tests, made on the spot."""
+
+import datetime
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_PEM = serialization.Encoding.PEM
+
+
+@dataclass(frozen=True)
+class Certificate:
+    cert: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def cert_pem(self) -> bytes:
+        return self.cert.public_bytes(_PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        return self._key_pem(serialization.NoEncryption())
+
+    @property
+    def encrypted_key_pem(self) -> bytes:
+        return self._key_pem(serialization.BestAvailableEncryption(b"secret"))
+
+    def _key_pem(self, encryption: serialization.KeySerializationEncryption) -> bytes:
+        return self.key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, encryption)
+
+    def write(self, directory: Path, name: str) -> tuple[str, str]:
+        """Paths of the certificate and the key."""
+        cert, key = directory / f"{name}.crt", directory / f"{name}.key"
+        cert.write_bytes(self.cert_pem)
+        key.write_bytes(self.key_pem)
+        return str(cert), str(key)
+
+
+def authority(name: str) -> Certificate:
+    return _issue(name, None)
+
+
+def issued_by(issuer: Certificate, name: str) -> Certificate:
+    return _issue(name, issuer)
+
+
+def _issue(name: str, issuer: Certificate | None) -> Certificate:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.cert.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    )
+    return Certificate(builder.sign(issuer.key if issuer else key, hashes.SHA256()), key)

@@ -1,0 +1,27 @@
+"""Every test in this directory runs over both transports unless it says otherwise."""
+
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from headgate.transport.select import TransportKind
+
+from tests.conformance.transport.harness import KINDS, Server, dialled, serving
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> TransportKind:
+    value: TransportKind = request.param
+    return value
+
+
+@pytest.fixture
+async def server(kind: TransportKind) -> AsyncIterator[Server]:
+    async with serving(kind) as running:
+        yield running
+
+
+@pytest.fixture
+async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
+    async with dialled(server.address) as opened:
+        yield opened

@@ -1,0 +1,112 @@
+"""What the transport suite shares: a programmable handler, both transports, ways to wait."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import structlog
+from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, Transport, TransportLimits
+from headgate.transport.select import TransportKind, choose_transport
+from structlog.testing import CapturingLogger
+
+KINDS: tuple[TransportKind, ...] = ("native", "grpcio")
+# Loopback answers within a millisecond; the rest is room for a busy machine.
+TIMEOUT_S = 10.0
+
+
+class Script:
+    """A handler whose answers a test sets: an exception is raised, anything else returned."""
+
+    def __init__(self) -> None:
+        self.answer: Any = None
+        self.payloads: list[bytes] = []
+
+    def __call__(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
+        self.payloads.append(payload)
+        answer = self.answer(payload) if callable(self.answer) else self.answer
+        if isinstance(answer, BaseException):
+            raise answer
+        return b"echo:" + payload if answer is None else answer
+
+
+class Server:
+    """A running transport and what a test needs around it."""
+
+    def __init__(self, transport: Transport, script: Script, log: CapturingLogger) -> None:
+        self.transport = transport
+        self.script = script
+        self.log = log
+
+    @property
+    def address(self) -> str:
+        return self.transport.address
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def events(self) -> list[str]:
+        """The names of all logged events."""
+        return [call.kwargs["event"] for call in self.log.calls]
+
+
+def make_transport(
+    kind: TransportKind,
+    address: str = "127.0.0.1:0",
+    handler: Handler | None = None,
+    *,
+    limits: TransportLimits | None = None,
+    **options: Any,
+) -> tuple[Transport, CapturingLogger]:
+    log = CapturingLogger()
+    logger = structlog.wrap_logger(log, processors=[lambda _logger, _name, event: ((), event)])
+    factory = choose_transport(kind, options.pop("tls", None))
+    transport = factory(address, handler or Script(), limits=limits or TransportLimits(), logger=logger, **options)
+    return transport, log
+
+
+@asynccontextmanager
+async def serving(kind: TransportKind, address: str = "127.0.0.1:0", **options: Any) -> AsyncIterator[Server]:
+    script = Script()
+    transport, log = make_transport(kind, address, script, **options)
+    await transport.start()
+    transport.set_serving(True)
+    try:
+        yield Server(transport, script, log)
+    finally:
+        await transport.stop(0)
+
+
+@asynccontextmanager
+async def dialled(address: str, **options: Any) -> AsyncIterator[grpc.aio.Channel]:
+    # Not shared with channels of other tests to the same port.
+    options.setdefault("options", [("grpc.use_local_subchannel_pool", 1)])
+    async with grpc.aio.insecure_channel(address, **options) as channel:
+        yield channel
+
+
+def call(
+    channel: grpc.aio.Channel, payload: bytes = b"", *, method: str = RATE_LIMIT_METHOD, timeout_s: float = TIMEOUT_S
+) -> "grpc.aio.UnaryUnaryCall[bytes, bytes]":
+    caller: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+    return caller(payload, timeout=timeout_s)
+
+
+async def status_of_call(pending: Any) -> tuple[grpc.StatusCode, str | None]:
+    """Status and message of a call that is expected to fail."""
+    try:
+        answer = await pending
+    except grpc.aio.AioRpcError as error:
+        return error.code(), error.details()
+    raise AssertionError(f"expected a failure, got {answer!r}")
+
+
+async def eventually(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
+    """Wait for a condition; fail when it doesn't come true."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never came true"
+        await asyncio.sleep(0.002)

@@ -1,0 +1,146 @@
+"""What is pending is bounded, and what comes too late is dropped."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import grpc
+from headgate.transport.interface import TransportLimits
+from headgate.transport.select import TransportKind
+
+from tests.conformance.transport.harness import Server, call, dialled, eventually, serving, status_of_call
+from tests.conformance.transport.raw import call_headers, message, raw_client
+
+
+def _futures(server: Server) -> "dict[bytes, asyncio.Future[bytes]]":
+    """Have the handler answer with futures, which are collected here by payload."""
+    made: dict[bytes, asyncio.Future[bytes]] = {}
+
+    def answer(payload: bytes) -> "asyncio.Future[bytes]":
+        made[payload] = asyncio.get_running_loop().create_future()
+        return made[payload]
+
+    server.script.answer = answer
+    return made
+
+
+async def test_calls_beyond_the_bound_are_refused_until_others_finish(kind: TransportKind) -> None:
+    async with serving(kind, limits=TransportLimits(max_pending_calls=3)) as server:
+        futures = _futures(server)
+        async with dialled(server.address) as channel:
+            pending = {payload: call(channel, payload) for payload in (b"1", b"2", b"3")}
+            await eventually(lambda: len(futures) == 3)
+            code, details = await status_of_call(call(channel, b"4"))
+            assert code == grpc.StatusCode.UNAVAILABLE
+            assert details == "overloaded: more than 3 calls or 67108864 bytes are pending"
+            assert server.transport.stats.refused_overload == 1
+            assert b"4" not in futures
+
+            futures[b"1"].set_result(b"done")
+            assert await pending.pop(b"1") == b"done"
+            pending[b"5"] = call(channel, b"5")
+            await eventually(lambda: b"5" in futures)
+            for payload in pending:
+                futures[payload].set_result(b"done")
+            assert await asyncio.gather(*pending.values()) == [b"done"] * 3
+
+
+async def test_bytes_beyond_the_bound_are_refused_until_others_finish(kind: TransportKind) -> None:
+    async with serving(kind, limits=TransportLimits(max_pending_bytes=1000)) as server:
+        futures = _futures(server)
+        async with dialled(server.address) as channel:
+            pending = [call(channel, b"x" * 600)]
+            await eventually(lambda: len(futures) == 1)
+            code, details = await status_of_call(call(channel, b"x" * 401))
+            assert code == grpc.StatusCode.UNAVAILABLE
+            assert details == "overloaded: more than 10000 calls or 1000 bytes are pending"
+            pending.append(call(channel, b"x" * 400))
+            await eventually(lambda: len(futures) == 2)
+            for future in futures.values():
+                future.set_result(b"done")
+            assert await asyncio.gather(*pending) == [b"done"] * 2
+            assert server.transport.stats.pending_bytes == 0
+
+
+async def test_calls_whose_callers_went_away_still_count(kind: TransportKind) -> None:
+    """Their work goes on behind the handler: else callers who hang up early could pile it up."""
+    async with serving(kind, limits=TransportLimits(max_pending_calls=3)) as server:
+        futures = _futures(server)
+        async with dialled(server.address) as channel:
+            pending = [call(channel, payload) for payload in (b"1", b"2", b"3")]
+            await eventually(lambda: len(futures) == 3)
+            for each in pending:
+                each.cancel()
+            assert (await status_of_call(call(channel)))[0] == grpc.StatusCode.UNAVAILABLE
+            for future in futures.values():
+                future.set_result(b"")
+            server.script.answer = None
+            await eventually(lambda: server.transport.stats.pending_calls == 0)
+            assert await call(channel, b"x") == b"echo:x"
+
+
+async def test_calls_that_expired_while_the_loop_was_busy_are_dropped(kind: TransportKind, server: Server) -> None:
+    """Neither handled nor answered: their callers are gone, and a decision would charge them."""
+    async with raw_client(server.port) as client:
+        first = await client.open(call_headers(), message(b"warm"))
+        assert (await client.outcome(first))["grpc-status"] == "0"
+        server.script.answer = _stall_on(b"stall", seconds=0.3)
+        await client.open(call_headers(), message(b"stall"))
+        for _ in range(3):
+            await client.open(call_headers(grpc_timeout="100m"), message(b"late"))
+        patient = await client.open(call_headers(grpc_timeout="30S"), message(b"patient"))
+        assert (await client.outcome(patient))["grpc-status"] == "0"
+    assert sorted(server.script.payloads) == [b"patient", b"stall", b"warm"]
+    assert server.transport.stats.pending_calls == 0
+    # grpc-core drops most of them by itself, before we see them.
+    assert kind == "grpcio" or server.transport.stats.dropped_expired == 3
+
+
+async def test_deadlines_are_looked_at_again_for_each_call(server: Server) -> None:
+    """Received together, and expired while one of them was handled."""
+    server.script.answer = _stall_on(b"x", seconds=0.3)
+    async with raw_client(server.port) as client:
+        for _ in range(10):
+            stream = client.h2.get_next_available_stream_id()
+            client.h2.send_headers(stream, call_headers(grpc_timeout="100m"))
+            client.h2.send_data(stream, message(b"x"), end_stream=True)
+        await client.flush()
+        await eventually(lambda: len(server.script.payloads) > 0)
+        # Whoever has waited for the stall is gone by now, and this one comes after them.
+        last = await client.open(call_headers(), message(b"last"))
+        assert (await client.outcome(last))["grpc-status"] == "0"
+    assert server.script.payloads == [b"x", b"last"]
+
+
+async def test_deadlines_that_are_met_do_no_harm(server: Server, channel: grpc.aio.Channel) -> None:
+    for timeout_s in (0.5, 5, 500, 50_000):
+        assert await call(channel, b"x", timeout_s=timeout_s) == b"echo:x"
+    assert server.transport.stats.dropped_expired == 0
+
+
+async def test_an_answer_after_the_deadline_is_harmless(server: Server, channel: grpc.aio.Channel) -> None:
+    futures = _futures(server)
+    code, _ = await status_of_call(call(channel, timeout_s=0.05))
+    assert code == grpc.StatusCode.DEADLINE_EXCEEDED
+    futures[b""].set_result(b"too late")
+    server.script.answer = None
+    assert await call(channel, b"x") == b"echo:x"
+    assert server.transport.stats.pending_calls == 0
+
+
+async def test_a_busy_loop_answers_everything_that_waited(server: Server, channel: grpc.aio.Channel) -> None:
+    server.script.answer = _stall_on(b"stall", seconds=0.3)
+    pending = [call(channel, payload) for payload in (b"stall", *(b"x%d" % number for number in range(50)))]
+    answers = await asyncio.gather(*pending)
+    assert answers == [b"ok"] * 51
+
+
+def _stall_on(payload: bytes, *, seconds: float) -> Callable[[bytes], bytes]:
+    """Block the loop, as code that computes too long does."""
+
+    def answer(received: bytes) -> bytes:
+        if received == payload:
+            time.sleep(seconds)
+        return b"ok"
+
+    return answer

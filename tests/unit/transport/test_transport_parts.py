@@ -1,0 +1,228 @@
+"""The parts of the transports that need no socket."""
+
+import asyncio
+import fcntl
+import math
+from pathlib import Path
+
+import pytest
+import structlog
+from headgate.clock import ManualClock
+from headgate.errors import BadRequest, ConfigError, NotReady
+from headgate.transport.address import TcpAddress, UnixAddress, parse_address
+from headgate.transport.answers import Failures
+from headgate.transport.drain import FLUSH_S, wait_until_quiet
+from headgate.transport.health import Health
+from headgate.transport.interface import TransportLimits, TransportStats
+from headgate.transport.memory import Trimmer
+from headgate.transport.select import choose_transport
+from headgate.transport.socketfile import LOCK_SUFFIX, SocketFile
+from headgate.transport.timeouts import Timeouts, parse_timeout_s
+from structlog.testing import CapturingLogger
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "written"),
+    [
+        ("127.0.0.1:8081", TcpAddress("127.0.0.1", 8081), "127.0.0.1:8081"),
+        ("localhost:0", TcpAddress("localhost", 0), "localhost:0"),
+        ("[::]:8081", TcpAddress("::", 8081), "[::]:8081"),
+        ("[::1]:65535", TcpAddress("::1", 65535), "[::1]:65535"),
+        ("unix:/run/headgate.sock", UnixAddress("/run/headgate.sock"), "unix:/run/headgate.sock"),
+        ("unix:///run/headgate.sock", UnixAddress("/run/headgate.sock"), "unix:/run/headgate.sock"),
+    ],
+)
+def test_addresses(text: str, address: TcpAddress | UnixAddress, written: str) -> None:
+    assert parse_address(text) == address
+    assert str(address) == written
+
+
+def test_relative_socket_paths_are_made_absolute() -> None:
+    assert parse_address("unix:here") == UnixAddress(str(Path.cwd() / "here"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "8081",
+        ":8081",
+        "host",
+        "host:",
+        "host:http",
+        "host:-1",
+        "host:65536",
+        "host:８０",
+        "::1:8081",
+        "[::1]",
+        "unix:",
+        "unix://host/path",
+        "unix:/" + "x" * 103,
+        "unix:/a\0b",
+    ],
+)
+def test_what_is_no_address_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_address(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (b"20m", 0.02),
+        (b"0m", 0.0),
+        (b"1S", 1.0),
+        (b"2M", 120.0),
+        (b"3H", 10_800.0),
+        (b"500u", 0.0005),
+        (b"99999999n", 0.099999999),
+        (b"", math.inf),
+        (b"m", math.inf),
+        (b"20", math.inf),
+        (b"20x", math.inf),
+        (b"-1m", math.inf),
+        (b"1.5S", math.inf),
+        (b"123456789m", math.inf),
+    ],
+)
+def test_timeouts(header: bytes, seconds: float) -> None:
+    assert parse_timeout_s(header) == pytest.approx(seconds)
+
+
+def test_known_timeouts_are_bounded() -> None:
+    timeouts = Timeouts()
+    for number in range(5000):
+        assert timeouts[b"%dm" % number] == pytest.approx(number / 1000)
+        assert len(timeouts) <= 1024
+
+
+def test_trimming_waits_a_little_and_happens_once() -> None:
+    trims: list[int] = []
+
+    def trim(pad: int) -> int:
+        trims.append(pad)
+        return 1
+
+    trimmer = Trimmer(trim)
+    trimmer.run_if_due(100.0)
+    assert trims == []
+    trimmer.note(100.0)
+    trimmer.note(100.4)
+    trimmer.run_if_due(100.4)
+    assert trims == []
+    trimmer.run_if_due(100.5)
+    trimmer.run_if_due(200.0)
+    assert trims == [0]
+
+
+def _logger() -> tuple[CapturingLogger, structlog.typing.FilteringBoundLogger]:
+    log = CapturingLogger()
+    return log, structlog.wrap_logger(log, processors=[lambda _logger, _name, event: ((), event)])
+
+
+def test_failures_tell_the_caller_and_the_operator() -> None:
+    log, logger = _logger()
+    stats = TransportStats()
+    failures = Failures(stats, logger, ManualClock())
+    assert failures.answer(BadRequest("empty domain")) == (3, "empty domain")
+    assert failures.answer(NotReady("later")) == (14, "later")
+    assert failures.answer(asyncio.CancelledError()) == (14, "the server is stopping")
+    assert (stats.failed_internal, log.calls) == (0, [])
+    error = KeyError("secret")
+    assert failures.answer(error) == (13, "internal error")
+    assert stats.failed_internal == 1
+    assert [entry.kwargs["exc_info"] for entry in log.calls] == [error]
+
+
+def test_a_logger_that_fails_does_not_fail_the_answer() -> None:
+    def broken(*_arguments: object) -> structlog.typing.ProcessorReturnValue:
+        raise OSError("disk full")
+
+    logger = structlog.wrap_logger(CapturingLogger(), processors=[broken])
+    assert Failures(TransportStats(), logger).answer(KeyError()) == (13, "internal error")
+
+
+def test_watchers_hear_changes_until_they_leave() -> None:
+    health: Health[str] = Health()
+    heard: list[tuple[str, bytes]] = []
+    for name in ("a", "b"):
+        health.watch(name, b"", lambda status, name=name: heard.append((name, status)))  # type: ignore[misc]
+    health.unwatch("a")
+    health.unwatch("nobody")
+    health.set(True)
+    health.set(True)
+    assert heard == [("a", b"\x08\x02"), ("b", b"\x08\x02"), ("b", b"\x08\x01")]
+    assert health.watchers == ["b"]
+
+
+def test_a_watcher_who_leaves_while_it_is_told_disturbs_nobody() -> None:
+    health: Health[str] = Health()
+    heard: list[bytes] = []
+
+    def leave_on_change(status: bytes) -> None:
+        if status == b"\x08\x01":
+            health.unwatch("first")
+
+    health.watch("first", b"", leave_on_change)
+    health.watch("second", b"", heard.append)
+    health.set(True)
+    assert heard == [b"\x08\x02", b"\x08\x01"]
+    assert health.watchers == ["second"]
+
+
+def test_one_owner_of_a_socket_path_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    owner = SocketFile(str(path))
+    with pytest.raises(ConfigError, match="in use"):
+        SocketFile(str(path))
+    owner.release()
+    SocketFile(str(path)).release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner leaves between our open and our lock: what we locked is no longer there for others to see."""
+    path, lock = tmp_path / "s", tmp_path / f"s{LOCK_SUFFIX}"
+    real_flock, leaving = fcntl.flock, [lock]
+
+    def flock(fd: int, operation: int) -> None:
+        if leaving:
+            leaving.pop().unlink()
+        real_flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    owner = SocketFile(str(path))
+    with pytest.raises(ConfigError, match="in use"):
+        SocketFile(str(path))
+    owner.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_quiet_is_nothing_pending_and_nothing_new_for_a_moment() -> None:
+    stats = TransportStats(accepted_calls=1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    loop.call_later(0.1, lambda: setattr(stats, "finished_calls", 1))
+    await wait_until_quiet(stats, 5.0)
+    assert 0.1 + FLUSH_S <= loop.time() - began < 1.0
+
+
+async def test_waiting_for_quiet_is_bounded() -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await wait_until_quiet(TransportStats(accepted_calls=1), 0.1)
+    assert 0.1 <= loop.time() - began < 1.0
+
+
+def test_auto_falls_back_where_there_is_no_native_transport_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_transport("auto")("a:0", bytes, limits=TransportLimits(), logger=_logger()[1]).name == "native"
+    monkeypatch.setattr("headgate.transport.select.find_spec", lambda _name: None)
+    log, logger = _logger()
+    transport = choose_transport("auto")("127.0.0.1:0", bytes, limits=TransportLimits(), logger=logger)
+    assert transport.name == "grpcio"
+    assert [entry.kwargs["event"] for entry in log.calls] == ["transport_fallback"]
+    with pytest.raises(ConfigError, match="pygrpc-native"):
+        choose_transport("native")
