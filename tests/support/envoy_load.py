@@ -1,4 +1,4 @@
-"""Steady HTTP traffic through Envoy: a few kept-alive connections that never pause, and what they got.
+"""Steady HTTP traffic through Envoy: a few kept-alive connections that hardly pause, and what they got.
 
 Every request has a time limit, so a hang is seen as a broken request and not as a
 test that waits for ever. A test has phases: an answer counts in the phase in which its

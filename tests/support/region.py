@@ -13,11 +13,11 @@ from typing import Any
 import structlog
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Algorithm, Limit
-from headgate.origin.memory import MemoryOrigin
 from headgate.origin.node import Node
 from headgate.origin.window_record import WindowRecord
 from headgate.simulation.loop import LoopClock, run_virtually
-from headgate.simulation.network import NetworkedOrigin, ShardedOrigin
+from headgate.simulation.network import NetworkedOrigin, Path
+from headgate.simulation.shard import SimulatedShard
 
 UNIX_MS = 1_700_000_000_000
 LOGGER = structlog.get_logger().bind()
@@ -29,9 +29,9 @@ class RegionWorld:
     def __init__(self, seed: int, *, shards: int = 1, deadline_s: float = 5.0, max_cells: int = 100_000) -> None:
         self.random = random.Random(seed)
         self.clock = LoopClock(UNIX_MS)
-        self.shards = [MemoryOrigin(self.clock, epoch=b"first") for _ in range(shards)]
+        self.shards = [SimulatedShard(self.clock) for _ in range(shards)]
         self.nodes: list[Node] = []
-        self.networks: list[NetworkedOrigin] = []
+        self.networks: list[Path] = []
         self.deadline_s = deadline_s
         self.max_cells = max_cells
         self.admitted: dict[bytes, list[tuple[int, int]]] = {}
@@ -40,11 +40,11 @@ class RegionWorld:
         self._tasks: set[asyncio.Task[Decision]] = set()
         self._runs = 0
 
-    async def start_node(self, *, offset_ms: int = 0, **network: Any) -> Node:
+    async def start_node(self, *, offset_ms: int = 0, **path: Any) -> Node:
         self._runs += 1
-        origin = NetworkedOrigin(ShardedOrigin(self.shards), self.random, **network)
+        network = Path(**path)
         node = Node(
-            origin,
+            NetworkedOrigin(self.shards, [network] * len(self.shards), self.random),
             run=b"run%d" % self._runs,
             clock=LoopClock(UNIX_MS, offset_ms=offset_ms),
             random=self.random,
@@ -54,7 +54,7 @@ class RegionWorld:
         )
         await node.start()
         self.nodes.append(node)
-        self.networks.append(origin)
+        self.networks.append(network)
         return node
 
     async def kill(self, node: Node) -> None:
@@ -112,8 +112,8 @@ class RegionWorld:
 
     def record(self, key: bytes) -> WindowRecord:
         for shard in self.shards:
-            if key in shard._records:
-                found = shard._records[key]
+            found = shard.record(key)
+            if found is not None:
                 assert isinstance(found, WindowRecord)
                 return found
         raise KeyError(key)

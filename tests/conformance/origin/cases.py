@@ -388,6 +388,13 @@ def _shapes() -> list[Case]:
             ],
         ),
         Case(
+            "a want of one component sees what another one reports after it",
+            [
+                Step(0, said(window("a", 1, cell(3), limit=7), window("b", 1, cell(4)), wants=((1, -1),)),
+                     (counts((3, 7)), counts((4, 7))), (False,)),
+            ],
+        ),
+        Case(
             "one component twice in one call: the second is the later one",
             [
                 Step(0, said(window("a", 1, cell(3), precision=10), window("a", 2, cell(5), held=5, precision=10)),
@@ -422,6 +429,48 @@ def _shapes() -> list[Case]:
                 Step(25_000, said(window("run-3", 3, cell(1, at=2))), (counts((1, 1), at=2),)),
                 Step(35_000, said(window("run-3", 4), window("run-4", 2, cell(2, at=3))),
                      (counts((0, 2), (1, 1), at=3), counts((2, 2), (0, 1), at=3))),
+            ],
+        ),
+    ]  # fmt: skip
+
+
+def _forgetting() -> list[Case]:
+    """Records with many runs: what is cleared away at a rollover must not have mattered."""
+
+    def of(window_ms: int, run: str, number: int, *totals: int, at_ms: int = 0, precision: int = 0) -> WindowReport:
+        """Totals of the cell at `at_ms`, and of the one after."""
+        first = (START_MS + at_ms) // window_ms
+        cells = tuple(CellReport(first + index, total, 0, 0, 0) for index, total in enumerate(totals))
+        return WindowReport(b"m", run.encode(), number, 0, 100, window_ms, precision, True, False, cells)
+
+    minute, second = START_MS // 60_000, START_MS // 1_000
+    crowd = [f"run-{index}" for index in range(20)]
+    shared = [500, 250, 125, 63, 31, 16, 8, 4, 2, 1, *([0] * 10)]
+    return [
+        Case(
+            "a silent run's part of the previous window is still its own",
+            [
+                Step(0, said(*(of(60_000, run, 1, 1) for run in crowd)),
+                     tuple(WindowAnswer(minute, Count(1, 20, 0), Count(0, 0, 0), 0) for _ in crowd)),
+                Step(30_000, said(of(60_000, "other", 1)),
+                     (WindowAnswer(minute, Count(0, 20, 0), Count(0, 0, 0), 0),)),
+                Step(61_000, said(of(60_000, "other", 2)),
+                     (WindowAnswer(minute + 1, Count(0, 0, 0), Count(0, 20, 0), 0),)),
+                Step(61_001, said(of(60_000, "run-3", 2, 2, 1)),
+                     (WindowAnswer(minute + 1, Count(1, 1, 0), Count(2, 21, 0), 0),)),
+            ],
+        ),
+        Case(
+            "what silent runs hold counts as long as their grants do, whatever the window",
+            [
+                Step(0, said(*(of(1_000, run, 1, precision=1_000) for run in crowd)),
+                     tuple(WindowAnswer(second, Count(0, 0, 0), Count(0, 0, 0), grant) for grant in shared)),
+                Step(10_500, said(of(1_000, "other", 1, precision=1_000)),
+                     (WindowAnswer(second + 10, Count(0, 0, 0), Count(0, 0, 0), 0),)),
+                Step(11_500, said(of(1_000, "other", 2, precision=1_000)),
+                     (WindowAnswer(second + 11, Count(0, 0, 0), Count(0, 0, 0), 0),)),
+                Step(12_500, said(of(1_000, "run-0", 2, precision=1_000)),
+                     (WindowAnswer(second + 12, Count(0, 0, 0), Count(0, 0, 0), 250),)),
             ],
         ),
     ]  # fmt: skip
@@ -492,7 +541,11 @@ def _large_buckets() -> list[Case]:
         burst = 4_294_967_295
         return BucketReport(b"z", b"a", number, 0, rate, YEAR_MS, burst, 0, False, total, 0, total, 0, 0, 0)
 
-    cost, rate, other = 4_294_967_290, PRIME, 4_294_967_279
+    # Two parts of the burst, whose rests together are more than one.
+    half, rate, other = 2_147_483_646, PRIME, 4_294_967_279
+    cost = 2 * half - 2
+    assert half * YEAR_MS % rate + (half - 2) * YEAR_MS % rate >= rate
+    first, first_rest = divmod(half * YEAR_MS, rate)
     ms, rest = divmod(cost * YEAR_MS, rate)
     more, more_rest = divmod(rest + 5 * YEAR_MS, rate)
     restated, restated_rest = divmod(-(-more_rest * other // rate), other)
@@ -500,10 +553,12 @@ def _large_buckets() -> list[Case]:
         Case(
             "a bucket of a year and four billion is exact, also under another rate",
             [
-                Step(0, said(report(1, 0, rate), wants=((cost,),)), (arrival(cost, ms, rest),), (True,)),
-                Step(0, said(report(2, cost, rate), wants=((6,), (5,))),
+                Step(0, said(report(1, 0, rate), wants=((half,),)), (arrival(half, first, first_rest),), (True,)),
+                Step(0, said(report(1, half, rate)), (arrival(half, first, first_rest, NO_GRANT),)),
+                Step(0, said(report(2, half, rate), wants=((half - 2,),)), (arrival(cost, ms, rest),), (True,)),
+                Step(0, said(report(3, cost, rate), wants=((6,), (5,))),
                      (arrival(cost + 5, ms + more, more_rest),), (False, True)),
-                Step(0, said(report(3, cost + 5, other)),
+                Step(0, said(report(4, cost + 5, other)),
                      (arrival(cost + 5, ms + more + restated, restated_rest),)),
             ],
         )
@@ -590,6 +645,7 @@ TABLES: list[Callable[[], list[Case]]] = [
     _buckets,
     _rates,
     _shapes,
+    _forgetting,
     _large_numbers,
 ]
 CASES = [case for table in TABLES for case in table()]

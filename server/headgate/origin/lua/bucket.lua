@@ -1,0 +1,150 @@
+-- One report of a limit key under GCRA (bucket_record.py). An arrival time is whole
+-- milliseconds and a rest in 1/rate ms.
+--
+-- Nothing of this is made for a call without buckets: making functions is what a small call
+-- spends most of its time with.
+
+local bucket_report
+if flat[2] > 0 then
+
+-- A run is forgotten after ten minutes without a call, which is later than any retry.
+local BUCKET_RUN_GENERATIONS = 60
+
+local function later_of(ms, rest, other_ms, other_rest)
+  if other_ms > ms or (other_ms == ms and other_rest > rest) then
+    return other_ms, other_rest
+  end
+  return ms, rest
+end
+
+-- The arrival time `cost` requests later.
+local function after(record, ms, rest, cost)
+  local whole, left = multiply_divide(cost, record.window, rest, record.rate)
+  return ms + whole, left
+end
+
+local function restate(record, rate)
+  if rate == 0 or rate == record.rate then
+    return
+  end
+  local rest, more = multiply_divide(record.rest, rate, 0, record.rate)
+  if more > 0 then
+    rest = rest + 1
+  end
+  local whole = floor(rest / rate)
+  record.ms, record.rest, record.rate = record.ms + whole, rest - whole * rate, rate
+end
+
+local function forget_bucket_runs(record, key, mine)
+  if not may_forget(key) then
+    return
+  end
+  local fields = call('HGETALL', key)
+  for i = 1, #fields, 2 do
+    if fields[i] ~= mine and string.sub(fields[i], 1, 1) == 'd' then
+      local _, _, generation = parts(fields[i + 1])
+      if generation < record.generation - BUCKET_RUN_GENERATIONS then
+        call('HDEL', key, fields[i])
+      end
+    end
+  end
+end
+
+local function load_bucket(record, component, key, field, rate, window)
+  local packed = call('HMGET', key, 'b', field)
+  record.window, record.now = window, now
+  if packed[1] then
+    record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told =
+      parts(packed[1])
+    if floor(now / GENERATION_MS) > record.generation then
+      forget_bucket_runs(record, key, field)
+    end
+  else
+    record.rate, record.ms, record.rest = max(1, rate), 0, 0
+    record.generation, record.sum, record.previous_sum, record.told = 0, 0, 0, 0
+  end
+  if packed[2] then
+    component.n, component.held, component.generation, component.number = parts(packed[2])
+  else
+    component.n, component.held, component.generation, component.number = 0, 0, 0, 0
+  end
+end
+
+-- `most` is a full burst and `P` on top of it: cut that off, and it is forgiven at every flush.
+local function merge_bucket(record, component, rate, most, total, acked, answered_ms, answered_rest, since)
+  restate(record, rate)
+  record.ms, record.rest = later_of(record.ms, record.rest, answered_ms, answered_rest)
+  local unmerged = total - max(component.n, acked)
+  if unmerged > 0 then
+    local start, start_rest = later_of(record.ms, record.rest, since, 0)
+    local ms, rest = after(record, start, start_rest, unmerged)
+    local full, full_rest = after(record, now, 0, most)
+    if ms > full or (ms == full and rest > full_rest) then
+      ms, rest = full, full_rest
+    end
+    record.ms, record.rest = later_of(record.ms, record.rest, ms, rest)
+  end
+  component.n = max(component.n, total)
+end
+
+local function save_bucket(key, record, field, component)
+  local told = record.told
+  local needed = max(record.ms + 1, now) + 2 * GENERATION_MS
+  if needed > told then
+    record.told = needed + EXPIRY_SLACK_MS
+  end
+  call('HSET', key, 'b', pack(
+    record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told
+  ), field, pack(component.n, component.held, component.generation, component.number))
+  keep(key, needed, told)
+end
+
+local function bucket_answer(at, record, component, grant)
+  out[at], out[at + 1], out[at + 2], out[at + 3] = component.n, record.ms, record.rest, grant
+end
+
+local function bucket_fits(report, missing)
+  local record = report.record
+  if report.rate == 0 then
+    return false
+  end
+  local start, start_rest = later_of(record.ms, record.rest, now, 0)
+  local ms, rest = after(record, start, start_rest, missing)
+  local full, full_rest = after(record, now, 0, report.burst)
+  return ms < full or (ms == full and rest <= full_rest)
+end
+
+local function bucket_charge(report, missing)
+  local record = report.record
+  if missing > 0 then
+    local start, start_rest = later_of(record.ms, record.rest, now, 0)
+    record.ms, record.rest = after(record, start, start_rest, missing)
+  end
+  report.component.n = report.component.n + missing
+end
+
+-- The report that begins at `at`; returns where the next one does.
+bucket_report = function(index, at, later)
+  local key, field, rate = KEYS[index], flat[at + 2], flat[at + 5]
+  local record, component = open(key, field, later, load_bucket, rate, flat[at + 6])
+  merge_bucket(
+    record, component, rate, flat[at + 9] + flat[at + 7], flat[at + 10], flat[at + 12],
+    flat[at + 13], flat[at + 14], flat[at + 15]
+  )
+  local grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])
+  if later == 0 then
+    save_bucket(key, record, field, component)
+    bucket_answer(written, record, component, grant)
+    --@check check_sums(key, record)
+  else
+    deferred[index] = {
+      record = record, component = component, grant = grant, own = flat[at + 10] + flat[at + 11],
+      rate = rate, burst = flat[at + 9], at = written, key = key, field = field,
+      fits = bucket_fits, charge = bucket_charge, save = save_bucket, answer = bucket_answer,
+    }
+  end
+  written = written + 4
+  return at + 16
+end
+
+end

@@ -1,0 +1,13 @@
+-- A run says that it lives.
+--
+-- KEYS[1]  the living: when each run was last heard
+-- ARGV     the run; after how many ms of silence it no longer counts
+-- Returns  the shard's time; how many live; 1 if this run was known to, else 0
+
+local live, run, gone_ms = KEYS[1], ARGV[1], tonumber(ARGV[2])
+redis.call('ZREMRANGEBYSCORE', live, '-inf', now - gone_ms)
+local known = redis.call('ZSCORE', live, run) and 1 or 0
+redis.call('ZADD', live, now, run)
+-- Twice as long as it matters, so that expiry never decides who lives.
+redis.call('PEXPIRE', live, 2 * gone_ms)
+return { now, redis.call('ZCARD', live), known }

@@ -1,0 +1,128 @@
+-- One report of a limit key under a sliding or fixed window (window_record.py).
+
+local function load_component(component, packed, sequence)
+  if not packed then
+    component.n, component.previous_n = 0, 0
+    component.held, component.generation, component.number = 0, 0, 0
+    return
+  end
+  local known, n, previous_n
+  known, n, previous_n, component.held, component.generation, component.number = parts(packed)
+  if known < sequence then
+    n, previous_n = 0, known == sequence - 1 and n or 0
+  end
+  component.n, component.previous_n = n, previous_n
+end
+
+local function load_report(record, component, key, field, window)
+  local packed = call('HMGET', key, 'w', field)
+  record.window = window
+  load_window(record, packed[1])
+  roll_window(record, now, key, field)
+  -- A clock that was set back: the cell has begun, so it is not earlier than that.
+  record.now = max(now, record.sequence * window)
+  load_component(component, packed[2], record.sequence)
+end
+
+-- How much of what a component gains from n to m was lost and comes back, and how much is
+-- new: what it had sent before may be what was lost.
+local function gain(lost, n, m, sent)
+  local explained = min(lost, max(0, min(m, sent) - n))
+  return explained, m - n - explained
+end
+
+local function merge_current(record, component, total, seen, sent)
+  if seen > record.t then
+    record.l = record.l + seen - record.t
+    record.t = seen
+  end
+  if total > component.n then
+    local explained, gained = gain(record.l, component.n, total, sent)
+    record.l, record.t = record.l - explained, record.t + gained
+    component.n = total
+  end
+end
+
+local function merge_previous(record, component, total, seen, sent)
+  if seen > record.previous_t then
+    record.previous_l = record.previous_l + seen - record.previous_t
+    record.previous_t = seen
+  end
+  if total > component.previous_n then
+    local explained, gained = gain(record.previous_l, component.previous_n, total, sent)
+    record.previous_l, record.previous_t = record.previous_l - explained, record.previous_t + gained
+    component.previous_n = total
+  end
+end
+
+-- Merge a report's cells, flat from `at` on. Those of the shard's future come again when it is
+-- there; older ones no longer matter. Returns the run's own part and its `sent` of the current.
+local function merge_cells(record, component, at, cells)
+  local own, own_sent = 0, 0
+  local current = record.sequence
+  for cell = at, at + 5 * (cells - 1), 5 do
+    local sequence = flat[cell]
+    if sequence == current then
+      local total, sent = flat[cell + 1], flat[cell + 4]
+      merge_current(record, component, total, flat[cell + 3], sent)
+      own = own + total + flat[cell + 2]
+      own_sent = max(own_sent, sent)
+    elseif sequence == current - 1 then
+      merge_previous(record, component, flat[cell + 1], flat[cell + 3], flat[cell + 4])
+    end
+  end
+  return own, own_sent
+end
+
+local function save_component(key, record, field, component)
+  save_window(key, record, field, pack(
+    record.sequence, component.n, component.previous_n, component.held, component.generation, component.number
+  ))
+end
+
+local function window_answer(at, record, component, grant)
+  out[at], out[at + 1], out[at + 2], out[at + 3] = record.sequence, component.n, record.t, record.f
+  out[at + 4], out[at + 5], out[at + 6] = component.previous_n, record.previous_t, record.previous_f
+  out[at + 7] = grant
+end
+
+local function window_fits(report, missing)
+  local record = report.record
+  local effective = record.t + record.f + missing
+  if report.sliding then
+    local window = record.window
+    local left = window - record.now % window
+    effective = effective + multiply_divide(record.previous_t + record.previous_f, left, 0, window)
+  end
+  return effective <= report.limit
+end
+
+local function window_charge(report, missing)
+  local record, component = report.record, report.component
+  local n = component.n
+  local explained, gained = gain(record.l, n, n + missing, report.sent)
+  record.l, record.t = record.l - explained, record.t + gained
+  component.n = n + missing
+end
+
+-- The report that begins at `at`; returns where the next one does.
+local function window_report(index, at, later)
+  local key, field = KEYS[index], flat[at + 2]
+  local record, component = open(key, field, later, load_report, flat[at + 6])
+  local own, sent = merge_cells(record, component, at + 10, flat[at + 9])
+  local grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])
+  time = max(time, record.now)
+  if later == 0 then
+    save_component(key, record, field, component)
+    window_answer(written, record, component, grant)
+    --@check check_sums(key, record)
+  else
+    deferred[index] = {
+      record = record, component = component, grant = grant, own = own, sent = sent,
+      limit = flat[at + 5], sliding = flat[at] ~= FIXED, at = written, key = key, field = field,
+      fits = window_fits, charge = window_charge, save = save_component, answer = window_answer,
+    }
+  end
+  written = written + 8
+  return at + 10 + 5 * flat[at + 9]
+end

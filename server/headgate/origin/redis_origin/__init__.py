@@ -1,0 +1,1 @@
+"""The regional origin in Redis: independent shards, a Cluster, or a primary found by Sentinel."""

@@ -1,0 +1,87 @@
+"""The Origin interface over scripts: what shards, a Cluster and Sentinel have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headgate.origin.interface import NODE_GONE_MS
+from headgate.origin.protocol import Call, ForeignCount, Pulse, Reply
+from headgate.origin.redis_origin.codec import pack_foreign, pack_reports, pack_requests, unpack_reply
+from headgate.origin.redis_origin.scripts import Script, Scripts
+from headgate.origin.redis_origin.server import ShardState
+
+LIMIT: Final = b"k:"
+LIVE: Final = b"live"
+"""What follows a shard's prefix: a limit key, or the set of the living. No limit key's name can
+be that of the set."""
+
+
+class RedisOrigin(ABC):
+    exclusive = False
+
+    def __init__(self, scripts: Scripts, region: bytes, prefixes: Sequence[bytes]) -> None:
+        self._scripts = scripts
+        self._region = region
+        self._prefixes = prefixes
+        self._times = [(b"", 0)] * len(prefixes)
+
+    @property
+    def shards(self) -> int:
+        return len(self._prefixes)
+
+    @abstractmethod
+    def shard_of(self, key: bytes) -> int: ...
+
+    @abstractmethod
+    def describe(self) -> list[ShardState]:
+        """Each server's state, without passwords."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect where possible. A server that is not there is not an error: calls to it will be."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    async def _run(
+        self,
+        shard: int,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Sequence[bytes | int],
+        timeout_s: float,
+        *,
+        beat: bool = False,
+    ) -> tuple[Any, bytes]:
+        """A script's reply, and the epoch of the server that gave it."""
+
+    async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
+        prefix = self._prefixes[shard]
+        # A call without reports still says by its key where it belongs.
+        keys = [prefix + LIMIT + report.key for report in call.reports] or [prefix + LIVE]
+        arguments = (pack_reports(call), pack_requests(call.requests))
+        packed, epoch = await self._run(shard, self._scripts.call, keys, arguments, timeout_s)
+        reply = unpack_reply(packed, epoch, call)
+        return reply._replace(time_ms=self._forwards(shard, epoch, reply.time_ms))
+
+    async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
+        keys, arguments = [self._prefixes[shard] + LIVE], (run, NODE_GONE_MS)
+        reply, epoch = await self._run(shard, self._scripts.heartbeat, keys, arguments, timeout_s, beat=True)
+        time_ms, live_nodes, known = reply
+        return Pulse(self._forwards(shard, epoch, time_ms), epoch, live_nodes, known == 1)
+
+    async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
+        if not counts:
+            return
+        keys = [self._prefixes[shard] + LIMIT + count.key for count in counts]
+        arguments = (pack_foreign(counts, self._region),)
+        await self._run(shard, self._scripts.import_foreign, keys, arguments, timeout_s)
+
+    def _forwards(self, shard: int, epoch: bytes, time_ms: int) -> int:
+        """The shard's time, which never goes back while its epoch is the same."""
+        known, latest = self._times[shard]
+        if known == epoch:
+            time_ms = max(time_ms, latest)
+        self._times[shard] = (epoch, time_ms)
+        return time_ms

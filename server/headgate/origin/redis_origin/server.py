@@ -1,0 +1,158 @@
+"""One Redis server: scripts by their SHA, on one connection for calls and one for heartbeats.
+
+Two, so that a heartbeat is not queued behind a call that stalls. What goes wrong is
+raised as OriginError with the server's name, kept for /readyz, and logged when it
+changes: not once per call.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redis.exceptions import (
+    AskError,
+    MovedError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from headgate.clock import Clock
+from headgate.origin.interface import OriginError, OriginTimeout
+from headgate.origin.redis_origin.dial import Dialler
+from headgate.origin.redis_origin.errors import Redirected, TryAgain, explain, is_read_only
+from headgate.origin.redis_origin.link import Command, Link, Lost, Session
+from headgate.origin.redis_origin.scripts import Script
+from headgate.origin.redis_origin.url import Address
+from headgate.telemetry.bounded import BoundedLogger
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """What is known of a server, for people."""
+
+    name: str
+    address: str = ""
+    connected: bool = False
+    role: str = ""
+    run_id: str = ""
+    error: str = "not connected yet"
+    since_ms: int = 0
+    """Since when `connected` and `error` are what they are."""
+
+
+class Server:
+    def __init__(
+        self,
+        name: str,
+        find: Callable[[], Awaitable[Address]],
+        dialler: Dialler,
+        clock: Clock,
+        logger: BoundedLogger,
+    ) -> None:
+        self._find = find
+        self._dialler = dialler
+        self._clock = clock
+        self._logger = logger
+        self._address: Address | None = None
+        self._calls = Link(self._dial)
+        self._beats = Link(self._dial)
+        self.state = ShardState(name, since_ms=clock.now_ms())
+
+    async def connect(self) -> None:
+        """Make the connections now, rather than with the first call. Raises OriginError."""
+        try:
+            session, _ = await asyncio.gather(self._calls.session(), self._beats.session())
+        except (OriginError, RedisError, OSError, Lost) as error:
+            raise self._failed(error) from error
+        self._answered(session)
+
+    async def run(
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Sequence[bytes | int],
+        timeout_s: float,
+        *,
+        beat: bool = False,
+        asking: bool = False,
+    ) -> tuple[Any, bytes]:
+        """Run a script, once; its reply, and the epoch of the server that gave it."""
+        link = self._beats if beat else self._calls
+        command: Command = (b"EVALSHA", script.sha, len(keys), *keys, *arguments)
+        commands: list[Command] = [(b"ASKING",), command] if asking else [command]
+        session: Session | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                session = await link.session()
+                reply = (await session.ask(commands))[-1]
+                if isinstance(reply, NoScriptError):
+                    # Nothing was executed, so this is not a second time.
+                    reply = (await session.ask([(b"SCRIPT", b"LOAD", script.text), *commands]))[-1]
+        except TimeoutError as error:
+            raise self._timed_out(link, session, timeout_s) from error
+        except (OriginError, RedisError, OSError, Lost) as error:
+            raise self._failed(error) from error
+        if isinstance(reply, ResponseError):
+            raise self._refused(link, session, reply) from reply
+        self._answered(session)
+        return reply, session.epoch
+
+    def leave_unless_at(self, address: Address) -> None:
+        """Another server is the primary now: what was sent to this one may be lost."""
+        if self._address is None or self._address == address:
+            return
+        why = f"{self._address} is no longer the primary: {address} is"
+        self._calls.leave(why)
+        self._beats.leave(why)
+        self._note(why)
+
+    async def close(self) -> None:
+        await asyncio.gather(self._calls.close(), self._beats.close())
+
+    async def _dial(self) -> Session:
+        self._address = await self._find()
+        return await self._dialler.dial(self._address)
+
+    def _answered(self, session: Session) -> None:
+        run_id = session.epoch.decode()
+        if self.state.connected and self.state.run_id == run_id:
+            return
+        self.state = ShardState(
+            self.state.name, str(self._address), True, "primary", run_id, "", self._clock.now_ms()
+        )  # fmt: skip
+        self._logger.info("origin connected", shard=self.state.name, address=self.state.address, run_id=run_id)
+
+    def _failed(self, error: Exception) -> OriginError:
+        """What to raise; told once per change."""
+        text = str(error) if isinstance(error, OriginError | Lost) else explain(error)
+        self._note(text)
+        return OriginError(f"{self.state.name}: {text}")
+
+    def _timed_out(self, link: Link, session: Session | None, timeout_s: float) -> OriginTimeout:
+        if session is not None:
+            link.drop(session, "the connection was dropped after another call's timeout")
+        text = f"no {'answer' if session else 'connection'} in {timeout_s * 1000:.0f} ms"
+        self._note(text)
+        return OriginTimeout(f"{self.state.name}: {text}")
+
+    def _refused(self, link: Link, session: Session, error: ResponseError) -> OriginError:
+        text = f"{self.state.name}: {explain(error)}"
+        if isinstance(error, MovedError | AskError):
+            host = error.host or (self._address.host if self._address else "")
+            return Redirected(text, Address(host, error.port), ask=not isinstance(error, MovedError))
+        if isinstance(error, TryAgainError):
+            return TryAgain(text)
+        if is_read_only(error):
+            # Whoever is primary now is found anew.
+            link.drop(session, explain(error))
+        self._note(explain(error))
+        return OriginError(text)
+
+    def _note(self, text: str) -> None:
+        if not self.state.connected and self.state.error == text:
+            return
+        self.state = replace(self.state, connected=False, error=text, since_ms=self._clock.now_ms())
+        self._logger.warning("origin failed", shard=self.state.name, reason=text)

@@ -1,0 +1,70 @@
+"""Independent Redis servers, each a shard; or one, found by Sentinel."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from headgate.clock import Clock
+from headgate.origin.interface import OriginError
+from headgate.origin.redis_origin.base import RedisOrigin
+from headgate.origin.redis_origin.dial import Dialler
+from headgate.origin.redis_origin.scripts import Script, Scripts
+from headgate.origin.redis_origin.server import Server, ShardState
+from headgate.origin.redis_origin.url import Address, RedisUrl
+from headgate.origin.rendezvous import Rendezvous
+from headgate.telemetry.bounded import BoundedLogger
+
+PREFIX: Final = b"hg:"
+"""Begins every key of ours."""
+
+
+class ShardsOrigin(RedisOrigin):
+    def __init__(self, servers: Sequence[Server], scripts: Scripts, region: bytes) -> None:
+        super().__init__(scripts, region, [PREFIX] * len(servers))
+        self._servers = servers
+        self._rendezvous = Rendezvous([server.state.name for server in servers])
+
+    def shard_of(self, key: bytes) -> int:
+        return self._rendezvous.owner(key)
+
+    def describe(self) -> list[ShardState]:
+        return [server.state for server in self._servers]
+
+    async def open(self) -> None:
+        await asyncio.gather(*map(_try_to_connect, self._servers))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(server.close() for server in self._servers))
+
+    async def _run(
+        self,
+        shard: int,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Sequence[bytes | int],
+        timeout_s: float,
+        *,
+        beat: bool = False,
+    ) -> tuple[Any, bytes]:
+        return await self._servers[shard].run(script, keys, arguments, timeout_s, beat=beat)
+
+
+async def _try_to_connect(server: Server) -> None:
+    try:
+        await server.connect()
+    except OriginError:
+        # Kept in the server's state, and logged; the node serves by its rules' policies.
+        return
+
+
+def open_shards(url: RedisUrl, scripts: Scripts, region: bytes, clock: Clock, logger: BoundedLogger) -> ShardsOrigin:
+    dialler = Dialler(url.credentials, url.tls, url.db)
+    servers = [Server(str(address), at(address), dialler, clock, logger) for address in url.addresses]
+    return ShardsOrigin(servers, scripts, region)
+
+
+def at(address: Address) -> Callable[[], Awaitable[Address]]:
+    async def find() -> Address:
+        return address
+
+    return find

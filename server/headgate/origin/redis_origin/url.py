@@ -1,0 +1,206 @@
+"""Origin URLs that name Redis: parsed once, refused with the reason, never shown with a password.
+
+    redis://[user:password@]host[:port][,host[:port]…][/db]
+    redis+cluster://[user:password@]host[:port][,…]
+    redis+sentinel://[user:password@]host[:port][,…]/service[/db]
+
+`rediss` instead of `redis` is TLS; then `ca`, `cert` and `key` (files) and
+`verify=hostname|chain|none` may follow as query parameters. User name and password are
+those of the servers that count; Sentinels get `sentinel_user` and `sentinel_password`.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from headgate.errors import ConfigError
+
+ACCEPTED: Final = (
+    "redis://[user:password@]host[:port][,host[:port]…][/db]",
+    "redis+cluster://[user:password@]host[:port][,…]",
+    "redis+sentinel://[user:password@]host[:port][,…]/service[/db]",
+    "rediss for TLS in each",
+)
+REDIS_PORT: Final = 6379
+SENTINEL_PORT: Final = 26379
+MOST_SHARDS: Final = 256
+"""More is a slip: a node keeps two connections to each, and asks each every second."""
+
+
+class Kind(StrEnum):
+    SHARDS = ""
+    CLUSTER = "cluster"
+    SENTINEL = "sentinel"
+
+
+class Verify(StrEnum):
+    """How much of the server's certificate must hold."""
+
+    HOSTNAME = "hostname"
+    CHAIN = "chain"
+    NONE = "none"
+
+
+TLS_PARAMETERS: Final = ("ca", "cert", "key", "verify")
+SENTINEL_PARAMETERS: Final = ("sentinel_user", "sentinel_password")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    verify: Verify = Verify.HOSTNAME
+
+
+@dataclass(frozen=True, slots=True)
+class RedisUrl:
+    kind: Kind
+    addresses: tuple[Address, ...]
+    db: int = 0
+    service: str = ""
+    credentials: Credentials = Credentials()
+    sentinel_credentials: Credentials = Credentials()
+    tls: Tls | None = None
+
+
+def is_redis_url(url: str) -> bool:
+    return url.partition("://")[0].partition("+")[0] in ("redis", "rediss")
+
+
+def parse_redis_url(url: str) -> RedisUrl:
+    """Raises ConfigError that says what is wrong, without the password."""
+    scheme, _, rest = url.partition("://")
+    secure, kind = _scheme(scheme)
+    rest, _, query = rest.partition("?")
+    # The last @, because a password may hold one that was not escaped.
+    userinfo, _, location = rest.rpartition("@")
+    hosts, _, path = location.partition("/")
+    parameters = _parameters(query, secure=secure, kind=kind)
+    service, db = _path(path, kind)
+    return RedisUrl(
+        kind,
+        _addresses(hosts, SENTINEL_PORT if kind is Kind.SENTINEL else REDIS_PORT),
+        db,
+        service,
+        _credentials(userinfo),
+        Credentials(parameters.get("sentinel_user"), parameters.get("sentinel_password")),
+        _tls(parameters) if secure else None,
+    )
+
+
+def _refuse(reason: str) -> ConfigError:
+    return ConfigError(f"origin: {reason}; accepted is {', '.join(ACCEPTED)}")
+
+
+def _scheme(scheme: str) -> tuple[bool, Kind]:
+    name, plus, kind = scheme.partition("+")
+    if name not in ("redis", "rediss") or (plus and kind not in ("cluster", "sentinel")):
+        raise _refuse(f"scheme {scheme!r} is not known")
+    return name == "rediss", Kind(kind)
+
+
+def _credentials(userinfo: str) -> Credentials:
+    if not userinfo:
+        return Credentials()
+    user, colon, password = userinfo.partition(":")
+    if not colon or not password:
+        raise _refuse("there is a user name and no password (user:password@, or :password@ for the default user)")
+    return Credentials(unquote(user) or None, unquote(password))
+
+
+def _addresses(hosts: str, default_port: int) -> tuple[Address, ...]:
+    if not hosts:
+        raise _refuse("there is no host")
+    addresses = tuple(_address(part, default_port) for part in hosts.split(","))
+    doubled = {str(address) for address in addresses if addresses.count(address) > 1}
+    if doubled:
+        raise _refuse(f"{', '.join(sorted(doubled))} is there twice")
+    if len(addresses) > MOST_SHARDS:
+        raise _refuse(f"there are {len(addresses)} hosts, and at most {MOST_SHARDS} are allowed")
+    return addresses
+
+
+def _address(text: str, default_port: int) -> Address:
+    host, port = _split_port(text)
+    if not host or any(character in host for character in " []/?#@"):
+        raise _refuse(f"{text!r} is not host or host:port")
+    if not port:
+        return Address(host.lower(), default_port)
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise _refuse(f"{port!r} is not a port (1 to 65535)")
+    return Address(host.lower(), int(port))
+
+
+def _split_port(text: str) -> tuple[str, str]:
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        if rest and not rest.startswith(":"):
+            raise _refuse(f"{text!r} is not [address]:port")
+        return host, rest[1:]
+    if text.count(":") > 1:
+        raise _refuse(f"{text!r}: an IPv6 address goes in brackets")
+    host, colon, port = text.partition(":")
+    if colon and not port:
+        raise _refuse(f"{text!r} has no port after the colon")
+    return host, port
+
+
+def _path(path: str, kind: Kind) -> tuple[str, int]:
+    parts = path.split("/") if path else []
+    service = ""
+    if kind is Kind.SENTINEL:
+        if not parts or not parts[0]:
+            raise _refuse("the Sentinels' service name is missing (redis+sentinel://host/service)")
+        service = unquote(parts.pop(0))
+    if len(parts) > 1:
+        raise _refuse(f"{path!r} is one part too many")
+    db = _db(parts[0]) if parts and parts[0] else 0
+    if db and kind is Kind.CLUSTER:
+        raise _refuse("a Cluster has no databases but 0")
+    return service, db
+
+
+def _db(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise _refuse(f"database {text!r} is not a number")
+    return int(text)
+
+
+def _parameters(query: str, *, secure: bool, kind: Kind) -> dict[str, str]:
+    accepted = (TLS_PARAMETERS if secure else ()) + (SENTINEL_PARAMETERS if kind is Kind.SENTINEL else ())
+    parameters: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in TLS_PARAMETERS and not secure:
+            raise _refuse(f"parameter {name!r} needs rediss")
+        if name not in accepted:
+            raise _refuse(f"parameter {name!r} is not known ({', '.join(accepted) or 'none'} accepted here)")
+        if name in parameters or not value:
+            raise _refuse(f"parameter {name!r} is {'empty' if not value else 'there twice'}")
+        parameters[name] = value
+    return parameters
+
+
+def _tls(parameters: dict[str, str]) -> Tls:
+    verify = parameters.get("verify", Verify.HOSTNAME)
+    if verify not in list(Verify):
+        raise _refuse(f"verify={verify!r} is none of {', '.join(Verify)}")
+    if "key" in parameters and "cert" not in parameters:
+        raise _refuse("there is a key and no cert")
+    return Tls(parameters.get("ca"), parameters.get("cert"), parameters.get("key"), Verify(verify))

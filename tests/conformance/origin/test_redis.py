@@ -1,0 +1,202 @@
+"""What only a Redis origin can be asked: scripts that were flushed, keys that expire, replies in order."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+from headgate.clock import SystemClock
+from headgate.origin.interface import Origin
+from headgate.origin.protocol import Call, CellReport, ForeignCount, WindowAnswer, WindowReport
+from headgate.origin.redis_origin.base import RedisOrigin
+from headgate.origin.select import open_origin
+
+from tests.conformance.origin.cases import SEQUENCE, START_MS, WINDOW_MS, bucket, cell, said, window
+from tests.conformance.origin.conftest import RedisHarness, RedisSetup
+from tests.support.redis_servers import RedisServer
+
+TIMEOUT_S = 5.0
+
+
+@pytest.fixture
+async def origin(one_redis: RedisSetup) -> AsyncIterator[Origin]:
+    """As in production: the scripts read Redis's own clock."""
+    one_redis.first.client.flushall()
+    opened = open_origin(one_redis.url, clock=SystemClock(), region="here")
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+def test_all_of_redis_is_below_the_redis_origin(origin: Origin) -> None:
+    assert isinstance(origin, RedisOrigin)
+    assert (origin.exclusive, origin.shards, origin.shard_of(b"k")) == (False, 1, 0)
+
+
+def shard_time_ms(server: RedisServer) -> int:
+    seconds, microseconds = server.client.time()
+    return int(seconds * 1000 + microseconds // 1000)
+
+
+async def test_time_is_the_shards_own(origin: Origin, one_redis: RedisSetup) -> None:
+    before = shard_time_ms(one_redis.first)
+    reply = await origin.call(0, said(), TIMEOUT_S)
+    pulse = await origin.heartbeat(0, b"run", TIMEOUT_S)
+    assert before <= reply.time_ms <= pulse.time_ms <= shard_time_ms(one_redis.first)
+
+
+async def test_the_epoch_is_the_run_of_the_server(origin: Origin, one_redis: RedisSetup) -> None:
+    run_id = one_redis.first.run_id().encode()
+    assert (await origin.call(0, said(), TIMEOUT_S)).epoch == run_id
+    assert (await origin.heartbeat(0, b"run", TIMEOUT_S)).epoch == run_id
+
+
+async def test_scripts_that_were_flushed_are_loaded_again_unnoticed(origin: Origin, one_redis: RedisSetup) -> None:
+    sequence = shard_time_ms(one_redis.first) // 86_400_000
+
+    def report(number: int, total: int) -> WindowReport:
+        cells = (CellReport(sequence, total, 0, 0, 0),)
+        return WindowReport(b"k", b"a", number, 0, 100, 86_400_000, 0, True, False, cells)
+
+    for number in (1, 2, 3):
+        one_redis.first.client.script_flush()
+        reply = await origin.call(0, said(report(number, number), wants=((1,),)), TIMEOUT_S)
+        answer = reply.answers[0]
+        assert isinstance(answer, WindowAnswer)
+        assert (answer.current.n, answer.current.t, reply.charged) == (number + 1, number + 1, (True,))
+        one_redis.first.client.script_flush()
+        await origin.heartbeat(0, b"run", TIMEOUT_S)
+        one_redis.first.client.script_flush()
+        await origin.import_foreign(0, [ForeignCount(b"other", 1_000, 1, b"eu", 1)], TIMEOUT_S)
+
+
+async def test_every_key_expires_and_none_too_early(origin: Origin, one_redis: RedisSetup) -> None:
+    client = one_redis.first.client
+    now_ms = shard_time_ms(one_redis.first)
+    hour = replace_window(window("a", 1, key="hour"), 3_600_000)
+    second = replace_window(window("a", 1, key="second"), 1_000)
+    far = bucket("a", 1, answered=(now_ms + 500_000, 0))
+    await origin.call(0, said(hour, second, far, wants=((1, 1),)), TIMEOUT_S)
+    await origin.heartbeat(0, b"run", TIMEOUT_S)
+    await origin.import_foreign(0, [ForeignCount(b"foreign", 60_000, now_ms // 60_000, b"eu", 1)], TIMEOUT_S)
+    left_ms = {key.decode(): client.pttl(key) for key in client.scan_iter()}
+    needed_ms = {
+        "hg:k:hour": (now_ms // 3_600_000 + 2) * 3_600_000 - now_ms,
+        "hg:k:second": 20_000,
+        "hg:k:b": 520_000,
+        "hg:k:foreign": (now_ms // 60_000 + 2) * 60_000 - now_ms,
+        "hg:live": 5_000,
+    }
+    assert left_ms.keys() == needed_ms.keys()
+    for key, needed in needed_ms.items():
+        assert needed - 1_000 <= left_ms[key] <= needed + 31_000, key
+
+
+def replace_window(report: WindowReport, window_ms: int) -> WindowReport:
+    return report._replace(window_ms=window_ms)
+
+
+async def test_expiry_moves_on_with_reports(one_redis: RedisSetup) -> None:
+    """Told to Redis only now and then: but in time, also when the record itself has not changed."""
+    harness, client = RedisHarness(one_redis), one_redis.first.client
+    try:
+        await harness.wipe(restart=False)
+        for number, at_ms in enumerate((0, 5_000, 9_000, 11_000), 1):
+            if at_ms == 11_000:
+                # What the first report asked for is almost over.
+                client.pexpire("hg:k:k", 19_000)
+            await harness.set_time(START_MS + at_ms)
+            await harness.origin.call(0, said(window("a", number)), TIMEOUT_S)
+        assert client.pttl("hg:k:k") > 20_000
+    finally:
+        await harness.origin.close()
+
+
+async def test_runs_that_are_gone_leave_the_hash(one_redis: RedisSetup) -> None:
+    harness, client = RedisHarness(one_redis), one_redis.first.client
+    try:
+        await harness.wipe(restart=False)
+        for generation in range(6):
+            runs = [window(f"run-{generation}-{index}", 1, cell(1, at=generation)) for index in range(20)]
+            await harness.set_time(START_MS + generation * WINDOW_MS)
+            await harness.origin.call(0, said(*runs), TIMEOUT_S)
+        # Those of this window, of the last one, and of the one before while their grants count.
+        assert client.hlen("hg:k:k") <= 1 + 3 * 20
+        foreign = [ForeignCount(b"k", WINDOW_MS, SEQUENCE + 5, b"eu-%d" % index, 1) for index in range(9)]
+        await harness.origin.import_foreign(0, foreign, TIMEOUT_S)
+        await harness.set_time(START_MS + 9 * WINDOW_MS)
+        await harness.origin.call(0, said(window("last", 1)), TIMEOUT_S)
+        await harness.set_time(START_MS + 10 * WINDOW_MS)
+        await harness.origin.call(0, said(window("last", 2)), TIMEOUT_S)
+        assert set(client.hkeys("hg:k:k")) == {b"w", b"clast"}
+    finally:
+        await harness.origin.close()
+
+
+async def test_a_clock_that_was_set_back_moves_no_cell(one_redis: RedisSetup) -> None:
+    """The cell has begun: its time is not before that, and the previous one weighs all it can."""
+    harness = RedisHarness(one_redis)
+    try:
+        await harness.wipe(restart=False)
+        await harness.set_time(START_MS + 9_999)
+        await harness.origin.call(0, said(window("a", 1, cell(10))), TIMEOUT_S)
+        await harness.set_time(START_MS + 15_000)
+        await harness.origin.call(0, said(window("a", 2, cell(2, at=1))), TIMEOUT_S)
+        await harness.set_time(START_MS + 9_000)
+        reply = await harness.origin.call(0, said(window("b", 1, limit=12), wants=((0,), (1,))), TIMEOUT_S)
+        answer = reply.answers[0]
+        assert isinstance(answer, WindowAnswer)
+        assert (answer.sequence, reply.charged) == (SEQUENCE + 1, (True, False))
+        assert reply.time_ms >= START_MS + 15_000
+    finally:
+        await harness.origin.close()
+
+
+async def test_calls_at_once_never_mix_their_replies(origin: Origin, one_redis: RedisSetup) -> None:
+    sequence = shard_time_ms(one_redis.first) // 86_400_000
+    chooser = random.Random(3)
+
+    async def ask(index: int) -> None:
+        for number in range(1, 20):
+            reports = tuple(
+                WindowReport(
+                    b"key-%d-%d" % (index, part), b"a", number, 0, 1, 86_400_000, 0, True, False,
+                    (CellReport(sequence, 1_000 * index + number, 0, 0, 0),),
+                )
+                for part in range(chooser.randint(0, 3))
+            )  # fmt: skip
+            reply = await origin.call(0, Call(reports, ()), TIMEOUT_S)
+            totals = [answer.current.n for answer in reply.answers if isinstance(answer, WindowAnswer)]
+            assert totals == [1_000 * index + number] * len(reports)
+            pulse = await origin.heartbeat(0, b"run-%d" % index, TIMEOUT_S)
+            assert pulse.known == (number > 1)
+
+    await asyncio.gather(*map(ask, range(20)))
+
+
+async def test_a_caller_that_leaves_takes_nobody_elses_reply(origin: Origin, one_redis: RedisSetup) -> None:
+    sequence = shard_time_ms(one_redis.first) // 86_400_000
+
+    def call(total: int) -> Call:
+        cells = (CellReport(sequence, total, 0, 0, 0),)
+        return said(WindowReport(b"k-%d" % total, b"a", 1, 0, 1, 86_400_000, 0, True, False, cells))
+
+    tasks = [asyncio.create_task(origin.call(0, call(total), TIMEOUT_S)) for total in range(1, 31)]
+    await asyncio.sleep(0)
+    for task in tasks[::3]:
+        task.cancel()
+    replies = await asyncio.gather(*tasks, return_exceptions=True)
+    for total, reply in enumerate(replies, 1):
+        if not isinstance(reply, BaseException):
+            answer = reply.answers[0]
+            assert isinstance(answer, WindowAnswer)
+            assert answer.current.n == total
+    assert sum(isinstance(reply, asyncio.CancelledError) for reply in replies) == 10
+
+
+async def test_the_state_of_a_server_is_told(origin: Origin, one_redis: RedisSetup) -> None:
+    (state,) = origin.describe()
+    server = one_redis.first
+    expected = (server.address, server.address, True, "primary", server.run_id(), "")
+    assert (state.name, state.address, state.connected, state.role, state.run_id, state.error) == expected
+    assert state.since_ms > 0

@@ -1,0 +1,247 @@
+"""Cluster and Sentinel: slots that move, masters that stall, primaries that change."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from headgate.clock import SystemClock
+from headgate.origin.interface import Origin, OriginError, OriginTimeout
+from headgate.origin.protocol import Call, CellReport, Count, WindowAnswer, WindowReport
+from headgate.origin.redis_origin.cluster import GROUP_SLOTS, GROUPS, TAGS
+from headgate.origin.select import open_origin
+
+from tests.conformance.origin.cases import said
+from tests.conformance.origin.conftest import RedisSetup
+from tests.support.redis_servers import RedisServer, SentinelSetup, free_port, redis_sentinel
+from tests.support.waiting import until
+
+TIMEOUT_S = 5.0
+DAY_MS = 86_400_000
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Any]:
+    origin = open_origin(url, clock=SystemClock())
+    try:
+        await origin.open()
+        yield origin
+    finally:
+        await origin.close()
+
+
+def charge(number: int, total: int, *keys: bytes, sent: int = 0) -> Call:
+    sequence = int(time.time() * 1000) // DAY_MS
+    reports = [
+        WindowReport(key, b"run", number, 0, 100, DAY_MS, 0, True, False, (CellReport(sequence, total, 0, 0, sent),))
+        for key in keys or (b"k",)
+    ]
+    return said(*reports, wants=((1,) * len(reports),))
+
+
+async def counted(origin: Origin, shard: int, call: Call) -> list[Count]:
+    answers = (await origin.call(shard, call, TIMEOUT_S)).answers
+    return [answer.current for answer in answers if isinstance(answer, WindowAnswer)]
+
+
+# Cluster
+
+
+class Slot:
+    """The slot of one group, and the two masters that it moves between."""
+
+    def __init__(self, group: int, servers: list[RedisServer]) -> None:
+        self.number = GROUP_SLOTS[group]
+        self.source = servers[self.number * len(servers) // 16384]
+        self.target = next(server for server in servers if server is not self.source)
+        self.servers = servers
+
+    def begin_to_move(self) -> None:
+        self.target.command("CLUSTER SETSLOT", self.number, "IMPORTING", self._id(self.source))
+        self.source.command("CLUSTER SETSLOT", self.number, "MIGRATING", self._id(self.target))
+
+    def move(self, key: str) -> None:
+        self.source.command("MIGRATE", "127.0.0.1", self.target.port, key, 0, 5000)
+
+    def give(self, owner: RedisServer) -> None:
+        for server in (owner, *self.servers):
+            server.command("CLUSTER SETSLOT", self.number, "NODE", self._id(owner))
+
+    def tries(self) -> int:
+        """How often somebody has said TRYAGAIN: the source, or, before Redis 7, the target."""
+        stats = [server.client.info("errorstats") for server in (self.source, self.target)]
+        return sum(stat.get("errorstat_TRYAGAIN", {"count": 0})["count"] for stat in stats)
+
+    @staticmethod
+    def _id(server: RedisServer) -> str:
+        return str(server.command("CLUSTER MYID").decode())
+
+
+@pytest.fixture
+def slot(cluster: RedisSetup) -> Iterator[Slot]:
+    """Of group 0; empty, and given back to its first owner."""
+    for server in cluster.servers:
+        server.client.flushall()
+    moving = Slot(0, cluster.servers)
+    yield moving
+    for server in cluster.servers:
+        server.client.flushall()
+    moving.give(moving.source)
+
+
+def name(key: str) -> str:
+    return f"hg:{{{TAGS[0].decode()}}}:k:{key}"
+
+
+async def test_every_group_is_counted_on_its_own_master(cluster: RedisSetup) -> None:
+    for server in cluster.servers:
+        server.client.flushall()
+    async with opened(cluster.url) as origin:
+        assert origin.shards == GROUPS
+        pulses = await asyncio.gather(*(origin.heartbeat(group, b"run", TIMEOUT_S) for group in range(GROUPS)))
+        assert {pulse.epoch.decode() for pulse in pulses} == {server.run_id() for server in cluster.servers}
+        assert [state.connected for state in origin.describe()] == [True] * 3
+    sizes = [server.client.dbsize() for server in cluster.servers]
+    assert sum(sizes) == GROUPS
+    assert max(sizes) - min(sizes) <= 1
+
+
+async def test_keys_of_one_group_are_one_call_whatever_they_hold(cluster: RedisSetup) -> None:
+    keys = [b"plain", b"{other}tag", b"{}", b"}{", b"\x00\xff", b""]
+    async with opened(cluster.url) as origin:
+        assert await counted(origin, 5, charge(1, 0, *keys)) == [(1, 1, 0)] * len(keys)
+        assert {origin.shard_of(b"%d" % number) for number in range(2_000)} == set(range(GROUPS))
+
+
+async def test_a_slot_that_has_moved_is_followed(cluster: RedisSetup, slot: Slot) -> None:
+    async with opened(cluster.url) as origin:
+        assert await counted(origin, 0, charge(1, 0)) == [(1, 1, 0)]
+        before = await origin.heartbeat(0, b"run", TIMEOUT_S)
+        slot.begin_to_move()
+        slot.move(name("k"))
+        slot.move(name("k").replace("k:k", "live"))
+        slot.give(slot.target)
+        assert await counted(origin, 0, charge(2, 1, sent=1)) == [(2, 2, 0)]
+        after = await origin.heartbeat(0, b"run", TIMEOUT_S)
+        assert (after.epoch.decode(), after.epoch != before.epoch) == (slot.target.run_id(), True)
+
+
+async def test_a_slot_that_is_moving_is_asked_where_its_keys_are(cluster: RedisSetup, slot: Slot) -> None:
+    async with opened(cluster.url) as origin:
+        assert await counted(origin, 0, charge(1, 0)) == [(1, 1, 0)]
+        slot.begin_to_move()
+        assert await counted(origin, 0, charge(2, 1, sent=1)) == [(2, 2, 0)], "still at its source"
+        slot.move(name("k"))
+        assert await counted(origin, 0, charge(3, 2, sent=2)) == [(3, 3, 0)], "at its target, asked there"
+        assert await counted(origin, 0, charge(1, 0, b"new")) == [(1, 1, 0)], "begins at the target"
+
+
+async def test_keys_on_both_sides_of_a_move_wait_for_it(cluster: RedisSetup, slot: Slot) -> None:
+    async with opened(cluster.url) as origin:
+        await counted(origin, 0, charge(1, 0, b"a", b"b"))
+        slot.begin_to_move()
+        slot.move(name("a"))
+        with pytest.raises(OriginError, match="its keys are on two nodes"):
+            await origin.call(0, charge(2, 1, b"a", b"b"), 0.05)
+        refused = slot.tries()
+        waiting = asyncio.create_task(origin.call(0, charge(3, 1, b"a", b"b", sent=1), TIMEOUT_S))
+        await until(lambda: slot.tries() > refused + 2, "the call to try again")
+        slot.move(name("b"))
+        slot.give(slot.target)
+        answers = (await waiting).answers
+        assert [answer.current for answer in answers if isinstance(answer, WindowAnswer)] == [(2, 2, 0)] * 2
+
+
+async def test_a_master_that_stalls_does_not_touch_the_others(cluster: RedisSetup, slot: Slot) -> None:
+    async with opened(cluster.url) as origin:
+        slot.source.pause()
+        try:
+            sick = asyncio.create_task(origin.call(0, said(), 1.0))
+            await asyncio.gather(origin.call(30, said(), 0.9), origin.call(60, said(), 0.9))
+            assert not sick.done()
+            with pytest.raises(OriginTimeout, match=slot.source.address):
+                await sick
+            await asyncio.gather(origin.call(30, said(), 0.9), origin.call(60, said(), 0.9))
+        finally:
+            slot.source.resume()
+        await origin.call(0, said(), TIMEOUT_S)
+
+
+async def test_any_node_of_the_cluster_is_enough_to_find_it(cluster: RedisSetup) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    async with opened(f"redis+cluster://{dead},{cluster.servers[2].address}") as origin:
+        await asyncio.gather(*(origin.call(group, said(), TIMEOUT_S) for group in range(0, GROUPS, 9)))
+        assert len(origin.describe()) == 3
+    async with opened(f"redis+cluster://{dead}") as origin:
+        with pytest.raises(OriginError, match="no map of the Cluster: connection refused"):
+            await origin.call(0, said(), TIMEOUT_S)
+        (state,) = origin.describe()
+        assert (state.connected, state.error) == (False, "no map of the Cluster: connection refused")
+
+
+# Sentinel
+
+
+async def test_a_service_that_nobody_knows_is_named(sentinel: Any) -> None:
+    address = sentinel.setup.sentinel.address
+    async with opened(f"redis+sentinel://{address}/nothing") as origin:
+        with pytest.raises(OriginError, match="the Sentinels know no service 'nothing'"):
+            await origin.call(0, said(), TIMEOUT_S)
+    async with opened(f"redis+sentinel://127.0.0.1:{free_port()}/headgate") as origin:
+        with pytest.raises(OriginError, match="no Sentinel can be asked: connection refused"):
+            await origin.call(0, said(), TIMEOUT_S)
+
+
+async def test_one_sentinel_that_answers_is_enough(sentinel: Any) -> None:
+    with RedisServer() as stalled:
+        stalled.pause()
+        addresses = f"{stalled.address},127.0.0.1:{free_port()},{sentinel.setup.sentinel.address}"
+        async with opened(f"redis+sentinel://{addresses}/headgate") as origin:
+            await origin.call(0, said(), TIMEOUT_S)
+            assert origin.describe()[0].address == sentinel.setup.primary.address
+        stalled.resume()
+
+
+@pytest.fixture
+def small_sentinel() -> Iterator[SentinelSetup]:
+    with redis_sentinel(down_after_ms=500) as setup:
+        yield setup
+
+
+async def beaten(origin: Origin, until_not: bytes) -> bytes:
+    """Heartbeats until another run answers them; its epoch."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(OriginError):
+                epoch = (await origin.heartbeat(0, b"run", 1.0)).epoch
+                if epoch != until_not:
+                    return epoch
+            await asyncio.sleep(0.02)
+
+
+async def test_a_primary_that_dies_is_followed_by_its_replica(small_sentinel: SentinelSetup) -> None:
+    async with opened(small_sentinel.url) as origin:
+        await counted(origin, 0, charge(1, 0))
+        before = await origin.heartbeat(0, b"run", TIMEOUT_S)
+        dead = small_sentinel.primary
+        dead.stop()
+        after = await beaten(origin, before.epoch)
+        assert after.decode() == small_sentinel.primary.run_id()
+        assert small_sentinel.primary is not dead
+        assert await counted(origin, 0, charge(2, 1, sent=1)) == [(2, 2, 0)]
+
+
+async def test_a_deposed_primary_that_still_takes_writes_is_left(sentinel: Any) -> None:
+    """Until its Sentinels reach it it says that it is a primary: but they name another one."""
+    sentinel.setup.settle()
+    async with opened(sentinel.url) as origin:
+        deposed = sentinel.setup.primary
+        before = await origin.heartbeat(0, b"run", TIMEOUT_S)
+        sentinel.setup.fail_over()
+        after = await beaten(origin, before.epoch)
+        assert deposed.client.info("replication")["role"] == "master", "it was left before it knew"
+        assert after.decode() == sentinel.setup.primary.run_id()
+        reply = await origin.call(0, said(), TIMEOUT_S)
+        assert reply.epoch == after, "calls follow as heartbeats do"

@@ -1,0 +1,116 @@
+"""Lua against Python: random histories get the same answers from Redis as from the reference.
+
+The table of cases pins down rules; this looks for what nobody thought of. A seed
+reproduces a history.
+"""
+
+import random
+
+import pytest
+from headgate.origin.protocol import BucketReport, Call, CellReport, ForeignCount, Report, Want, WindowReport
+
+from tests.conformance.origin.cases import START_MS
+from tests.conformance.origin.conftest import MemoryHarness, RedisHarness, RedisSetup
+
+TIMEOUT_S = 5.0
+WINDOWS_MS = {b"second": 1_000, b"ten": 10_000, b"day": 86_400_000}
+RATES = {b"slow": 3, b"fast": 40_000_000}
+RUNS = [b"a", b"b", b"c"]
+
+
+class History:
+    """What three runs might say: totals that mostly grow, numbers that are sometimes overtaken."""
+
+    def __init__(self, seed: int) -> None:
+        self.chooser = random.Random(seed)
+        self.now_ms = START_MS + seed * 10_000_000
+        self.numbers: dict[tuple[bytes, bytes], tuple[int, int]] = {}
+
+    def call(self) -> Call:
+        self.now_ms += self.chooser.choice([0, 1, 30, 400, 1_100, 3_000])
+        reports = tuple(self.report() for _ in range(self.chooser.randint(0, 5)))
+        return Call(reports, tuple(self.wants(len(reports)) for _ in range(self.chooser.randint(0, 4))))
+
+    def wants(self, reports: int) -> tuple[Want, ...]:
+        if not reports:
+            return ()
+        return tuple(
+            Want(self.chooser.randrange(reports), self.chooser.randint(0, 9)) for _ in range(self.chooser.randint(0, 3))
+        )
+
+    def report(self) -> Report:
+        run = self.chooser.choice(RUNS)
+        return self.window(run) if self.chooser.random() < 0.6 else self.bucket(run)
+
+    def number(self, key: bytes, run: bytes) -> int:
+        """Sometimes the last one again, but soon: a run that was silent for long may be forgotten, or not yet."""
+        number, at_ms = self.numbers.get((key, run), (0, 0))
+        if self.now_ms - at_ms < 5_000 and self.chooser.random() < 0.2:
+            return number
+        self.numbers[key, run] = (number + 1, self.now_ms)
+        return number + 1
+
+    def size(self) -> int:
+        return self.chooser.choice([0, 1, 5, self.chooser.randint(0, 60), self.chooser.randint(0, 2**33)])
+
+    def window(self, run: bytes) -> WindowReport:
+        key = self.chooser.choice(list(WINDOWS_MS))
+        window_ms = WINDOWS_MS[key]
+        current = self.now_ms // window_ms
+        cells = tuple(
+            CellReport(sequence, self.size(), self.chooser.randint(0, 4), self.size(), self.size())
+            for sequence in self.chooser.sample(range(current - 2, current + 2), self.chooser.randint(0, 3))
+        )
+        number, leaving = self.number(key, run), self.chooser.random() < 0.1
+        if leaving:
+            # It may be forgotten at once.
+            self.numbers[key, run] = (number, 0)
+        return WindowReport(
+            key, run, number, self.chooser.randint(0, 9), self.size(), window_ms,
+            self.chooser.randint(0, 50), self.chooser.random() < 0.7, leaving, cells,
+        )  # fmt: skip
+
+    def bucket(self, run: bytes) -> BucketReport:
+        key = self.chooser.choice(list(RATES))
+        since_ms = self.now_ms - self.chooser.choice([0, 50, 4_000])
+        answered_ms = self.now_ms + self.chooser.randint(-9_000, 9_000)
+        rate = self.chooser.choice([RATES[key], RATES[key] + 1, 0])
+        return BucketReport(
+            key, run, self.number(key, run), self.chooser.randint(0, 9), rate, 10_000, self.chooser.randint(0, 20),
+            self.chooser.randint(0, 9), self.chooser.random() < 0.1, self.chooser.randint(0, 90),
+            self.chooser.randint(0, 4), self.chooser.randint(0, 90),
+            answered_ms, self.chooser.randrange(RATES[key]), since_ms,
+        )  # fmt: skip
+
+    def foreign(self) -> list[ForeignCount]:
+        return [
+            ForeignCount(
+                key, WINDOWS_MS[key], self.now_ms // WINDOWS_MS[key] - self.chooser.randint(-1, 2),
+                self.chooser.choice([b"eu", b"us", b"here"]), self.size(),
+            )
+            for key in self.chooser.choices(list(WINDOWS_MS), k=self.chooser.randint(0, 4))
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_random_history_gets_the_reference_s_answers(one_redis: RedisSetup, seed: int) -> None:
+    history, reference, redis = History(seed), MemoryHarness(), RedisHarness(one_redis)
+    try:
+        await redis.wipe(restart=False)
+        for step in range(150):
+            call = history.call()
+            both = (reference, redis)
+            for harness in both:
+                await harness.set_time(history.now_ms)
+            expected, reply = [await harness.origin.call(0, call, TIMEOUT_S) for harness in both]
+            assert (reply.answers, reply.charged) == (expected.answers, expected.charged), f"step {step}: {call}"
+            assert reply.time_ms == expected.time_ms
+            if history.chooser.random() < 0.2:
+                counts = history.foreign()
+                for harness in both:
+                    await harness.origin.import_foreign(0, counts, TIMEOUT_S)
+            if history.chooser.random() < 0.01:
+                for harness in both:
+                    await harness.wipe(restart=False)
+    finally:
+        await redis.origin.close()
