@@ -140,13 +140,21 @@ class ShardLink:
         """Exchange, until cancelled."""
         while True:
             await self._work()
-            if not self.breaker.closed:
-                await asyncio.sleep(self.breaker.wait_s())
-                if not self.breaker.begin_probe():
-                    continue
-            await self._pace(await self.exchange())
+            if self.breaker.closed or await self._reached():
+                await self._pace(await self.exchange())
 
-    async def exchange(self) -> int:
+    async def _reached(self) -> bool:
+        """After the cooldown: whether there is a shard to probe, and a connection to it.
+
+        Else the probe would be timed with all that a new connection needs, and a shard that is
+        well again would be left alone for one more cooldown, the longest.
+        """
+        await asyncio.sleep(self.breaker.wait_s())
+        if self.breaker.begin_probe():
+            await self.exchange(timed=False)
+        return self.breaker.state is State.HALF_OPEN
+
+    async def exchange(self, *, timed: bool = True) -> int:
         """One call with what is there, and what follows from its answer; how many reports it carried."""
         batch = self._batch()
         sent_s = self._clock.monotonic()
@@ -159,7 +167,8 @@ class ShardLink:
             self._give_back(batch)
             raise
         else:
-            self._succeeded(self._clock.monotonic() - sent_s)
+            if timed:
+                self._succeeded(self._clock.monotonic() - sent_s)
             self.heard(reply.time_ms, reply.epoch, sent_s)
             self._apply(batch, reply, sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER))
         return len(batch.cells)

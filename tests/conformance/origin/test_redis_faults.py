@@ -247,6 +247,24 @@ async def test_a_late_reply_is_never_the_answer_to_a_later_call() -> None:
             assert await counted(origin, charge(3, 8, cost=0, sent=8)) == (8, 8, 0)
 
 
+async def test_a_call_that_is_cut_off_while_it_is_sent_takes_its_connection_along() -> None:
+    """More than the sockets' buffers hold, to a server that stalls; then others come at once."""
+    long = charge(1, 0)._replace(reports=charge(1, 0).reports * 200_000, requests=())
+    with RedisServer() as server:
+        async with opened(server.url) as origin:
+            server.pause()
+            try:
+                with pytest.raises(OriginTimeout):
+                    await origin.call(0, long, 1.0)
+                others = [asyncio.create_task(origin.call(0, charge(n, 0), TIMEOUT_S)) for n in (2, 3)]
+                await asyncio.sleep(0)
+            finally:
+                server.resume()
+            for reply in await asyncio.gather(*others):
+                assert [len(reply.answers), len(reply.charged)] == [1, 1]
+            assert server.client.info("commandstats")["cmdstat_role"]["calls"] == 3, "every connection is verified"
+
+
 async def test_nothing_is_sent_twice() -> None:
     """Timeouts, losses and reconnects: the server sees each call at most once."""
     script = load_scripts().call.sha

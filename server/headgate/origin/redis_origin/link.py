@@ -39,17 +39,22 @@ class Session:
 
     async def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands together; their replies in order, errors as values."""
-        if not self.alive:
+        if not (self.alive and self._connection.is_connected):
+            # The driver would connect by itself, to whatever is there, and verify nothing.
             raise Lost("the connection was lost")
         loop = asyncio.get_running_loop()
+        packed = b"".join(self._connection.pack_commands(commands))
         futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in commands]
         # Nothing is awaited between the two: what is written first is answered first.
         self._pending.extend(futures)
-        packed = b"".join(self._connection.pack_commands(commands))
         try:
             await self._connection.send_packed_command(packed, check_health=False)
         except RedisError as error:
             self.drop(error)
+        except BaseException:
+            # Half a command may be on its way: nothing can follow it.
+            self.drop(Lost("the connection was dropped with a command half sent"))
+            raise
         return [await future for future in futures]
 
     def drop(self, reason: Exception) -> None:
