@@ -5,7 +5,6 @@ It knows nothing of what is behind it: everything it shows is a function in
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +19,10 @@ from headgate.transport.http_json import (
     response_headers,
     response_to_json,
 )
-from headgate.transport.http_listener import HttpLimits, HttpListener, error_response
+from headgate.transport.http_listener import HttpLimits, HttpListener, error_response, pretty
 from headgate.transport.interface import Handler
 
-__all__ = ["HttpLimits", "HttpServer", "HttpSources", "pretty"]
+__all__ = ["HttpLimits", "HttpServer", "HttpSources"]
 
 JSON = "application/json"
 
@@ -83,7 +82,3 @@ class HttpServer(HttpListener):
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response(self._sources.version)
-
-
-def pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, default=str)

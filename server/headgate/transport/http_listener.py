@@ -6,10 +6,12 @@ the time between requests are bounded. All errors are JSON.
 
 import asyncio
 import contextlib
+import json
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -157,6 +159,11 @@ class HttpListener:
         if (request.content_length or 0) > self.limits.max_body_bytes:
             raise TooLarge(self._too_large())
         return await request.read()
+
+
+def pretty(value: Any) -> str:
+    """JSON for people."""
+    return json.dumps(value, indent=2, default=str)
 
 
 def error_response(status: int, message: str) -> web.Response:

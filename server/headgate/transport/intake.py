@@ -74,7 +74,10 @@ class Intake:
             trimmer.run_if_due(now)
 
     def _admit(self, now: float, events: "list[Event]") -> None:
-        size = largest = calls = others = 0
+        limits, stats = self._limits, self._stats
+        max_message_bytes = limits.max_message_bytes
+        size = calls = others = 0
+        oversized = False
         for event in events:
             payload = event[3]
             if payload is not None:
@@ -83,11 +86,11 @@ class Intake:
                 calls += 1
                 if event[2] != RATE_LIMIT:
                     others += 1
-                largest = max(largest, length)
-        limits, stats = self._limits, self._stats
+                if length > max_message_bytes:
+                    oversized = True
         stats.calls += calls - others
         if (
-            largest > limits.max_message_bytes
+            oversized
             or stats.pending_calls + calls > limits.max_pending_calls
             or stats.pending_bytes + size > limits.max_pending_bytes
             or self._refusing
