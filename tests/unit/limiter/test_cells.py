@@ -67,7 +67,7 @@ def test_a_sweep_is_bounded_and_says_when_more_is_due() -> None:
 
 def test_an_evicted_cell_leaves_nothing_behind() -> None:
     """Cells of long windows must not stay in the wheel until their time after they were evicted."""
-    table = CellTable(max_cells=10)
+    table: CellTable[WindowCell] = CellTable(max_cells=10)
     for number in range(1_000):
         table.add(WindowCell(b"%d" % number, YEAR.window_ms, 50), NOW_MS)
     assert len(table) == 10
