@@ -14,13 +14,15 @@ PACKAGING   := pyproject.toml client/pyproject.toml
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run test lint format bench protos docs clean
+.PHONY: help run demo test lint format bench verify protos docs clean
 
 help:
+	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
 	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080"
 	@echo "make test    lint and all tests"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff format the code"
+	@echo "make verify  the long forms that fill docs/accuracy.md, failures.md and reliability.md"
 	@echo "make bench   measure, and print the figures that docs/ shows"
 	@echo "make protos  generate messages and stubs from protos/"
 	@echo "make docs    write docs/configuration.md from the settings table"
@@ -28,6 +30,9 @@ help:
 
 run: $(SERVE_STAMP)
 	$(BIN)/headgate serve --rules examples/rules
+
+demo: $(TEST_STAMP)
+	$(BIN)/python examples/envoy/demo.py $(VARIANT)
 
 test: lint
 	$(BIN)/pytest tests
@@ -41,21 +46,21 @@ format: $(TEST_STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(TEST_STAMP) h2load
+bench: $(TEST_STAMP)
 	$(BIN)/python benchmarks/serve.py
 	$(BIN)/python benchmarks/rules.py
+	$(BIN)/python benchmarks/origin_cost.py
+	$(BIN)/python benchmarks/redis_script.py
+	$(BIN)/python benchmarks/envoy.py
+
+verify: $(TEST_STAMP)
+	$(BIN)/python -m tests.accuracy.measure
 
 protos: $(TEST_STAMP)
 	$(BIN)/python protos/generate.py
 
 docs: $(TEST_STAMP)
 	$(BIN)/python -m headgate.config.document > docs/configuration.md
-
-# The load generator is not on PyPI.
-.PHONY: h2load
-h2load:
-	@command -v h2load >/dev/null || { apt-get update -qq && apt-get install -y -qq nghttp2-client; } || \
-	{ echo "h2load is needed: install nghttp2-client" >&2; exit 1; }
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headgate needs Python 3.11 or later; set PYTHON=")'

@@ -21,8 +21,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from google.protobuf.duration_pb2 import Duration
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
-from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import load
@@ -40,13 +41,29 @@ descriptors:
     rate_limit: {unit: day, requests_per_unit: 1}
 """
 
+ANSWER = (
+    RateLimitResponse(
+        overall_code=RateLimitResponse.OK,
+        statuses=[
+            RateLimitResponse.DescriptorStatus(
+                code=RateLimitResponse.OK,
+                current_limit=RateLimitResponse.RateLimit(requests_per_unit=100, unit="HOUR"),
+                limit_remaining=99,
+                duration_until_reset=Duration(seconds=10, nanos=2_000_000),
+            )
+        ],
+    )
+    .SerializeToString()
+    .hex()
+)
+
 FLOOR = textwrap.dedent(f"""
     import sys
     from pygrpc_native._native import NativeGrpcFront
     front = NativeGrpcFront("127.0.0.1:0", [("{METHOD}", False)], 1, max_concurrent_streams=100)
     front.start()
     print(front.bound_port, flush=True)
-    answer = bytes.fromhex("08011213080112050864100118632206080a1080897a")
+    answer = bytes.fromhex("{ANSWER}")
     while (events := front.recv_batch(256, 50)) is not None:
         for _, call, _, _, _ in events:
             front.respond(call, answer)

@@ -16,7 +16,7 @@ slow, and end with it. `set` returns when the fault is in force. What each kind 
 - `refuse`     resets what there is, and nothing listens: connection refused
 - `truncate`   cuts every reply in the middle and resets the connection
 - `slow`       holds each request and each reply for `delay_s`
-- `error`      answers scripts (with `everything`: every command) with `text`, after `delay_s`
+- `answer`     answers scripts (with `everything`: every command) with `text`, after `delay_s`
 - `flap`       `other` and `pass` in turns of `every_s`
 """
 
@@ -189,9 +189,9 @@ class Carrier:
             fault = self._proxy.fault
             if self.lost:
                 continue
-            if fault.kind == "error" and (fault.everything or name in SCRIPTS):
+            if fault.kind == "answer" and (fault.everything or name in SCRIPTS):
                 await asyncio.sleep(fault.delay_s)
-                self._writer.write(f"-{fault.text}\r\n".encode())
+                self._writer.write(fault.text.encode() + b"\r\n")
                 continue
             if fault.kind == "slow":
                 await asyncio.sleep(fault.delay_s)

@@ -95,14 +95,13 @@ class Load:
 
     def _go(self, index: int, caller: Caller) -> None:
         payload = request("bulk", str(index))
-        while not self._leave.is_set():
+        # A pause after each call: callers that take all of the machine leave nothing to start a worker with.
+        while not self._leave.wait(0.005):
             try:
                 caller.admitted(payload)
                 self.answered[index] += 1
             except grpc.RpcError as error:
                 self.failed[index].append(str(error))
-                # A caller without a connection fails at once: not a thousand times while it has none.
-                self._leave.wait(0.02)
 
     def __enter__(self) -> "Load":
         for thread in self._threads:
@@ -165,3 +164,15 @@ def is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def loading(supervisor: int) -> list[int]:
+    """Its workers that have begun to load what they need, and perhaps more."""
+    children = _read(f"/proc/{supervisor}/task/{supervisor}/children").split()
+    return [int(pid) for pid in children if "cygrpc" in _read(f"/proc/{pid}/maps")]
+
+
+def _read(path: str) -> str:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(path).read_text()
+    return ""

@@ -19,3 +19,8 @@ def fail(message: str, status: int) -> int:
     for line in message.splitlines() or [""]:
         sys.stderr.write(f"headgate: {line}\n")
     return status
+
+
+def warn(message: str) -> None:
+    """One line for people, before anything is logged."""
+    sys.stderr.write(f"headgate: warning: {message}\n")

@@ -5,8 +5,18 @@ import os
 import textwrap
 from collections.abc import Mapping
 
-from headgate.cli.output import EXIT_FAILED, EXIT_USAGE, fail
-from headgate.config import CONFIG_ENV, CONFIG_FLAG, REQUIRED, SETTINGS, Setting, SettingsError, load_settings
+from headgate.cli.output import EXIT_FAILED, EXIT_USAGE, fail, warn
+from headgate.config import (
+    CONFIG_ENV,
+    CONFIG_FLAG,
+    REQUIRED,
+    SETTINGS,
+    Setting,
+    Settings,
+    SettingsError,
+    load_settings,
+    translate,
+)
 from headgate.config.kinds import Boolean
 from headgate.errors import ConfigError
 
@@ -72,10 +82,20 @@ def serve(args: argparse.Namespace, environ: Mapping[str, str] | None = None) ->
         settings = load_settings(flags, environ)
     except SettingsError as error:
         return fail(str(error), EXIT_USAGE)
-    # Here, because what serves takes half a second to import, and no other command needs it.
-    from headgate import service  # noqa: PLC0415
-
+    for warning in translate(environ).warnings:
+        warn(warning)
     try:
-        return service.run(settings)
+        return _run(settings)
     except ConfigError as error:
         return fail(str(error), EXIT_FAILED)
+
+
+def _run(settings: Settings) -> int:
+    # Imports here, because what serves takes half a second to import, and no other command needs it.
+    if settings.workers > 1:
+        from headgate.supervisor import run as supervisor  # noqa: PLC0415
+
+        return supervisor.run(settings)
+    from headgate import service  # noqa: PLC0415
+
+    return service.run(settings)

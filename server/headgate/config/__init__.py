@@ -5,6 +5,7 @@ problem at once; `SETTINGS` is the table behind flags, environment, file and doc
 """
 
 from headgate.config.checks import refuse_unavailable
+from headgate.config.compat import translate
 from headgate.config.kinds import Peer
 from headgate.config.settings import REQUIRED, SETTINGS, Setting, Settings
 from headgate.config.sources import CONFIG_ENV, CONFIG_FLAG, SettingsError, load_settings
@@ -20,4 +21,5 @@ __all__ = [
     "SettingsError",
     "load_settings",
     "refuse_unavailable",
+    "translate",
 ]

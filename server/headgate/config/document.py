@@ -29,6 +29,8 @@ response_headers: true
 drain_s: 10
 ```
 
+- **Coming from envoyproxy/ratelimit**: with `HEADGATE_COMPAT=ratelimit` in the environment its variables are understood
+  too ([migrate.md](migrate.md)).
 - **The file** is named by `--config FILE` or `HEADGATE_CONFIG`. It is one YAML mapping; keys are the names below.
 - **Addresses** are `host:port` (an IPv6 host in brackets; port 0 takes a free one, which the `serving` log line
   names) or `unix:/path`. A stale socket file is replaced, one in use is refused, and ours is removed at exit.

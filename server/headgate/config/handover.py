@@ -1,0 +1,43 @@
+"""Resolved settings from one process to another of the same version, as plain JSON values.
+
+The receiver gets what the sender has: no file, flag or variable is read a second time, so
+a config file that changed in between can't make two processes of one service differ.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headgate.config.kinds import FilePath, ListOf, Peer
+from headgate.config.settings import SETTINGS, Setting, Settings
+from headgate.errors import ConfigError
+
+
+def settings_to_plain(settings: Settings) -> dict[str, Any]:
+    return {setting.name: _plain(getattr(settings, setting.name)) for setting in SETTINGS}
+
+
+def settings_from_plain(values: Mapping[str, Any]) -> Settings:
+    """Raises ConfigError when the sender has other settings than we know."""
+    known = {setting.name for setting in SETTINGS}
+    if values.keys() != known:
+        names = ", ".join(sorted(values.keys() ^ known))
+        raise ConfigError(f"the settings are those of another version of headgate ({names}): restart it whole")
+    return Settings(**{setting.name: _restore(setting, values[setting.name]) for setting in SETTINGS})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return [dataclasses.asdict(item) for item in value]
+    return value
+
+
+def _restore(setting: Setting, value: Any) -> Any:
+    if isinstance(setting.kind, ListOf):
+        return tuple(Peer(**item) for item in value)
+    if isinstance(setting.kind, FilePath) and value is not None:
+        return Path(value)
+    return value

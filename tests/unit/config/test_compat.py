@@ -1,0 +1,236 @@
+"""HEADGATE_COMPAT=ratelimit: another service's environment, read as our settings."""
+
+from pathlib import Path
+
+import pytest
+from headgate.config import SETTINGS, SettingsError, load_settings, translate
+from headgate.config.compat_unsupported import PREFIXES, VARIABLES
+from headgate.origin.redis_origin.url import Kind, Verify, parse_redis_url
+
+COMPAT = {"HEADGATE_COMPAT": "ratelimit"}
+RULES = {"RUNTIME_ROOT": "/data"}
+
+
+def read(**variables: str) -> dict[str, str]:
+    """Settings by name, as text."""
+    translation = translate({**COMPAT, **variables})
+    assert translation.problems == ()
+    return {name: given.text for name, given in translation.settings.items()}
+
+
+def problems(**variables: str) -> list[str]:
+    return list(translate({**COMPAT, **variables}).problems)
+
+
+def warnings(**variables: str) -> list[str]:
+    return list(translate({**COMPAT, **variables}).warnings)
+
+
+def test_nothing_is_read_unless_asked_for() -> None:
+    translation = translate({"RUNTIME_ROOT": "/data", "PORT": "1", "BACKEND_TYPE": "memcache", "DEBUG_PORT": "1"})
+    assert (translation.settings, translation.warnings, translation.problems) == ({}, (), ())
+
+
+def test_only_one_other_service_is_known() -> None:
+    with pytest.raises(SettingsError, match="HEADGATE_COMPAT: expected `ratelimit`, got 'limitador'"):
+        load_settings({"rules": "r"}, {"HEADGATE_COMPAT": "limitador"})
+
+
+@pytest.mark.parametrize(
+    ("variables", "settings"),
+    [
+        ({}, {}),
+        ({"RUNTIME_ROOT": "/data"}, {"rules": "/data/config"}),
+        ({"RUNTIME_ROOT": "/data", "RUNTIME_SUBDIRECTORY": "ratelimit"}, {"rules": "/data/ratelimit/config"}),
+        (
+            {"RUNTIME_ROOT": "/data", "RUNTIME_SUBDIRECTORY": "/ratelimit", "RUNTIME_APPDIRECTORY": "rules"},
+            {"rules": "/data/ratelimit/rules"},
+        ),
+        ({"RUNTIME_SUBDIRECTORY": "ratelimit"}, {"rules": "/srv/runtime_data/current/ratelimit/config"}),
+        ({"PORT": "80"}, {"http": "0.0.0.0:80"}),
+        ({"HOST": "10.0.0.1"}, {"http": "10.0.0.1:8080"}),
+        ({"HOST": "::1", "PORT": "80"}, {"http": "[::1]:80"}),
+        ({"GRPC_PORT": "81"}, {"grpc": "0.0.0.0:81"}),
+        ({"GRPC_HOST": "10.0.0.1", "GRPC_PORT": "81"}, {"grpc": "10.0.0.1:81"}),
+        ({"GRPC_UDS": "/run/r.sock", "GRPC_PORT": "81"}, {"grpc": "unix:/run/r.sock"}),
+        ({"LOG_LEVEL": "WARN"}, {"log_level": "warning"}),
+        ({"LOG_LEVEL": "trace"}, {"log_level": "debug"}),
+        ({"LOG_LEVEL": "Fatal"}, {"log_level": "error"}),
+        ({"LOG_FORMAT": "text"}, {"log_format": "console"}),
+        ({"LOG_FORMAT": "JSON"}, {"log_format": "json"}),
+        ({"LIMIT_RESPONSE_HEADERS_ENABLED": "T"}, {"response_headers": "true"}),
+        ({"LIMIT_RESPONSE_HEADERS_ENABLED": "0"}, {"response_headers": "false"}),
+        ({"LIMIT_LIMIT_HEADER": "X-L"}, {"header_limit": "X-L"}),
+        ({"LIMIT_REMAINING_HEADER": "X-R"}, {"header_remaining": "X-R"}),
+        ({"LIMIT_RESET_HEADER": "X-S"}, {"header_reset": "X-S"}),
+        ({"SHADOW_MODE": "true"}, {"shadow_mode": "true"}),
+        ({"MERGE_DOMAIN_CONFIG": "true"}, {"merge_domains": "true"}),
+        ({"RESPONSE_DYNAMIC_METADATA": "true"}, {"dynamic_metadata": "true"}),
+        ({"GRPC_MAX_CONCURRENT_STREAMS": "500"}, {"max_concurrent_streams": "500"}),
+        ({"GRPC_MAX_CONCURRENT_STREAMS": "0"}, {}),
+        ({"GRPC_SERVER_USE_TLS": "false", "GRPC_SERVER_TLS_CERT": "c", "GRPC_SERVER_TLS_KEY": "k"}, {}),
+        (
+            {
+                "GRPC_SERVER_USE_TLS": "true",
+                "GRPC_SERVER_TLS_CERT": "c",
+                "GRPC_SERVER_TLS_KEY": "k",
+                "GRPC_CLIENT_TLS_CACERT": "ca",
+            },
+            {"tls_cert": "c", "tls_key": "k", "tls_client_ca": "ca"},
+        ),
+        ({"LOG_LEVEL": "", "PORT": ""}, {}),
+    ],
+    ids=lambda value: ",".join(f"{k}={v}" for k, v in value.items()) or "nothing",
+)
+def test_variables_and_what_they_mean(variables: dict[str, str], settings: dict[str, str]) -> None:
+    assert read(**variables) == settings
+
+
+@pytest.mark.parametrize(
+    ("variables", "origin"),
+    [
+        ({"REDIS_URL": "redis:6379"}, "redis://redis:6379"),
+        ({"REDIS_URL": "redis:6379", "REDIS_TYPE": "single", "REDIS_SOCKET_TYPE": "tcp"}, "redis://redis:6379"),
+        ({"REDIS_URL": "redis:6379", "REDIS_AUTH": "s3cret"}, "redis://:s3cret@redis:6379"),
+        ({"REDIS_URL": "redis:6379", "REDIS_AUTH": "me:p@ss/w:rd"}, "redis://me:p%40ss%2Fw%3Ard@redis:6379"),
+        ({"REDIS_URL": "redis:6379", "REDIS_TLS": "true"}, "rediss://redis:6379"),
+        ({"REDIS_URL": "redis://redis:6379/2", "REDIS_TLS": "true"}, "rediss://redis:6379/2"),
+        ({"REDIS_URL": "redis://me:pw@redis:6379", "REDIS_AUTH": "other"}, "redis://me:pw@redis:6379"),
+        ({"REDIS_URL": "a:1, b:2", "REDIS_TYPE": "CLUSTER"}, "redis+cluster://a:1,b:2"),
+        ({"REDIS_URL": "main,a:1,b:2", "REDIS_TYPE": "SENTINEL"}, "redis+sentinel://a:1,b:2/main"),
+        (
+            {"REDIS_URL": "main,a:1", "REDIS_TYPE": "SENTINEL", "REDIS_SENTINEL_AUTH": "p w"},
+            "redis+sentinel://a:1/main?sentinel_password=p+w",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_redis_becomes_an_origin(variables: dict[str, str], origin: str) -> None:
+    assert read(**variables) == {"origin": origin}
+    parse_redis_url(origin)
+
+
+def test_redis_over_tls_keeps_its_files_and_how_much_is_verified() -> None:
+    origin = read(
+        REDIS_URL="main,a:1",
+        REDIS_TYPE="SENTINEL",
+        REDIS_TLS="true",
+        REDIS_AUTH="me:secret",
+        REDIS_SENTINEL_AUTH="them:other",
+        REDIS_TLS_CACERT="/etc/ca.crt",
+        REDIS_TLS_CLIENT_CERT="/etc/c.crt",
+        REDIS_TLS_CLIENT_KEY="/etc/c.key",
+        REDIS_TLS_SKIP_HOSTNAME_VERIFICATION="true",
+    )["origin"]
+    url = parse_redis_url(origin)
+    assert url.kind is Kind.SENTINEL
+    assert (url.credentials.user, url.credentials.password) == ("me", "secret")
+    assert (url.sentinel_credentials.user, url.sentinel_credentials.password) == ("them", "other")
+    assert url.tls is not None
+    assert (url.tls.ca, url.tls.cert, url.tls.key) == ("/etc/ca.crt", "/etc/c.crt", "/etc/c.key")
+    assert url.tls.verify is Verify.CHAIN
+
+
+@pytest.mark.parametrize(
+    ("variables", "begins"),
+    [
+        ({"BACKEND_TYPE": "memcache"}, "BACKEND_TYPE: 'memcache' is not supported"),
+        ({"CONFIG_TYPE": "GRPC_XDS_SOTW"}, "CONFIG_TYPE: 'GRPC_XDS_SOTW' is not supported"),
+        ({"GRPC_CLIENT_TLS_SAN": "envoy"}, "GRPC_CLIENT_TLS_SAN: is not supported"),
+        ({"GRPC_SERVER_USE_TLS": "true"}, "GRPC_SERVER_USE_TLS: needs GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY"),
+        ({"LOG_LEVEL": "loud"}, "LOG_LEVEL: expected one of panic, fatal, error"),
+        ({"SHADOW_MODE": "maybe"}, "SHADOW_MODE: expected `true` or `false`, got 'maybe'"),
+        ({"REDIS_URL": "/run/redis.sock"}, "REDIS_URL: a Unix socket is not supported"),
+        ({"REDIS_URL": "h:1", "REDIS_TYPE": "RING"}, "REDIS_TYPE: expected SINGLE, CLUSTER or SENTINEL, got 'RING'"),
+        ({"REDIS_URL": "main", "REDIS_TYPE": "SENTINEL"}, "REDIS_URL: expected `name,host:port,…`"),
+        ({"REDIS_URL": "redis://h:1", "REDIS_TYPE": "CLUSTER"}, "REDIS_URL: expected host:port without a scheme"),
+        ({"REDIS_URL": "h:1", "REDIS_TLS": "perhaps"}, "REDIS_TLS: expected `true` or `false`"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
+)
+def test_what_would_be_decided_differently_is_refused(variables: dict[str, str], begins: str) -> None:
+    (problem,) = problems(**variables)
+    assert problem.startswith(begins)
+
+
+def test_one_problem_hides_neither_others_nor_what_is_good() -> None:
+    translation = translate({**COMPAT, **RULES, "LOG_LEVEL": "loud", "BACKEND_TYPE": "memcache"})
+    assert len(translation.problems) == 2
+    assert translation.settings["rules"].text == "/data/config"
+
+
+def test_what_has_no_equivalent_is_said_once_each() -> None:
+    said = warnings(USE_STATSD="true", DEBUG_PORT="6070", REDIS_POOL_SIZE="10", TRACING_ENABLED="true", UNRELATED="x")
+    assert [line.partition(":")[0] for line in said] == [
+        "USE_STATSD",
+        "DEBUG_PORT",
+        "REDIS_POOL_SIZE",
+        "TRACING_ENABLED",
+    ]
+    assert "GET /metrics" in said[0]
+
+
+def test_what_headgate_does_anyway_is_not_worth_a_line() -> None:
+    assert (
+        warnings(USE_STATSD="false", REDIS_SOCKET_TYPE="tcp", REDIS_PERSECOND="false", LOCAL_CACHE_SIZE_IN_BYTES="0")
+        == []
+    )
+    assert (
+        warnings(HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED="true", USE_PROMETHEUS="true", TRACING_ENABLED="false") == []
+    )
+
+
+def test_every_setting_named_here_exists() -> None:
+    everything = {
+        "RUNTIME_ROOT": "r", "PORT": "1", "GRPC_PORT": "2", "LOG_LEVEL": "info", "LOG_FORMAT": "json",
+        "LIMIT_RESPONSE_HEADERS_ENABLED": "1", "LIMIT_LIMIT_HEADER": "a", "LIMIT_REMAINING_HEADER": "b",
+        "LIMIT_RESET_HEADER": "c", "SHADOW_MODE": "1", "RESPONSE_DYNAMIC_METADATA": "1", "MERGE_DOMAIN_CONFIG": "1",
+        "GRPC_SERVER_USE_TLS": "1", "GRPC_SERVER_TLS_CERT": "x", "GRPC_SERVER_TLS_KEY": "y",
+        "GRPC_CLIENT_TLS_CACERT": "z", "GRPC_MAX_CONCURRENT_STREAMS": "9", "REDIS_URL": "h:1",
+    }  # fmt: skip
+    assert set(read(**everything)) <= {setting.name for setting in SETTINGS}
+    assert len(read(**everything)) == 17
+
+
+def test_a_variable_is_either_understood_or_explained() -> None:
+    understood = {"RUNTIME_ROOT", "PORT", "REDIS_URL", "REDIS_AUTH", "REDIS_TLS", "SHADOW_MODE", "LOG_LEVEL"}
+    assert not understood & VARIABLES.keys()
+    assert not any(name.startswith(prefix) for name in understood for prefix in PREFIXES)
+
+
+def test_the_page_for_people_names_every_variable() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "migrate.md").read_text()
+    named = [*VARIABLES, *(f"{prefix}…" for prefix in PREFIXES), "SHADOW_MODE", "GRPC_UDS", "REDIS_URL", "REDIS_AUTH"]
+    assert [name for name in named if f"`{name}" not in page] == []
+
+
+def test_our_own_variables_and_flags_win_and_the_file_does_not(tmp_path: Path) -> None:
+    config = tmp_path / "headgate.yaml"
+    config.write_text("log_level: error\nlog_format: console\nregion: eu\n")
+    environ = {
+        **COMPAT,
+        **RULES,
+        "PORT": "1000",
+        "GRPC_PORT": "2000",
+        "LOG_LEVEL": "debug",
+        "HEADGATE_GRPC": "127.0.0.1:3000",
+        "HEADGATE_RULES": "/ours",
+    }
+    settings = load_settings({"config": str(config), "http": "127.0.0.1:4000"}, environ)
+    assert (settings.grpc, settings.http, settings.rules) == ("127.0.0.1:3000", "127.0.0.1:4000", Path("/ours"))
+    assert (settings.log_level, settings.log_format, settings.region) == ("debug", "console", "eu")
+
+
+def test_a_bad_value_is_reported_under_the_variable_it_came_from() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({}, {**COMPAT, **RULES, "PORT": "http", "LIMIT_LIMIT_HEADER": "not a header"})
+    names = [problem.partition(":")[0] for problem in caught.value.problems]
+    assert names == ["PORT", "LIMIT_LIMIT_HEADER"]
+
+
+def test_a_password_is_in_no_message() -> None:
+    environ = {**COMPAT, **RULES, "REDIS_URL": "", "REDIS_AUTH": "s3cret"}
+    assert load_settings({}, environ).origin == "memory://"
+    with pytest.raises(SettingsError) as caught:
+        load_settings({}, {**environ, "REDIS_URL": "h:1", "REDIS_TYPE": "RING"})
+    assert "s3cret" not in str(caught.value)
