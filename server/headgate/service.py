@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -72,6 +73,16 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerRole:
+    """What is different for one of several processes with a supervisor above them."""
+
+    reuse_port: bool
+    """Whether all of them listen on the same port."""
+    on_state: Callable[[State], None]
+    """Told of every state it enters."""
+
+
 def run(settings: Settings) -> int:
     """Serve until told to stop; the exit status. Raises ConfigError when it can't start."""
     refuse_unavailable(settings)
@@ -83,9 +94,12 @@ def run(settings: Settings) -> int:
 
 
 class Service:
-    def __init__(self, settings: Settings, logs: Logs, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self, settings: Settings, logs: Logs, clock: Clock, rng: random.Random, worker: WorkerRole | None = None
+    ) -> None:
         self.settings = settings
         self.state = State.STARTING
+        self._worker = worker
         self.identity = make_identity(settings.region, settings.node_id, clock, rng)
         self.logger = logs.logger
         self._logs = logs
@@ -96,6 +110,8 @@ class Service:
         self._memory = MemoryKeeper()
         self._lag = LoopLag()
         self._tasks = Supervisor(self._bounded)
+        self._node: Node | None = None
+        """None for a node on its own, and until it has joined its region."""
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._asked_to_stop = False
@@ -112,7 +128,20 @@ class Service:
                 await self._drain()
             finally:
                 await self._shutdown()
+        # It ended in time: an alarm that rang now, while the interpreter shuts down, would be the end's status.
+        signal.setitimer(signal.ITIMER_REAL, 0)
         return EXIT_OK if self._forced is None else EXIT_SIGNAL_BASE + self._forced
+
+    def stop(self, reason: str) -> None:
+        """Drain and end, as after a first signal. Call it on the loop."""
+        self._asked_to_stop = True
+        if not self._stop.is_set():
+            self.logger.info("stopping", reason=reason, state=self.state.value)
+            self._stop.set()
+
+    def hurry(self) -> None:
+        """End at once, as after a second signal. Call it on the loop."""
+        self._on_second_signal(signal.SIGTERM)
 
     # Startup: in this order; whatever fails raises ConfigError, and what was begun is undone.
 
@@ -204,7 +233,10 @@ class Service:
             max_pending_bytes=settings.max_pending_bytes,
             max_concurrent_streams=settings.max_concurrent_streams,
         )
-        self._transport: Transport = factory(settings.grpc, self._handler, limits=limits, logger=self.logger)
+        reuse_port = self._worker is not None and self._worker.reuse_port
+        self._transport: Transport = factory(
+            settings.grpc, self._handler, limits=limits, logger=self.logger, reuse_port=reuse_port
+        )
         await self._transport.start()
         self._listening[self._transport.address] = self._close_grpc
 
@@ -235,10 +267,10 @@ class Service:
     def _become_ready(self) -> None:
         if self._asked_to_stop:
             return
-        self.state = State.SERVING
         self._transport.set_serving(True)
         self.logger.info(
-            "serving",
+            # Of several workers, the supervisor says when all of them serve.
+            "serving" if self._worker is None else "worker_serving",
             grpc=self._transport.address,
             http=self._http.address,
             transport=self._transport.name,
@@ -249,6 +281,12 @@ class Service:
             version=__version__,
             pid=os.getpid(),
         )
+        self._enter(State.SERVING)
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        if self._worker is not None:
+            self._worker.on_state(state)
 
     # Serving
 
@@ -346,7 +384,7 @@ class Service:
     async def _drain(self) -> None:
         if self.state is not State.SERVING:
             return
-        self.state = State.DRAINING
+        self._enter(State.DRAINING)
         self._transport.set_serving(False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_s):
@@ -371,7 +409,7 @@ class Service:
         self._metrics.close()
         if self.state is not State.STARTING:
             self.logger.info("stopped")
-        self.state = State.STOPPED
+        self._enter(State.STOPPED)
 
 
 def _tls_files(settings: Settings) -> TlsFiles | None:

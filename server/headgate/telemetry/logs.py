@@ -111,8 +111,11 @@ class Logs:
         self.sink.close(timeout_s)
 
 
-def open_logs(level: str, log_format: str, fd: int | None = None) -> Logs:
-    """Log at `level` and above, as `json` or `console` lines, to `fd` (stderr unless told)."""
+def open_logs(level: str, log_format: str, fd: int | None = None, **fields: Any) -> Logs:
+    """Log at `level` and above, as `json` or `console` lines, to `fd` (stderr unless told).
+
+    Every line has the `fields`.
+    """
     fd = _stderr_fd() if fd is None else fd
     sink = LogSink(fd)
     processors = _processors(log_format, colors=os.isatty(fd))
@@ -121,6 +124,7 @@ def open_logs(level: str, log_format: str, fd: int | None = None) -> Logs:
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         cache_logger_on_first_use=True,
+        **fields,
     )
     return Logs(logger, sink, _bridge_standard_logging(logger, level))
 

@@ -1,0 +1,122 @@
+"""Where the workers listen for gRPC: one port for all of them, or a Unix socket each.
+
+The port is kept for the supervisor's lifetime by a socket that is bound and never listens:
+the kernel hands connections to listening sockets only, and while all workers are down
+nobody else can take the port.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+from headgate.errors import ConfigError
+from headgate.transport.address import TcpAddress, UnixAddress, parse_address
+from headgate.transport.socketfile import LOCK_SUFFIX, SocketFile
+
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""A name may stand for an address of a family that this machine does not have: the others count."""
+
+
+_Target = tuple[Any, ...]
+"""A socket address: host, port, and for IPv6 two more."""
+
+
+class GrpcAddresses:
+    """Taken from construction to `close`. Raises ConfigError when the address can't be had."""
+
+    def __init__(self, address: str, workers: int) -> None:
+        self._held: list[socket.socket] = []
+        parsed = parse_address(address)
+        if isinstance(parsed, UnixAddress):
+            self.reuse_port = False
+            self._each = [str(parse_address(f"{parsed}.{index}")) for index in range(workers)]
+        else:
+            self.reuse_port = True
+            self._each = [self._hold(parsed)] * workers
+
+    def of(self, index: int) -> str:
+        return self._each[index]
+
+    @property
+    def all(self) -> list[str]:
+        """Each once, as a client would dial them."""
+        return list(dict.fromkeys(self._each))
+
+    def clear(self, index: int) -> None:
+        """Remove the socket file of a worker that ended without doing so."""
+        address = parse_address(self._each[index])
+        if isinstance(address, UnixAddress) and os.path.lexists(address.path):
+            # Only the holder of its lock may, so that of somebody else stays.
+            with contextlib.suppress(ConfigError):
+                SocketFile(address.path).release()
+
+    def remove(self, index: int) -> None:
+        """The same for a worker of ours that may not have ended yet: its lock is not asked for."""
+        address = parse_address(self._each[index])
+        if isinstance(address, UnixAddress):
+            for path in (address.path, address.path + LOCK_SUFFIX):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+    def close(self) -> None:
+        for held in self._held:
+            held.close()
+
+    def _hold(self, address: TcpAddress) -> str:
+        if not hasattr(socket, "SO_REUSEPORT"):
+            raise ConfigError(
+                f"workers: this system can't share {address} among processes (it has no SO_REUSEPORT): "
+                "use --grpc unix:/path, a socket for each, or --workers 1"
+            )
+        try:
+            return str(self._hold_all(address))
+        except OSError as error:
+            self.close()
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise ConfigError(f"can't listen on {address}: {reason.lower()}") from error
+
+    def _hold_all(self, address: TcpAddress) -> TcpAddress:
+        port, failure = address.port, OSError(errno.EADDRNOTAVAIL, "")
+        for family, target in _resolve(address):
+            try:
+                held = _bind(family, (target[0], port, *target[2:]))
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                failure = error
+                continue
+            self._held.append(held)
+            port = held.getsockname()[1]
+        if not self._held:
+            raise failure
+        return TcpAddress(address.host, port)
+
+
+def _resolve(address: TcpAddress) -> Iterator[tuple[socket.AddressFamily, _Target]]:
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, _, _, _, target in found:
+        yield family, target
+
+
+def _bind(family: socket.AddressFamily, target: _Target) -> socket.socket:
+    if target[1] != 0:
+        # Sharing is among our workers: whoever listens there now, sharing or not, is somebody else.
+        _bound(family, target).close()
+    return _bound(family, target, share=True)
+
+
+def _bound(family: socket.AddressFamily, target: _Target, *, share: bool = False) -> socket.socket:
+    held = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # Connections of a former run that linger in TIME_WAIT must not keep the next from starting.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if share:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(target)
+    except BaseException:
+        held.close()
+        raise
+    return held

@@ -1,0 +1,184 @@
+"""The HTTP of all workers under one address.
+
+Health is the supervisor's own. Readiness and metrics are those of all workers, asked in
+parallel; version and rules those of the first that is ready, with a note where others
+differ; decisions are handed to one worker after the other.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from headgate.errors import NotReady
+from headgate.supervisor.merge import merge_expositions
+from headgate.supervisor.process import WorkerState
+from headgate.supervisor.slot import Slot
+from headgate.supervisor.upstream import NoAnswer, NotReached, Upstream, WorkerAnswer, end_to_end
+from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport.http_listener import HttpLimits, HttpListener, pretty
+
+READY_TIMEOUT_S = 0.7
+"""Below the second that probes usually wait: they shall hear which worker is silent, not give up."""
+
+ASK_TIMEOUT_S = 1.0
+"""For metrics, rules and versions: a busy worker needs some ten milliseconds, a scraper waits for ten seconds."""
+
+_ANSWERING = (WorkerState.SERVING, WorkerState.DRAINING)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A worker's place and how to ask whoever is in it."""
+
+    slot: Slot
+    upstream: Upstream
+
+    @property
+    def name(self) -> str:
+        return str(self.slot.index)
+
+
+class WorkersHttp(HttpListener):
+    def __init__(
+        self,
+        address: str,
+        members: Sequence[Member],
+        *,
+        state: Callable[[], str],
+        own_metrics: Callable[[], tuple[bytes, str]],
+        limits: HttpLimits,
+        logger: BoundedLogger,
+    ) -> None:
+        routes = [
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/rules", self._rules),
+            web.get("/metrics", self._metrics),
+            web.get("/version", self._version),
+            web.post("/json", self._json),
+        ]
+        super().__init__(address, routes, limits=limits, logger=logger)
+        self.unscraped: Counter[str] = Counter({member.name: 0 for member in members})
+        """Scrapes that a living worker is missing from."""
+        self._members = members
+        self._state = state
+        self._own_metrics = own_metrics
+        self._turn = 0
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    # All workers
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        workers = await asyncio.gather(*(_readiness(member) for member in self._members))
+        state = self._state()
+        ready = state == WorkerState.SERVING and all(worker["ready"] for worker in workers)
+        body = {"ready": ready, "state": state, "workers": workers}
+        return web.json_response(body, status=200 if ready else 503)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        asked = self._answering()
+        answers = await asyncio.gather(*(self._scrape(member) for member in asked))
+        texts = [(member.name, text) for member, text in zip(asked, answers, strict=True) if text is not None]
+        # Last, so that it counts those who were silent just now.
+        own, content_type = self._own_metrics()
+        return web.Response(body=merge_expositions(own, texts), headers={"Content-Type": content_type})
+
+    async def _scrape(self, member: Member) -> bytes | None:
+        answer = await _ask(member, "/metrics")
+        if answer is None or answer.status != 200:
+            self.unscraped[member.name] += 1
+            return None
+        return answer.body
+
+    # The first that is ready, and in what the others differ
+
+    async def _version(self, _request: web.Request) -> web.Response:
+        first, _, shown = await self._first_and_others("/version", "/version")
+        versions = {name: answer["version"] for name, answer in shown.items()}
+        body = {**json.loads(first.body), "workers": len(self._members)}
+        return web.json_response(_noting(body, "versions", versions))
+
+    async def _rules(self, request: web.Request) -> web.Response:
+        first, name, shown = await self._first_and_others(request.path_qs, "/rules?limit=0")
+        if first.status != 200:
+            return web.Response(status=first.status, body=first.body, headers=first.headers)
+        body = json.loads(first.body)
+        digests = {name: body["digest"], **{other: answer["digest"] for other, answer in shown.items()}}
+        return web.json_response(_noting(body, "digests", digests), dumps=pretty)
+
+    async def _first_and_others(
+        self, target: str, brief: str
+    ) -> tuple[WorkerAnswer, str, Mapping[str, Mapping[str, Any]]]:
+        """The first worker's answer to `target`, its name, and what all answer to `brief`."""
+        asked = self._answering()
+        for member in asked:
+            first = await _ask(member, target)
+            if first is not None:
+                break
+        else:
+            raise NotReady("no worker is ready")
+        answers = await asyncio.gather(*(_ask(other, brief) for other in asked))
+        told = {
+            other.name: json.loads(answer.body)
+            for other, answer in zip(asked, answers, strict=True)
+            if answer is not None and answer.status == 200
+        }
+        return first, member.name, told
+
+    # One worker after the other
+
+    async def _json(self, request: web.Request) -> web.Response:
+        body = await self.read_body(request)
+        headers = end_to_end(request.headers)
+        for member in self._in_turn():
+            try:
+                answer = await member.upstream.post("/json", self.limits.request_timeout_s, headers, body)
+            except NotReached:
+                continue
+            except NoAnswer as error:
+                # Not again with another worker: it may have been counted.
+                raise NotReady(f"worker {member.name}: {error}") from error
+            return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        raise NotReady("no worker is ready")
+
+    def _in_turn(self) -> Iterable[Member]:
+        """Those that serve, or while all drain, those; beginning with another one each time."""
+        members = self._answering()
+        serving = [member for member in members if member.slot.state is WorkerState.SERVING]
+        chosen = serving or members
+        self._turn += 1
+        start = self._turn % len(chosen) if chosen else 0
+        return chosen[start:] + chosen[:start]
+
+    def _answering(self) -> list[Member]:
+        return [member for member in self._members if member.slot.state in _ANSWERING]
+
+
+async def _readiness(member: Member) -> dict[str, Any]:
+    known = member.slot.describe()
+    if member.slot.state not in _ANSWERING:
+        return {**known, "ready": False}
+    try:
+        answer = await member.upstream.get("/readyz", READY_TIMEOUT_S)
+    except NoAnswer as error:
+        return {**known, "ready": False, "error": str(error)}
+    return {**known, **json.loads(answer.body)}
+
+
+async def _ask(member: Member, target: str) -> WorkerAnswer | None:
+    try:
+        return await member.upstream.get(target, ASK_TIMEOUT_S)
+    except NoAnswer:
+        return None
+
+
+def _noting(body: dict[str, Any], name: str, values: Mapping[str, str]) -> dict[str, Any]:
+    """With one entry per worker where they differ, as for a moment after a change."""
+    return {**body, name: dict(values)} if len(set(values.values())) > 1 else body

@@ -1,0 +1,51 @@
+"""The supervisor's own metrics; all others are the workers', each with its `worker` label."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from headgate.supervisor.http import WorkersHttp
+from headgate.supervisor.process import WorkerState
+from headgate.supervisor.slot import Slot
+from headgate.telemetry.logs import LogSink
+from headgate.telemetry.metrics import Metrics
+from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
+
+
+def register(metrics: Metrics, slots: Sequence[Slot], http: WorkersHttp, lag: LoopLag, logs: LogSink) -> None:
+    """Call it once."""
+
+    def per_worker(value: Callable[[Slot], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
+        return lambda: [(value(slot), {"worker": str(slot.index)}) for slot in slots]
+
+    def requests() -> Iterable[tuple[int, Mapping[str, str]]]:
+        for (route, status), count in http.requests.items():
+            yield count, {"route": route, "status": str(status)}
+
+    metrics.gauge("headgate_workers", "Worker processes that there should be.", lambda: len(slots))
+    metrics.labelled_gauge(
+        "headgate_worker_up",
+        "1 while a worker serves, 0 while it starts, drains or is down.",
+        per_worker(lambda slot: int(slot.state is WorkerState.SERVING)),
+    )
+    metrics.labelled_counter(
+        "headgate_worker_restarts", "Times that a worker ended and was begun again.", per_worker(lambda s: s.restarts)
+    )
+    metrics.labelled_counter(
+        "headgate_worker_scrapes_missed",
+        "Scrapes that a running worker is missing from, because it did not answer in time.",
+        per_worker(lambda slot: http.unscraped[str(slot.index)]),
+    )
+    metrics.labelled_counter(
+        "headgate_supervisor_http_requests", "HTTP requests to the supervisor by route and status.", requests
+    )
+    metrics.gauge("headgate_supervisor_resident_memory_bytes", "Memory that the supervisor holds.", resident_bytes)
+    metrics.counter("headgate_supervisor_cpu_seconds", "CPU time that the supervisor has used.", cpu_seconds)
+    metrics.gauge(
+        "headgate_supervisor_loop_lag_peak_seconds",
+        "The latest that the supervisor's event loop ran in the last 15 to 30 s.",
+        lambda: lag.peak_s,
+    )
+    metrics.counter(
+        "headgate_supervisor_log_lines_dropped",
+        "Log lines dropped by the supervisor: stderr was not read.",
+        lambda: logs.dropped,
+    )

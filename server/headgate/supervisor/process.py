@@ -1,0 +1,195 @@
+"""One run of one worker, seen from the supervisor: started, listened to, told to stop, ended.
+
+A worker is a fresh interpreter, not a fork: threads and their locks stay here. Its settings
+come over the channel, so they are in no argument list and no environment.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from headgate.clock import Clock
+from headgate.config import Settings
+from headgate.config.handover import settings_from_plain, settings_to_plain
+from headgate.signals import STOP_SIGNALS
+from headgate.supervisor.channel import Channel, Message, Order
+
+WORKER_MODULE = "headgate.supervisor.worker"
+
+
+class WorkerState(StrEnum):
+    """What a worker says of itself, in the service's words, and one for when it says nothing any more."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """All that a worker needs to know."""
+
+    index: int
+    reuse_port: bool
+    directory: Path
+    """Its own, which it makes, for its private HTTP socket and whatever else it needs for a while."""
+    settings: Settings
+
+    @property
+    def http_path(self) -> str:
+        return self.settings.http.removeprefix("unix:")
+
+    def to_message(self) -> Message:
+        return {
+            "index": self.index,
+            "reuse_port": self.reuse_port,
+            "directory": str(self.directory),
+            "settings": settings_to_plain(self.settings),
+        }
+
+    @classmethod
+    def from_message(cls, message: Message) -> Self:
+        settings = settings_from_plain(message["settings"])
+        return cls(message["index"], message["reuse_port"], Path(message["directory"]), settings)
+
+
+class WorkerProcess:
+    """From `spawn`, which loads it, by `begin`, when it does something, to `ended`."""
+
+    def __init__(self, spec: WorkerSpec, process: Process, channel: Channel, clock: Clock) -> None:
+        self.spec = spec
+        self.state = WorkerState.STARTING
+        """What the worker last said of itself."""
+        self.status = 0
+        """Its exit status, once it has ended; a signal's number, negative, if that ended it."""
+        self.failure: str | None = None
+        """Why it could not start, in its own words."""
+        self._process = process
+        self._channel = channel
+        self._clock = clock
+        self._begun = False
+        self._serving_since: float | None = None
+        self._settled = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(channel.fileno(), self._listen)
+        self._end = asyncio.create_task(self._wait(), name=f"worker-{spec.index}")
+
+    @classmethod
+    async def spawn(cls, spec: WorkerSpec, clock: Clock) -> Self:
+        """Raises OSError when the system gives no process."""
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as undo, _stop_signals_held():
+            undo.callback(ours.close)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                # The package that runs here, not one that lies in the working directory.
+                "-P",
+                "-m",
+                WORKER_MODULE,
+                str(theirs.fileno()),
+                stdin=DEVNULL,
+                pass_fds=(theirs.fileno(),),
+            )
+            undo.pop_all()
+        return cls(spec, process, Channel(ours), clock)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def node(self) -> str | None:
+        return self.spec.settings.node_id
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state is not WorkerState.ENDED
+
+    @property
+    def served_s(self) -> float:
+        """How long it served, up to now; 0 when it never did."""
+        return 0.0 if self._serving_since is None else self._clock.monotonic() - self._serving_since
+
+    async def begin(self) -> None:
+        """Hand it its settings."""
+        await self._channel.send_long(self.spec.to_message())
+        self._begun = True
+
+    async def settled(self) -> bool:
+        """Once it serves or has ended: whether it serves."""
+        await self._settled.wait()
+        return self.is_alive
+
+    async def ended(self) -> int:
+        """Its exit status."""
+        return await asyncio.shield(self._end)
+
+    def stop(self) -> None:
+        self._tell(Order.STOP)
+
+    def hurry(self) -> None:
+        self._tell(Order.HURRY)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+
+    def describe(self) -> dict[str, Any]:
+        return {"worker": self.spec.index, "pid": self.pid, "node": self.node, "state": self.state}
+
+    def _tell(self, order: Order) -> None:
+        if not self._begun:
+            # It has nothing to drain and does not know what an order is.
+            self.kill()
+        elif self.is_alive:
+            self._channel.send({"order": order})
+
+    def _listen(self) -> None:
+        for message in self._channel.receive():
+            self._heard(message)
+        if self._channel.ended:
+            self._loop.remove_reader(self._channel.fileno())
+
+    def _heard(self, message: Message) -> None:
+        if "failure" in message:
+            self.failure = message["failure"]
+            return
+        self.state = WorkerState(message["state"])
+        if self.state is WorkerState.SERVING:
+            self._serving_since = self._clock.monotonic()
+            self._settled.set()
+
+    async def _wait(self) -> int:
+        self.status = await self._process.wait()
+        # Its last words may still be on the way from the kernel to us.
+        self._listen()
+        self._loop.remove_reader(self._channel.fileno())
+        self._channel.close()
+        self.state = WorkerState.ENDED
+        self._settled.set()
+        return self.status
+
+
+@contextlib.contextmanager
+def _stop_signals_held() -> Iterator[None]:
+    """A worker inherits this, and holds them until it can handle them.
+
+    A terminal's Ctrl-C and some service managers signal the whole group: a worker that is
+    still loading must not die of it. Ours are delivered a moment later.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        # Not "as before": several workers are started at a time, and before may have been held.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

@@ -1,0 +1,266 @@
+"""The life of the supervisor: addresses, workers, serving, drain. Read it from top to bottom.
+
+It looks like one process from outside: the same `serving` line when everything is there,
+the same errors when something is not, the same signals and exit statuses. Whatever way
+it ends, its workers end too, and nothing of theirs stays behind.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import signal
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from headgate import __version__
+from headgate.clock import Clock, SystemClock
+from headgate.config import Settings, refuse_unavailable
+from headgate.errors import ConfigError
+from headgate.identity import make_identity
+from headgate.signals import StopSignals
+from headgate.supervisor.addresses import GrpcAddresses
+from headgate.supervisor.backoff import Backoff
+from headgate.supervisor.http import Member, WorkersHttp
+from headgate.supervisor.instruments import register
+from headgate.supervisor.process import WorkerProcess, WorkerSpec, WorkerState
+from headgate.supervisor.slot import Slot
+from headgate.supervisor.upstream import Upstream
+from headgate.telemetry.bounded import BoundedLogger
+from headgate.telemetry.logs import Logs, open_logs
+from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
+from headgate.telemetry.process import LoopLag
+from headgate.transport.address import MAX_UNIX_PATH_BYTES
+from headgate.transport.http_listener import HttpLimits
+from headgate.transport.socketfile import LOCK_SUFFIX
+
+EXIT_OK = 0
+EXIT_SIGNAL_BASE = 128
+
+STOP_GRACE_S = 20.0
+"""Beyond the drain period, for all that a worker may do while it ends; each of its steps has a bound of its own."""
+
+HURRY_S = 1.0
+"""What a second signal leaves to the workers, who cut themselves short after half of it."""
+
+CUT_S = 1.5
+"""When even that takes longer, because the loop is stuck: leave without it."""
+
+
+def run(settings: Settings) -> int:
+    """Serve with several processes until told to stop; the exit status. Raises ConfigError when it can't start."""
+    refuse_unavailable(settings)
+    logs = open_logs(settings.log_level, settings.log_format)
+    try:
+        return asyncio.run(WorkerSupervisor(settings, logs, SystemClock(), random.SystemRandom()).run())
+    finally:
+        logs.close()
+
+
+class WorkerSupervisor:
+    def __init__(self, settings: Settings, logs: Logs, clock: Clock, rng: random.Random) -> None:
+        self.settings = settings
+        self.state = WorkerState.STARTING
+        self._logs = logs
+        self._logger = logs.logger
+        self._clock = clock
+        self._random = rng
+        self._node = make_identity(settings.region, settings.node_id, clock, rng).node
+        self._slots = [
+            Slot(index, self._spawn, self._tidy_up, Backoff(rng), self._logger) for index in range(settings.workers)
+        ]
+        self._lag = LoopLag()
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._forced: signal.Signals | None = None
+        self._directory: Path | None = None
+        self._cleanup = contextlib.AsyncExitStack()
+
+    async def run(self) -> int:
+        self._loop = asyncio.get_running_loop()
+        with StopSignals(self._on_stop_signal, self._on_second_signal):
+            async with self._cleanup:
+                try:
+                    await self._startup()
+                    await self._stop.wait()
+                    await self._drain()
+                finally:
+                    await self._end_workers()
+            if self.state is not WorkerState.STARTING:
+                self._logger.info("stopped")
+        # It ended in time: an alarm that rang now, while the interpreter shuts down, would be the end's status.
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return EXIT_OK if self._forced is None else EXIT_SIGNAL_BASE + self._forced
+
+    # Startup: in this order; whatever fails raises ConfigError, and what was begun is undone.
+
+    async def _startup(self) -> None:
+        self._logger.debug("starting", version=__version__, pid=os.getpid(), workers=len(self._slots))
+        self._take_addresses()
+        self._make_directory()
+        await self._bind_http()
+        self._start_lag()
+        await self._start_workers()
+        self._become_ready()
+
+    def _take_addresses(self) -> None:
+        self._grpc = GrpcAddresses(self.settings.grpc, len(self._slots))
+        self._cleanup.callback(self._grpc.close)
+
+    def _make_directory(self) -> None:
+        try:
+            # mkdtemp makes it 0700: nobody else gets at the workers' sockets.
+            self._directory = Path(tempfile.mkdtemp(prefix="headgate-"))
+        except OSError as error:
+            raise ConfigError(f"workers: no directory for temporary files: {error.strerror}") from error
+        self._cleanup.callback(shutil.rmtree, self._directory, ignore_errors=True)
+        if len(os.fsencode(self._http_path(len(self._slots)) + LOCK_SUFFIX)) > MAX_UNIX_PATH_BYTES:
+            raise ConfigError(
+                f"workers: {self._directory}: too long for a Unix socket in it: set TMPDIR to a shorter one"
+            )
+
+    async def _bind_http(self) -> None:
+        members = [Member(slot, Upstream(self._http_path(slot.index))) for slot in self._slots]
+        for member in members:
+            self._cleanup.push_async_callback(member.upstream.close)
+        metrics = Metrics()
+        self._cleanup.callback(metrics.close)
+        self._http = WorkersHttp(
+            self.settings.http,
+            members,
+            state=lambda: self.state,
+            own_metrics=lambda: (metrics.render(), CONTENT_TYPE),
+            limits=HttpLimits(max_body_bytes=self.settings.max_message_bytes),
+            logger=BoundedLogger(self._logger, self._clock),
+        )
+        register(metrics, self._slots, self._http, self._lag, self._logs.sink)
+        await self._http.start()
+        self._cleanup.push_async_callback(self._http.stop)
+
+    def _start_lag(self) -> None:
+        """Beside what it measures: a loop that wakes ten times a second sees a signal that another thread got."""
+        self._cleanup.callback(asyncio.create_task(self._lag.run(), name="loop_lag").cancel)
+
+    async def _start_workers(self) -> None:
+        """All load together, and the first one goes ahead.
+
+        What is wrong for all is then said once, and the rules that it compiled and kept are
+        there for the others.
+        """
+        first, *others = self._slots
+        at_once, go = asyncio.Event(), asyncio.Event()
+        at_once.set()
+        starts = [asyncio.create_task(slot.start(go)) for slot in others]
+        try:
+            await first.start(at_once)
+        except ConfigError:
+            for slot in others:
+                slot.stop()
+            raise
+        finally:
+            go.set()
+            ends = await asyncio.gather(*starts, return_exceptions=True)
+        for failure in ends:
+            # One is enough: they have the same settings.
+            if isinstance(failure, BaseException):
+                raise failure
+
+    def _become_ready(self) -> None:
+        if self._stop.is_set():
+            return
+        self.state = WorkerState.SERVING
+        self._logger.info(
+            "serving",
+            grpc=",".join(self._grpc.all),
+            http=self._http.address,
+            workers=len(self._slots),
+            region=self.settings.region,
+            node=self._node,
+            version=__version__,
+            pid=os.getpid(),
+        )
+
+    # Workers
+
+    async def _spawn(self, index: int) -> WorkerProcess:
+        settings = replace(
+            self.settings,
+            workers=1,
+            grpc=self._grpc.of(index),
+            http=f"unix:{self._http_path(index)}",
+            # Another one at every start, so that no former self is mistaken for this one.
+            node_id=f"{self._node}-w{index}-{self._random.getrandbits(32):08x}",
+        )
+        spec = WorkerSpec(index, self._grpc.reuse_port, self._worker_directory(index), settings)
+        return await WorkerProcess.spawn(spec, self._clock)
+
+    def _tidy_up(self, index: int) -> None:
+        """After a worker's end, which it may not have had time to prepare."""
+        shutil.rmtree(self._worker_directory(index), ignore_errors=True)
+        self._grpc.clear(index)
+
+    def _worker_directory(self, index: int) -> Path:
+        assert self._directory is not None  # noqa: S101 - made before there is a worker
+        return self._directory / str(index)
+
+    def _http_path(self, index: int) -> str:
+        return str(self._worker_directory(index) / "http")
+
+    # Stopping: each step is bounded, and a second signal cuts the waiting short.
+
+    def _on_stop_signal(self, number: signal.Signals) -> None:
+        self._loop.call_soon_threadsafe(self._note_stop, number)
+
+    def _note_stop(self, number: signal.Signals) -> None:
+        self._logger.info("stopping", signal=number.name, state=self.state)
+        self._stop.set()
+        if self.state is WorkerState.STARTING:
+            # Startup waits for workers: they need not finish theirs.
+            for slot in self._slots:
+                slot.stop()
+
+    def _on_second_signal(self, number: signal.Signals) -> None:
+        if self._forced is not None:
+            self._cut()
+        self._forced = number
+        self._loop.call_soon_threadsafe(self._hurry.set)
+        # An alarm and not a thread: we may have interrupted anything, even the start of a thread.
+        signal.signal(signal.SIGALRM, lambda *_: self._cut())
+        signal.setitimer(signal.ITIMER_REAL, CUT_S)
+
+    def _cut(self) -> None:
+        """The loop is stuck, or somebody insists once more: leave, but leave nothing behind."""
+        for slot in self._slots:
+            slot.kill()
+            if slot.state in (WorkerState.SERVING, WorkerState.DRAINING):
+                self._grpc.remove(slot.index)
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        os._exit(EXIT_SIGNAL_BASE + (self._forced or signal.SIGTERM))
+
+    async def _drain(self) -> None:
+        if self.state is WorkerState.SERVING:
+            self.state = WorkerState.DRAINING
+        for slot in self._slots:
+            slot.stop()
+        ended, hurry = asyncio.create_task(self._all_ended()), asyncio.create_task(self._hurry.wait())
+        patience_s = self.settings.drain_s + STOP_GRACE_S
+        await asyncio.wait((ended, hurry), timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        hurry.cancel()
+
+    async def _end_workers(self) -> None:
+        """Whoever is left: asked to hurry, then killed."""
+        for slot in self._slots:
+            slot.hurry()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HURRY_S):
+                await self._all_ended()
+        for slot in self._slots:
+            slot.kill()
+        await self._all_ended()
+
+    async def _all_ended(self) -> None:
+        await asyncio.gather(*(slot.ended() for slot in self._slots))

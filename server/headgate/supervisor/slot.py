@@ -1,0 +1,134 @@
+"""A worker's place: there is one process in it, and a new one whenever that has ended.
+
+The first start is different: a worker that can't start at all says why, and that is for
+the operator. Later ones are started again and again, with longer waits.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from headgate.errors import ConfigError
+from headgate.supervisor.backoff import Backoff
+from headgate.supervisor.process import WorkerProcess, WorkerState
+
+Spawn = Callable[[int], Awaitable[WorkerProcess]]
+
+
+class Slot:
+    """`start` once, `stop` at the end, and then wait for `ended`."""
+
+    def __init__(self, index: int, spawn: Spawn, tidy_up: Callable[[int], None], backoff: Backoff, logger: Any) -> None:
+        self.index = index
+        self.restarts = 0
+        self.process: WorkerProcess | None = None
+        """The latest, perhaps ended; None before the first, or when the system gave none."""
+        self._spawn = spawn
+        self._tidy_up = tidy_up
+        self._backoff = backoff
+        self._logger = logger
+        self._stopping = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> WorkerState:
+        return WorkerState.ENDED if self.process is None else self.process.state
+
+    def describe(self) -> dict[str, Any]:
+        known = {"worker": self.index, "state": self.state} if self.process is None else self.process.describe()
+        return {**known, "restarts": self.restarts}
+
+    async def start(self, go: asyncio.Event) -> None:
+        """Load the worker now, let it begin at `go`, and wait until it serves, or was told to stop.
+
+        Raises ConfigError with the worker's own words if it can't.
+        """
+        if self._stopping.is_set():
+            return
+        try:
+            process = self.process = await self._spawn(self.index)
+        except OSError as error:
+            raise ConfigError(f"worker {self.index}: can't be started: {error.strerror or error}") from error
+        await go.wait()
+        await self._begin(process)
+        serves = await process.settled()
+        if not serves and not self._stopping.is_set():
+            raise ConfigError(process.failure or f"worker {self.index} {_how(await process.ended())} before it served")
+        self._keeper = asyncio.create_task(self._keep(), name=f"slot-{self.index}")
+
+    def stop(self) -> None:
+        """Drain; whatever ends from here on stays ended."""
+        self._stopping.set()
+        if self.process is not None:
+            self.process.stop()
+
+    def hurry(self) -> None:
+        self.stop()
+        if self.process is not None:
+            self.process.hurry()
+
+    def kill(self) -> None:
+        self._stopping.set()
+        if self.process is not None:
+            self.process.kill()
+
+    async def ended(self) -> None:
+        """After `stop`: when nothing runs here any more."""
+        if self._keeper is not None:
+            await asyncio.shield(self._keeper)
+        elif self.process is not None:
+            await self._end_of(self.process)
+
+    async def _keep(self) -> None:
+        while True:
+            if self.process is not None:
+                await self._end_of(self.process)
+            if self._stopping.is_set() or await self._stopped_within(self._note_end()):
+                return
+            await self._start_again()
+
+    async def _end_of(self, process: WorkerProcess) -> None:
+        await process.ended()
+        self._tidy_up(self.index)
+
+    def _note_end(self) -> float:
+        """Say it; how long to wait."""
+        process = self.process
+        wait_s = self._backoff.next_s(0.0 if process is None else process.served_s)
+        if process is not None:
+            self._logger.warning(
+                "worker_ended",
+                worker=self.index,
+                pid=process.pid,
+                node=process.node,
+                how=_how(process.status),
+                reason=process.failure,
+                restart_in_s=round(wait_s, 3),
+            )
+        return wait_s
+
+    async def _stopped_within(self, wait_s: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), wait_s)
+        return self._stopping.is_set()
+
+    async def _start_again(self) -> None:
+        self.restarts += 1
+        self.process = None
+        try:
+            self.process = await self._spawn(self.index)
+        except OSError as error:
+            self._logger.error("worker_not_started", worker=self.index, reason=error.strerror or str(error))
+            return
+        await self._begin(self.process)
+
+    async def _begin(self, process: WorkerProcess) -> None:
+        if self._stopping.is_set():
+            process.stop()
+        else:
+            await process.begin()
+
+
+def _how(status: int) -> str:
+    return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"

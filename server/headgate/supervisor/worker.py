@@ -1,0 +1,103 @@
+"""A worker's life: settings from the supervisor, then a service like any other.
+
+It listens to its supervisor all along. When that is gone, however it went, the worker
+drains and ends by itself, and takes its temporary directory with it.
+Started as `python -m headgate.supervisor.worker FD`, by a supervisor only.
+"""
+
+import asyncio
+import contextlib
+import random
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from headgate.clock import SystemClock
+from headgate.errors import ConfigError
+from headgate.service import Service, State, WorkerRole
+from headgate.signals import STOP_SIGNALS
+from headgate.supervisor.channel import Channel, Order
+from headgate.supervisor.process import WorkerSpec
+from headgate.telemetry.logs import Logs, open_logs
+
+EXIT_FAILED = 1
+SUPERVISOR_GONE = "the supervisor is gone"
+
+
+def main(arguments: Sequence[str]) -> int:
+    channel = Channel(socket.socket(fileno=int(arguments[0])))
+    message = channel.receive_first()
+    if message is None:
+        return EXIT_FAILED
+    try:
+        return _run(WorkerSpec.from_message(message), channel)
+    except ConfigError as error:
+        channel.send({"failure": str(error)})
+        return EXIT_FAILED
+
+
+def _run(spec: WorkerSpec, channel: Channel) -> int:
+    _make_directory(spec)
+    settings = spec.settings
+    logs = open_logs(settings.log_level, settings.log_format, worker=spec.index)
+    try:
+        return asyncio.run(_serve(spec, channel, logs))
+    finally:
+        logs.close()
+        channel.receive()
+        if channel.ended:
+            _remove_directory(spec)
+
+
+def _make_directory(spec: WorkerSpec) -> None:
+    try:
+        spec.directory.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"workers: {spec.directory}: can't be created: {error.strerror}") from error
+    # What libraries put into temporary files goes with it, even if we are killed.
+    tempfile.tempdir = str(spec.directory)
+
+
+async def _serve(spec: WorkerSpec, channel: Channel, logs: Logs) -> int:
+    def tell(state: State) -> None:
+        channel.send({"state": state})
+
+    def listen() -> None:
+        for message in channel.receive():
+            _obey(service, Order(message["order"]))
+        if channel.ended:
+            loop.remove_reader(channel.fileno())
+            service.stop(SUPERVISOR_GONE)
+
+    role = WorkerRole(reuse_port=spec.reuse_port, on_state=tell)
+    service = Service(spec.settings, logs, SystemClock(), random.SystemRandom(), role)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(channel.fileno(), listen)
+    # The supervisor started us with these held; when this is called, the service handles them.
+    loop.call_soon(signal.pthread_sigmask, signal.SIG_UNBLOCK, STOP_SIGNALS)
+    try:
+        return await service.run()
+    finally:
+        loop.remove_reader(channel.fileno())
+
+
+def _obey(service: Service, order: Order) -> None:
+    match order:
+        case Order.STOP:
+            service.stop("the supervisor asks")
+        case Order.HURRY:
+            service.hurry()
+
+
+def _remove_directory(spec: WorkerSpec) -> None:
+    """Nobody else will; the last worker takes the directory of all."""
+    shutil.rmtree(spec.directory, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        spec.directory.parent.rmdir()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""What a node believes of its region while shards go and come back."""
+
+import asyncio
+
+from headgate.limiter.decision import Charge
+from headgate.limiter.limit import Limit, Unit
+
+from tests.support.region import RegionWorld, virtually
+
+LIMIT = Limit(1000, Unit.HOUR)
+
+
+def test_the_first_one_back_after_an_outage_does_not_believe_itself_alone() -> None:
+    """Else it would admit for all should the shard go away again."""
+
+    async def history() -> None:
+        world = RegionWorld(1)
+        nodes = [await world.start_node() for _ in range(3)]
+        await asyncio.sleep(2)
+        assert [node.live_nodes for node in nodes] == [3, 3, 3]
+        for network in world.networks:
+            network.connected = False
+        await asyncio.sleep(7)  # longer than a shard remembers who lives
+        world.networks[0].connected = True
+        for _ in range(40):
+            await asyncio.sleep(0.1)
+            assert nodes[0].live_nodes == 3
+        for network in world.networks:
+            network.connected = True
+        await asyncio.sleep(8)
+        assert [node.live_nodes for node in nodes] == [3, 3, 3]
+        await world.kill(nodes[2])
+        await asyncio.sleep(7)
+        assert [node.live_nodes for node in nodes[:2]] == [2, 2]
+
+    virtually(history())
+
+
+def test_a_probe_is_not_timed_with_the_connecting_before_it() -> None:
+    """A shard that is well again would be left alone for one more cooldown, the longest."""
+
+    async def history() -> None:
+        world = RegionWorld(2, deadline_s=0.005)
+        node = await world.start_node()
+        await world.ask(node, Charge(b"k", LIMIT, 1))
+        link = node.links[0]
+        network = world.networks[0]
+        network.connected = False
+        for _ in range(5):
+            link.late()
+        assert not link.breaker.closed
+        network.connected, network.delay_ms = True, (50.0, 50.0)
+        calls = network.calls
+        while network.calls == calls:  # noqa: ASYNC110 - virtual time: until the probe is under way
+            await asyncio.sleep(0.001)
+        network.delay_ms = (1.0, 1.0)  # what came after the connection was made is quick
+        await asyncio.sleep(0.1)
+        assert link.breaker.closed
+        assert link.breaker.trips == 1
+
+    virtually(history())
