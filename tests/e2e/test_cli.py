@@ -92,9 +92,9 @@ def test_problems_of_the_config_file_come_with_their_lines(tmp_path: Path) -> No
 
 
 def test_what_is_not_available_yet_is_refused_at_startup(rules: Path) -> None:
-    done = run("serve", "--rules", str(rules), "--origin", "redis://user:hunter2@127.0.0.1:1")
+    done = run("serve", "--rules", str(rules), "--peer", "eu=127.0.0.1:1")
     assert done.returncode == 1
-    assert done.stderr == "headgate: origin: `redis://` is not available in this version; use `memory://`\n"
+    assert done.stderr == "headgate: peer, exchange: regions can't exchange counts in this version; leave both out\n"
 
 
 def test_the_installed_command_is_the_module() -> None:
