@@ -19,6 +19,8 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6
 END_STREAM, ACK, END_HEADERS = 0x1, 0x1, 0x4
 RECEIVE_WINDOW = 2**30
 STALLED_S = 20
+MAX_STREAMS = 90
+"""Under way per connection: servers allow about 100, and cut a connection that takes more."""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -177,6 +179,7 @@ def run_paced(
     seconds: float,
     chooser: random.Random,
     on_answer: OnAnswer | None = None,
+    connections: int = 2,
 ) -> Outcome:
     """Calls at random times, `per_s` on average, to random addresses, whatever is still unanswered."""
     outcome = Outcome()
@@ -184,13 +187,16 @@ def run_paced(
     began = time.monotonic()
     due, number = began, 0
     with selectors.DefaultSelector() as selector:
-        opened = [Connection(address, path) for address in addresses]
+        opened = [Connection(address, path) for address in addresses for _ in range(connections)]
         for connection in opened:
             selector.register(connection.socket, selectors.EVENT_READ, connection)
         while True:
             now = time.monotonic()
             while due <= now < began + seconds:
-                chooser.choice(opened).call(number, payload_of(number))
+                free = [connection for connection in opened if connection.under_way < MAX_STREAMS]
+                if not free:
+                    break
+                chooser.choice(free).call(number, payload_of(number))
                 number += 1
                 due += chooser.expovariate(per_s)
             for connection in opened:
@@ -198,7 +204,7 @@ def run_paced(
             over = now >= began + seconds
             if over and (not any(c.under_way for c in opened) or now > began + seconds + STALLED_S):
                 break
-            for key, _ in selector.select(timeout=0.05 if over else max(0.0, due - now)):
+            for key, _ in selector.select(timeout=0.05 if over or due <= now else due - now):
                 key.data.receive(count)
         outcome.unanswered = sum(connection.under_way for connection in opened)
         for connection in opened:
