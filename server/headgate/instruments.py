@@ -5,13 +5,14 @@ literals in the code, so the number of series is fixed however many users there 
 """
 
 import gc
+import itertools
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate.handler import RateLimitHandler
 from headgate.limiter.engine import Engine
-from headgate.limiter.regional import RegionalEngine
+from headgate.limiter.regional import WAIT_BOUNDS_S, RegionalEngine
 from headgate.memory import MemoryKeeper
 from headgate.origin.breaker import State
 from headgate.origin.node import Node
@@ -111,8 +112,15 @@ def _region(metrics: Metrics, node: Node) -> None:
     def per_shard(value: Callable[[ShardLink], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
         return lambda: [(value(link), {"shard": str(link.index)}) for link in node.links]
 
+    def waits() -> Iterable[tuple[int, Mapping[str, str]]]:
+        for bound_s, count in zip((*WAIT_BOUNDS_S, "+Inf"), itertools.accumulate(stats.waits), strict=True):
+            yield count, {"le": str(bound_s)}
+
     metrics.gauge("headgate_live_nodes", "Nodes of the region, as last heard.", lambda: node.live_nodes)
     metrics.counter("headgate_origin_waits", "Requests that waited for a shard.", lambda: stats.asked)
+    metrics.labelled_counter(
+        "headgate_origin_waits_within", "Waits that were over within `le` seconds, as in a histogram.", waits
+    )
     metrics.counter(
         "headgate_origin_deadline_missed", "Of these, decided by their rules' policies.", lambda: stats.deadline_missed
     )
@@ -126,6 +134,7 @@ def _region(metrics: Metrics, node: Node) -> None:
         ("wants", "Questions that requests waited for.", lambda link: link.stats.wants),
         ("refills", "Times that a shard had lost its memory.", lambda link: link.stats.refills),
         ("breaker_trips", "Times that its breaker opened.", lambda link: link.breaker.trips),
+        ("degraded", "Costs on its keys that failure policies decided.", lambda link: stats.degraded[link.index]),
     ):
         metrics.labelled_counter(f"headgate_shard_{name}", text, per_shard(value))
     metrics.labelled_gauge(

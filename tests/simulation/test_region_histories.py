@@ -62,7 +62,7 @@ def test_far_from_the_limit_next_to_nothing_waits() -> None:
     async def history() -> None:
         world = RegionWorld(2)
         await overload(world, THOUSAND, windows=5, times=0.8)
-        assert sum(world.outcomes.values()) > 4000
+        assert sum(world.outcomes.values()) > 3900
         assert world.waits <= 0.005 * sum(world.outcomes.values())
         assert all(admitted for _, admitted in world.outcomes)
 

@@ -35,7 +35,7 @@ class Cell:
 
     def __init__(self, key: bytes) -> None:
         self.key = key
-        self.bucket: set[Any] | None = None
+        self.bucket: dict[Any, None] | None = None
         self.deny_until_ms = 0
         self.deny_cost = 0
         self.deny_limit: Limit | None = None
@@ -112,7 +112,8 @@ class CellTable(Generic[C]):
         self.stats = CellStats()
         self._evictable = evictable
         self._cells: OrderedDict[bytes, C] = OrderedDict()
-        self._wheel: dict[int, set[C]] = {}
+        # Dicts for sets: they are in order of insertion, so that a run does not depend on where cells lie in memory.
+        self._wheel: dict[int, dict[C, None]] = {}
         self._ticks: list[int] = []
         # The request path calls this one directly: a cell, or None.
         self.find = self._cells.get
@@ -143,7 +144,7 @@ class CellTable(Generic[C]):
                 if max_steps <= 0:
                     return True
                 max_steps -= 1
-                self._expire_or_refile(bucket.pop(), now_ms)
+                self._expire_or_refile(bucket.popitem()[0], now_ms)
         return False
 
     def _expire_one(self, now_ms: int) -> bool:
@@ -151,11 +152,11 @@ class CellTable(Generic[C]):
             bucket = self._due(now_ms)
             if bucket is None:
                 return False
-            if self._expire_or_refile(bucket.pop(), now_ms):
+            if self._expire_or_refile(bucket.popitem()[0], now_ms):
                 return True
         return False
 
-    def _due(self, now_ms: int) -> set[C] | None:
+    def _due(self, now_ms: int) -> dict[C, None] | None:
         """A non-empty bucket whose time has come, or None; empty ones are thrown away on the way."""
         while self._ticks and self._ticks[0] <= now_ms // WHEEL_TICK_MS:
             bucket = self._wheel[self._ticks[0]]
@@ -180,7 +181,7 @@ class CellTable(Generic[C]):
             if self._evictable is None or self._evictable(cell):
                 del self._cells[key]
                 if cell.bucket is not None:
-                    cell.bucket.discard(cell)
+                    cell.bucket.pop(cell, None)
                     cell.bucket = None
                 self.stats.evicted += 1
                 return True
@@ -192,7 +193,7 @@ class CellTable(Generic[C]):
         tick = expires_ms // WHEEL_TICK_MS + 1
         bucket = self._wheel.get(tick)
         if bucket is None:
-            bucket = self._wheel[tick] = set()
+            bucket = self._wheel[tick] = {}
             heapq.heappush(self._ticks, tick)
-        bucket.add(cell)
+        bucket[cell] = None
         cell.bucket = bucket

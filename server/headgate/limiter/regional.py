@@ -10,8 +10,10 @@ every question, or to leave it to the deadline.
 """
 
 import asyncio
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from headgate.limiter import policy
@@ -37,6 +39,12 @@ ASK_NEAR: Final = -3
 """The limit is near, or the grant is used up: the shard decides."""
 UNDECIDED: Final = -2
 """Outcomes at or below this one wait for an answer."""
+LOOP_LATE_S: Final = 0.001
+"""A timer that comes so much later than it was set for was kept from running by the loop."""
+ANSWER_TURNS: Final = 4
+"""Turns of the loop from the bytes of an answer to the requests that wait for it: read, parsed, handed on."""
+WAIT_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""By which waits are counted: fine around the deadlines that people set (5 ms, up to a second)."""
 
 
 class Shard(Protocol):
@@ -87,6 +95,10 @@ class RegionalStats:
     deadline_missed: int = 0
     unplaced: int = 0
     """Requests on new keys for which the full table had no room: every cell was unacknowledged."""
+    degraded: Counter[int] = field(default_factory=Counter)
+    """Per shard: costs that a policy decided, because the shard could not be asked or did not answer."""
+    waits: list[int] = field(default_factory=lambda: [0] * (len(WAIT_BOUNDS_S) + 1))
+    """Waits by how long they took, from the question to the decision: up to each bound, and longer."""
 
 
 class Question:
@@ -117,7 +129,20 @@ class Question:
 class Waiting:
     """A request between its questions and its decision."""
 
-    __slots__ = ("_engine", "_pending", "_timer", "cells", "charges", "decided", "future", "holds", "outcomes", "path")
+    __slots__ = (
+        "_began_s",
+        "_engine",
+        "_pending",
+        "_timer",
+        "_turns",
+        "cells",
+        "charges",
+        "decided",
+        "future",
+        "holds",
+        "outcomes",
+        "path",
+    )
 
     def __init__(
         self, engine: "RegionalEngine", charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int]
@@ -131,7 +156,9 @@ class Waiting:
         self.path = Path.EXACT if ASK_NEAR in outcomes else Path.ORIGIN
         self.future: asyncio.Future[Decision] | None = None
         self._pending: list[Question] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._turns = ANSWER_TURNS
+        self._began_s = engine.monotonic()
 
     def begin(self) -> "Decision | asyncio.Future[Decision]":
         self._reserve_local()
@@ -147,7 +174,7 @@ class Waiting:
         self._engine.stats.asked += 1
         loop = asyncio.get_running_loop()
         self.future = loop.create_future()
-        self._timer = loop.call_later(self._engine.deadline_s, self._too_late)
+        self._timer = loop.call_later(self._engine.deadline_s, self._time_is_up)
         return self.future
 
     def _reserve_local(self) -> None:
@@ -192,6 +219,18 @@ class Waiting:
         if not self._pending:
             self._finish()
 
+    def _time_is_up(self) -> None:
+        """At the deadline. When the loop comes late to it, what has arrived meanwhile is read first.
+
+        Else every stall of this process would be held against all of its shards.
+        """
+        waited_s = self._engine.monotonic() - self._began_s
+        if self._turns and waited_s > self._engine.deadline_s + LOOP_LATE_S:
+            self._turns -= 1
+            self._timer = asyncio.get_running_loop().call_soon(self._time_is_up)
+        else:
+            self._too_late()
+
     def _too_late(self) -> None:
         self._engine.stats.deadline_missed += 1
         late, self._pending = self._pending, []
@@ -207,6 +246,7 @@ class Waiting:
             charge, cell = self.charges[index], self.cells[index]
             limit, cost = charge.limit, charge.cost
             now_ms = cell.advance(self._engine.now_ms(cell))
+            self._engine.stats.degraded[cell.link.shard] += 1
             self.path = policy.PATHS[limit.on_error]
             if policy.admits(cell, limit, cost, now_ms, region.live_nodes):
                 self.outcomes[index] = 0
@@ -225,6 +265,8 @@ class Waiting:
 
     def _finish(self) -> None:
         decision = self._decide()
+        waited_s = self._engine.monotonic() - self._began_s
+        self._engine.stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
         if self._timer is not None:
             self._timer.cancel()
         if self.future is not None and not self.future.done():
@@ -254,7 +296,7 @@ class RegionalEngine:
         self.region = region
         self.deadline_s = deadline_s
         self.stats = RegionalStats()
-        self._monotonic = monotonic
+        self.monotonic = monotonic
 
     def sweep(self, max_steps: int) -> bool:
         """Drop expired cells, in a bounded slice; True while more are due."""
@@ -272,7 +314,7 @@ class RegionalEngine:
             self.region.shard(link.shard).flush(cell, soon=soon)
 
     def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
-        now_s = self._monotonic()
+        now_s = self.monotonic()
         cells: list[SharedCell] = []
         outcomes: list[int] = []
         local = True
@@ -365,13 +407,21 @@ class RegionalEngine:
             return False, algorithm.remaining(cell, limit, now_ms), algorithm.reset_ms(cell, limit, now_ms)
         if now_ms < cell.deny_until_ms and denied_before(cell, charge) and cell.deny_cost == charge.cost:
             return True, 0, cell.deny_until_ms - now_ms
-        retry_ms = algorithm.retry_ms(cell, limit, now_ms, cell.missing(charge.cost))
+        retry_ms = self._retry_ms(charge, cell, now_ms)
         if not retry_ms or path in policy.PATHS.values():
             # Not by what is known: the policy said no, or the moment has passed.
             return True, 0, max(retry_ms, policy.DEGRADED_RETRY_MS if path in policy.PATHS.values() else 1)
         if not cell.reserved:  # a reservation may be released again, and the denial with it
             remember_denial(cell, charge, now_ms + retry_ms)
         return True, 0, retry_ms
+
+    def _retry_ms(self, charge: Charge, cell: SharedCell, now_ms: int) -> int:
+        """How long until it fits by all that is known; 0 when it does, because credit has come back since."""
+        algorithm, missing = charge.algorithm, cell.missing(charge.cost)
+        if algorithm.take(cell, charge.limit, now_ms, missing) >= 0:
+            algorithm.release(cell, charge.limit, missing)
+            return 0
+        return algorithm.retry_ms(cell, charge.limit, now_ms, missing)
 
     def _cell(self, charge: Charge) -> SharedCell | None:
         cell = self.cells.find(charge.key)

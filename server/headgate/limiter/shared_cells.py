@@ -51,11 +51,14 @@ class Part:
     def learn(self, count: Count) -> bool:
         """Merge what the origin told. False: it knows less than it once did."""
         self.n = max(self.n, count.n)
-        self.others = max(self.others, count.t - count.n)
+        # After a loss the shard may know less of this node than it was told: the rest is in t, once.
+        self.others = max(self.others, count.t - self.n)
         self.foreign = max(self.foreign, count.f)
         self.sent = max(self.sent, count.n)
         remembers = count.t >= self.seen
-        self.seen = max(self.seen, count.t)
+        # A shard that lost its memory may take new hits for lost ones: what this node knows to be there
+        # is at least what the others had and what itself was charged.
+        self.seen = max(self.seen, count.t, self.others + self.n)
         return remembers
 
     def report(self) -> CellReport:
@@ -82,6 +85,7 @@ class Link:
     """A cell's relation to its shard: whose component it is, and what the node may do on its own."""
 
     __slots__ = (
+        "ahead",
         "answered",
         "component",
         "credit_offered",
@@ -110,6 +114,8 @@ class Link:
         self.in_call = 0
         """Calls and requests that hold on to the cell: it is not evicted meanwhile."""
         self.answered = False
+        self.ahead = False
+        """The last answer came from the window before this one: the shard charges there, and must be told of it."""
 
     def held(self, now_s: float) -> int:
         """The grant that may be in use: none of it once its time is up, and no more than the rule allows now."""
@@ -200,7 +206,7 @@ class SharedWindow(WindowCell):
     def report(self, number: int, wanted: int, *, leaving: bool, now_s: float) -> Report:
         """What to tell the shard; `wanted` is what this call asks for on top."""
         cells = [self.part.report()]
-        if self.link.refill or self.last.unacked:
+        if self.link.refill or self.link.ahead or self.last.unacked:
             cells.append(self.last.report())
         for part in (self.part, self.last):
             part.sent = max(part.sent, part.total + part.reserved)
@@ -222,22 +228,36 @@ class SharedWindow(WindowCell):
 
     def learn(self, answer: Any) -> bool:
         """Merge a WindowAnswer. False: the shard knows less than it once did."""
-        if not self.link.answered and answer.sequence < self.sequence:
-            # Created by this node's own clock, which was ahead: what was admitted meanwhile
-            # belongs to the cell in which it really was.
-            self.sequence = self.part.sequence = answer.sequence
-            self.last = Part(answer.sequence - 1)
+        if not self.link.answered and not 0 <= answer.sequence - self.sequence <= 1:
+            self._restate(answer.sequence)
         if answer.sequence > self.sequence:
             self.roll(answer.sequence)
+        self.link.ahead = answer.sequence < self.sequence
         remembers = True
         for sequence, count in ((answer.sequence, answer.current), (answer.sequence - 1, answer.previous)):
             for part in (self.part, self.last):
                 if part.sequence == sequence:
                     remembers &= part.learn(count)
         self.refresh()
-        if self.credit:
-            self.deny_until_ms = 0  # there is credit: what did not fit may be paid for now
+        if self.credit or not self.link.answered:
+            # There is credit, and what did not fit may be paid for now; or a first answer, and
+            # what was denied until then was denied by this node's own clock.
+            self.deny_until_ms = 0
         return remembers
+
+
+    def _restate(self, sequence: int) -> None:
+        """Created by this node's own clock, which was off: what was admitted belongs where the shard is.
+
+        Off by one window, what this node took for the previous one is already counted in the current one.
+        """
+        part, last = self.part, self.last
+        if sequence == self.sequence - 1:
+            part.total += last.total
+            part.sent = last.sent
+            last = self.last = Part(sequence - 1)
+        self.sequence = part.sequence = sequence
+        last.sequence = sequence - 1
 
 
 class SharedBucket(BucketCell):
@@ -333,7 +353,7 @@ class SharedBucket(BucketCell):
         if self.unacked:
             tat = max(tat, self.since_ms * self.rate) + self.unacked * self.link.limit.window_ms
         self.tat = tat
-        if self.credit:
+        if self.credit or not self.link.answered:
             self.deny_until_ms = 0  # as for windows
         # Every report carries the total and the last arrival time: no answer can be below them.
         return True

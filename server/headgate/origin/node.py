@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.limiter.regional import RegionalEngine
 from headgate.origin.breaker import BreakerSettings
-from headgate.origin.interface import HEARTBEAT_S, Origin, OriginError
+from headgate.origin.interface import HEARTBEAT_S, NODE_GONE_MS, Origin, OriginError, OriginTimeout
 from headgate.origin.replay import ShardLink
 
 HEARTBEAT_TIMEOUT_S: Final = 0.9
@@ -64,6 +64,9 @@ class Node:
             for index in range(origin.shards)
         ]
         self._pulses = [0] * len(self.links)
+        self._unsure = [False] * len(self.links)
+        self._doubtful_until_s = 0.0
+        """Until when the others may not have been heard again by a shard that was away."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def shard_of(self, key: bytes) -> ShardLink:
@@ -112,13 +115,28 @@ class Node:
         sent_s = self._clock.monotonic()
         try:
             pulse = await self._origin.heartbeat(link.index, self.run, HEARTBEAT_TIMEOUT_S)
-        except OriginError as error:
-            link.last_error = str(error)
+        except Exception as error:
+            # Foreseen or not: a heartbeat that fails must neither be the last nor keep a node from starting.
+            link.last_error = str(error) if isinstance(error, OriginError) else f"{type(error).__name__}: {error}"
+            self._doubtful_until_s = self._clock.monotonic() + NODE_GONE_MS / 1000
+            # It may have been carried out, and so hide from the next one that the shard had forgotten this node.
+            self._unsure[link.index] |= isinstance(error, OriginTimeout)
             return
         had_beaten, self._pulses[link.index] = self._pulses[link.index], pulse.live_nodes
         link.heard(pulse.time_ms, pulse.epoch, sent_s)
-        if self.live_nodes != (live_nodes := max(self._pulses)):
+        self._note_live_nodes(max(self._pulses))
+        unsure, self._unsure[link.index] = self._unsure[link.index], False
+        # Before the first heartbeat there may have been calls: a node that starts while the shard is away.
+        if (had_beaten or link.stats.calls) and (unsure or not pulse.known):
+            link.lost_memory("this node's heartbeat is gone, or was when the last one was not answered")
+
+    def _note_live_nodes(self, live_nodes: int) -> None:
+        """A shard that was away has forgotten who lives: until all have had time to tell it, the count only rises.
+
+        Else the first one back believes itself alone, and admits for all should the shard go again.
+        """
+        if self._clock.monotonic() < self._doubtful_until_s:
+            live_nodes = max(live_nodes, self.live_nodes)
+        if live_nodes != self.live_nodes:
             self.live_nodes = live_nodes
             self._on_live_nodes(live_nodes)
-        if had_beaten and not pulse.known:
-            link.lost_memory("this node's heartbeat is gone")

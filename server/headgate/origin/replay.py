@@ -40,6 +40,8 @@ CALL_TIMEOUT_S: Final = 0.5
 how long a stalled connection keeps the shard's totals from being reported another way."""
 USABLE_JITTER: Final = 0.1
 """Downwards, so that what was read together does not grow stale together."""
+FAULT_PAUSE_S: Final = 0.1
+"""After a fault of our own: long enough that it can't fill the log, short enough that nobody misses a flush."""
 REPLAY_PER_S: Final = 20_000
 """Reports that nobody waits for: what piled up during an outage comes back spread out, at about a
 quarter of a shard's time. Requests go in between."""
@@ -65,7 +67,8 @@ class Batch:
     call: Call
     cells: list[SharedCell]
     questions: list[Question]
-    positions: dict[bytes, int]
+    positions: dict[SharedCell, int]
+    """Of each cell's report. By cell: a key that went and came back may be in one call twice."""
 
 
 class ShardLink:
@@ -139,9 +142,14 @@ class ShardLink:
     async def run(self) -> None:
         """Exchange, until cancelled."""
         while True:
-            await self._work()
-            if self.breaker.closed or await self._reached():
-                await self._pace(await self.exchange())
+            try:
+                await self._work()
+                if self.breaker.closed or await self._reached():
+                    await self._pace(await self.exchange())
+            except Exception as error:
+                # A fault of our own must not end the exchange for good.
+                self._logger.error("exchange_failed", shard=self.index, exc_info=error)
+                await asyncio.sleep(FAULT_PAUSE_S)
 
     async def _reached(self) -> bool:
         """After the cooldown: whether there is a shard to probe, and a connection to it.
@@ -163,6 +171,10 @@ class ShardLink:
             reply = await self._origin.call(self.index, batch.call, CALL_TIMEOUT_S)
         except OriginError as error:
             self._failed(batch, error)
+        except Exception as error:
+            # Nobody foresaw it: a reply of another kind, say. No reason never to ask again.
+            self._logger.error("exchange_failed", shard=self.index, exc_info=error)
+            self._failed(batch, OriginError(f"{type(error).__name__}: {error}"))
         except BaseException:
             self._give_back(batch)
             raise
@@ -254,9 +266,9 @@ class ShardLink:
             wanted.setdefault(cell, 0)
         cells = list(wanted)
         reports = tuple([self._report(cell, wanted[cell]) for cell in cells])
-        positions = {cell.key: position for position, cell in enumerate(cells)}
+        positions = {cell: position for position, cell in enumerate(cells)}
         requests = tuple(
-            [tuple([Want(positions[cell.key], cost) for cell, cost in question.parts]) for question in questions]
+            [tuple([Want(positions[cell], cost) for cell, cost in question.parts]) for question in questions]
         )
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
@@ -325,6 +337,7 @@ class ShardLink:
             # Nobody waits for a shard that does not answer.
             while self._questions:
                 self._questions.popleft().fail()
+            self._wake.set()  # the cooldown is waited for, whether or not there is work
 
     def _apply(self, batch: Batch, reply: Reply, usable_until_s: float) -> None:
         remembers = True
@@ -336,7 +349,7 @@ class ShardLink:
             link.credit_offered = 0
             link.in_call -= 1
         for question, charged in zip(batch.questions, reply.charged, strict=True):
-            question.answer(charged, [reply.answers[batch.positions[cell.key]] for cell, _ in question.parts])
+            question.answer(charged, [reply.answers[batch.positions[cell]] for cell, _ in question.parts])
         for cell in batch.cells:
             if cell.unacked and not cell.link.flush_at_s:
                 self.flush(cell, soon=True)  # the shard is not in that window yet

@@ -26,6 +26,9 @@ class ShardClock:
             # What was known before, as far as it agrees; where the shard's clock has drifted or
             # was set, the nearest edge of what is known now.
             least, most = max(least, min(self._least_ms, most)), min(most, max(self._most_ms, least))
+        else:
+            # This node's own clock may have been far ahead: what it said was never the shard's time.
+            self._now_ms = 0
         self._least_ms, self._most_ms = least, most
         self._known = True
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headgate.origin.interface import NODE_GONE_MS
+from headgate.origin.interface import NODE_GONE_MS, OriginError
 from headgate.origin.protocol import Call, ForeignCount, Pulse, Reply
 from headgate.origin.redis_origin.codec import pack_foreign, pack_reports, pack_requests, unpack_reply
 from headgate.origin.redis_origin.scripts import Script, Scripts
@@ -62,13 +62,19 @@ class RedisOrigin(ABC):
         keys = [prefix + LIMIT + report.key for report in call.reports] or [prefix + LIVE]
         arguments = (pack_reports(call), pack_requests(call.requests))
         packed, epoch = await self._run(shard, self._scripts.call, keys, arguments, timeout_s)
-        reply = unpack_reply(packed, epoch, call)
+        try:
+            reply = unpack_reply(packed, epoch, call)
+        except (ValueError, TypeError, IndexError, KeyError) as error:
+            raise OriginError(f"shard {shard}: a reply that is not one of ours: {error}") from error
         return reply._replace(time_ms=self._forwards(shard, epoch, reply.time_ms))
 
     async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
         keys, arguments = [self._prefixes[shard] + LIVE], (run, NODE_GONE_MS)
         reply, epoch = await self._run(shard, self._scripts.heartbeat, keys, arguments, timeout_s, beat=True)
-        time_ms, live_nodes, known = reply
+        try:
+            time_ms, live_nodes, known = reply
+        except (ValueError, TypeError) as error:
+            raise OriginError(f"shard {shard}: a reply that is not one of ours: {error}") from error
         return Pulse(self._forwards(shard, epoch, time_ms), epoch, live_nodes, known == 1)
 
     async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:

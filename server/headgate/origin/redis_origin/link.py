@@ -15,7 +15,7 @@ from typing import Any, Final
 from redis.asyncio.connection import Connection
 from redis.exceptions import RedisError, ResponseError
 
-CONNECT_TIMEOUT_S: Final = 2.0
+CONNECT_TIMEOUT_S: Final = 1.0
 """For name, TCP, TLS, AUTH, SELECT and ROLE together: a server that takes longer is not there."""
 CLOSE_TIMEOUT_S: Final = 1.0
 """How long a closing waits for the other side to say goodbye."""
