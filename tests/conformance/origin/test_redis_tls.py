@@ -138,7 +138,7 @@ async def test_a_certificate_of_our_own_is_shown(one_redis: RedisSetup, certific
 
 async def test_a_server_without_tls_is_no_server(one_redis: RedisSetup) -> None:
     """It waits for the rest of a command, and we for its certificate."""
-    assert "no connection in 2 s" in await ask(f"rediss://{one_redis.first.address}")
+    assert "no connection in 1 s" in await ask(f"rediss://{one_redis.first.address}")
 
 
 async def test_files_that_are_not_there_are_named(one_redis: RedisSetup) -> None:
