@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from headgate import __version__
-from headgate.cli import check, rules, serve
+from headgate.cli import check, rules, serve, simulate
 from headgate.cli.output import EXIT_USAGE, fail, write
 from headgate.errors import ConfigError
 
@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_parser(commands)
     check.add_parser(commands)
     rules.add_parser(commands)
+    simulate.add_parser(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(command=_version)
     return parser

@@ -86,6 +86,10 @@ class Region(Protocol):
 
     def shard(self, index: int) -> Shard: ...
 
+    def earliest_ms(self) -> int:
+        """The earliest of all shards' times: what has expired by it has expired by its own shard's."""
+        ...
+
 
 @dataclass(slots=True)
 class RegionalStats:
@@ -300,7 +304,7 @@ class RegionalEngine:
 
     def sweep(self, max_steps: int) -> bool:
         """Drop expired cells, in a bounded slice; True while more are due."""
-        return self.cells.sweep(self.region.shard(0).now_ms(), max_steps)
+        return self.cells.sweep(self.region.earliest_ms(), max_steps)
 
     def now_ms(self, cell: SharedCell) -> int:
         return self.region.shard(cell.link.shard).now_ms()
@@ -433,7 +437,7 @@ class RegionalEngine:
         component = b"%s.%d" % (self.region.run, self.cells.stats.gone)
         now_ms = shard.now_ms()
         cell = new_shared_cell(charge.key, Link(component, shard.index, charge.limit), now_ms)
-        return cell if self.cells.add(cell, now_ms) else None
+        return cell if self.cells.add(cell, self.region.earliest_ms()) else None
 
     def _unplaced(self, charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int]) -> Decision:
         """No room for a new key while every cell holds something unacknowledged: the policies decide."""

@@ -75,6 +75,9 @@ class Node:
     def shard(self, index: int) -> ShardLink:
         return self.links[index]
 
+    def earliest_ms(self) -> int:
+        return min([link.now_ms() for link in self.links])
+
     def describe(self) -> Mapping[str, Any]:
         """For people: every shard, and whether it is being asked."""
         shards = [

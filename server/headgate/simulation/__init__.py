@@ -1,1 +1,8 @@
-"""Time, loop and network for running the production engine exactly, from a seed."""
+"""A thousand bad days, from a seed: the production nodes on simulated clocks, networks and shards.
+
+A history is a plain value (history.py) that a seed makes (generate.py). It is run in one
+thread on virtual time (loop.py, world.py, runner.py) and checked at every step against books
+that a perfect observer would keep (books.py, watch.py, quiescence.py). One that fails is made
+smaller (shrinking.py) and told to people (trace.py). Nothing here decides, merges or breaks a
+circuit: engine, replay, breaker and records are the production ones.
+"""

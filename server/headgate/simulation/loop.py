@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Waits for nobody: where a loop would sleep, time goes on."""
+    """Waits for nobody: where a loop would sleep, time goes on. There is no socket to look at."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class _JumpingSelector(selectors.DefaultSelector):
             raise RuntimeError("the simulation stands still: nothing is scheduled, and nothing is ready")
         if timeout > 0:
             self.now_s += timeout
-        return super().select(0)
+        return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -43,15 +43,16 @@ def run_virtually(main: Coroutine[Any, Any, T]) -> T:
 
 
 class LoopClock:
-    """A clock on the running loop's time, with a wall that may be off."""
+    """A clock on the running loop's time, with a wall that may be off, drift and be set."""
 
-    def __init__(self, unix_ms: int, *, offset_ms: int = 0) -> None:
+    def __init__(self, unix_ms: int, *, offset_ms: int = 0, drift_ppm: int = 0) -> None:
         self._loop = asyncio.get_running_loop()
         self._unix_ms = unix_ms
+        self._rate = 1000 + drift_ppm / 1000
         self.offset_ms = offset_ms
 
     def now_ms(self) -> int:
-        return self._unix_ms + self.offset_ms + int(self._loop.time() * 1000)
+        return self._unix_ms + self.offset_ms + int(self._loop.time() * self._rate)
 
     def monotonic(self) -> float:
         # Not zero at the beginning: a deadline of 0 is one that has passed.

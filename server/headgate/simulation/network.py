@@ -1,88 +1,136 @@
-"""A network between nodes and an origin: delay, loss of calls and of replies, stalls, partitions."""
+"""A network between nodes and shards: delay, loss, duplication, late arrival, stalls, partitions.
+
+Every message is on its way by itself: a call arrives, or does not, whether or not its sender
+still waits, and so calls that were given up arrive late. Implements `Origin`, with the same
+semantics of failure as a real one.
+"""
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from headgate.origin.interface import Origin, OriginError, OriginTimeout
+from headgate.origin.interface import OriginError, OriginTimeout
 from headgate.origin.protocol import Call, ForeignCount, Pulse, Reply
+from headgate.simulation.shard import Carry, SimulatedShard
 
 T = TypeVar("T")
 
 
-class NetworkedOrigin:
-    """An origin behind a network: implements `Origin`, with the same semantics of failure as a real one."""
+@dataclass(slots=True)
+class Path:
+    """The way between a node and a shard, and how it is doing."""
 
-    exclusive = False
+    delay_ms: tuple[float, float] = (0.2, 1.0)
+    """Of a round trip: half of it each way."""
+    tail: float = 0.0
+    """The share of messages that take the long way: a Pareto tail that begins at `tail_ms`."""
+    tail_ms: float = 10.0
+    lose_call: float = 0.0
+    lose_reply: float = 0.0
+    duplicate: float = 0.0
+    """The share of calls that arrive twice, the second time up to `late_ms` later."""
+    late: float = 0.0
+    """The share of calls that are overtaken: they take up to `late_ms` longer."""
+    late_ms: float = 100.0
+    connected: bool = True
+    """False: calls are refused, and what is on its way is lost."""
+    stalled: bool = False
+    calls: int = 0
+    held: list[Callable[[], None]] = field(default_factory=list)
+    """What arrives while stalled, in order."""
+
+    def hop_s(self, random: random.Random) -> float:
+        delay_ms = random.uniform(*self.delay_ms) / 2
+        if self.tail and random.random() < self.tail:
+            delay_ms += self.tail_ms * random.paretovariate(1.5)
+        # Whole microseconds: what a platform's logarithm rounds otherwise must not make another run.
+        return max(1, round(delay_ms * 1000)) / 1e6
+
+    def stall(self) -> None:
+        self.stalled = True
+
+    def resume(self) -> None:
+        self.stalled = False
+        held, self.held = self.held, []
+        for deliver in held:
+            deliver()
+
+    def pass_on(self, deliver: Callable[[], None]) -> None:
+        """At the far end: deliver, if the way was good to its end."""
+        if self.stalled:
+            self.held.append(deliver)
+        elif self.connected:
+            deliver()
+
+
+class Message:
+    """One call to a shard, and its answer."""
+
+    __slots__ = ("_answer", "_carry", "_life", "_loop", "_losses", "_path", "_random", "_shard")
 
     def __init__(
-        self,
-        origin: Origin,
-        random: random.Random,
-        *,
-        delay_ms: tuple[float, float] = (0.2, 1.0),
-        lose_call: float = 0.0,
-        lose_reply: float = 0.0,
+        self, shard: SimulatedShard, path: Path, random: random.Random, carry: Carry, answer: asyncio.Future[Any]
     ) -> None:
-        self._origin = origin
+        self._loop = asyncio.get_running_loop()
+        self._shard = shard
+        self._path = path
         self._random = random
-        self.delay_ms = delay_ms
-        self.lose_call = lose_call
-        self.lose_reply = lose_reply
-        self.connected = True
-        self.calls = 0
+        self._carry = carry
+        self._answer = answer
+        self._life = shard.lives
+        self._losses = shard.losses
 
-    @property
-    def shards(self) -> int:
-        return self._origin.shards
+    def send(self) -> None:
+        path, chance = self._path, self._random
+        delay_s = path.hop_s(chance)
+        if not path.connected:
+            self._loop.call_later(delay_s, self._deliver, OriginError("refused"))
+            return
+        if path.late and chance.random() < path.late:
+            delay_s += chance.uniform(0, path.late_ms) / 1000
+        if path.duplicate and chance.random() < path.duplicate:
+            self._loop.call_later(delay_s + chance.uniform(0, path.late_ms) / 1000, path.pass_on, self._arrive_again)
+        if not path.lose_call or chance.random() >= path.lose_call:
+            self._loop.call_later(delay_s, path.pass_on, self._arrive)
 
-    def shard_of(self, key: bytes) -> int:
-        return self._origin.shard_of(key)
+    def _arrive(self) -> None:
+        self._shard.receive(self._life, self._carry, self._reply)
 
-    async def open(self) -> None: ...
+    def _arrive_again(self) -> None:
+        """The same bytes once more; nobody waits for a second answer.
 
-    async def close(self) -> None: ...
+        Never into a memory that has forgotten the first time: that nothing below the node
+        sends a call again after a loss is what the protocol relies on.
+        """
+        if self._losses == self._shard.losses:
+            self._shard.receive(self._life, self._carry, lambda reply: None)
 
-    def describe(self) -> Sequence[Any]:
-        return []
+    def _reply(self, reply: Any) -> None:
+        path, chance = self._path, self._random
+        if not path.lose_reply or chance.random() >= path.lose_reply:
+            self._loop.call_later(path.hop_s(chance), path.pass_on, lambda: self._deliver(reply))
 
-    async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
-        self.calls += 1
-        return await self._cross(lambda: self._origin.call(shard, call, timeout_s), timeout_s)
-
-    async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
-        return await self._cross(lambda: self._origin.heartbeat(shard, run, timeout_s), timeout_s)
-
-    async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
-        await self._cross(lambda: self._origin.import_foreign(shard, counts, timeout_s), timeout_s)
-
-    async def _cross(self, send: Callable[[], Awaitable[T]], timeout_s: float) -> T:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._hop(self.lose_call)
-                reply = await send()
-                await self._hop(self.lose_reply)
-                return reply
-        except TimeoutError:
-            raise OriginTimeout(f"no answer within {timeout_s} s") from None
-
-    async def _hop(self, loss: float) -> None:
-        if not self.connected:
-            raise OriginError("refused")
-        await asyncio.sleep(self._random.uniform(*self.delay_ms) / 2000)
-        if self._random.random() < loss:
-            await asyncio.Event().wait()  # lost: only the timeout ends this
+    def _deliver(self, reply: Any) -> None:
+        if self._answer.done():
+            return  # given up, or its node is dead
+        if isinstance(reply, OriginError):
+            self._answer.set_exception(reply)
+        else:
+            self._answer.set_result(reply)
 
 
-class ShardedOrigin:
-    """Several origins of one shard each, as one; keys are spread by their bytes."""
+class NetworkedOrigin:
+    """Shards, each behind a path of its own or all behind one."""
 
     exclusive = False
 
-    def __init__(self, origins: Sequence[Origin]) -> None:
-        self._origins = origins
-        self.shards = len(origins)
+    def __init__(self, shards: Sequence[SimulatedShard], paths: Sequence[Path], random: random.Random) -> None:
+        self._shards = shards
+        self._paths = paths
+        self._random = random
+        self.shards = len(shards)
 
     def shard_of(self, key: bytes) -> int:
         return sum(key) % self.shards
@@ -95,10 +143,28 @@ class ShardedOrigin:
         return []
 
     async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
-        return await self._origins[shard].call(0, call, timeout_s)
+        self._paths[shard].calls += 1
+        reply: Reply = await self._cross(shard, lambda server: server.apply(call), timeout_s)
+        return reply
 
     async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
-        return await self._origins[shard].heartbeat(0, run, timeout_s)
+        pulse: Pulse = await self._cross(shard, lambda server: server.beat(run), timeout_s)
+        return pulse
 
     async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
-        await self._origins[shard].import_foreign(0, counts, timeout_s)
+        await self._cross(shard, lambda server: server.take_in(counts), timeout_s)
+
+    async def _cross(self, shard: int, carry: Carry, timeout_s: float) -> Any:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        timer = loop.call_later(timeout_s, _give_up, answer, timeout_s)
+        Message(self._shards[shard], self._paths[shard], self._random, carry, answer).send()
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+
+def _give_up(answer: asyncio.Future[Any], timeout_s: float) -> None:
+    if not answer.done():
+        answer.set_exception(OriginTimeout(f"no answer within {timeout_s} s"))

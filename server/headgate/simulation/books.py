@@ -1,0 +1,132 @@
+"""The books of a perfect observer: what was really admitted and charged, in which cell, by whom.
+
+A cell's truth is the sum over all components that ever were of what each admitted or was
+charged, whichever is more, and of what other regions said. No node and no shard may ever
+believe more; what was committed is measured against the limit as the algorithm itself would.
+"""
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from headgate.limiter.limit import Algorithm, Limit
+
+
+class CellBook:
+    """One window of one key."""
+
+    __slots__ = ("committed", "components", "foreign", "total")
+
+    def __init__(self) -> None:
+        self.components: dict[bytes, int] = {}
+        self.total = 0
+        self.committed = 0
+        self.foreign: dict[bytes, int] = {}
+
+    def raise_to(self, component: bytes, value: int) -> None:
+        known = self.components.get(component, 0)
+        if value > known:
+            self.components[component] = value
+            self.total += value - known
+
+    def strike(self, component: bytes) -> None:
+        self.total -= self.components.pop(component, 0)
+
+    @property
+    def abroad(self) -> int:
+        return sum(self.foreign.values())
+
+
+class BucketBook:
+    """One bucket: the arrival time that all charges and commits together make, in ticks of 1/rate ms.
+
+    Credit counts when it is charged, not when it is spent: it has drained from then on.
+    """
+
+    __slots__ = ("clean", "components", "disturbed_ms", "rate", "tat")
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self.tat = 0
+        self.components: dict[bytes, int] = {}
+        self.clean = True
+        """False from a disturbance on, until the bucket is full again."""
+        self.disturbed_ms = 0
+
+    def disturb(self, now_ms: int) -> None:
+        self.clean, self.disturbed_ms = False, now_ms
+
+    def raise_to(self, component: bytes, value: int, limit: Limit, now_ms: int) -> int:
+        """How far, in ticks, the bucket is now above its capacity and `P`; 0 if nothing was added."""
+        cost = value - self.components.get(component, 0)
+        if cost <= 0:
+            return 0
+        self.components[component] = value
+        rate = max(1, limit.requests_per_unit)
+        if rate != self.rate:
+            self.tat = -(-self.tat * rate // self.rate)
+            self.rate = rate
+        now = now_ms * rate
+        if self.tat <= now and now_ms > self.disturbed_ms:
+            self.clean = True
+        self.tat = max(self.tat, now) + cost * limit.window_ms
+        return self.tat - now - (limit.burst + limit.precision) * limit.window_ms
+
+
+class Excess(NamedTuple):
+    """More than limit and `P` in one cell: wrong, unless something had disturbed it."""
+
+    key: bytes
+    sequence: int
+    window_ms: int
+    at_s: float
+    what: str
+
+
+class Books:
+    def __init__(self) -> None:
+        self.cells: defaultdict[tuple[bytes, int], CellBook] = defaultdict(CellBook)
+        self.buckets: dict[bytes, BucketBook] = {}
+        self.excesses: dict[tuple[bytes, int], Excess] = {}
+        self._disturbed: defaultdict[bytes | int, list[tuple[int, int]]] = defaultdict(list)
+
+    def effective(self, key: bytes, limit: Limit, now_ms: int) -> int:
+        """The truth at a time, by the window's own measure."""
+        sequence = now_ms // limit.window_ms
+        current, previous = self.cells.get((key, sequence)), self.cells.get((key, sequence - 1))
+        effective = current.total + current.abroad if current else 0
+        if limit.algorithm is Algorithm.SLIDING_WINDOW and previous:
+            left_ms = limit.window_ms - now_ms % limit.window_ms
+            effective += (previous.total + previous.abroad) * left_ms // limit.window_ms
+        return effective
+
+    def commit(self, key: bytes, limit: Limit, sequence: int, cost: int, time_ms: int, at_s: float) -> None:
+        """Count it, and measure. It was at the latest when its cell ended, however late its reply."""
+        window_ms = limit.window_ms
+        book = self.cells[key, sequence]
+        book.committed += cost
+        effective = book.committed
+        if limit.algorithm is Algorithm.SLIDING_WINDOW and (previous := self.cells.get((key, sequence - 1))):
+            start_ms = sequence * window_ms
+            time_ms = max(start_ms, min(time_ms, start_ms + window_ms - 1))
+            effective += previous.committed * (window_ms - time_ms % window_ms) // window_ms
+        allowed = limit.requests_per_unit + limit.precision
+        if effective > allowed and (key, sequence) not in self.excesses:
+            what = f"{key.decode()}: {effective} admitted of {limit.requests_per_unit} with P {limit.precision}"
+            self.excesses[key, sequence] = Excess(key, sequence, window_ms, at_s, what)
+
+    def disturb(self, where: bytes | int, from_ms: int, to_ms: int) -> None:
+        """A key or a shard was not healthy, in its own time."""
+        spans = self._disturbed[where]
+        if spans and spans[-1][0] <= from_ms <= spans[-1][1] + 20:
+            spans[-1] = (spans[-1][0], max(to_ms, spans[-1][1]))  # the same trouble goes on
+        else:
+            spans.append((from_ms, to_ms))
+
+    def healthy(self, key: bytes, shard: int, sequence: int, window_ms: int) -> bool:
+        """Whether nothing disturbed this window or the one before."""
+        start_ms, end_ms = (sequence - 1) * window_ms, (sequence + 1) * window_ms
+        return not any(
+            from_ms < end_ms and to_ms >= start_ms
+            for where in (key, shard)
+            for from_ms, to_ms in self._disturbed.get(where, ())
+        )

@@ -1,0 +1,99 @@
+"""The clients of a history: its requests, each at its time, and what became of them."""
+
+import asyncio
+import zlib
+from functools import partial
+
+from headgate.limiter.decision import Charge, Decision
+from headgate.limiter.shared_cells import SharedCell
+from headgate.origin.node import Node
+from headgate.simulation.history import Ask
+from headgate.simulation.watch import Asked, Watch
+from headgate.simulation.world import Slot, World
+
+
+class Clients:
+    def __init__(self, world: World, watch: Watch) -> None:
+        self._world = world
+        self._watch = watch
+        self._asks = world.history.asks
+        self._next = 0
+        self._done = asyncio.Event()
+        self.asked = 0
+        self.waited = 0
+        self.unserved = 0
+        self.admitted = 0
+        self.digest = 0
+
+    async def run(self) -> None:
+        """Ask; returns when the last request has been asked."""
+        self._go_on()
+        await self._done.wait()
+
+    def _go_on(self) -> None:
+        # One timer for all requests: they are in order.
+        now_us = round(self._world.loop.time() * 1e6)
+        while self._next < len(self._asks) and self._asks[self._next].at_us <= now_us:
+            self._ask(self._asks[self._next])
+            self._next += 1
+        if self._next < len(self._asks):
+            self._world.loop.call_at(self._asks[self._next].at_us / 1e6, self._go_on)
+        else:
+            self._done.set()
+
+    def _ask(self, ask: Ask) -> None:
+        slot = self._world.serving(ask.slot)
+        if slot is None or slot.node is None:
+            self.unserved += 1
+            return
+        self.asked += 1
+        node = slot.node
+        charges = self._world.charges(slot, ask.parts)
+        asked = Asked(slot, node, charges, self._world.loop.time(), self._times_ms(node, charges))
+        unplaced = node.engine.stats.unplaced
+        decision = node.engine.decide(charges)
+        cells = [node.engine.cells.find(charge.key) for charge in charges]
+        if isinstance(decision, Decision):
+            self._decided(asked, cells, decision, node.engine.stats.unplaced > unplaced)
+            return
+        self.waited += 1
+        slot.waiting += 1
+        for charge in charges:
+            slot.open[charge.key] += charge.cost
+            slot.open_most[charge.key] = max(slot.open_most[charge.key], slot.open[charge.key])
+        decision.add_done_callback(partial(self._answered, asked, cells))
+
+    def _times_ms(self, node: Node, charges: tuple[Charge, ...]) -> tuple[tuple[int, int], ...]:
+        shards = [self._world.shard_of(charge.key) for charge in charges]
+        return tuple(
+            [
+                (node.links[index].now_ms(), self._world.shards[index].key_time_ms(charge.key))
+                for index, charge in zip(shards, charges, strict=True)
+            ]
+        )
+
+    def _answered(self, asked: Asked, cells: list[SharedCell | None], future: "asyncio.Future[Decision]") -> None:
+        slot = asked.slot
+        if slot.node is not asked.node:
+            return  # its node is dead: nobody hears of it
+        slot.waiting -= 1
+        for charge in asked.charges:
+            slot.open[charge.key] -= charge.cost
+        self._decided(asked, cells, future.result(), False)
+
+    def _decided(self, asked: Asked, cells: list[SharedCell | None], decision: Decision, unplaced: bool) -> None:
+        self.admitted += decision.admitted
+        now_us = round(self._world.loop.time() * 1e6)
+        fact = b"%d %d %d %s" % (now_us, asked.slot.index, decision.admitted, decision.path.encode())
+        self.digest = zlib.crc32(fact, self.digest)
+        self._world.trace.say(asked.slot.name, _told(asked, decision))
+        self._watch.decided(asked, cells, decision, unplaced)
+
+
+def _told(asked: Asked, decision: Decision) -> str:
+    wants = ", ".join([f"{charge.key.decode()} × {charge.cost}" for charge in asked.charges])
+    return f"{wants}: {'admitted' if decision.admitted else 'denied'} ({decision.path.value})"
+
+
+def waiting(slots: list[Slot]) -> int:
+    return sum(slot.waiting for slot in slots)

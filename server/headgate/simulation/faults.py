@@ -1,0 +1,254 @@
+"""How each kind of fault begins and ends in a world.
+
+The state of paths and servers follows from the faults that are active, so overlapping ones
+do not end each other.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from headgate.limiter.limit import Limit
+from headgate.origin.protocol import ForeignCount
+from headgate.simulation.history import Fault, Kind
+from headgate.simulation.network import Path
+from headgate.simulation.shard import Memory
+from headgate.simulation.watch import Watch
+from headgate.simulation.world import World
+
+FOREIGN_EVERY_S: Final = 0.1
+ABROAD: Final = b"abroad"
+
+
+def _slow(path: Path, amount: int) -> None:
+    path.tail, path.tail_ms = 0.3, float(amount)
+
+
+def _lost_calls(path: Path, amount: int) -> None:
+    path.lose_call = amount / 100
+
+
+def _lost_replies(path: Path, amount: int) -> None:
+    path.lose_reply = amount / 100
+
+
+def _duplicates(path: Path, amount: int) -> None:
+    path.duplicate = amount / 100
+
+
+def _late(path: Path, amount: int) -> None:
+    path.late, path.late_ms = amount / 100, 700.0  # longer than a call is waited for
+
+
+def _refused(path: Path, amount: int) -> None:
+    path.connected = False
+
+
+def _partition(path: Path, amount: int) -> None:
+    path.lose_call = path.lose_reply = 1.0
+
+
+_EFFECTS: Final[dict[Kind, Callable[[Path, int], None]]] = {
+    Kind.SLOW: _slow,
+    Kind.LOST_CALLS: _lost_calls,
+    Kind.LOST_REPLIES: _lost_replies,
+    Kind.DUPLICATES: _duplicates,
+    Kind.LATE: _late,
+    Kind.REFUSED: _refused,
+    Kind.PARTITION: _partition,
+    Kind.BLACKOUT: _partition,
+}
+
+
+class Faults:
+    def __init__(self, world: World, watch: Watch) -> None:
+        self._world = world
+        self._watch = watch
+        self._active: list[Fault] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._replicas: dict[Fault, Memory] = {}
+        self._echoes: dict[Fault, list[ForeignCount]] = {}
+        self._foreign: dict[tuple[bytes, int], int] = {}
+
+    async def run(self, faults: tuple[Fault, ...]) -> None:
+        """Let them happen; returns when the last one is over."""
+        events = [(fault.at_ms, 1, number, fault, self._begin) for number, fault in enumerate(faults)]
+        events += [(fault.end_ms, 2, number, fault, self._end) for number, fault in enumerate(faults)]
+        for at_ms, _, _, fault, happen in sorted(events, key=lambda event: event[:3]):
+            await asyncio.sleep(max(0.0, at_ms / 1000 - self._world.loop.time()))
+            happen(fault)
+        await asyncio.gather(*self._tasks)
+
+    def resync(self) -> None:
+        """What an exchanger does after a loss: everything of live cells comes again."""
+        for (key, sequence), total in self._foreign.items():
+            self._import(key, sequence, total)
+
+    def _begin(self, fault: Fault) -> None:
+        self._world.trace.say("fault", f"begins: {fault.describe().split('s  ', 1)[1]}")
+        self._active.append(fault)
+        self._arrange()
+        if (begin := _BEGIN.get(fault.kind)) is not None:
+            begin(self, fault)
+
+    def _end(self, fault: Fault) -> None:
+        if fault.for_ms:
+            self._world.trace.say("fault", f"ends: {fault.kind.value}")
+        self._active.remove(fault)
+        if (end := _END.get(fault.kind)) is not None:
+            end(self, fault)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Paths and servers as the active faults leave them."""
+        for slot in self._world.slots:
+            for index, path in enumerate(slot.paths):
+                self._arrange_path(slot.index, index, path)
+        for index, shard in enumerate(self._world.shards):
+            kinds = {fault.kind for fault in self._active if fault.shard == index}
+            shard.up = not kinds & {Kind.SHARD_DOWN, Kind.RESTART}
+            if Kind.SHARD_STALL in kinds:
+                shard.stall()
+            else:
+                shard.resume()
+
+    def _arrange_path(self, slot: int, shard: int, path: Path) -> None:
+        fresh = Path()
+        path.tail = path.lose_call = path.lose_reply = path.duplicate = path.late = 0.0
+        path.late_ms, path.connected = fresh.late_ms, True
+        stalled = False
+        for fault in self._active:
+            everywhere = fault.kind is Kind.BLACKOUT
+            if everywhere or (fault.shard == shard and fault.slot in (slot, -1)):
+                stalled |= fault.kind is Kind.PATH_STALL
+                if (effect := _EFFECTS.get(fault.kind)) is not None:
+                    effect(path, fault.amount)
+        if stalled:
+            path.stall()
+        elif path.stalled:
+            path.resume()
+
+    # Shards
+
+    def _flush(self, fault: Fault) -> None:
+        self._watch.shard_upset(fault.shard)
+        self._world.shards[fault.shard].wipe()
+
+    def _restart(self, fault: Fault) -> None:
+        self._watch.shard_upset(fault.shard)
+        self._world.shards[fault.shard].restart()
+
+    def _replicate(self, fault: Fault) -> None:
+        self._replicas[fault] = self._world.shards[fault.shard].remember()
+
+    def _fail_over(self, fault: Fault) -> None:
+        self._watch.shard_upset(fault.shard)
+        self._world.shards[fault.shard].fail_over(self._replicas.pop(fault))
+
+    def _set_shard_clock(self, fault: Fault) -> None:
+        self._world.shards[fault.shard].clock.offset_ms += fault.amount
+        if fault.amount < 0:
+            self._watch.clock_upset(fault.shard, -fault.amount)
+
+    # Nodes
+
+    def _set_node_clock(self, fault: Fault) -> None:
+        self._world.slots[fault.slot].clock.offset_ms += fault.amount
+
+    def _crash(self, fault: Fault) -> None:
+        if self._world.slots[fault.slot].serving:
+            self._watch.node_upset()
+            self._spawn(self._world.kill(self._world.slots[fault.slot]))
+
+    def _drain(self, fault: Fault) -> None:
+        if self._world.slots[fault.slot].serving:
+            self._spawn(self._world.drain(self._world.slots[fault.slot]))
+
+    def _come_back(self, fault: Fault) -> None:
+        self._spawn(self._start_when_empty(fault.slot))
+
+    async def _start_when_empty(self, index: int) -> None:
+        slot = self._world.slots[index]
+        while slot.node is not None and not slot.serving:  # noqa: ASYNC110 - on virtual time this costs nothing
+            await asyncio.sleep(0.01)
+        if slot.node is None:
+            await self._world.start(slot)
+
+    # Rules
+
+    def _change_rule(self, fault: Fault) -> None:
+        world, versions = self._world, self._world.limits[fault.key]
+        versions.append(_changed(versions[0], fault.amount))
+        version = len(versions) - 1
+        for slot in world.slots:
+            delay_s = fault.for_ms * slot.index / len(world.slots) / 1000
+            world.loop.call_later(delay_s, self._change_rule_on, slot.index, fault.key, version)
+
+    def _change_rule_on(self, slot: int, key: int, version: int) -> None:
+        self._world.versions[slot][key] = version
+        self._rule_upset(key)
+
+    def _rule_upset(self, key: int) -> None:
+        self._watch.rule_upset(self._world.history.keys[key].name)
+
+    # Other regions
+
+    def _foreign_counts(self, fault: Fault) -> None:
+        key = self._world.history.keys[fault.key]
+        if fault not in self._active or not key.limit.window_ms or key.limit.burst:
+            return
+        shard = self._world.shards[self._world.shard_of(key.name)]
+        sequence = shard.key_time_ms(key.name) // key.limit.window_ms
+        total = self._foreign.get((key.name, sequence), 0) + fault.amount
+        self._foreign[key.name, sequence] = total
+        self._watch.books.cells[key.name, sequence].foreign[ABROAD] = total
+        self._watch.rule_upset(key.name)  # what comes in late is nobody's over-admission
+        if shard.up:
+            self._import(key.name, sequence, total)
+        self._world.loop.call_later(FOREIGN_EVERY_S, self._foreign_counts, fault)
+
+    def _import(self, key: bytes, sequence: int, total: int, region: bytes = ABROAD) -> None:
+        window_ms = next(known.limit.window_ms for known in self._world.history.keys if known.name == key)
+        shard = self._world.shards[self._world.shard_of(key)]
+        shard.take_in([ForeignCount(key, window_ms, sequence, region, total)])
+
+    def _listen(self, fault: Fault) -> None:
+        """A peer is told what the region has, of current and previous cells."""
+        self._echoes[fault] = [
+            ForeignCount(key, record.window_ms, sequence, b"local", count.t)
+            for key, record in self._world.shards[fault.shard].windows()
+            for sequence, count in ((record.sequence, record.current), (record.sequence - 1, record.previous))
+        ]
+
+    def _echo(self, fault: Fault) -> None:
+        if self._world.shards[fault.shard].up:
+            self._world.shards[fault.shard].take_in(self._echoes.pop(fault))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
+
+
+def _changed(limit: Limit, amount: int) -> Limit:
+    burst = max(1, limit.burst * amount // limit.requests_per_unit) if limit.burst else 0
+    return dataclasses.replace(limit, requests_per_unit=amount, burst=burst)
+
+
+_BEGIN: Final[dict[Kind, Callable[[Faults, Fault], None]]] = {
+    Kind.FLUSH: Faults._flush,
+    Kind.FAILOVER: Faults._replicate,
+    Kind.SHARD_CLOCK: Faults._set_shard_clock,
+    Kind.NODE_CLOCK: Faults._set_node_clock,
+    Kind.CRASH: Faults._crash,
+    Kind.DRAIN: Faults._drain,
+    Kind.RULE: Faults._change_rule,
+    Kind.FOREIGN: Faults._foreign_counts,
+    Kind.ECHO: Faults._listen,
+}
+_END: Final[dict[Kind, Callable[[Faults, Fault], None]]] = {
+    Kind.RESTART: Faults._restart,
+    Kind.FAILOVER: Faults._fail_over,
+    Kind.CRASH: Faults._come_back,
+    Kind.DRAIN: Faults._come_back,
+    Kind.ECHO: Faults._echo,
+}

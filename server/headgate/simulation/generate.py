@@ -1,0 +1,200 @@
+"""From a seed to a history: one of a few kinds of bad day, with its traffic and its faults."""
+
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
+from headgate.simulation.history import Ask, Fault, History, Key, Kind
+
+UNIX_MS: Final = 1_700_000_000_000
+LEAST_REQUESTS: Final = 1_000
+
+
+class Day(NamedTuple):
+    """A kind of bad day: what breaks in it, and how tight things are."""
+
+    name: str
+    kinds: tuple[Kind, ...]
+    deadlines_ms: tuple[int, ...] = (5, 10, 30)
+    delays_ms: tuple[float, ...] = (0.3, 1.0, 2.0)
+    max_cells: tuple[int, ...] = (1000,)
+
+
+_NETWORK = (Kind.SLOW, Kind.LOST_CALLS, Kind.LOST_REPLIES, Kind.DUPLICATES, Kind.LATE, Kind.PATH_STALL, Kind.PARTITION)
+_MILD = (Kind.DUPLICATES, Kind.LATE, Kind.NODE_CLOCK, Kind.FOREIGN, Kind.ECHO, Kind.DRAIN)
+_AWAY = (Kind.PARTITION, Kind.REFUSED, Kind.BLACKOUT, Kind.SHARD_STALL, Kind.SHARD_DOWN, Kind.PATH_STALL)
+_LOSS = (Kind.FLUSH, Kind.RESTART, Kind.FAILOVER)
+
+DAYS: Final = (
+    # Long deadlines: nobody misses one, so the budget must hold throughout.
+    Day("calm", _MILD, (2_000,), (1.0, 8.0, 40.0)),
+    Day("network", _NETWORK),
+    Day("loss", (*_LOSS, Kind.LOST_REPLIES, Kind.CRASH, Kind.ECHO, Kind.LATE, Kind.SHARD_STALL)),
+    Day("nodes", (Kind.CRASH, Kind.DRAIN, Kind.PARTITION, Kind.NODE_CLOCK, Kind.LOST_REPLIES)),
+    Day("outage", (*_AWAY, Kind.CRASH)),
+    Day("clocks", (Kind.NODE_CLOCK, Kind.SHARD_CLOCK, Kind.SLOW, Kind.LATE, Kind.FAILOVER)),
+    Day("rules", (Kind.RULE, Kind.LOST_CALLS, Kind.LOST_REPLIES, Kind.FLUSH, Kind.DRAIN, Kind.FOREIGN)),
+    Day("crowded", (Kind.LOST_REPLIES, Kind.SLOW, Kind.PARTITION, Kind.FLUSH, Kind.CRASH), max_cells=(3, 6, 10)),
+    Day("storm", tuple(Kind), max_cells=(8, 1000)),
+    Day("queue", (Kind.DUPLICATES, Kind.LATE, Kind.LOST_REPLIES, Kind.SHARD_STALL), (2_000,), (2.0, 15.0, 60.0)),
+)
+
+
+def generate(seed: int) -> History:
+    chance = random.Random(seed)  # noqa: S311 - to be repeated, not guessed at
+    day = DAYS[seed % len(DAYS)]
+    nodes, shards = chance.randint(2, 5), chance.randint(1, 3)
+    least_ms = chance.choice(day.delays_ms) * chance.uniform(0.2, 1)
+    seconds = chance.uniform(2.5, 5)
+    keys = _keys(chance)
+    return History(
+        seed=seed,
+        name=f"{day.name}-{seed}",
+        nodes=nodes,
+        shards=shards,
+        max_cells=chance.choice(day.max_cells),
+        deadline_ms=chance.choice(day.deadlines_ms),
+        delay_ms=(round(least_ms, 3), round(least_ms * chance.choice([1, 1.5, 2]), 3)),
+        unix_ms=UNIX_MS + chance.randrange(60_000),
+        node_offsets_ms=tuple([chance.choice([0, 0, 200, -500, 3_600_000]) for _ in range(nodes)]),
+        node_drifts_ppm=tuple([chance.choice([0, 500, -500]) for _ in range(nodes)]),
+        shard_offsets_ms=tuple([chance.choice([0, 0, 170, -900]) for _ in range(shards)]),
+        shard_drifts_ppm=tuple([chance.choice([0, 0, 200, -200]) for _ in range(shards)]),
+        keys=keys,
+        asks=_asks(chance, keys, nodes, round(seconds * 1e6)),
+        faults=(faults := _faults(chance, day.kinds, round(seconds * 1000), nodes, shards, keys)),
+        numbers=tuple(range(len(faults))),
+    )
+
+
+# Rules
+
+
+def _keys(chance: random.Random) -> tuple[Key, ...]:
+    names = chance.sample(range(100), chance.randint(3, 12))
+    return tuple([Key(b"key%d" % name, _limit(chance)) for name in names])
+
+
+def _limit(chance: random.Random) -> Limit:
+    amount = chance.choice([3, 10, 30, 100, 100, 300, 1000])
+    algorithm = chance.choice([Algorithm.SLIDING_WINDOW] * 3 + [Algorithm.FIXED_WINDOW] * 2 + [Algorithm.GCRA])
+    kind = chance.random()
+    return Limit(
+        amount,
+        chance.choice([Unit.SECOND] * 8 + [Unit.MINUTE, Unit.HOUR]),
+        chance.choice([1, 1, 2, 5]),
+        algorithm=algorithm,
+        burst=max(1, amount // chance.choice([1, 2, 4])) if algorithm is Algorithm.GCRA else 0,
+        precision_millionths=chance.choice([0, 50_000, 50_000, 200_000]),
+        on_error=chance.choice([OnError.LOCAL, OnError.LOCAL, OnError.OPEN, OnError.CLOSED]),
+        shadow=kind < 0.08,
+        quota=0.08 <= kind < 0.16,
+    )
+
+
+# Traffic
+
+
+def _asks(chance: random.Random, keys: tuple[Key, ...], nodes: int, length_us: int) -> tuple[Ask, ...]:
+    """A steady stream over Zipf's keys, bursts, and attackers who ask for one key everywhere at once."""
+    weights = [1 / (rank + 1) for rank in range(len(keys))]
+    count = chance.randint(LEAST_REQUESTS, LEAST_REQUESTS + 500)
+    asks: list[Ask] = []
+    while len(asks) < count:
+        at_us = chance.randrange(length_us)
+        shape = chance.random()
+        if shape < 0.97:
+            asks.append(Ask(at_us, chance.randrange(nodes), _parts(chance, keys, weights)))
+        elif shape < 0.985:
+            parts, slot = _parts(chance, keys, weights), chance.randrange(nodes)
+            asks += [Ask(at_us, slot, parts) for _ in range(chance.randint(5, 40))]
+        else:
+            parts = ((chance.randrange(len(keys)), 1),)
+            asks += [
+                Ask(at_us + chance.randrange(3_000), slot % nodes, parts) for slot in range(chance.randint(10, 60))
+            ]
+    return tuple(sorted(asks))
+
+
+def _parts(chance: random.Random, keys: tuple[Key, ...], weights: list[float]) -> tuple[tuple[int, int], ...]:
+    count = chance.choice([1, 1, 1, 1, 2, 2, 3])
+    chosen = chance.choices(range(len(keys)), weights, k=count)
+    if chance.random() < 0.98:  # else a key may be in a request twice
+        chosen = list(dict.fromkeys(chosen))
+    cost = chance.choice([1, 1, 1, 1, 1, 2, 5, 0])
+    return tuple([(key, cost) for key in chosen])
+
+
+# Faults
+
+
+class _Place(NamedTuple):
+    length_ms: int
+    nodes: int
+    shards: int
+    keys: tuple[Key, ...]
+
+    def spell(self, chance: random.Random, kind: Kind, most_ms: int, amount: int = 0) -> Fault:
+        """Something that lasts, somewhere."""
+        for_ms = chance.randint(min(50, most_ms), most_ms)
+        at_ms = chance.randrange(max(1, self.length_ms - for_ms // 2))
+        slot = chance.choice([-1, *range(self.nodes)])
+        return Fault(kind, at_ms, for_ms, slot, chance.randrange(self.shards), chance.randrange(len(self.keys)), amount)
+
+
+def _faults(
+    chance: random.Random, kinds: tuple[Kind, ...], length_ms: int, nodes: int, shards: int, keys: tuple[Key, ...]
+) -> tuple[Fault, ...]:
+    place = _Place(length_ms, nodes, shards, keys)
+    chosen = chance.sample(kinds, min(len(kinds), chance.randint(3, 5)))
+    faults = [_MAKERS[kind](chance, place, kind) for kind in chosen for _ in range(chance.choice([1, 1, 2, 3]))]
+    return tuple(sorted(faults, key=lambda fault: fault.at_ms))
+
+
+def _path_spell(most_ms: int, amounts: tuple[int, ...] = (0,)) -> Callable[[random.Random, _Place, Kind], Fault]:
+    return lambda chance, place, kind: place.spell(chance, kind, most_ms, chance.choice(amounts))
+
+
+def _set_clock(*amounts_ms: int) -> Callable[[random.Random, _Place, Kind], Fault]:
+    def make(chance: random.Random, place: _Place, kind: Kind) -> Fault:
+        return place.spell(chance, kind, 0, chance.choice(amounts_ms))._replace(
+            slot=chance.randrange(place.nodes), for_ms=0
+        )
+
+    return make
+
+
+def _one_node(chance: random.Random, place: _Place, kind: Kind) -> Fault:
+    return place.spell(chance, kind, 1_500)._replace(slot=chance.randrange(place.nodes))
+
+
+def _rule(chance: random.Random, place: _Place, kind: Kind) -> Fault:
+    fault = place.spell(chance, kind, 300)
+    now = place.keys[fault.key].limit.requests_per_unit
+    return fault._replace(amount=max(1, int(now * chance.choice([0.3, 0.5, 2, 5]))))
+
+
+_MAKERS: Final[dict[Kind, Callable[[random.Random, _Place, Kind], Fault]]] = {
+    Kind.SLOW: _path_spell(2_000, (5, 20, 60)),
+    Kind.LOST_CALLS: _path_spell(2_000, (2, 10, 40)),
+    Kind.LOST_REPLIES: _path_spell(2_000, (2, 10, 40)),
+    Kind.DUPLICATES: _path_spell(2_000, (20, 100)),
+    Kind.LATE: _path_spell(2_000, (5, 20)),
+    Kind.PATH_STALL: _path_spell(900),
+    Kind.PARTITION: _path_spell(2_000),
+    Kind.REFUSED: _path_spell(1_500),
+    Kind.BLACKOUT: _path_spell(1_500),
+    Kind.SHARD_STALL: _path_spell(800),
+    Kind.SHARD_DOWN: _path_spell(1_500),
+    Kind.FLUSH: lambda chance, place, kind: place.spell(chance, kind, 0),
+    Kind.RESTART: _path_spell(800),
+    Kind.FAILOVER: _path_spell(400),
+    Kind.CRASH: _one_node,
+    Kind.DRAIN: _one_node,
+    Kind.NODE_CLOCK: _set_clock(-700, 200, 3_600_000, -3_600_000),
+    Kind.SHARD_CLOCK: _set_clock(-1_200, -80, 90, 1_300, 3_000),
+    Kind.RULE: _rule,
+    Kind.FOREIGN: _path_spell(1_500, (5, 20)),
+    Kind.ECHO: _path_spell(600),
+}

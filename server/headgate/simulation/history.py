@@ -1,0 +1,164 @@
+"""A history as a plain value: who asks what, and what breaks, when. Nothing in it runs.
+
+Because it is a value it can be cut: some of its faults, the first of its requests. What
+happens between the events (delays, losses, jitter) follows from its seed.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from headgate.limiter.limit import Limit
+
+
+class Kind(StrEnum):
+    """What can go wrong. Those with a duration end by themselves."""
+
+    SLOW = "slow"
+    """Messages between a node and a shard take the long way, some much longer."""
+    LOST_CALLS = "lost_calls"
+    LOST_REPLIES = "lost_replies"
+    DUPLICATES = "duplicates"
+    LATE = "late"
+    """Calls are overtaken by later ones."""
+    PATH_STALL = "path_stall"
+    PARTITION = "partition"
+    REFUSED = "refused"
+    BLACKOUT = "blackout"
+    """No node reaches any shard."""
+    SHARD_STALL = "shard_stall"
+    SHARD_DOWN = "shard_down"
+    """It comes back with its memory: a network that was away, a restart with persistence."""
+    FLUSH = "flush"
+    RESTART = "restart"
+    """Down for a while, then back and empty."""
+    FAILOVER = "failover"
+    """A replica takes over that has missed the last writes."""
+    CRASH = "crash"
+    """A node is killed outright, and comes back as a new run."""
+    DRAIN = "drain"
+    """A node leaves in order, and another one comes."""
+    NODE_CLOCK = "node_clock"
+    """A node's wall clock is set."""
+    SHARD_CLOCK = "shard_clock"
+    """A shard's clock is set."""
+    RULE = "rule"
+    """A key's limit changes, on one node after the other."""
+    FOREIGN = "foreign"
+    """Another region's counts come in."""
+    ECHO = "echo"
+    """The region's own counts come back from a peer, a while later."""
+
+
+class Fault(NamedTuple):
+    kind: Kind
+    at_ms: int
+    for_ms: int = 0
+    slot: int = 0
+    """Which node's place; −1: every one."""
+    shard: int = 0
+    key: int = 0
+    amount: int = 0
+    """How far a clock is set (ms), a new limit, a share (in %): by the kind."""
+
+    @property
+    def end_ms(self) -> int:
+        return self.at_ms + self.for_ms
+
+    def describe(self) -> str:
+        words = [f"{self.at_ms / 1000:9.3f} s  {self.kind.value}"]
+        if self.for_ms:
+            words.append(f"for {self.for_ms} ms")
+        where = _WHERE.get(self.kind, "node and shard")
+        if "node" in where:
+            words.append("every node" if self.slot < 0 else f"node {self.slot}")
+        if "shard" in where:
+            words.append(f"shard {self.shard}")
+        if "key" in where:
+            words.append(f"key {self.key}")
+        if self.amount:
+            words.append(f"amount {self.amount}")
+        return ", ".join(words)
+
+
+_WHERE = {
+    Kind.BLACKOUT: "",
+    Kind.SHARD_STALL: "shard",
+    Kind.SHARD_DOWN: "shard",
+    Kind.FLUSH: "shard",
+    Kind.RESTART: "shard",
+    Kind.FAILOVER: "shard",
+    Kind.CRASH: "node",
+    Kind.DRAIN: "node",
+    Kind.NODE_CLOCK: "node",
+    Kind.SHARD_CLOCK: "shard",
+    Kind.RULE: "key",
+    Kind.FOREIGN: "key",
+    Kind.ECHO: "shard",
+}
+
+
+class Ask(NamedTuple):
+    """A request: at what time, at which node, which keys at what cost."""
+
+    at_us: int
+    slot: int
+    parts: tuple[tuple[int, int], ...]
+
+
+class Key(NamedTuple):
+    name: bytes
+    limit: Limit
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    seed: int
+    name: str
+    nodes: int
+    shards: int
+    max_cells: int
+    deadline_ms: int
+    delay_ms: tuple[float, float]
+    unix_ms: int
+    node_offsets_ms: tuple[int, ...]
+    node_drifts_ppm: tuple[int, ...]
+    shard_offsets_ms: tuple[int, ...]
+    shard_drifts_ppm: tuple[int, ...]
+    keys: tuple[Key, ...]
+    asks: tuple[Ask, ...]
+    faults: tuple[Fault, ...]
+    numbers: tuple[int, ...] = ()
+    """Which of the seed's faults these are: a cut history is named by them."""
+
+    def cut(self, *, faults: Sequence[int] | None = None, requests: int | None = None) -> "History":
+        """The same with some of the faults (by their numbers), and the first requests only."""
+        kept = [(number, fault) for number, fault in zip(self.numbers, self.faults, strict=True)]
+        if faults is not None:
+            kept = [(number, fault) for number, fault in kept if number in faults]
+        return dataclasses.replace(
+            self,
+            faults=tuple([fault for _, fault in kept]),
+            numbers=tuple([number for number, _ in kept]),
+            asks=self.asks[:requests],
+        )
+
+    @property
+    def kinds(self) -> Counter[str]:
+        return Counter(fault.kind.value for fault in self.faults)
+
+    @property
+    def load_ms(self) -> int:
+        return self.asks[-1].at_us // 1000 if self.asks else 0
+
+    @property
+    def faults_end_ms(self) -> int:
+        return max((fault.end_ms for fault in self.faults), default=0)
+
+    def describe(self) -> str:
+        return (
+            f"seed {self.seed} ({self.name}): {self.nodes} nodes, {self.shards} shards, {len(self.keys)} keys, "
+            f"{len(self.asks)} requests, {len(self.faults)} faults"
+        )

@@ -1,0 +1,68 @@
+"""One history or many, told as they go: what `headgate simulate` does."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from headgate.simulation.generate import generate
+from headgate.simulation.history import History
+from headgate.simulation.report import Tally, describe, schedule
+from headgate.simulation.runner import Outcome, run
+from headgate.simulation.shrinking import shrink
+from headgate.simulation.trace import Trace
+
+PROGRESS_EVERY_S: Final = 5.0
+
+Write = Callable[[str], None]
+
+
+def one(seed: int, faults: Sequence[int] | None, requests: int | None, path: Path | None, write: Write) -> bool:
+    """Run one history, or a part of it; whether nothing was violated."""
+    history = generate(seed).cut(faults=faults, requests=requests)
+    trace = Trace()
+    outcome = run(history, trace)
+    write(describe(outcome))
+    if not outcome.ok:
+        _explain(outcome, path, write)
+    elif path is not None:
+        _keep(path, history, trace)
+    return outcome.ok
+
+
+def many(first: int, histories: int | None, seconds: float | None, path: Path | None, write: Write) -> bool:
+    """Run one seed after the other, until there are enough, the time is up, or one fails."""
+    tally, began_s = Tally(), time.monotonic()
+    shown_s = began_s
+    while not _enough(tally, histories, seconds, time.monotonic() - began_s):
+        outcome = run(generate(first + tally.histories))
+        tally.add(outcome)
+        if not outcome.ok:
+            write(describe(outcome))
+            _explain(outcome, path, write)
+            return False
+        if time.monotonic() - shown_s >= PROGRESS_EVERY_S:
+            shown_s = time.monotonic()
+            write(tally.line())
+    write(f"seeds {first} to {first + tally.histories - 1}\n\n{tally.table()}")
+    return True
+
+
+def _enough(tally: Tally, histories: int | None, seconds: float | None, elapsed_s: float) -> bool:
+    return (histories is not None and tally.histories >= histories) or (seconds is not None and elapsed_s >= seconds)
+
+
+def _explain(outcome: Outcome, path: Path | None, write: Write) -> None:
+    """The smallest schedule that fails too, and its trace."""
+    smallest = shrink(outcome).history
+    write(f"smallest schedule found: {schedule(smallest)}")
+    trace = Trace()
+    run(smallest, trace)
+    path = path or Path(f"headgate-simulation-{smallest.seed}.trace")
+    _keep(path, smallest, trace)
+    write(f"what happened is in {path}")
+
+
+def _keep(path: Path, history: History, trace: Trace) -> None:
+    keys = [f"{key.name.decode()}: {key.limit}" for key in history.keys]
+    path.write_text("\n".join([schedule(history), *keys, "", trace.text()]), encoding="utf-8")

@@ -1,0 +1,28 @@
+"""What happened, in order, for people: virtual time, who, what. Nothing in it depends on the machine."""
+
+import asyncio
+from typing import Protocol
+
+
+class Tracer(Protocol):
+    def say(self, who: str, what: str) -> None: ...
+
+
+class Silence:
+    """The tracer of runs that nobody reads."""
+
+    def say(self, who: str, what: str) -> None: ...
+
+
+class Trace:
+    """Lines, kept until they are written."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, who: str, what: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self.lines.append(f"{now_s:12.6f} s  {who:<10}{what}")
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"

@@ -1,0 +1,397 @@
+"""The invariants that hold at every step, checked at every answer, every decision and every few milliseconds.
+
+What each of them says is in its method. What holds only when all is quiet again is in
+quiescence.py.
+"""
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+from headgate.limiter.decision import Charge, Decision, Path, denies
+from headgate.limiter.limit import Algorithm, Limit
+from headgate.limiter.shared_cells import Part, SharedBucket, SharedCell, SharedWindow
+from headgate.origin.node import Node
+from headgate.origin.protocol import BucketAnswer, BucketReport, Call, Count, Reply, WindowAnswer, WindowReport
+from headgate.origin.replay import USABLE_S
+from headgate.simulation.books import Books, BucketBook
+from headgate.simulation.world import Slot, World
+
+MOST_VIOLATIONS: Final = 20
+"""Kept: the first few tell all, and a broken build makes thousands."""
+EPSILON_S: Final = 1e-6
+DEGRADED: Final = frozenset({Path.DEGRADED_LOCAL, Path.DEGRADED_OPEN, Path.DEGRADED_CLOSED})
+
+
+class Violation(NamedTuple):
+    invariant: str
+    at_s: float
+    what: str
+
+    def describe(self) -> str:
+        return f"{self.at_s:9.3f} s  {self.invariant}: {self.what}"
+
+
+class Belief(NamedTuple):
+    """What a node's part of a cell was when it was last looked at."""
+
+    sequence: int
+    total: int
+    n: int
+    others: int
+    foreign: int
+    seen: int
+
+
+class Asked(NamedTuple):
+    """A request when it was asked."""
+
+    slot: Slot
+    node: Node
+    charges: tuple[Charge, ...]
+    at_s: float
+    times_ms: tuple[tuple[int, int], ...]
+    """The time of each key's shard: as its node knew it, and as it was."""
+
+
+class Watch:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.books = Books()
+        self.violations: list[Violation] = []
+        self.paths: Counter[str] = Counter()
+        self.promised: Counter[tuple[Node, bytes]] = Counter()
+        """What each node told its clients to be admitted, by key; and what it committed."""
+        self.committed: Counter[tuple[Node, bytes]] = Counter()
+        self.restated: set[tuple[Node, bytes]] = set()
+        """Where a node's clock had been off, and windows were put together."""
+        self._beliefs: dict[Part, Belief] = {}
+        self._pairs: dict[SharedWindow, tuple[Part, Part]] = {}
+        self._buckets: dict[SharedBucket, tuple[int, int, int]] = {}
+        self._told: dict[tuple[int, bytes, int, bytes], tuple[int, int]] = {}
+        self._upset_s: dict[bytes, float] = {}
+        self._most_reports: Counter[str] = Counter()
+        self._reports: dict[tuple[int, int, int], list[tuple[float, int]]] = {}
+        for key in world.history.keys:
+            if key.limit.algorithm is Algorithm.GCRA:
+                self.books.buckets[key.name] = BucketBook(max(1, key.limit.requests_per_unit))
+        for index, shard in enumerate(world.shards):
+            shard.on_reply = lambda call, reply, index=index: self._replied(index, call, reply)  # type: ignore[misc]
+
+    def violate(self, invariant: str, what: str, at_s: float | None = None) -> None:
+        now_s = self.world.loop.time() if at_s is None else at_s
+        if len(self.violations) < MOST_VIOLATIONS:
+            self.violations.append(Violation(invariant, now_s, what))
+        self.world.trace.say("VIOLATION", f"{invariant}: {what}")
+
+    # What disturbs
+
+    def shard_upset(self, index: int) -> None:
+        """It lost something that it knew: its grants with it."""
+        shard = self.world.shards[index]
+        self.books.disturb(index, shard.time_ms(), max(shard.time_ms(), shard.latest_ms()))
+        for key in self.world.history.keys:
+            if self.world.shard_of(key.name) == index:
+                self._upset_s[key.name] = self.world.loop.time()
+        self._told = {told: counts for told, counts in self._told.items() if told[0] != index}
+        self._disturb_buckets(index)
+
+    def clock_upset(self, index: int, set_back_ms: int) -> None:
+        """A shard's clock was set back: until it is there again no two keys agree on the time."""
+        now_ms = self.world.shards[index].time_ms()
+        self.books.disturb(index, now_ms, now_ms + set_back_ms)
+        self._disturb_buckets(index)
+
+    def node_upset(self) -> None:
+        """A node was killed: what it had admitted and not reported is gone."""
+        for index, shard in enumerate(self.world.shards):
+            self.books.disturb(index, shard.time_ms(), max(shard.time_ms(), shard.latest_ms()))
+            self._disturb_buckets(index)
+
+    def rule_upset(self, key: bytes) -> None:
+        shard = self.world.shards[self.world.shard_of(key)]
+        self.books.disturb(key, shard.time_ms(), shard.key_time_ms(key))
+        self._upset_s[key] = self.world.loop.time()
+        if key in self.books.buckets:
+            self.books.buckets[key].disturb(shard.key_time_ms(key))
+
+    def _disturb_buckets(self, index: int) -> None:
+        for key, book in self.books.buckets.items():
+            if self.world.shard_of(key) == index:
+                book.disturb(self.world.shards[index].key_time_ms(key))
+
+    # At every answer of a shard
+
+    def _replied(self, index: int, call: Call, reply: Reply) -> None:
+        self.world.trace.say(f"shard {index}", _told(call, reply))
+        counted: list[tuple[WindowReport, int, Count]] = []
+        for report, answer in zip(call.reports, reply.answers, strict=True):
+            if isinstance(answer, BucketAnswer) and isinstance(report, BucketReport):
+                limit = self.world.limit_at(report.key, report.rate)
+                self._poured(report.key, report.component, answer.n, limit)
+            elif isinstance(answer, WindowAnswer) and isinstance(report, WindowReport):
+                counted.append((report, answer.sequence, answer.current))
+                counted.append((report, answer.sequence - 1, answer.previous))
+        # All of them first: a key that went and came back may be in one call twice.
+        for report, sequence, count in counted:
+            self.books.cells[report.key, sequence].raise_to(report.component, count.n)
+        for report, sequence, count in counted:
+            self._counted(index, report.key, sequence, report.component, count)
+
+    def _counted(self, index: int, key: bytes, sequence: int, component: bytes, count: Count) -> None:
+        """Components grow between losses; a total is never above the truth: nothing is counted twice."""
+        book = self.books.cells[key, sequence]
+        told = self._told.get((index, key, sequence, component), (0, 0))
+        if count.n < told[0] or count.t < told[1]:
+            self.violate("components", f"{key.decode()}: n, t from {told} to {(count.n, count.t)}")
+        self._told[index, key, sequence, component] = (count.n, count.t)
+        if count.t > book.total:
+            what = f"{key.decode()} in {sequence}: {count.t} counted, {book.total} admitted or charged"
+            self.violate("counted_twice", what)
+
+    # At every decision
+
+    def decided(self, asked: Asked, cells: list[SharedCell | None], decision: Decision, unplaced: bool) -> None:
+        """`cells` are those that the request met: one may have gone from the table while it waited."""
+        world = self.world
+        self.paths[f"{decision.path.value} {'admitted' if decision.admitted else 'denied'}"] += 1
+        if world.loop.time() - asked.at_s > world.history.deadline_ms / 1000 + EPSILON_S:
+            self.violate("deadline", f"{asked.slot.name}: {world.loop.time() - asked.at_s:.6f} s")
+        if decision.path in DEGRADED and not unplaced:
+            self._degraded(asked)
+        for charge, cell, (over, _, _) in zip(asked.charges, cells, decision.verdicts, strict=True):
+            if decision.admitted and not over and not unplaced:
+                self.promised[asked.node, charge.key] += charge.cost
+            if cell is not None:
+                self.observe(asked.slot, cell)
+        if decision.path in DEGRADED:
+            self._by_policy(asked, decision, unplaced)
+        elif not decision.admitted:
+            self._denied(asked, decision)
+
+    def _degraded(self, asked: Asked) -> None:
+        """From when it was asked until now its shards were not healthy."""
+        for charge, began_ms in zip(asked.charges, asked.times_ms, strict=True):
+            index = self.world.shard_of(charge.key)
+            times_ms = (*began_ms, self.world.shards[index].key_time_ms(charge.key))
+            self.books.disturb(index, min(times_ms), max(times_ms))
+            self._disturb_buckets(index)
+
+    def _by_policy(self, asked: Asked, decision: Decision, unplaced: bool) -> None:
+        """`closed` admits nothing; `open` no more than the limit, per node and cell."""
+        enforced = not any(charge.shadow or charge.quota for charge in asked.charges)
+        if decision.admitted and decision.path is Path.DEGRADED_CLOSED and enforced:
+            self.violate("policy", f"{asked.slot.name} admitted by a closed policy")
+        if decision.admitted and decision.path is Path.DEGRADED_OPEN and len(asked.charges) == 1 and not unplaced:
+            charge = asked.charges[0]
+            cell = asked.node.engine.cells.find(charge.key)
+            if isinstance(cell, SharedWindow) and charge.cost and cell.part.total > charge.limit.requests_per_unit:
+                self.violate("policy", f"{asked.slot.name} admitted {cell.part.total} by an open policy")
+
+    def _denied(self, asked: Asked, decision: Decision) -> None:
+        """A denial is never wrong: by the truth at some instant since it was asked it did not fit."""
+        if any(charge.limit.algorithm is Algorithm.GCRA for charge in asked.charges):
+            return
+        over = [
+            -1 if self._truly_over(asked, charge, began_ms, decision.path) else 0
+            for charge, began_ms in zip(asked.charges, asked.times_ms, strict=True)
+        ]
+        if not denies(asked.charges, over):
+            keys = ", ".join(charge.key.decode() for charge in asked.charges)
+            self.violate("denial", f"{asked.slot.name} denied {keys} ({decision.path.value}) although all fit")
+
+    def _truly_over(self, asked: Asked, charge: Charge, began_ms: tuple[int, int], path: Path) -> bool:
+        key, limit = charge.key, charge.limit
+        if not limit.requests_per_unit:
+            return True
+        index = self.world.shard_of(key)
+        now_ms = asked.node.links[index].now_ms()
+        cost = sum(other.cost for other in asked.charges if other.key == key)
+        times = {*began_ms, now_ms, self.world.shards[index].key_time_ms(key)}
+        if min(times) // limit.window_ms < max(times) // limit.window_ms:
+            times.add(max(times) // limit.window_ms * limit.window_ms)  # a window's counts weigh most as it begins
+        if path in (Path.LOCAL, Path.DENY_CACHE):  # else credit may have been another request's at that instant
+            cost = max(0, cost - self._credit_now(asked.node, key))
+        cost += self._reserved(asked.node, key)
+        return any(self.books.effective(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times)
+
+    def _reserved(self, node: Node, key: bytes) -> int:
+        """What the node's own reservations add to the truth."""
+        cell = node.engine.cells.find(key)
+        if not isinstance(cell, SharedWindow):
+            return 0
+        part = cell.part
+        return max(0, part.total + part.reserved - max(part.n, part.total)) + cell.last.reserved
+
+    def _credit_now(self, node: Node, key: bytes) -> int:
+        cell = node.engine.cells.find(key)
+        return 0 if cell is None else cell.credit
+
+    # At every look at a cell
+
+    def observe(self, slot: Slot, cell: SharedCell) -> None:
+        if isinstance(cell, SharedBucket):
+            self._observe_bucket(slot, cell)
+            return
+        pair = self._pairs.get(cell)
+        if pair != (cell.part, cell.last):
+            self._changed_parts(slot, cell, pair)
+        for part in (cell.part, cell.last):
+            self._observe_part(slot, cell, part)
+
+    def _changed_parts(self, slot: Slot, cell: SharedWindow, pair: tuple[Part, Part] | None) -> None:
+        """A window goes only when its time is over: what was admitted in it is not lost before."""
+        self._pairs[cell] = (cell.part, cell.last)
+        now_ms = self.world.shards[cell.link.shard].time_ms()
+        if slot.node is not None:
+            now_ms = max(now_ms, slot.node.links[cell.link.shard].now_ms())
+        for part in pair or ():
+            gone = part not in (cell.part, cell.last) and part.unacked
+            over = part.sequence < max(cell.sequence, now_ms // cell.window_ms) - 1
+            if gone and not over and self._taken_over(cell, part, pair):
+                self._restated(slot, cell.key)
+            elif gone and not over:
+                self.violate("lost", f"{slot.name} {cell.key.decode()}: {part.unacked} of window {part.sequence}")
+
+    def _taken_over(self, cell: SharedWindow, part: Part, pair: tuple[Part, Part] | None) -> bool:
+        """The window before last went, or another part took this one in because the node's clock had been off."""
+        if pair is not None and part is pair[1] and cell.part is not pair[0]:
+            return True
+        return any(now.sequence == part.sequence and now.total >= part.total for now in (cell.part, cell.last))
+
+    def _observe_part(self, slot: Slot, cell: SharedWindow, part: Part) -> None:
+        now = Belief(part.sequence, part.total, part.n, part.others, part.foreign, part.seen)
+        was = self._beliefs.get(part, None)
+        if now == was:
+            self._above_truth(slot, cell, part)
+            return
+        self._beliefs[part] = now
+        books, key = self.books, cell.key
+        was = was or Belief(part.sequence, 0, 0, 0, 0, 0)
+        known = was.total
+        if was.sequence != part.sequence:  # the node's own clock had been off
+            book = books.cells[key, was.sequence]
+            book.strike(cell.link.component)
+            book.committed -= was.total
+            was = Belief(part.sequence, 0, 0, 0, 0, 0)
+            self._restated(slot, key)
+        if any(new < old for new, old in zip(now, was, strict=True)):
+            self.violate("beliefs", f"{slot.name} {key.decode()}: {was} to {now}")
+        if part.total > was.total:
+            shard = self.world.shards[cell.link.shard]
+            limit = cell.link.limit
+            books.cells[key, part.sequence].raise_to(cell.link.component, part.total)
+            self._committed(slot, key, part.total - known)
+            time_ms = shard.key_time_ms(key)
+            books.commit(key, limit, part.sequence, part.total - was.total, time_ms, self.world.loop.time())
+        self._above_truth(slot, cell, part)
+
+    def _restated(self, slot: Slot, key: bytes) -> None:
+        if slot.node is not None:
+            self.restated.add((slot.node, key))
+
+    def _committed(self, slot: Slot, key: bytes, cost: int) -> None:
+        if slot.node is not None:
+            self.committed[slot.node, key] += cost
+
+    def _above_truth(self, slot: Slot, cell: SharedWindow, part: Part) -> None:
+        """A node never believes in more than was admitted or charged by anybody, itself included."""
+        book = self.books.cells[cell.key, part.sequence]
+        component = book.components.get(cell.link.component, 0)
+        truth = book.total - component + max(component, part.total + part.reserved) + book.abroad
+        if part.known > truth:
+            what = f"{slot.name} {cell.key.decode()} in {part.sequence}: knows {part.known}, the truth is {truth}"
+            self.violate("belief_above_truth", what)
+
+    def _observe_bucket(self, slot: Slot, cell: SharedBucket) -> None:
+        total, n, arrival_ms = self._buckets.get(cell, (0, 0, 0))
+        self._buckets[cell] = (cell.total, cell.n, cell.arrival[0])
+        if cell.total < total or cell.n < n or cell.arrival[0] < arrival_ms:
+            what = f"total, n, arrival from {(total, n, arrival_ms)} to {self._buckets[cell]}"
+            self.violate("beliefs", f"{slot.name} {cell.key.decode()}: {what}")
+        if cell.total > total:
+            self._committed(slot, cell.key, cell.total - total)
+            self._poured(cell.key, cell.link.component, cell.total, cell.link.limit)
+
+    def _poured(self, key: bytes, component: bytes, value: int, limit: Limit) -> None:
+        """A bucket never holds more than its burst and `P`."""
+        book = self.books.buckets[key]
+        shard = self.world.shards[self.world.shard_of(key)]
+        over = book.raise_to(component, value, limit, shard.key_time_ms(key))
+        # A node's notion of the time is a little behind the shard's: by a round trip at most.
+        slack = self.world.history.deadline_ms * book.rate
+        if over > slack and book.clean:
+            self.violate("budget", f"{key.decode()}: {over / book.rate:.1f} ms above burst and P")
+
+    # Every few milliseconds
+
+    def look(self) -> None:
+        world = self.world
+        held: Counter[bytes] = Counter()
+        unsettled: set[bytes] = set()
+        allowed: dict[bytes, int] = {}
+        for slot, _, cell in world.cells():
+            self.observe(slot, cell)
+            self._credit(slot, cell)
+            link, now_s = cell.link, slot.clock.monotonic()
+            if slot.serving and (grant := link.held(now_s)):
+                held[cell.key] += grant
+                allowed[cell.key] = max(allowed.get(cell.key, 0), link.limit.precision)
+                upset_s = self._upset_s.get(cell.key)
+                if upset_s is not None and link.usable_until_s <= upset_s + 1_000 + USABLE_S:
+                    unsettled.add(cell.key)
+        for key, total in held.items():
+            if key in unsettled:
+                # Who was granted something before the loss may use it until then.
+                index = world.shard_of(key)
+                time_ms = world.shards[index].key_time_ms(key)
+                self.books.disturb(key, time_ms, time_ms)
+            elif total > allowed[key]:
+                self.violate("grants", f"{key.decode()}: {total} held of {allowed[key]}")
+        for slot, node in world.nodes():
+            self._bounded(slot, node)
+
+    def _credit(self, slot: Slot, cell: SharedCell) -> None:
+        """What is charged and not spent is at most what was under way at once."""
+        if isinstance(cell, SharedWindow):
+            credit = max(part.n - part.total - part.reserved for part in (cell.part, cell.last))
+        else:
+            credit = cell.credit
+        if credit > slot.open_most[cell.key]:
+            what = f"{slot.name} {cell.key.decode()}: {credit} unspent, {slot.open_most[cell.key]} under way at most"
+            self.violate("credit", what)
+
+    def _bounded(self, slot: Slot, node: Node) -> None:
+        """Cells are at most what is configured; queues at most the live cells and what was just reported."""
+        cells = len(node.engine.cells)
+        if cells > self.world.history.max_cells:
+            self.violate("memory", f"{slot.name}: {cells} cells")
+        now_s = self.world.loop.time()
+        for link in node.links:
+            reports = self._reports.setdefault((slot.index, slot.runs, link.index), [])
+            reports.append((now_s, link.stats.reports))
+            while len(reports) > 1 and reports[1][0] < now_s - 0.6:
+                reports.pop(0)
+            # A flush that was overtaken stays until its time comes: some for every recent report.
+            recent = self._most_reports[slot.name] = max(
+                self._most_reports[slot.name], link.stats.reports - reports[0][1]
+            )
+            queued = len(link._soon) + len(link._later)
+            if queued > 3 * (cells + slot.waiting) + recent + 10:
+                self.violate("memory", f"{slot.name}: {queued} flushes wait, {cells} cells, {recent} reports")
+            if len(link._questions) > 2 * len(self.world.history.asks):
+                self.violate("memory", f"{slot.name}: {len(link._questions)} questions")
+
+    # At the end
+
+    def measure(self) -> None:
+        """Over-admission in healthy windows is within the budget."""
+        for excess in self.books.excesses.values():
+            shard = self.world.shard_of(excess.key)
+            if self.books.healthy(excess.key, shard, excess.sequence, excess.window_ms):
+                self.violate("budget", excess.what, excess.at_s)
+
+
+def _told(call: Call, reply: Reply) -> str:
+    run = call.reports[0].component.decode() if call.reports else "nobody"
+    charged = f", {sum(reply.charged)} of {len(reply.charged)} requests charged" if reply.charged else ""
+    return f"hears {run} on {len(call.reports)} keys{charged}"

@@ -1,0 +1,162 @@
+"""The simulated region: shards, and places for nodes in which runs come and go.
+
+Create it inside a running (virtual) loop. It does what it is told: faults.py says what
+breaks, watch.py what that means.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from headgate.limiter.decision import Charge
+from headgate.limiter.limit import Limit
+from headgate.limiter.shared_cells import SharedCell
+from headgate.origin.node import Node
+from headgate.simulation.history import History
+from headgate.simulation.loop import LoopClock
+from headgate.simulation.network import NetworkedOrigin, Path
+from headgate.simulation.shard import SimulatedShard
+from headgate.simulation.trace import Tracer
+
+DRAIN_S: Final = 1.0
+
+
+def _logger(trace: Tracer, who: str) -> FilteringBoundLogger:
+    """Nodes log as ever: into the trace."""
+
+    def say(logger: Any, name: str, event: Any) -> Any:
+        facts = ", ".join(f"{fact} {value}" for fact, value in event.items() if fact != "event")
+        trace.say(who, f"{event['event']}: {facts}")
+        raise structlog.DropEvent
+
+    logger: FilteringBoundLogger = structlog.wrap_logger(None, processors=[say])
+    return logger
+
+
+class Slot:
+    """A place for a node: its clock, its ways to the shards, and the run that is there now, if any."""
+
+    def __init__(self, index: int, clock: LoopClock, paths: list[Path]) -> None:
+        self.index = index
+        self.clock = clock
+        self.paths = paths
+        self.node: Node | None = None
+        self.serving = False
+        self.runs = 0
+        self.live_nodes = 1
+        self.open: Counter[bytes] = Counter()
+        """What the requests under way would cost, by key; and the most that they ever would have."""
+        self.open_most: Counter[bytes] = Counter()
+        self.waiting = 0
+
+    @property
+    def name(self) -> str:
+        return f"node {self.index}"
+
+
+class World:
+    def __init__(self, history: History, trace: Tracer) -> None:
+        self.history = history
+        self.trace = trace
+        self.loop = asyncio.get_running_loop()
+        self.shards = [
+            SimulatedShard(LoopClock(history.unix_ms, offset_ms=offset_ms, drift_ppm=drift_ppm))
+            for offset_ms, drift_ppm in zip(history.shard_offsets_ms, history.shard_drifts_ppm, strict=True)
+        ]
+        self.slots = [self._slot(index) for index in range(history.nodes)]
+        self.limits: list[list[Limit]] = [[key.limit] for key in history.keys]
+        """Every version of each key's rule."""
+        self.versions = [[0] * len(history.keys) for _ in self.slots]
+        """Which one each node goes by."""
+        self._charges: dict[tuple[int, int, int], Charge] = {}
+
+    def _slot(self, index: int) -> Slot:
+        history = self.history
+        clock = LoopClock(
+            history.unix_ms, offset_ms=history.node_offsets_ms[index], drift_ppm=history.node_drifts_ppm[index]
+        )
+        return Slot(index, clock, [Path(delay_ms=history.delay_ms) for _ in self.shards])
+
+    def serving(self, index: int) -> Slot | None:
+        """The node asked for, or the next one that serves, as a balancer would."""
+        for step in range(len(self.slots)):
+            slot = self.slots[(index + step) % len(self.slots)]
+            if slot.serving:
+                return slot
+        return None
+
+    def charges(self, slot: Slot, parts: tuple[tuple[int, int], ...]) -> tuple[Charge, ...]:
+        return tuple([self._charge(key, self.versions[slot.index][key], cost) for key, cost in parts])
+
+    def _charge(self, key: int, version: int, cost: int) -> Charge:
+        charge = self._charges.get((key, version, cost))
+        if charge is None:
+            charge = Charge(self.history.keys[key].name, self.limits[key][version], cost)
+            self._charges[key, version, cost] = charge
+        return charge
+
+    def limit_at(self, key: bytes, requests_per_unit: int) -> Limit:
+        """The version of a key's rule that says so much."""
+        versions = next(self.limits[index] for index, known in enumerate(self.history.keys) if known.name == key)
+        return next(limit for limit in reversed(versions) if limit.requests_per_unit == requests_per_unit)
+
+    def shard_of(self, key: bytes) -> int:
+        return sum(key) % len(self.shards)
+
+    def nodes(self) -> Iterator[tuple[Slot, Node]]:
+        """Those that live."""
+        for slot in self.slots:
+            if slot.node is not None:
+                yield slot, slot.node
+
+    def cells(self) -> Iterator[tuple[Slot, Node, SharedCell]]:
+        for slot, node in self.nodes():
+            for cell in node.engine.cells:
+                yield slot, node, cell
+
+    # The life of a node
+
+    async def start(self, slot: Slot) -> None:
+        slot.runs += 1
+        run = b"node%d-%d" % (slot.index, slot.runs)
+        chance = random.Random(f"{self.history.seed} {run.decode()}")  # noqa: S311 - to be repeated, not guessed at
+        node = Node(
+            NetworkedOrigin(self.shards, slot.paths, chance),
+            run=run,
+            clock=slot.clock,
+            random=chance,
+            logger=_logger(self.trace, slot.name),
+            max_cells=self.history.max_cells,
+            deadline_s=self.history.deadline_ms / 1000,
+            live_nodes=slot.live_nodes,
+        )
+        slot.node = node
+        await node.start()
+        slot.serving = True
+        self.trace.say(slot.name, f"serves as {run.decode()}")
+
+    async def kill(self, slot: Slot) -> None:
+        """As kill −9: nothing is flushed, nothing is given back, nobody is answered."""
+        node, slot.node, slot.serving = slot.node, None, False
+        if node is not None:
+            slot.live_nodes = node.live_nodes
+            for task in node._tasks:
+                task.cancel()
+            await asyncio.gather(*node._tasks, return_exceptions=True)
+        slot.open.clear()
+        slot.open_most.clear()
+        slot.waiting = 0
+
+    async def drain(self, slot: Slot) -> None:
+        """No new requests; what is under way is answered, what was admitted reported, grants given back."""
+        slot.serving = False
+        while slot.node is not None and slot.waiting:  # noqa: ASYNC110 - on virtual time this costs nothing
+            await asyncio.sleep(0.005)
+        if slot.node is not None:
+            await slot.node.stop(DRAIN_S)
+            await self.kill(slot)
