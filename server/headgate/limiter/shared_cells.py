@@ -245,7 +245,6 @@ class SharedWindow(WindowCell):
             self.deny_until_ms = 0
         return remembers
 
-
     def _restate(self, sequence: int) -> None:
         """Created by this node's own clock, which was off: what was admitted belongs where the shard is.
 
