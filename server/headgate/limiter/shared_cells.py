@@ -56,9 +56,7 @@ class Part:
         self.foreign = max(self.foreign, count.f)
         self.sent = max(self.sent, count.n)
         remembers = count.t >= self.seen
-        # A shard that lost its memory may take new hits for lost ones: what this node knows to be there
-        # is at least what the others had and what itself was charged.
-        self.seen = max(self.seen, count.t, self.others + self.n)
+        self.seen = max(self.seen, count.t)
         return remembers
 
     def report(self) -> CellReport:
@@ -115,7 +113,7 @@ class Link:
         """Calls and requests that hold on to the cell: it is not evicted meanwhile."""
         self.answered = False
         self.ahead = False
-        """The last answer came from the window before this one: the shard charges there, and must be told of it."""
+        """No answer from this window yet: the shard may still charge in the one before, and must be told of it."""
 
     def held(self, now_s: float) -> int:
         """The grant that may be in use: none of it once its time is up, and no more than the rule allows now."""
@@ -142,6 +140,7 @@ class SharedWindow(WindowCell):
         """A cell that follows a warm one starts at known zero and inherits its freshness."""
         self.last = self.part if sequence == self.sequence + 1 else Part(sequence - 1)
         self.part = Part(sequence)
+        self.link.ahead = True
         self.sequence = sequence
         self.refresh()
 
