@@ -14,7 +14,7 @@ PACKAGING   := pyproject.toml client/pyproject.toml
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo test lint format bench verify protos docs clean
+.PHONY: help run demo test lint format bench verify simulate protos docs clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -22,7 +22,8 @@ help:
 	@echo "make test    lint and all tests"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff format the code"
-	@echo "make verify  the long forms that fill docs/accuracy.md, failures.md and reliability.md"
+	@echo "make verify  the long forms that fill docs/accuracy.md and docs/failures.md"
+	@echo "make simulate  bad days from random seeds, for SECONDS=60"
 	@echo "make bench   measure, and print the figures that docs/ shows"
 	@echo "make protos  generate messages and stubs from protos/"
 	@echo "make docs    write docs/configuration.md from the settings table"
@@ -55,6 +56,11 @@ bench: $(TEST_STAMP)
 
 verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.accuracy.measure
+	$(BIN)/python -m tests.fault.table
+
+SECONDS ?= 60
+simulate: $(SERVE_STAMP)
+	$(BIN)/headgate simulate --seconds $(SECONDS)
 
 protos: $(TEST_STAMP)
 	$(BIN)/python protos/generate.py

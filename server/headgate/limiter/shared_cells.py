@@ -27,7 +27,7 @@ from headgate.origin.protocol import (
 class Part:
     """This node's side of one cell of a window."""
 
-    __slots__ = ("foreign", "n", "others", "reserved", "seen", "sent", "sequence", "total")
+    __slots__ = ("foreign", "n", "others", "reserved", "seen", "sent", "sequence", "sure", "total")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
@@ -35,6 +35,8 @@ class Part:
         self.reserved = 0
         self.n = 0
         self.others = 0
+        self.sure = 0
+        """What others had at least, whatever was lost in between."""
         self.foreign = 0
         self.seen = 0
         self.sent = 0
@@ -56,7 +58,10 @@ class Part:
         self.foreign = max(self.foreign, count.f)
         self.sent = max(self.sent, count.n)
         remembers = count.t >= self.seen
-        self.seen = max(self.seen, count.t)
+        # A shard that lost its memory may take what it never told this node of for lost. What others had
+        # for certain, and what this node was charged, is there: no more than `sent` of any total was its own.
+        self.sure = max(self.sure, count.t - self.sent)
+        self.seen = max(self.seen, count.t, self.sure + self.n)
         return remembers
 
     def report(self) -> CellReport:

@@ -66,11 +66,13 @@ class Watch:
         """Where a node's clock had been off, and windows were put together."""
         self._beliefs: dict[Part, Belief] = {}
         self._pairs: dict[SharedWindow, tuple[Part, Part]] = {}
+        self._unanswered: set[SharedWindow] = set()
         self._buckets: dict[SharedBucket, tuple[int, int, int]] = {}
         self._told: dict[tuple[int, bytes, int, bytes], tuple[int, int]] = {}
         self._upset_s: dict[bytes, float] = {}
         self._most_reports: Counter[str] = Counter()
         self._reports: dict[tuple[int, int, int], list[tuple[float, int]]] = {}
+        world.on_error = lambda what: self.violate("tasks", what)
         for key in world.history.keys:
             if key.limit.algorithm is Algorithm.GCRA:
                 self.books.buckets[key.name] = BucketBook(max(1, key.limit.requests_per_unit))
@@ -126,6 +128,9 @@ class Watch:
         counted: list[tuple[WindowReport, int, Count]] = []
         for report, answer in zip(call.reports, reply.answers, strict=True):
             if isinstance(answer, BucketAnswer) and isinstance(report, BucketReport):
+                if report.total > self.books.buckets[report.key].components.get(report.component, 0):
+                    # Of a cell that went while its request waited: when it was admitted nobody saw.
+                    self.books.buckets[report.key].disturb(reply.time_ms)
                 limit = self.world.limit_at(report.key, report.rate)
                 self._poured(report.key, report.component, answer.n, limit)
             elif isinstance(answer, WindowAnswer) and isinstance(report, WindowReport):
@@ -177,19 +182,25 @@ class Watch:
             self._disturb_buckets(index)
 
     def _by_policy(self, asked: Asked, decision: Decision, unplaced: bool) -> None:
-        """`closed` admits nothing; `open` no more than the limit, per node and cell."""
+        """`closed` admits nothing; `open` no more than the limit, per node and cell; `local` only what fits."""
         enforced = not any(charge.shadow or charge.quota for charge in asked.charges)
         if decision.admitted and decision.path is Path.DEGRADED_CLOSED and enforced:
             self.violate("policy", f"{asked.slot.name} admitted by a closed policy")
-        if decision.admitted and decision.path is Path.DEGRADED_OPEN and len(asked.charges) == 1 and not unplaced:
-            charge = asked.charges[0]
-            cell = asked.node.engine.cells.find(charge.key)
-            if isinstance(cell, SharedWindow) and charge.cost and cell.part.total > charge.limit.requests_per_unit:
-                self.violate("policy", f"{asked.slot.name} admitted {cell.part.total} by an open policy")
+        if not decision.admitted or unplaced or len(asked.charges) > 1 or not asked.charges[0].cost:
+            return
+        limit, cell = asked.charges[0].limit, asked.node.engine.cells.find(asked.charges[0].key)
+        if not isinstance(cell, SharedWindow):
+            return
+        part = cell.part
+        if decision.path is Path.DEGRADED_OPEN and part.total > limit.requests_per_unit:
+            self.violate("policy", f"{asked.slot.name} admitted {part.total} by an open policy")
+        known = part.others + part.foreign + max(part.n, part.total + part.reserved)
+        if decision.path is Path.DEGRADED_LOCAL and known > limit.requests_per_unit:
+            self.violate("policy", f"{asked.slot.name} admitted although it knew of {known}")
 
     def _denied(self, asked: Asked, decision: Decision) -> None:
         """A denial is never wrong: by the truth at some instant since it was asked it did not fit."""
-        if any(charge.limit.algorithm is Algorithm.GCRA for charge in asked.charges):
+        if any(self._cannot_judge(asked.node, charge) for charge in asked.charges):
             return
         over = [
             -1 if self._truly_over(asked, charge, began_ms, decision.path) else 0
@@ -198,6 +209,11 @@ class Watch:
         if not denies(asked.charges, over):
             keys = ", ".join(charge.key.decode() for charge in asked.charges)
             self.violate("denial", f"{asked.slot.name} denied {keys} ({decision.path.value}) although all fit")
+
+    def _cannot_judge(self, node: Node, charge: Charge) -> bool:
+        """Buckets are judged by what they hold; a cell without an answer yet may be in another time."""
+        cell = node.engine.cells.find(charge.key)
+        return charge.limit.algorithm is Algorithm.GCRA or (cell is not None and not cell.link.answered)
 
     def _truly_over(self, asked: Asked, charge: Charge, began_ms: tuple[int, int], path: Path) -> bool:
         key, limit = charge.key, charge.limit
@@ -235,6 +251,10 @@ class Watch:
         pair = self._pairs.get(cell)
         if pair != (cell.part, cell.last):
             self._changed_parts(slot, cell, pair)
+        if cell.link.answered:
+            self._unanswered.discard(cell)
+        else:
+            self._unanswered.add(cell)
         for part in (cell.part, cell.last):
             self._observe_part(slot, cell, part)
 
@@ -254,7 +274,7 @@ class Watch:
 
     def _taken_over(self, cell: SharedWindow, part: Part, pair: tuple[Part, Part] | None) -> bool:
         """The window before last went, or another part took this one in because the node's clock had been off."""
-        if pair is not None and part is pair[1] and cell.part is not pair[0]:
+        if pair is not None and cell.part is not pair[0] and (part is pair[1] or cell in self._unanswered):
             return True
         return any(now.sequence == part.sequence and now.total >= part.total for now in (cell.part, cell.last))
 
@@ -298,6 +318,9 @@ class Watch:
         book = self.books.cells[cell.key, part.sequence]
         component = book.components.get(cell.link.component, 0)
         truth = book.total - component + max(component, part.total + part.reserved) + book.abroad
+        if self.world.shards[cell.link.shard].losses:
+            # What this node was charged and never heard of comes back to it as somebody else's.
+            truth += slot.open_most[cell.key]
         if part.known > truth:
             what = f"{slot.name} {cell.key.decode()} in {part.sequence}: knows {part.known}, the truth is {truth}"
             self.violate("belief_above_truth", what)

@@ -7,7 +7,7 @@ breaks, watch.py what that means.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import structlog
@@ -26,12 +26,14 @@ from headgate.simulation.trace import Tracer
 DRAIN_S: Final = 1.0
 
 
-def _logger(trace: Tracer, who: str) -> FilteringBoundLogger:
-    """Nodes log as ever: into the trace."""
+def _logger(world: "World", who: str) -> FilteringBoundLogger:
+    """Nodes log as ever: into the trace. An error is one of their own faults."""
 
     def say(logger: Any, name: str, event: Any) -> Any:
         facts = ", ".join(f"{fact} {value}" for fact, value in event.items() if fact != "event")
-        trace.say(who, f"{event['event']}: {facts}")
+        world.trace.say(who, f"{event['event']}: {facts}")
+        if name == "error":
+            world.on_error(f"{who}: {event['event']}: {facts}")
         raise structlog.DropEvent
 
     logger: FilteringBoundLogger = structlog.wrap_logger(None, processors=[say])
@@ -73,6 +75,8 @@ class World:
         """Every version of each key's rule."""
         self.versions = [[0] * len(history.keys) for _ in self.slots]
         """Which one each node goes by."""
+        self.on_error: Callable[[str], None] = lambda what: None
+        """A node logged an error."""
         self._charges: dict[tuple[int, int, int], Charge] = {}
 
     def _slot(self, index: int) -> Slot:
@@ -130,7 +134,7 @@ class World:
             run=run,
             clock=slot.clock,
             random=chance,
-            logger=_logger(self.trace, slot.name),
+            logger=_logger(self, slot.name),
             max_cells=self.history.max_cells,
             deadline_s=self.history.deadline_ms / 1000,
             live_nodes=slot.live_nodes,
