@@ -73,8 +73,7 @@ def _nothing_left(slot: Slot, cell: SharedCell, watch: Watch) -> None:
 
 
 def _same_window(slot: Slot, cell: SharedWindow, world: World, watch: Watch) -> None:
-    shard = world.shards[cell.link.shard]
-    record = shard.record(cell.key)
+    record = world.shards[cell.link.shard].record(cell.key)
     if not isinstance(record, WindowRecord):
         watch.violate("diverged", f"{slot.name} {cell.key.decode()}: the shard has no record of it")
         return
@@ -84,8 +83,8 @@ def _same_window(slot: Slot, cell: SharedWindow, world: World, watch: Watch) -> 
         if count is None:
             continue
         here = count.t + count.f
-        # After a loss a shard may take new hits for lost ones: as many as were asked for in vain before.
-        slack = shard.losses * sum(other.open_most[cell.key] for other in world.slots)
+        # After a loss a shard may take new hits for lost ones: as many as were asked for in vain.
+        slack = watch.asked_in_vain(cell.key, part.sequence)
         if not here <= part.known <= here + slack:
             what = f"knows {part.known}, the shard {here}"
             watch.violate("diverged", f"{slot.name} {cell.key.decode()} in {part.sequence}: {what}")

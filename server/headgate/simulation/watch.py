@@ -70,6 +70,7 @@ class Watch:
         self._buckets: dict[SharedBucket, tuple[int, int, int]] = {}
         self._told: dict[tuple[int, bytes, int, bytes], tuple[int, int]] = {}
         self._upset_s: dict[bytes, float] = {}
+        self._vain: dict[tuple[bytes, int], dict[bytes, int]] = {}
         self._most_reports: Counter[str] = Counter()
         self._reports: dict[tuple[int, int, int], list[tuple[float, int]]] = {}
         world.on_error = lambda what: self.violate("tasks", what)
@@ -278,7 +279,14 @@ class Watch:
             return True
         return any(now.sequence == part.sequence and now.total >= part.total for now in (cell.part, cell.last))
 
+    def asked_in_vain(self, key: bytes, sequence: int) -> int:
+        """What nodes asked for and did not get, at most, since the shard last lost something."""
+        return sum(self._vain.get((key, sequence), {}).values())
+
     def _observe_part(self, slot: Slot, cell: SharedWindow, part: Part) -> None:
+        if self.world.shards[cell.link.shard].losses:
+            vain = self._vain.setdefault((cell.key, part.sequence), {})
+            vain[cell.link.component] = max(vain.get(cell.link.component, 0), part.sent - max(part.n, part.total))
         now = Belief(part.sequence, part.total, part.n, part.others, part.foreign, part.seen)
         was = self._beliefs.get(part, None)
         if now == was:
