@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import pytest
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Unit
-from headgate.limiter.regional import RegionalEngine
 from headgate.limiter.shared_cells import Hold, Link, SharedWindow
-from headgate.origin.grants import Grants
 
+from tests.simulation import mutations
 from tests.support.region import RegionWorld, virtually
 
 SECONDS = 10.0
@@ -190,20 +189,11 @@ def test_credit_that_is_offered_to_the_shard_is_not_spent_here_too(
     """While a want of a key is under way, others must not spend the credit that may be paying for it."""
     seeds = [293, 347, 539]
     assert not found(seeds, ledger)
-    original = RegionalEngine._must_ask
-
-    def careless(engine: RegionalEngine, cell: SharedWindow, *rest: object) -> int:
-        cell.link.credit_offered = 0
-        return original(engine, cell, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(RegionalEngine, "_must_ask", careless)
+    mutations.spend_offered_credit(monkeypatch)
     assert found(seeds, ledger)
 
 
 def test_grants_beyond_p_are_found(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    def generous(grants: Grants, holding: object, held: int, precision: int, time_ms: int, *, leaving: bool) -> int:
-        return precision
-
-    monkeypatch.setattr(Grants, "renew", generous)
+    mutations.grants_beyond_the_budget(monkeypatch)
     monkeypatch.setattr(Link, "held", lambda link, now_s: link.limit.precision)
     assert found(list(range(40)), ledger)

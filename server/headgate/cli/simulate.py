@@ -1,10 +1,14 @@
 """`headgate simulate`: the production nodes on virtual time, with faults, from a seed."""
 
 import argparse
+import secrets
 from pathlib import Path
+from typing import Final
 
 from headgate.cli.output import EXIT_FAILED, EXIT_OK, write
 from headgate.errors import ConfigError
+
+RANDOM_SEEDS: Final = 1_000_000_000
 
 _EPILOG = """
 Engine, replay, breaker and origin logic are the ones that serve; clocks, network and Redis are
@@ -19,7 +23,7 @@ exit status:
 examples:
   headgate simulate --seed 17
   headgate simulate --seed 17 --trace 17.trace
-  headgate simulate --seconds 60
+  headgate simulate --seconds 60                    from a seed taken at random
   headgate simulate --from-seed 1000 --histories 500
 """
 
@@ -36,9 +40,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write what happened, line by line")
     parser.add_argument("--faults", metavar="N,N", help="with --seed: only these of its faults, by number, or none")
     parser.add_argument("--requests", type=_natural, metavar="N", help="with --seed: only its first N requests")
-    parser.add_argument("--seconds", type=float, metavar="S", help="run one seed after the other for so long")
-    parser.add_argument("--histories", type=_natural, metavar="N", help="run so many seeds")
-    parser.add_argument("--from-seed", type=_natural, default=0, metavar="N", help="the first of many (default: 0)")
+    parser.add_argument("--seconds", type=_seconds, metavar="S", help="run one seed after the other for so long")
+    parser.add_argument("--histories", type=_positive, metavar="N", help="run so many seeds")
+    parser.add_argument(
+        "--from-seed", type=_natural, metavar="N", help="the first of many (default: 0; with --seconds at random)"
+    )
     parser.set_defaults(command=simulate)
 
 
@@ -48,20 +54,54 @@ def _natural(text: str) -> int:
     return int(text)
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, not {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, not {text!r}")
+    return seconds
+
+
 def simulate(args: argparse.Namespace) -> int:
     many = args.seconds is not None or args.histories is not None
-    if args.seed is not None and many:
-        raise ConfigError("--seed runs one history: leave --seconds and --histories out")
-    if args.seed is None and not many:
+    if many:
+        _leave_out(args, "--seed", "--faults", "--requests", because="--seconds and --histories run whole histories")
+    elif args.seed is None:
         raise ConfigError("which history? give --seed, --seconds or --histories")
+    else:
+        _leave_out(args, "--from-seed", because="--seed runs one history")
     # Here, because no other command needs what it imports.
     from headgate.simulation import session  # noqa: PLC0415
 
-    if many:
-        ok = session.many(args.from_seed, args.histories, args.seconds, args.trace, write)
-    else:
-        ok = session.one(args.seed, _faults(args.faults), args.requests, args.trace, write)
+    try:
+        if many:
+            ok = session.many(_first_seed(args), args.histories, args.seconds, args.trace, write)
+        else:
+            ok = session.one(args.seed, _faults(args.faults), args.requests, args.trace, write)
+    except OSError as error:
+        raise ConfigError(f"the trace can't be written: {error}") from error
     return EXIT_OK if ok else EXIT_FAILED
+
+
+def _leave_out(args: argparse.Namespace, *flags: str, because: str) -> None:
+    for flag in flags:
+        if getattr(args, flag.removeprefix("--").replace("-", "_")) is not None:
+            raise ConfigError(f"leave {flag} out: {because}")
+
+
+def _first_seed(args: argparse.Namespace) -> int:
+    if args.from_seed is not None:
+        return int(args.from_seed)
+    # Which days a run for some time sees is up to chance; so many histories are the same ones every time.
+    return secrets.randbelow(RANDOM_SEEDS) if args.seconds is not None else 0
 
 
 def _faults(text: str | None) -> list[int] | None:

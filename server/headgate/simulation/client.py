@@ -86,7 +86,8 @@ class Clients:
         now_us = round(self._world.loop.time() * 1e6)
         fact = b"%d %d %d %s" % (now_us, asked.slot.index, decision.admitted, decision.path.encode())
         self.digest = zlib.crc32(fact, self.digest)
-        self._world.trace.say(asked.slot.name, _told(asked, decision))
+        if self._world.trace.listening:
+            self._world.trace.say(asked.slot.name, _told(asked, decision))
         self._watch.decided(asked, cells, decision, unplaced)
 
 

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.simulation.history import Ask, Fault, History, Key, Kind
+from headgate.simulation.network import shard_of
 
 UNIX_MS: Final = 1_700_000_000_000
 LEAST_REQUESTS: Final = 1_000
@@ -46,8 +47,11 @@ def generate(seed: int) -> History:
     day = DAYS[seed % len(DAYS)]
     nodes, shards = chance.randint(2, 5), chance.randint(1, 3)
     least_ms = chance.choice(day.delays_ms) * chance.uniform(0.2, 1)
-    seconds = chance.uniform(2.5, 5)
+    length_us = round(chance.uniform(2.5, 5) * 1e6)
     keys = _keys(chance)
+    unix_ms = UNIX_MS + chance.randrange(60_000)
+    shard_offsets_ms = tuple([chance.choice([0, 0, 170, -900]) for _ in range(shards)])
+    ends_us = [_ends_us(key, unix_ms + shard_offsets_ms[shard_of(key.name, shards)], length_us) for key in keys]
     return History(
         seed=seed,
         name=f"{day.name}-{seed}",
@@ -56,14 +60,14 @@ def generate(seed: int) -> History:
         max_cells=chance.choice(day.max_cells),
         deadline_ms=chance.choice(day.deadlines_ms),
         delay_ms=(round(least_ms, 3), round(least_ms * chance.choice([1, 1.5, 2]), 3)),
-        unix_ms=UNIX_MS + chance.randrange(60_000),
+        unix_ms=unix_ms,
         node_offsets_ms=tuple([chance.choice([0, 0, 200, -500, 3_600_000]) for _ in range(nodes)]),
         node_drifts_ppm=tuple([chance.choice([0, 500, -500]) for _ in range(nodes)]),
-        shard_offsets_ms=tuple([chance.choice([0, 0, 170, -900]) for _ in range(shards)]),
+        shard_offsets_ms=shard_offsets_ms,
         shard_drifts_ppm=tuple([chance.choice([0, 0, 200, -200]) for _ in range(shards)]),
         keys=keys,
-        asks=_asks(chance, keys, nodes, round(seconds * 1e6)),
-        faults=(faults := _faults(chance, day.kinds, round(seconds * 1000), nodes, shards, keys)),
+        asks=_asks(chance, keys, nodes, length_us, ends_us),
+        faults=(faults := _faults(chance, day.kinds, length_us // 1000, nodes, shards, keys)),
         numbers=tuple(range(len(faults))),
     )
 
@@ -96,7 +100,15 @@ def _limit(chance: random.Random) -> Limit:
 # Traffic
 
 
-def _asks(chance: random.Random, keys: tuple[Key, ...], nodes: int, length_us: int) -> tuple[Ask, ...]:
+def _ends_us(key: Key, shard_ms: int, length_us: int) -> list[int]:
+    """When the key's windows end by its shard's clock, from the beginning."""
+    window_ms = key.limit.window_ms
+    return list(range((window_ms - shard_ms % window_ms) * 1000, length_us, window_ms * 1000))
+
+
+def _asks(
+    chance: random.Random, keys: tuple[Key, ...], nodes: int, length_us: int, ends_us: list[list[int]]
+) -> tuple[Ask, ...]:
     """A steady stream over Zipf's keys, bursts, and attackers who ask for one key everywhere at once."""
     weights = [1 / (rank + 1) for rank in range(len(keys))]
     count = chance.randint(LEAST_REQUESTS, LEAST_REQUESTS + 500)
@@ -110,11 +122,19 @@ def _asks(chance: random.Random, keys: tuple[Key, ...], nodes: int, length_us: i
             parts, slot = _parts(chance, keys, weights), chance.randrange(nodes)
             asks += [Ask(at_us, slot, parts) for _ in range(chance.randint(5, 40))]
         else:
-            parts = ((chance.randrange(len(keys)), 1),)
-            asks += [
-                Ask(at_us + chance.randrange(3_000), slot % nodes, parts) for slot in range(chance.randint(10, 60))
-            ]
+            asks += _attack(chance, at_us, nodes, ends_us)
     return tuple(sorted(asks))
+
+
+def _attack(chance: random.Random, at_us: int, nodes: int, ends_us: list[list[int]]) -> list[Ask]:
+    """On one key, at every node; half of the time over the end of a window, when counts change hands."""
+    key, over_us, cost = chance.randrange(len(ends_us)), 3_000, 1
+    if ends_us[key] and chance.random() < 0.5:
+        over_us, cost = chance.choice([5_000, 40_000]), chance.choice([1, 1, 5])
+        at_us = max(0, chance.choice(ends_us[key]) - over_us // 2)
+    return [
+        Ask(at_us + chance.randrange(over_us), slot % nodes, ((key, cost),)) for slot in range(chance.randint(10, 60))
+    ]
 
 
 def _parts(chance: random.Random, keys: tuple[Key, ...], weights: list[float]) -> tuple[tuple[int, int], ...]:

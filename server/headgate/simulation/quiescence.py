@@ -10,7 +10,7 @@ from typing import Final
 
 from headgate.limiter.shared_cells import SharedBucket, SharedCell, SharedWindow
 from headgate.origin.node import Node
-from headgate.origin.window_record import WindowRecord
+from headgate.origin.window_record import CellCount, WindowRecord
 from headgate.simulation.client import waiting
 from headgate.simulation.history import Kind
 from headgate.simulation.watch import Watch
@@ -28,11 +28,33 @@ async def settle(world: World, watch: Watch) -> None:
     for slot, _, cell in world.cells():
         if cell.unacked:
             watch.violate("left_over", f"{slot.name} {cell.key.decode()}: {cell.unacked} not reported of itself")
+        if isinstance(cell, SharedWindow):
+            _refilled(slot, cell, world, watch)
     for _ in range(2):
         for _, node, cell in world.cells():
             node.links[cell.link.shard].flush(cell, soon=True)
         await asyncio.sleep(READ_S)
     watch.look()
+
+
+def _refilled(slot: Slot, cell: SharedWindow, world: World, watch: Watch) -> None:
+    """A shard knows again what it told a node that lives, whether or not anybody asked for that key since."""
+    shard = world.shards[cell.link.shard]
+    counts = _counts(shard.record(cell.key))
+    oldest = shard.key_time_ms(cell.key) // cell.window_ms - 1
+    for part in (cell.part, cell.last):
+        count = counts.get(part.sequence)
+        here = count.t if count is not None else 0
+        if part.sequence >= oldest and here < part.seen:
+            what = f"was told {part.seen}, the shard has {here}"
+            watch.violate("lost", f"{slot.name} {cell.key.decode()} in {part.sequence}: {what}")
+
+
+def _counts(record: object) -> dict[int, CellCount]:
+    """What a shard has of a key, by window."""
+    if not isinstance(record, WindowRecord):
+        return {}
+    return {record.sequence: record.current, record.sequence - 1: record.previous}
 
 
 def check(world: World, watch: Watch) -> None:
@@ -77,7 +99,7 @@ def _same_window(slot: Slot, cell: SharedWindow, world: World, watch: Watch) -> 
     if not isinstance(record, WindowRecord):
         watch.violate("diverged", f"{slot.name} {cell.key.decode()}: the shard has no record of it")
         return
-    counts = {record.sequence: record.current, record.sequence - 1: record.previous}
+    counts = _counts(record)
     for part in (cell.part, cell.last):
         count = counts.get(part.sequence)
         if count is None:
@@ -99,7 +121,7 @@ def _all_there(world: World, watch: Watch) -> None:
                 admitted[cell.key, part.sequence] += part.total
     for shard in world.shards:
         for key, record in shard.windows():
-            for sequence, count in ((record.sequence, record.current), (record.sequence - 1, record.previous)):
+            for sequence, count in _counts(record).items():
                 if admitted[key, sequence] > count.t:
                     what = f"{admitted[key, sequence]} admitted by living nodes, {count.t} counted"
                     watch.violate("lost", f"{key.decode()} in {sequence}: {what}")

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from headgate.errors import ConfigError
+from headgate.rules.explain import describe as describe_limit
 from headgate.simulation.generate import generate
 from headgate.simulation.history import History
 from headgate.simulation.report import Tally, describe, schedule
@@ -19,7 +21,11 @@ Write = Callable[[str], None]
 
 def one(seed: int, faults: Sequence[int] | None, requests: int | None, path: Path | None, write: Write) -> bool:
     """Run one history, or a part of it; whether nothing was violated."""
-    history = generate(seed).cut(faults=faults, requests=requests)
+    whole = generate(seed)
+    for number in faults or ():
+        if number not in whole.numbers:
+            raise ConfigError(f"--faults: seed {seed} has faults 0 to {len(whole.numbers) - 1}, and no {number}")
+    history = whole.cut(faults=faults, requests=requests)
     trace = Trace()
     outcome = run(history, trace)
     write(describe(outcome))
@@ -34,6 +40,7 @@ def many(first: int, histories: int | None, seconds: float | None, path: Path | 
     """Run one seed after the other, until there are enough, the time is up, or one fails."""
     tally, began_s = Tally(), time.monotonic()
     shown_s = began_s
+    write(f"from seed {first}")
     while not _enough(tally, histories, seconds, time.monotonic() - began_s):
         outcome = run(generate(first + tally.histories))
         tally.add(outcome)
@@ -44,7 +51,7 @@ def many(first: int, histories: int | None, seconds: float | None, path: Path | 
         if time.monotonic() - shown_s >= PROGRESS_EVERY_S:
             shown_s = time.monotonic()
             write(tally.line())
-    write(f"seeds {first} to {first + tally.histories - 1}\n\n{tally.table()}")
+    write(f"to seed {first + tally.histories - 1}\n\n{tally.table()}")
     return True
 
 
@@ -64,5 +71,5 @@ def _explain(outcome: Outcome, path: Path | None, write: Write) -> None:
 
 
 def _keep(path: Path, history: History, trace: Trace) -> None:
-    keys = [f"{key.name.decode()}: {key.limit}" for key in history.keys]
+    keys = [f"{key.name.decode()}: {describe_limit(key.limit)}" for key in history.keys]
     path.write_text("\n".join([schedule(history), *keys, "", trace.text()]), encoding="utf-8")

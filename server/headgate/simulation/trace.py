@@ -5,17 +5,26 @@ from typing import Protocol
 
 
 class Tracer(Protocol):
+    @property
+    def listening(self) -> bool:
+        """Whether it is worth putting anything into words."""
+        ...
+
     def say(self, who: str, what: str) -> None: ...
 
 
 class Silence:
     """The tracer of runs that nobody reads."""
 
+    listening = False
+
     def say(self, who: str, what: str) -> None: ...
 
 
 class Trace:
     """Lines, kept until they are written."""
+
+    listening = True
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -11,7 +11,17 @@ from headgate.limiter.decision import Charge, Decision, Path, denies
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.limiter.shared_cells import Part, SharedBucket, SharedCell, SharedWindow
 from headgate.origin.node import Node
-from headgate.origin.protocol import BucketAnswer, BucketReport, Call, Count, Reply, WindowAnswer, WindowReport
+from headgate.origin.protocol import (
+    Answer,
+    BucketAnswer,
+    BucketReport,
+    Call,
+    Count,
+    Reply,
+    Report,
+    WindowAnswer,
+    WindowReport,
+)
 from headgate.origin.replay import USABLE_S
 from headgate.simulation.books import Books, BucketBook
 from headgate.simulation.world import Slot, World
@@ -125,7 +135,8 @@ class Watch:
     # At every answer of a shard
 
     def _replied(self, index: int, call: Call, reply: Reply) -> None:
-        self.world.trace.say(f"shard {index}", _told(call, reply))
+        if self.world.trace.listening:
+            self.world.trace.say(f"shard {index}", _told(call, reply))
         counted: list[tuple[WindowReport, int, Count]] = []
         for report, answer in zip(call.reports, reply.answers, strict=True):
             if isinstance(answer, BucketAnswer) and isinstance(report, BucketReport):
@@ -423,6 +434,24 @@ class Watch:
 
 
 def _told(call: Call, reply: Reply) -> str:
-    run = call.reports[0].component.decode() if call.reports else "nobody"
-    charged = f", {sum(reply.charged)} of {len(reply.charged)} requests charged" if reply.charged else ""
-    return f"hears {run} on {len(call.reports)} keys{charged}"
+    """A call and its answer: per key what the node said it admitted, and what it was told."""
+    if not call.reports:
+        return "hears from somebody, of nothing"
+    charged = f"; {sum(reply.charged)} of {len(reply.charged)} requests charged" if reply.charged else ""
+    keys = [
+        f"{report.key.decode()} ({_said(report)} → {_answered(answer)})"
+        for report, answer in zip(call.reports, reply.answers, strict=True)
+    ]
+    return f"hears {call.reports[0].component.decode()}: {', '.join(keys)}{charged}"
+
+
+def _said(report: Report) -> str:
+    if isinstance(report, WindowReport):
+        return "; ".join([f"{cell.total} in {cell.sequence}, seen {cell.seen}" for cell in report.cells])
+    return f"{report.total}"
+
+
+def _answered(answer: Answer) -> str:
+    if isinstance(answer, WindowAnswer):
+        return f"{answer.current.n} of {answer.current.t} in {answer.sequence}, grant {answer.grant}"
+    return f"{answer.n}, arrival {answer.tat_ms}, grant {answer.grant}"

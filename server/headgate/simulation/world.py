@@ -19,7 +19,7 @@ from headgate.limiter.shared_cells import SharedCell
 from headgate.origin.node import Node
 from headgate.simulation.history import History
 from headgate.simulation.loop import LoopClock
-from headgate.simulation.network import NetworkedOrigin, Path
+from headgate.simulation.network import NetworkedOrigin, Path, shard_of
 from headgate.simulation.shard import SimulatedShard
 from headgate.simulation.trace import Tracer
 
@@ -110,7 +110,7 @@ class World:
         return next(limit for limit in reversed(versions) if limit.requests_per_unit == requests_per_unit)
 
     def shard_of(self, key: bytes) -> int:
-        return sum(key) % len(self.shards)
+        return shard_of(key, len(self.shards))
 
     def nodes(self) -> Iterator[tuple[Slot, Node]]:
         """Those that live."""

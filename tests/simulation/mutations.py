@@ -1,0 +1,326 @@
+"""Bugs to plant, each the simpler rule that somebody might write. Nothing outside tests knows of them.
+
+A mutation takes a MonkeyPatch, and changes production code with it. Each is found by the
+history named beside it (test_mutations.py), which is green without it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from headgate.limiter import policy
+from headgate.limiter.regional import RegionalEngine, Waiting
+from headgate.limiter.shared_cells import Hold, Part, SharedWindow
+from headgate.origin.breaker import Breaker, State
+from headgate.origin.grants import Grants, Holding
+from headgate.origin.node import Node
+from headgate.origin.protocol import CellReport, Count, WindowReport
+from headgate.origin.replay import ShardLink
+from headgate.origin.shard_clock import ShardClock
+from headgate.origin.window_record import CellCount, Component, WindowRecord
+from headgate.simulation.world import World
+
+Patch = pytest.MonkeyPatch
+
+
+def max_merge(patch: Patch) -> None:
+    """What is known is the larger of own and told, instead of what others did plus the own part."""
+
+    def known(part: Part) -> int:
+        return max(part.seen, part.total + part.reserved) + part.foreign
+
+    patch.setattr(Part, "known", property(known))
+
+
+def one_component_per_node(patch: Patch) -> None:
+    """All runs of a node id share a component."""
+    start = Node.__init__
+
+    def careless(node: Node, *args: Any, run: bytes, **rest: Any) -> None:
+        start(node, *args, run=run.split(b"-")[0], **rest)
+
+    patch.setattr(Node, "__init__", careless)
+
+
+def one_component_per_run(patch: Patch) -> None:
+    """A key that was evicted and comes back starts at 0 in its old component."""
+    cell_of = RegionalEngine._cell
+
+    def careless(engine: RegionalEngine, charge: Any) -> Any:
+        cell = cell_of(engine, charge)
+        if cell is not None:
+            cell.link.component = engine.region.run
+        return cell
+
+    patch.setattr(RegionalEngine, "_cell", careless)
+
+
+def grants_beyond_the_budget(patch: Patch) -> None:
+    """Everybody is granted all of P."""
+
+    def generous(grants: Grants, holding: Holding, held: int, precision: int, *rest: Any, **more: Any) -> int:
+        return precision
+
+    patch.setattr(Grants, "renew", generous)
+
+
+def grants_per_cell(patch: Patch) -> None:
+    """A new window knows nothing of who holds what."""
+    roll = WindowRecord._roll
+
+    def careless(record: WindowRecord, sequence: int) -> None:
+        before = record.sequence
+        roll(record, sequence)
+        if record.sequence != before:
+            record.grants = Grants()
+            for component in record.components.values():
+                component.held = 0
+
+    patch.setattr(WindowRecord, "_roll", careless)
+
+
+def add_instead_of_set(patch: Patch) -> None:
+    """A report adds to its component."""
+    merge = WindowRecord._merge
+
+    def careless(record: WindowRecord, component: Component, cell: CellReport) -> None:
+        if cell.sequence == record.sequence and cell.total:
+            cell = cell._replace(total=component.n + cell.total)
+        merge(record, component, cell)
+
+    patch.setattr(WindowRecord, "_merge", careless)
+
+
+def drop_on_failure(patch: Patch) -> None:
+    """What a failed call carried is not reported again."""
+
+    def careless(link: ShardLink, batch: Any) -> None:
+        for cell in batch.cells:
+            cell.link.credit_offered = 0
+            cell.link.in_call -= 1
+        for question in batch.questions:
+            question.fail()
+
+    patch.setattr(ShardLink, "_give_back", careless)
+
+
+def drop_on_full_buffer(patch: Patch) -> None:
+    """What waits to be reported has so much room, and what does not fit is let go."""
+    flush = ShardLink.flush
+
+    def careless(link: ShardLink, cell: Any, *, soon: bool) -> None:
+        if len(link._soon) + len(link._later) < 3:
+            flush(link, cell, soon=soon)
+
+    patch.setattr(ShardLink, "flush", careless)
+
+
+def the_cell_of_now(patch: Patch) -> None:
+    """A charge belongs to the window in which its answer comes."""
+    hold = SharedWindow.hold
+
+    def careless(cell: SharedWindow, cost: int, now_ms: int, charged: Any = None) -> Hold:
+        return hold(cell, cost, now_ms)
+
+    patch.setattr(SharedWindow, "hold", careless)
+
+
+def charge_on_deny(patch: Patch) -> None:
+    """A denied request pays for those of its keys that had room."""
+    settle = SharedWindow.settle
+
+    def careless(cell: SharedWindow, hold: Hold, *, commit: bool) -> None:
+        settle(cell, hold, commit=True)
+
+    patch.setattr(SharedWindow, "settle", careless)
+
+
+def forget_to_refill(patch: Patch) -> None:
+    """Nobody tells a shard again what it lost."""
+    patch.setattr(ShardLink, "lost_memory", lambda link, reason: None)
+
+
+def breaker_not_rearmed(patch: Patch) -> None:
+    """A probe that fails is the last one."""
+    open_for = Breaker._open
+
+    def careless(breaker: Breaker, reason: str) -> None:
+        probing = breaker.state is State.HALF_OPEN
+        open_for(breaker, reason)
+        if probing:
+            breaker._open_until_s += 1e6
+
+    patch.setattr(Breaker, "_open", careless)
+
+
+def rollback_race(patch: Patch) -> None:
+    """A charge that was not used is released at the origin, while others may be spending it."""
+    settle, start = SharedWindow.settle, World.__init__
+    worlds: list[World] = []
+
+    def noted(world: World, *args: Any) -> None:
+        start(world, *args)
+        worlds.append(world)
+
+    def release(cell: SharedWindow, sequence: int, cost: int) -> None:
+        record = worlds[-1].shards[cell.link.shard].record(cell.key)
+        if isinstance(record, WindowRecord) and record.sequence == sequence:
+            component = record._component(cell.link.component)
+            cost = min(cost, component.n)
+            component.n -= cost
+            record.current.t -= cost
+
+    def careless(cell: SharedWindow, hold: Hold, *, commit: bool) -> None:
+        settle(cell, hold, commit=commit)
+        if not commit and hold.part is not None and hold.part.n > hold.part.total:
+            asyncio.get_running_loop().call_later(0.001, release, cell, hold.part.sequence, hold.cost)
+
+    patch.setattr(World, "__init__", noted)
+    patch.setattr(SharedWindow, "settle", careless)
+
+
+def spend_offered_credit(patch: Patch) -> None:
+    """Credit that a call offers to the shard is spent here meanwhile."""
+    must_ask = RegionalEngine._must_ask
+
+    def careless(engine: RegionalEngine, cell: Any, *rest: Any) -> int:
+        cell.link.credit_offered = 0
+        return must_ask(engine, cell, *rest)
+
+    patch.setattr(RegionalEngine, "_must_ask", careless)
+
+
+def own_clock(patch: Patch) -> None:
+    """Nodes decide by their own clocks."""
+    patch.setattr(ShardClock, "learn", lambda clock, time_ms, sent_s, received_s: setattr(clock, "_known", False))
+    patch.setattr(ShardClock, "certain", lambda clock, window_ms: True)
+
+
+def own_clock_for_ever(patch: Patch) -> None:
+    """What a node took for the time before any answer is never taken back."""
+    learn = ShardClock.learn
+
+    def careless(clock: ShardClock, *args: Any) -> None:
+        before_ms = clock._now_ms
+        learn(clock, *args)
+        clock._now_ms = max(before_ms, clock._now_ms)
+
+    patch.setattr(ShardClock, "learn", careless)
+
+
+def charge_overtaken_calls(patch: Patch) -> None:
+    """A call that comes twice is charged twice."""
+    report_on = WindowRecord.report
+
+    def careless(record: WindowRecord, report: WindowReport, time_ms: int) -> int:
+        number = record._component(report.component).number
+        if report.number <= number:
+            record._component(report.component).number = report.number - 1
+        return report_on(record, report, time_ms)
+
+    patch.setattr(WindowRecord, "report", careless)
+    patch.setattr(WindowRecord, "missing", lambda record, report, charged, cost: cost)
+
+
+def count_the_lost_twice(patch: Patch) -> None:
+    """After a loss what comes back is added to what others say was there."""
+
+    def careless(count: CellCount, n: int, m: int, sent: int) -> None:
+        count.t += m - n
+
+    patch.setattr(CellCount, "gain", careless)
+
+
+def forget_the_dead(patch: Patch) -> None:
+    """After a loss only components come back: what the dead had admitted is gone."""
+    patch.setattr(CellCount, "learn", lambda count, seen: None)
+
+
+def believe_in_lost_credit(patch: Patch) -> None:
+    """After a loss, what a shard no longer knows to be this node's is taken for somebody else's."""
+    learn = Part.learn
+
+    def careless(part: Part, count: Count) -> bool:
+        others = count.t - count.n
+        remembers = learn(part, count)
+        part.others = max(part.others, others)
+        return remembers
+
+    patch.setattr(Part, "learn", careless)
+
+
+def no_deadline(patch: Patch) -> None:
+    """Requests wait for their answers, however long that takes."""
+    patch.setattr(Waiting, "_time_is_up", lambda waiting: None)
+
+
+def closed_admits(patch: Patch) -> None:
+    """Without the origin everything passes."""
+    patch.setattr(policy, "admits", lambda cell, limit, cost, now_ms, live_nodes: True)
+
+
+def nothing_is_reserved(patch: Patch) -> None:
+    """A request that waits holds nothing until it commits."""
+
+    def known(part: Part) -> int:
+        return part.others + part.foreign + max(part.n, part.total)
+
+    def unacked(part: Part) -> int:
+        return max(0, part.total - part.n)
+
+    patch.setattr(Part, "known", property(known))
+    patch.setattr(Part, "unacked", property(unacked))
+
+
+def the_new_window_alone(patch: Patch) -> None:
+    """After a window's end the shard, which may still be in it, is not told what was spent there."""
+    report_of = SharedWindow.report
+
+    def careless(cell: SharedWindow, *args: Any, **rest: Any) -> Any:
+        cell.link.ahead = False
+        return report_of(cell, *args, **rest)
+
+    patch.setattr(SharedWindow, "report", careless)
+
+
+def trust_what_was_told(patch: Patch) -> None:
+    """After a loss a shard is told the highest total heard of, not what is certain to have been there."""
+    learn = Part.learn
+
+    def careless(part: Part, count: Count) -> bool:
+        seen = max(part.seen, count.t)
+        remembers = learn(part, count)
+        part.seen = seen
+        return remembers
+
+    patch.setattr(Part, "learn", careless)
+
+
+ALL: Final[tuple[Callable[[Patch], None], ...]] = (
+    max_merge,
+    one_component_per_node,
+    one_component_per_run,
+    grants_beyond_the_budget,
+    grants_per_cell,
+    add_instead_of_set,
+    drop_on_failure,
+    drop_on_full_buffer,
+    charge_on_deny,
+    forget_to_refill,
+    breaker_not_rearmed,
+    rollback_race,
+    spend_offered_credit,
+    own_clock,
+    own_clock_for_ever,
+    charge_overtaken_calls,
+    count_the_lost_twice,
+    forget_the_dead,
+    believe_in_lost_credit,
+    no_deadline,
+    closed_admits,
+    nothing_is_reserved,
+    the_cell_of_now,
+    the_new_window_alone,
+    trust_what_was_told,
+)

@@ -1,0 +1,67 @@
+"""The simulation finds bugs: each one planted is found by a history of the fixed set, green without it."""
+
+from collections.abc import Callable
+
+import pytest
+from headgate.simulation.report import again
+from headgate.simulation.runner import run
+from headgate.simulation.shrinking import shrink
+
+from tests.simulation import mutations
+from tests.simulation.fixed_set import named
+
+FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
+    mutations.max_merge: ("crowded-7", "policy"),
+    mutations.one_component_per_node: ("nodes-3", "denial"),
+    mutations.one_component_per_run: ("crowded-7", "credit"),
+    mutations.grants_beyond_the_budget: ("calm-0", "grants"),
+    mutations.grants_per_cell: ("calm-0", "grants"),
+    mutations.add_instead_of_set: ("network-1", "credit"),
+    mutations.drop_on_failure: ("nodes-3", "left_over"),
+    mutations.drop_on_full_buffer: ("calm-0", "diverged"),
+    mutations.charge_on_deny: ("calm-0", "charged"),
+    mutations.forget_to_refill: ("loss-2", "lost"),
+    mutations.breaker_not_rearmed: ("nodes-3", "breaker"),
+    mutations.rollback_race: ("calm-10", "components"),
+    mutations.spend_offered_credit: ("queue-539", "budget"),
+    mutations.own_clock: ("nodes-13", "budget"),
+    mutations.own_clock_for_ever: ("calm-80", "left_over"),
+    mutations.charge_overtaken_calls: ("queue-29", "credit"),
+    mutations.count_the_lost_twice: ("loss-2", "counted_twice"),
+    mutations.forget_the_dead: ("loss-12", "diverged"),
+    mutations.believe_in_lost_credit: ("loss-22", "belief_above_truth"),
+    mutations.no_deadline: ("network-1", "deadline"),
+    mutations.closed_admits: ("loss-2", "policy"),
+    mutations.nothing_is_reserved: ("calm-70", "budget"),
+    mutations.the_cell_of_now: ("queue-3479", "budget"),
+    mutations.the_new_window_alone: ("calm-11590", "budget"),
+    mutations.trust_what_was_told: ("storm-138", "diverged"),
+}
+"""Each with a history of the fixed set and the invariant that it shows to be violated."""
+
+
+@pytest.mark.parametrize("mutation", FOUND_BY, ids=lambda mutation: mutation.__name__)
+def test_a_planted_bug_is_found(
+    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, invariant = FOUND_BY[mutation]
+    history = named(name)
+    assert run(history).ok
+    mutation(monkeypatch)
+    assert invariant in {violation.invariant for violation in run(history).violations}
+
+
+def test_every_mutation_has_its_history() -> None:
+    assert set(FOUND_BY) == set(mutations.ALL)
+
+
+def test_a_history_that_fails_is_made_smaller_and_can_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutations.forget_to_refill(monkeypatch)
+    outcome = run(named("loss-2"))
+    smallest = shrink(outcome, 40)
+    history = smallest.history
+    assert not smallest.ok
+    assert len(history.faults) < len(outcome.history.faults)
+    assert len(history.asks) < len(outcome.history.asks)
+    assert run(named("loss-2").cut(faults=history.numbers, requests=len(history.asks))) == smallest
+    assert again(history).startswith("--seed 2 --faults ")
