@@ -260,6 +260,11 @@ def closed_admits(patch: Patch) -> None:
     patch.setattr(policy, "admits", lambda cell, limit, cost, now_ms, live_nodes: True)
 
 
+def alone_without_the_origin(patch: Patch) -> None:
+    """Every node admits all that is left, as if there were no other."""
+    patch.setattr(policy, "weighted", lambda own, live_nodes: own)
+
+
 def nothing_is_reserved(patch: Patch) -> None:
     """A request that waits holds nothing until it commits."""
 
@@ -319,6 +324,7 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     believe_in_lost_credit,
     no_deadline,
     closed_admits,
+    alone_without_the_origin,
     nothing_is_reserved,
     the_cell_of_now,
     the_new_window_alone,

@@ -32,6 +32,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.believe_in_lost_credit: ("loss-22", "belief_above_truth"),
     mutations.no_deadline: ("network-1", "deadline"),
     mutations.closed_admits: ("loss-2", "policy"),
+    mutations.alone_without_the_origin: ("crowded-7", "policy"),
     mutations.nothing_is_reserved: ("calm-70", "budget"),
     mutations.the_cell_of_now: ("queue-3479", "budget"),
     mutations.the_new_window_alone: ("calm-11590", "budget"),

@@ -200,6 +200,8 @@ class Watch:
             self.violate("policy", f"{asked.slot.name} admitted by a closed policy")
         if not decision.admitted or unplaced or len(asked.charges) > 1 or not asked.charges[0].cost:
             return
+        if decision.verdicts[0][0]:
+            return  # over, and admitted all the same: in shadow, and so not charged
         limit, cell = asked.charges[0].limit, asked.node.engine.cells.find(asked.charges[0].key)
         if not isinstance(cell, SharedWindow):
             return
@@ -209,6 +211,9 @@ class Watch:
         known = part.others + part.foreign + max(part.n, part.total + part.reserved)
         if decision.path is Path.DEGRADED_LOCAL and known > limit.requests_per_unit:
             self.violate("policy", f"{asked.slot.name} admitted although it knew of {known}")
+        for_all = part.unacked * max(1.0, asked.node.live_nodes / 1.5)
+        if decision.path is Path.DEGRADED_LOCAL and known - part.unacked + for_all > limit.requests_per_unit:
+            self.violate("policy", f"{asked.slot.name} admitted {part.unacked}, which is too many if all do")
 
     def _denied(self, asked: Asked, decision: Decision) -> None:
         """A denial is never wrong: by the truth at some instant since it was asked it did not fit."""
