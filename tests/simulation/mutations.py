@@ -289,6 +289,11 @@ def the_new_window_alone(patch: Patch) -> None:
     patch.setattr(SharedWindow, "report", careless)
 
 
+def say_it_once(patch: Patch) -> None:
+    """A shard that still lacks something after it was told is not told again."""
+    patch.setattr(SharedWindow, "lacks", lambda cell, answer: False)
+
+
 def trust_what_was_told(patch: Patch) -> None:
     """After a loss a shard is told the highest total heard of, not what is certain to have been there."""
     learn = Part.learn
@@ -328,5 +333,6 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     nothing_is_reserved,
     the_cell_of_now,
     the_new_window_alone,
+    say_it_once,
     trust_what_was_told,
 )

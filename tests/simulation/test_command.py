@@ -49,7 +49,7 @@ def test_a_history_that_fails_is_made_smaller_and_written_down(
     assert main(["simulate", *which, "--trace", str(trace)]) == 1
     printed = capsys.readouterr().out
     assert re.search(
-        r"^ *\d+\.\d+ s  lost: node \d key\d+ in \d+: was told \d+, the shard has \d+$", printed, re.MULTILINE
+        r"^ *\d+\.\d+ s  lost: node \d key\d+ in \d+: knows of \d+, the shard has \d+$", printed, re.MULTILINE
     )
     assert f"what happened is in {trace}" in printed
     again = re.search(r"^again: headgate (simulate --seed 2 --faults [\d,]+ --requests \d+)$", printed, re.MULTILINE)

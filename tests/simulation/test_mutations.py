@@ -1,6 +1,8 @@
 """The simulation finds bugs: each one planted is found by a history of the fixed set, green without it."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from headgate.simulation.report import again
@@ -8,7 +10,9 @@ from headgate.simulation.runner import run
 from headgate.simulation.shrinking import shrink
 
 from tests.simulation import mutations
-from tests.simulation.fixed_set import named
+from tests.simulation.fixed_set import SEEDS, named
+
+ROOT = Path(__file__).parents[2]
 
 FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.max_merge: ("crowded-7", "policy"),
@@ -28,7 +32,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.own_clock_for_ever: ("calm-80", "left_over"),
     mutations.charge_overtaken_calls: ("queue-29", "credit"),
     mutations.count_the_lost_twice: ("loss-2", "counted_twice"),
-    mutations.forget_the_dead: ("loss-12", "diverged"),
+    mutations.forget_the_dead: ("loss-12", "lost"),
     mutations.believe_in_lost_credit: ("loss-22", "belief_above_truth"),
     mutations.no_deadline: ("network-1", "deadline"),
     mutations.closed_admits: ("loss-2", "policy"),
@@ -36,7 +40,8 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.nothing_is_reserved: ("calm-70", "budget"),
     mutations.the_cell_of_now: ("queue-3479", "budget"),
     mutations.the_new_window_alone: ("calm-11590", "budget"),
-    mutations.trust_what_was_told: ("storm-138", "diverged"),
+    mutations.say_it_once: ("crowded-957", "lost"),
+    mutations.trust_what_was_told: ("storm-568", "diverged"),
 }
 """Each with a history of the fixed set and the invariant that it shows to be violated."""
 
@@ -52,8 +57,14 @@ def test_a_planted_bug_is_found(
     assert invariant in {violation.invariant for violation in run(history).violations}
 
 
-def test_every_mutation_has_its_history() -> None:
+def test_every_mutation_has_its_history_and_is_documented() -> None:
     assert set(FOUND_BY) == set(mutations.ALL)
+    documented = (ROOT / "docs" / "reliability.md").read_text()
+    for mutation, (history, invariant) in FOUND_BY.items():
+        assert re.search(
+            rf"^\| `{mutation.__name__}` \|.*\| `{history}` \| `{invariant}` \|$", documented, re.MULTILINE
+        )
+    assert f"a fixed set of {len(SEEDS)} histories" in documented
 
 
 def test_a_history_that_fails_is_made_smaller_and_can_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:

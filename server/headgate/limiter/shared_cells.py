@@ -111,7 +111,7 @@ class Link:
         self.flush_at_s = 0.0
         """When the next flush is due; 0 when nothing waits for one."""
         self.refill = False
-        """The shard lost its memory: report every live cell, acknowledged or not."""
+        """The shard has lost something: report every live cell, acknowledged or not."""
         self.credit_offered = 0
         """Credit that the call under way lets the shard spend on its wants: nobody else may, meanwhile."""
         self.in_call = 0
@@ -249,6 +249,11 @@ class SharedWindow(WindowCell):
             self.deny_until_ms = 0
         return remembers
 
+    def lacks(self, answer: Any) -> bool:
+        """After `learn`: whether the shard has less than was certainly there, and must be told so."""
+        counts = {answer.sequence: answer.current, answer.sequence - 1: answer.previous}
+        return any(part.sequence in counts and counts[part.sequence].t < part.seen for part in (self.part, self.last))
+
     def _restate(self, sequence: int) -> None:
         """Created by this node's own clock, which was off: what was admitted belongs where the shard is.
 
@@ -360,6 +365,9 @@ class SharedBucket(BucketCell):
             self.deny_until_ms = 0  # as for windows
         # Every report carries the total and the last arrival time: no answer can be below them.
         return True
+
+    def lacks(self, answer: Any) -> bool:
+        return False
 
     def _began(self, now_ms: int) -> None:
         if not self.unacked:

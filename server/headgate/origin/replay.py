@@ -345,14 +345,14 @@ class ShardLink:
             link = cell.link
             remembers &= cell.learn(answer) or link.refill
             link.renew(answer.grant, usable_until_s)
-            link.refill = False
+            link.refill = cell.lacks(answer)
             link.credit_offered = 0
             link.in_call -= 1
         for question, charged in zip(batch.questions, reply.charged, strict=True):
             question.answer(charged, [reply.answers[batch.positions[cell]] for cell, _ in question.parts])
         for cell in batch.cells:
-            if cell.unacked and not cell.link.flush_at_s:
-                self.flush(cell, soon=True)  # the shard is not in that window yet
+            if (cell.unacked or cell.link.refill) and not cell.link.flush_at_s:
+                self.flush(cell, soon=True)  # the shard is not in that window yet, or lacks something in it
         if not remembers:
             self.lost_memory("a total is lower than it was")
 

@@ -38,7 +38,7 @@ async def settle(world: World, watch: Watch) -> None:
 
 
 def _refilled(slot: Slot, cell: SharedWindow, world: World, watch: Watch) -> None:
-    """A shard knows again what it told a node that lives, whether or not anybody asked for that key since."""
+    """A shard knows again what a living node is sure was there, whether or not anybody asked for that key since."""
     shard = world.shards[cell.link.shard]
     counts = _counts(shard.record(cell.key))
     oldest = shard.key_time_ms(cell.key) // cell.window_ms - 1
@@ -46,7 +46,7 @@ def _refilled(slot: Slot, cell: SharedWindow, world: World, watch: Watch) -> Non
         count = counts.get(part.sequence)
         here = count.t if count is not None else 0
         if part.sequence >= oldest and here < part.seen:
-            what = f"was told {part.seen}, the shard has {here}"
+            what = f"knows of {part.seen}, the shard has {here}"
             watch.violate("lost", f"{slot.name} {cell.key.decode()} in {part.sequence}: {what}")
 
 

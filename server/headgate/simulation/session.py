@@ -72,4 +72,7 @@ def _explain(outcome: Outcome, path: Path | None, write: Write) -> None:
 
 def _keep(path: Path, history: History, trace: Trace) -> None:
     keys = [f"{key.name.decode()}: {describe_limit(key.limit)}" for key in history.keys]
-    path.write_text("\n".join([schedule(history), *keys, "", trace.text()]), encoding="utf-8")
+    try:
+        path.write_text("\n".join([schedule(history), *keys, "", trace.text()]), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"the trace can't be written: {error}") from error

@@ -106,6 +106,10 @@ class Watch:
             if self.world.shard_of(key.name) == index:
                 self._upset_s[key.name] = self.world.loop.time()
         self._told = {told: counts for told, counts in self._told.items() if told[0] != index}
+        for _, _, cell in self.world.cells():
+            if isinstance(cell, SharedWindow) and cell.link.shard == index:
+                for part in (cell.part, cell.last):
+                    self._in_vain(cell, part, part.sent - part.n)
         self._disturb_buckets(index)
 
     def clock_upset(self, index: int, set_back_ms: int) -> None:
@@ -244,7 +248,7 @@ class Watch:
             times.add(max(times) // limit.window_ms * limit.window_ms)  # a window's counts weigh most as it begins
         if path in (Path.LOCAL, Path.DENY_CACHE):  # else credit may have been another request's at that instant
             cost = max(0, cost - self._credit_now(asked.node, key))
-        cost += self._reserved(asked.node, key)
+        cost += self._reserved(asked.node, key) + self._charged_unheard(asked.slot, key)
         return any(self.books.effective(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times)
 
     def _reserved(self, node: Node, key: bytes) -> int:
@@ -296,13 +300,16 @@ class Watch:
         return any(now.sequence == part.sequence and now.total >= part.total for now in (cell.part, cell.last))
 
     def asked_in_vain(self, key: bytes, sequence: int) -> int:
-        """What nodes asked for and did not get, at most, since the shard last lost something."""
+        """What nodes had asked for when the shard lost something, or have since, and were not charged, at most."""
         return sum(self._vain.get((key, sequence), {}).values())
+
+    def _in_vain(self, cell: SharedWindow, part: Part, cost: int) -> None:
+        vain = self._vain.setdefault((cell.key, part.sequence), {})
+        vain[cell.link.component] = max(vain.get(cell.link.component, 0), cost)
 
     def _observe_part(self, slot: Slot, cell: SharedWindow, part: Part) -> None:
         if self.world.shards[cell.link.shard].losses:
-            vain = self._vain.setdefault((cell.key, part.sequence), {})
-            vain[cell.link.component] = max(vain.get(cell.link.component, 0), part.sent - max(part.n, part.total))
+            self._in_vain(cell, part, part.sent - max(part.n, part.total))
         now = Belief(part.sequence, part.total, part.n, part.others, part.foreign, part.seen)
         was = self._beliefs.get(part, None)
         if now == was:
@@ -342,12 +349,14 @@ class Watch:
         book = self.books.cells[cell.key, part.sequence]
         component = book.components.get(cell.link.component, 0)
         truth = book.total - component + max(component, part.total + part.reserved) + book.abroad
-        if self.world.shards[cell.link.shard].losses:
-            # What this node was charged and never heard of comes back to it as somebody else's.
-            truth += slot.open_most[cell.key]
+        truth += self._charged_unheard(slot, cell.key)
         if part.known > truth:
             what = f"{slot.name} {cell.key.decode()} in {part.sequence}: knows {part.known}, the truth is {truth}"
             self.violate("belief_above_truth", what)
+
+    def _charged_unheard(self, slot: Slot, key: bytes) -> int:
+        """After a loss, what a node was charged and never heard of comes back to it as somebody else's."""
+        return slot.open_most[key] if self.world.shards[self.world.shard_of(key)].losses else 0
 
     def _observe_bucket(self, slot: Slot, cell: SharedBucket) -> None:
         total, n, arrival_ms = self._buckets.get(cell, (0, 0, 0))
