@@ -40,6 +40,7 @@ from headgate.tasks import Supervisor
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs, open_logs
 from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
+from headgate.telemetry.otlp import MetricsPush
 from headgate.telemetry.process import LoopLag
 from headgate.transport.address import UnixAddress, parse_address
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
@@ -106,7 +107,9 @@ class Service:
         self._bounded = BoundedLogger(logs.logger, clock)
         self._clock = clock
         self._random = rng
-        self._metrics = Metrics()
+        self._metrics = Metrics(node=self.identity.node, region=settings.region)
+        self._push: MetricsPush | None = None
+        """None where there is no collector."""
         self._memory = MemoryKeeper()
         self._lag = LoopLag()
         self._tasks = Supervisor(self._bounded)
@@ -255,6 +258,9 @@ class Service:
         self._listening[self._http.address] = self._http.stop
 
     def _start_tasks(self) -> None:
+        if self.settings.otlp_endpoint is not None:
+            self._push = MetricsPush(self.settings.otlp_endpoint, self.settings.otlp_interval_s, self._metrics.snapshot)
+            self._tasks.start("otlp", self._push.run)
         register(self._metrics, self._parts())
         self._tasks.start("housekeeping", self._housekeeping)
         self._tasks.start("rules", self._store.watch)
@@ -342,6 +348,7 @@ class Service:
             memory=self._memory,
             logs=self._logs.sink,
             tasks=self._tasks,
+            push=self._push,
         )
 
     # Stopping: each step is bounded, and a second signal cuts the waiting short.
@@ -406,6 +413,8 @@ class Service:
             await self._node.stop(0 if self._forced else STOP_TIMEOUT_S)
         await self._tasks.stop()
         self._memory.stop()
+        if self._push is not None and not self._forced:
+            self._push.close()
         self._metrics.close()
         if self.state is not State.STARTING:
             self.logger.info("stopped")

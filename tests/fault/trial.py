@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.limiter.limit import OnError
+from headgate.origin.replay import CALL_TIMEOUT_S
 
 from tests.fault.faults import Outage
 from tests.fault.keys import LOCAL_LIMIT, OPEN_LIMIT, Key, weighted
@@ -251,7 +252,13 @@ def _judge(
     during = [r for r in log if at["fault"] <= r.sent_s < at["heal"]]
     when_open = [r for r in during if r.sent_s >= at["open"] and r.answered_s < at["heal"]]
     waits_when_open = stamps.grown("wants", sick, "open", "heal") if outage.steady else 0
-    closed = [r for r in when_open if r.key.rule == "closed-exact" and r.key.shard in sick and outage.steady]
+    # What a slow shard still answers when breakers are open is credit, and pays for one more admission.
+    settled_s = at["open"] + (0.0 if outage.silent else CALL_TIMEOUT_S)
+    closed = [
+        r
+        for r in when_open
+        if outage.steady and r.key.rule == "closed-exact" and r.key.shard in sick and r.sent_s >= settled_s
+    ]
     return Trial(
         outage=outage,
         requests=len(log),

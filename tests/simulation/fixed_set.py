@@ -6,9 +6,9 @@ from headgate.simulation.generate import generate
 from headgate.simulation.history import History
 
 SEEDS: Final = (*range(240), 539, 568, 957, 3479, 11590)
-"""Beyond the first: 539, where credit that a call offers to the shard is wanted here meanwhile; 568 and 957, where after
-a loss a shard takes new hits for lost ones; 3479, where a charge is answered after its window's end, into one that
-others have filled; 11590, where the shard is a fraction of a millisecond behind the nodes when a window ends."""
+"""Beyond the first: 539, where credit that a call offers to the shard is wanted here meanwhile; 568 and 957, where
+after a loss a shard takes new hits for lost ones; 3479, where a charge is answered after its window's end, into one
+that others have filled; 11590, where the shard is a fraction of a millisecond behind the nodes as a window ends."""
 
 
 def named(name: str) -> History:

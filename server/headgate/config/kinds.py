@@ -177,6 +177,24 @@ class OriginUrl:
         return text
 
 
+@dataclass(frozen=True, slots=True)
+class HttpUrl:
+    """Messages never repeat it, for the same reason."""
+
+    accepts: str = "`http://host:port` or `https://host:port`"
+    metavar: str = "URL"
+
+    def parse(self, text: str) -> str:
+        try:
+            parts = urlsplit(text)
+            right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # a port that is none, a bracket too many
+            right = False
+        if not right or parts.query or parts.fragment:
+            raise ValueError(f"expected {self.accepts}")
+        return text
+
+
 def _hosts(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
 

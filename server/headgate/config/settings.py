@@ -19,6 +19,7 @@ from headgate.config.kinds import (
     Boolean,
     Choice,
     FilePath,
+    HttpUrl,
     Kind,
     ListOf,
     Number,
@@ -251,6 +252,21 @@ class Settings:
     log_format: Annotated[
         str, Row(Choice(("json", "console")), "Logs", "One JSON object per line, or lines for people.")
     ] = "json"
+
+    otlp_endpoint: Annotated[
+        str | None,
+        Row(
+            HttpUrl(),
+            "Metrics",
+            "An OpenTelemetry collector to push metrics to, over OTLP/HTTP (port 4318 by custom); `/v1/metrics` is "
+            "added where there is no path. Headers and certificates are taken from OpenTelemetry's own variables, "
+            "`OTEL_EXPORTER_OTLP_HEADERS` and so on. `/metrics` is there in any case.",
+            absent="nothing is pushed",
+        ),
+    ] = None
+    otlp_interval_s: Annotated[float, Row(Number(0.1, 3600, "SECONDS"), "Metrics", "How often metrics are pushed.")] = (
+        15.0
+    )
 
 
 def _table() -> Iterator[Setting]:

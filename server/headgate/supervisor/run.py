@@ -31,6 +31,7 @@ from headgate.supervisor.upstream import Upstream
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs, open_logs
 from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
+from headgate.telemetry.otlp import MetricsPush, register_push
 from headgate.telemetry.process import LoopLag
 from headgate.transport.address import MAX_UNIX_PATH_BYTES
 from headgate.transport.http_listener import HttpLimits
@@ -125,7 +126,7 @@ class WorkerSupervisor:
         members = [Member(slot, Upstream(self._http_path(slot.index))) for slot in self._slots]
         for member in members:
             self._cleanup.push_async_callback(member.upstream.close)
-        metrics = Metrics()
+        metrics = Metrics(node=self._node, region=self.settings.region)
         self._cleanup.callback(metrics.close)
         self._http = WorkersHttp(
             self.settings.http,
@@ -136,8 +137,18 @@ class WorkerSupervisor:
             logger=BoundedLogger(self._logger, self._clock),
         )
         register(metrics, self._slots, self._http, self._lag, self._logs.sink)
+        self._start_push(metrics)
         await self._http.start()
         self._cleanup.push_async_callback(self._http.stop)
+
+    def _start_push(self, metrics: Metrics) -> None:
+        """The supervisor's own; each worker pushes what is its."""
+        if self.settings.otlp_endpoint is None:
+            return
+        push = MetricsPush(self.settings.otlp_endpoint, self.settings.otlp_interval_s, metrics.snapshot)
+        register_push(metrics, push)
+        self._cleanup.callback(push.close)
+        self._cleanup.callback(asyncio.create_task(push.run(), name="otlp").cancel)
 
     def _start_lag(self) -> None:
         """Beside what it measures: a loop that wakes ten times a second sees a signal that another thread got."""

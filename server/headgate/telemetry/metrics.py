@@ -12,9 +12,12 @@ from typing import Any
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from headgate import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -27,10 +30,20 @@ ReadMany = Callable[[], Iterable[tuple[Reading, Labels]]]
 class Metrics:
     """The process's instruments and how a scrape reads them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, node: str, region: str) -> None:
+        """`node` and `region` are in a snapshot, in OpenTelemetry's words; who scrapes knows whom it asks."""
         self._registry = CollectorRegistry()
-        reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self._registry)
-        self._provider = MeterProvider(metric_readers=[reader], resource=Resource({}), shutdown_on_exit=False)
+        scraped = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self._registry)
+        self._pushed = InMemoryMetricReader()
+        resource = Resource(
+            {
+                "service.name": "headgate",
+                "service.version": __version__,
+                "service.instance.id": node,
+                "headgate.region": region,
+            }
+        )
+        self._provider = MeterProvider([scraped, self._pushed], resource, shutdown_on_exit=False)
         self._meter = self._provider.get_meter("headgate")
 
     def counter(self, name: str, description: str, read: ReadOne) -> None:
@@ -50,6 +63,10 @@ class Metrics:
     def render(self) -> bytes:
         """All series in the Prometheus text format."""
         return generate_latest(self._registry)
+
+    def snapshot(self) -> Any:
+        """All series as OpenTelemetry's data, for an exporter."""
+        return self._pushed.get_metrics_data()
 
     def close(self) -> None:
         self._provider.shutdown()

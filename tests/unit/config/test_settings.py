@@ -81,6 +81,7 @@ def _another_value(name: str) -> str:
         "exchange": "127.0.0.1:3",
         "transport": "grpcio",
         "origin": "redis://h:1",
+        "otlp_endpoint": "http://h:1",
         "peer": "eu=h:1",
         "log_level": "debug",
         "log_format": "console",
@@ -255,6 +256,24 @@ def test_origin_problems_never_repeat_the_url(url: str, reason: str) -> None:
     (problem,) = problems({**RULES, "origin": url})
     assert problem.startswith(f"--origin: {reason}")
     assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "h:4318",
+        "grpc://h:4317",
+        "http://",
+        "http://h:port",
+        "http://h:0",
+        "http://[h",
+        "http://h/?hunter2",
+        "http://h#x",
+    ],
+)
+def test_what_is_no_address_of_a_collector_is_refused(url: str) -> None:
+    (problem,) = problems({**RULES, "otlp_endpoint": url})
+    assert problem == "--otlp-endpoint: expected `http://host:port` or `https://host:port`"
 
 
 @pytest.mark.parametrize(

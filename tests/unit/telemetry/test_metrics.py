@@ -12,7 +12,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
 
 
 def test_counters_and_gauges_are_read_when_somebody_looks() -> None:
-    metrics, counts = Metrics(), {"hits": 0, "level": 7}
+    metrics, counts = Metrics(node="n", region="r"), {"hits": 0, "level": 7}
     metrics.counter("headgate_hits", "Hits.", lambda: counts["hits"])
     metrics.gauge("headgate_level", "Level.", lambda: counts["level"])
     assert samples(metrics) == {("headgate_hits_total", ()): 0, ("headgate_level", ()): 7}
@@ -22,7 +22,7 @@ def test_counters_and_gauges_are_read_when_somebody_looks() -> None:
 
 
 def test_labelled_series_are_exactly_what_the_reader_gives() -> None:
-    metrics = Metrics()
+    metrics = Metrics(node="n", region="r")
     metrics.labelled_counter("headgate_refused", "Refused.", lambda: [(1, {"reason": "a"}), (2, {"reason": "b"})])
     assert samples(metrics) == {
         ("headgate_refused_total", (("reason", "a"),)): 1,
@@ -32,7 +32,7 @@ def test_labelled_series_are_exactly_what_the_reader_gives() -> None:
 
 
 def test_two_processes_worth_of_metrics_do_not_meet_and_the_global_registry_stays_clean() -> None:
-    one, two = Metrics(), Metrics()
+    one, two = Metrics(node="n", region="r"), Metrics(node="n", region="r")
     one.counter("headgate_hits", "Hits.", lambda: 1)
     two.counter("headgate_hits", "Hits.", lambda: 2)
     assert samples(one) == {("headgate_hits_total", ()): 1}

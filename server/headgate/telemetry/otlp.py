@@ -1,0 +1,88 @@
+"""Metrics pushed to an OpenTelemetry collector, which may be slow, dead or gone.
+
+The loop takes a snapshot, a thread of its own sends it. Only one is ever under way: while
+the collector keeps the thread busy further snapshots are skipped and counted. So what a
+collector does or leaves undone costs a decision nothing, and the process no more memory
+than one snapshot.
+"""
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from headgate.telemetry.metrics import Metrics
+
+SEND_TIMEOUT_S: Final = 10.0
+"""For one snapshot, with the exporter's own retries: OpenTelemetry's default."""
+CLOSE_TIMEOUT_S: Final = 1.0
+"""What a process that ends waits for its last figures to be taken."""
+METRICS_PATH: Final = "/v1/metrics"
+
+RESULTS: Final = ("sent", "failed", "skipped")
+
+
+class MetricsPush:
+    def __init__(self, endpoint: str, interval_s: float, snapshot: Callable[[], Any]) -> None:
+        # Here, because it is needed only where there is a collector.
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+
+        self.results: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
+        self._exporter = OTLPMetricExporter(metrics_url(endpoint), timeout=SEND_TIMEOUT_S)
+        self._interval_s = interval_s
+        self._snapshot = snapshot
+        self._work: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._sending = False
+        # A daemon: a collector that never answers must not keep the process alive.
+        self._thread = threading.Thread(target=self._send_all, name="headgate-otlp", daemon=True)
+        self._thread.start()
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            self.push()
+
+    def push(self) -> None:
+        if self._sending:
+            self.results["skipped"] += 1
+            return
+        self._sending = True
+        self._work.put(self._snapshot())
+
+    def close(self) -> None:
+        """Send the last figures, if somebody takes them."""
+        self.push()
+        self._work.put(None)
+        self._thread.join(CLOSE_TIMEOUT_S)
+        with contextlib.suppress(Exception):  # it is not ours, and we are leaving
+            self._exporter.shutdown()
+
+    def _send_all(self) -> None:
+        while (data := self._work.get()) is not None:
+            self.results["sent" if self._send(data) else "failed"] += 1
+            self._sending = False
+
+    def _send(self, data: Any) -> bool:
+        try:
+            # It logs why, if it fails.
+            return self._exporter.export(data).name == "SUCCESS"
+        except Exception:
+            return False
+
+
+def metrics_url(endpoint: str) -> str:
+    """Where metrics go: below the collector's address, unless a path says where."""
+    return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + METRICS_PATH
+
+
+def register_push(metrics: Metrics, push: MetricsPush) -> None:
+    def results() -> list[tuple[int, dict[str, str]]]:
+        return [(push.results[result], {"result": result}) for result in RESULTS]
+
+    metrics.labelled_counter(
+        "headgate_otlp_pushes", "Snapshots for the collector; skipped: it still kept the one before.", results
+    )

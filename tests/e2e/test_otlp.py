@@ -1,0 +1,86 @@
+"""Metrics pushed to a collector; and what a bad collector does to decisions, which is nothing."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from headgate_client import Client
+
+from tests.support.collector import Collector, attributes_of
+from tests.support.headgate import Headgate, serve, wait_until, write_rules
+from tests.support.redis_servers import redis_shards, shards_url
+
+BULK = [{"bulk": "x"}]
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    return write_rules(tmp_path / "rules")
+
+
+def pushes(headgate: Headgate) -> dict[str, int]:
+    text = headgate.get("/metrics").body.decode()
+    found = re.findall(r'^headgate_otlp_pushes_total{result="(\w+)"} (\S+)$', text, re.MULTILINE)
+    return {result: int(float(count)) for result, count in found}
+
+
+def test_a_collector_gets_the_metrics_and_whose_they_are(rules: Path) -> None:
+    with Collector() as collector:
+        flags = ("--otlp-endpoint", collector.url, "--otlp-interval-s", "0.1", "--region", "eu", "--node-id", "n-1")
+        with serve(rules, *flags) as headgate, Client(headgate.grpc) as client:
+            for _ in range(7):
+                client.should_rate_limit("edge", BULK)
+            wait_until(lambda: bool(collector.pushes) and collector.value("headgate_decisions") == 7, "the seven")
+            assert set(collector.paths) == {"/v1/metrics"}
+            assert attributes_of(collector.pushes[-1]) == {
+                "service.name": "headgate",
+                "service.version": headgate.get("/version").json()["version"],
+                "service.instance.id": "n-1",
+                "headgate.region": "eu",
+            }
+            assert pushes(headgate)["sent"] >= 1
+            # A scrape has the same figures, whether or not anything is pushed.
+            assert b'headgate_decisions_total{outcome="admitted",path="local"} 7.0' in headgate.get("/metrics").body
+
+
+def test_the_last_figures_are_pushed_when_the_process_ends(rules: Path) -> None:
+    with Collector() as collector:
+        flags = ("--otlp-endpoint", f"{collector.url}/own/path", "--otlp-interval-s", "3600", "--drain-s", "0")
+        with serve(rules, *flags) as headgate:
+            with Client(headgate.grpc) as client:
+                client.should_rate_limit("edge", BULK)
+            assert headgate.stop() == 0
+        assert collector.paths == ["/own/path"], "as it was given"
+        assert collector.value("headgate_decisions") == 1
+
+
+@pytest.mark.parametrize("behaviour", ["stalls", "errors", "refuses"])
+def test_a_bad_collector_is_not_noticed(behaviour: str, rules: Path) -> None:
+    with Collector(behaviour) as collector:
+        flags = ("--otlp-endpoint", collector.url, "--otlp-interval-s", "0.1", "--drain-s", "0")
+        with serve(rules, *flags) as headgate, Client(headgate.grpc) as client:
+            # The exporter holds on to its first snapshot: it waits, or tries again and again.
+            wait_until(lambda: pushes(headgate)["skipped"] >= 3, "snapshots that were skipped")
+            assert pushes(headgate)["sent"] == 0
+            for _ in range(200):
+                assert client.should_rate_limit("edge", BULK, timeout_s=2).admitted
+            wait_until(lambda: pushes(headgate)["skipped"] >= 6, "it to be still so")
+            began_s = time.monotonic()
+            client.close()
+            assert headgate.stop() == 0
+            assert time.monotonic() - began_s < 8, "an export alone would take ten seconds"
+
+
+def test_every_worker_pushes_and_so_does_their_supervisor(rules: Path) -> None:
+    with Collector() as collector, redis_shards(1) as servers:
+        flags = ("--otlp-endpoint", collector.url, "--otlp-interval-s", "0.1", "--node-id", "n", "--workers", "2")
+        with serve(rules, *flags, "--origin", shards_url(servers), "--drain-s", "0") as headgate:
+
+            def instances() -> set[str]:
+                """Without what makes each run of a worker another one."""
+                found = {attributes_of(push)["service.instance.id"] for push in list(collector.pushes)}
+                return {re.sub("-[0-9a-f]{8}$", "", instance) for instance in found}
+
+            wait_until(lambda: instances() == {"n", "n-w0", "n-w1"}, "all three")
+            assert headgate.stop() == 0
