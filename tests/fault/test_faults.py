@@ -19,6 +19,8 @@ DEADLINE_MS = 95
 SLACK_S = 0.105
 """For the same reason; with the deadline it is 200 ms, a bound of the server's histogram."""
 LOAD = Load(per_s=300, before=60, during=220, after=50, deadline_s=DEADLINE_MS / 1000, slack_s=SLACK_S)
+RECOVERY_MARGIN_S = 1.0
+"""For what a busy machine adds: starting a server, polling, a probe that itself came too late."""
 RECOVERY_TIMEOUT_S = 12.0
 OUTAGES = outages(LOAD.deadline_s, slow_s=0.1)
 
@@ -36,7 +38,7 @@ def key_of(region: Region, case: str, rule: str) -> Key:
 @pytest.mark.parametrize("outage", OUTAGES, ids=str)
 def test_an_outage_is_lived_through(outage: Outage, region: Region) -> None:
     trial = run_trial(region, outage, LOAD)
-    assert not trial.problems() + trial.side_effects(), trial
+    assert not trial.problems(RECOVERY_MARGIN_S) + trial.side_effects(), trial
 
 
 @pytest.mark.parametrize(

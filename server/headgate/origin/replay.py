@@ -155,14 +155,15 @@ class ShardLink:
         """After the cooldown: whether there is a shard to probe, and a connection to it.
 
         Else the probe would be timed with all that a new connection needs, and a shard that is
-        well again would be left alone for one more cooldown, the longest.
+        well again would be left alone for one more cooldown, the longest. So a first call that
+        comes back in time is a probe that succeeded; one that comes late leaves it to the next.
         """
         await asyncio.sleep(self.breaker.wait_s())
         if self.breaker.begin_probe():
-            await self.exchange(timed=False)
-        return self.breaker.state is State.HALF_OPEN
+            await self.exchange(connecting=True)
+        return self.breaker.state is not State.OPEN
 
-    async def exchange(self, *, timed: bool = True) -> int:
+    async def exchange(self, *, connecting: bool = False) -> int:
         """One call with what is there, and what follows from its answer; how many reports it carried."""
         batch = self._batch()
         sent_s = self._clock.monotonic()
@@ -179,8 +180,7 @@ class ShardLink:
             self._give_back(batch)
             raise
         else:
-            if timed:
-                self._succeeded(self._clock.monotonic() - sent_s)
+            self._succeeded(self._clock.monotonic() - sent_s, connecting=connecting)
             self.heard(reply.time_ms, reply.epoch, sent_s)
             self._apply(batch, reply, sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER))
         return len(batch.cells)
@@ -319,13 +319,15 @@ class ShardLink:
 
     # Taking in what came of it
 
-    def _succeeded(self, took_s: float) -> None:
+    def _succeeded(self, took_s: float, *, connecting: bool) -> None:
         """Only an answered call counts: heartbeats may pass where calls do not.
 
         A late answer is an answer, and requests count their own deadlines. But a probe stands
         for the requests that would wait if it succeeded, so it must be in time.
         """
         in_time = self.breaker.closed or took_s <= self._deadline_s
+        if connecting and not in_time:
+            return
         self.breaker.record(in_time, f"the probe took {took_s * 1000:.1f} ms")
         if in_time:
             self.last_error = ""

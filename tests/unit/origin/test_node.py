@@ -59,3 +59,41 @@ def test_a_probe_is_not_timed_with_the_connecting_before_it() -> None:
         assert link.breaker.trips == 1
 
     virtually(history())
+
+
+def test_a_first_call_that_comes_back_in_time_is_the_probe() -> None:
+    """One late answer more or less, on a busy machine, should not cost a shard that is well another cooldown."""
+
+    async def history() -> None:
+        world = RegionWorld(3, deadline_s=0.005)
+        node = await world.start_node(delay_ms=(1.0, 1.0))
+        await world.ask(node, Charge(b"k", LIMIT, 1))
+        link, network = node.links[0], world.networks[0]
+        for _ in range(5):
+            link.late()
+        calls = network.calls
+        while network.calls == calls:  # noqa: ASYNC110 - virtual time: until the probe is under way
+            await asyncio.sleep(0.0001)
+        await asyncio.sleep(0.0011)
+        assert link.breaker.closed
+        network.delay_ms = (50.0, 50.0)  # what comes after it is late, and is no probe any more
+        await asyncio.sleep(0.2)
+        assert (link.breaker.closed, link.breaker.trips) == (True, 1)
+
+    virtually(history())
+
+
+def test_a_shard_that_is_only_ever_late_is_not_taken_for_well() -> None:
+    async def history() -> None:
+        world = RegionWorld(4, deadline_s=0.005)
+        node = await world.start_node()
+        await world.ask(node, Charge(b"k", LIMIT, 1))
+        world.networks[0].delay_ms = (8.0, 8.0)
+        for _ in range(5):
+            node.links[0].late()
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            assert not node.links[0].breaker.closed
+        assert node.links[0].breaker.trips >= 4
+
+    virtually(history())
