@@ -5,6 +5,7 @@ import re
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitReq
 from benchmarks import load
 from tests.support.headgate import Headgate, serve, wait_until, write_rules
 from tests.support.observer import total_in_current_window
-from tests.support.redis_servers import RedisServer, redis_shards, shards_url
+from tests.support.redis_servers import RedisServer, cluster_url, redis_cluster, redis_shards, shards_url
 
 METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 LIMIT = 1_000_000
@@ -206,3 +207,54 @@ def test_readiness_names_what_is_wrong_with_a_shard(region: Region) -> None:
 
     wait_until(named, "the dead shard in /readyz")
     assert node.get("/readyz").status == 200, "it serves on by failure policy"
+
+
+def test_when_a_clusters_master_dies_its_replica_goes_on_and_nothing_is_miscounted(tmp_path: Path) -> None:
+    """What the replica had not been sent yet, the nodes tell it."""
+    rules = write_rules(tmp_path / "rules", RULES)
+    values = [f"user-{number}" for number in range(24)]
+    admitted: Counter[str] = Counter()
+
+    def count(number: int, message: bytes | None) -> None:
+        assert message is not None
+        if RateLimitResponse.FromString(message).overall_code == RateLimitResponse.OK:
+            admitted[values[number % len(values)]] += 1
+
+    def load_nodes(nodes: list[Headgate], seconds: float) -> load.Outcome:
+        return load.run_paced(
+            [node.grpc for node in nodes],
+            METHOD,
+            lambda number: request("wide", values[number % len(values)]),
+            per_s=300,
+            seconds=seconds,
+            chooser=random.Random(7),
+            on_answer=count,
+        )
+
+    with ExitStack() as stack:
+        servers = stack.enter_context(redis_cluster(replicated=True))
+        url = cluster_url(servers[:3])
+        nodes = [stack.enter_context(serve(rules, "--origin", url, "--origin-deadline-ms", "50")) for _ in range(2)]
+        load_nodes(nodes, 1)
+        heir = servers[3]
+        servers[0].stop()
+        outcome = load_nodes(nodes, 2)
+        assert (outcome.failures, outcome.unanswered) == (0, 0)
+        wait_until(lambda: heir.client.info("replication")["role"] == "master", "the replica to be promoted", 20)
+        load_nodes(nodes, 1)
+
+        def closed() -> bool:
+            shards = [shard for node in nodes for shard in node.get("/readyz").json()["origin"]["shards"]]
+            return {shard["breaker"] for shard in shards} == {"closed"}
+
+        wait_until(closed, "every group to be asked again", 15)
+        assert min(admitted[value] for value in values) > 20
+
+        def miscounted() -> dict[str, int]:
+            counted = {value: total_in_current_window(url, rules, "region", ("wide", value)) for value in values}
+            return {value: total - admitted[value] for value, total in counted.items() if total != admitted[value]}
+
+        wait_until(lambda: not miscounted(), "every total to be exact", 20)
+        assert {server["address"] for server in nodes[0].get("/readyz").json()["origin"]["servers"]} == {
+            server.address for server in servers[1:4]
+        }

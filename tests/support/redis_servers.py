@@ -169,8 +169,8 @@ def shards_url(servers: Sequence[RedisServer], path: str = "") -> str:
 
 
 @contextlib.contextmanager
-def redis_cluster(masters: int = 3) -> Iterator[list[RedisServer]]:
-    """Masters that know each other and cover all slots in equal parts."""
+def redis_cluster(masters: int = 3, *, replicated: bool = False) -> Iterator[list[RedisServer]]:
+    """Masters that know each other and cover all slots in equal parts; then, if wanted, a replica of each."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(RedisServer(cluster=True)) for _ in range(masters)]
         bounds = [16384 * index // masters for index in range(masters + 1)]
@@ -179,7 +179,27 @@ def redis_cluster(masters: int = 3) -> Iterator[list[RedisServer]]:
             server.command("CLUSTER ADDSLOTS", *range(bounds[index], bounds[index + 1]))
             server.command("CLUSTER MEET", "127.0.0.1", servers[0].port)
         wait_until(lambda: cluster_is_whole(servers), "the Cluster")
-        yield servers
+        replicas = [stack.enter_context(_replica_in(servers[0], master)) for master in servers if replicated]
+        yield servers + replicas
+
+
+def _replica_in(seed: RedisServer, master: RedisServer) -> RedisServer:
+    """A server that joins the seed's Cluster and follows one of its masters, in step."""
+    replica, master_id = RedisServer(cluster=True), master.command("CLUSTER MYID").decode()
+    replica.command("CLUSTER MEET", "127.0.0.1", seed.port)
+    wait_until(lambda: _follows(replica, master_id), f"{replica.address} to follow {master.address}")
+    wait_until(lambda: replica.client.info("replication").get("master_link_status") == "up", "it to be in step")
+    # Who is not known to all as a replica is not voted for.
+    wait_until(lambda: len(seed.command("CLUSTER REPLICAS", master_id)) == 1, "the others to know")
+    return replica
+
+
+def _follows(replica: RedisServer, master_id: str) -> bool:
+    try:
+        replica.command("CLUSTER REPLICATE", master_id)
+    except redis.ResponseError:
+        return False  # it has not heard of that master yet
+    return True
 
 
 def cluster_is_whole(servers: Sequence[RedisServer]) -> bool:

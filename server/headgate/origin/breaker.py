@@ -19,6 +19,8 @@ CONSECUTIVE_FAILURES: Final = 5
 """Under light load a second has too few samples to have a rate; five in a row are no accident."""
 COOLDOWN_JITTER: Final = 0.2
 """Upwards, so that the nodes of a region do not probe together."""
+ROUNDING_S: Final = 1e-6
+"""Who slept for `wait_s` may find the clock a rounding short of it: then it is due all the same."""
 MAX_SAMPLES: Final = 10_000
 """Kept per second; at more than that the oldest go first, and the rate is that of the newest."""
 
@@ -70,7 +72,7 @@ class Breaker:
 
     def begin_probe(self) -> bool:
         """The one that may pass after the cooldown; False while it is not due or another is under way."""
-        if self.state is not State.OPEN or self._monotonic() < self._open_until_s:
+        if self.state is not State.OPEN or self.wait_s() > ROUNDING_S:
             return False
         self._become(State.HALF_OPEN, "the cooldown is over")
         return True

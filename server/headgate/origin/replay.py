@@ -38,6 +38,8 @@ MAX_WANTS: Final = 256
 CALL_TIMEOUT_S: Final = 0.5
 """After which a call is given up. Requests have long gone by their own deadline; what this bounds is
 how long a stalled connection keeps the shard's totals from being reported another way."""
+PROBE_CALLS: Final = 3
+"""Of one probe: one to connect, one to be timed, and one for an accident. A shard that is slow is late in all."""
 USABLE_JITTER: Final = 0.1
 """Downwards, so that what was read together does not grow stale together."""
 FAULT_PAUSE_S: Final = 0.1
@@ -144,27 +146,34 @@ class ShardLink:
         while True:
             try:
                 await self._work()
-                if self.breaker.closed or await self._reached():
+                if self.breaker.closed:
                     await self._pace(await self.exchange())
+                else:
+                    await self._probe()
             except Exception as error:
                 # A fault of our own must not end the exchange for good.
                 self._logger.error("exchange_failed", shard=self.index, exc_info=error)
                 await asyncio.sleep(FAULT_PAUSE_S)
 
-    async def _reached(self) -> bool:
-        """After the cooldown: whether there is a shard to probe, and a connection to it.
+    async def _probe(self) -> None:
+        """After the cooldown: calls in a row, until one is answered in time or fails.
 
-        Else the probe would be timed with all that a new connection needs, and a shard that is
-        well again would be left alone for one more cooldown, the longest. So a first call that
-        comes back in time is a probe that succeeded; one that comes late leaves it to the next.
+        The first of them may have to connect, and on a busy machine any may be late by accident:
+        judged by one alone, a shard that is well would be left for another cooldown, the longest.
         """
         await asyncio.sleep(self.breaker.wait_s())
-        if self.breaker.begin_probe():
-            await self.exchange(connecting=True)
-        return self.breaker.state is not State.OPEN
+        if not self.breaker.begin_probe():
+            return
+        for left in reversed(range(PROBE_CALLS)):
+            await self.exchange(decisive=not left)
+            if self.breaker.state is not State.HALF_OPEN:
+                return
 
-    async def exchange(self, *, connecting: bool = False) -> int:
-        """One call with what is there, and what follows from its answer; how many reports it carried."""
+    async def exchange(self, *, decisive: bool = True) -> int:
+        """One call with what is there, and what follows from its answer; how many reports it carried.
+
+        One that is not decisive may be late without the shard being blamed for it.
+        """
         batch = self._batch()
         sent_s = self._clock.monotonic()
         self.stats.calls += 1
@@ -180,7 +189,7 @@ class ShardLink:
             self._give_back(batch)
             raise
         else:
-            self._succeeded(self._clock.monotonic() - sent_s, connecting=connecting)
+            self._succeeded(self._clock.monotonic() - sent_s, decisive=decisive)
             self.heard(reply.time_ms, reply.epoch, sent_s)
             self._apply(batch, reply, sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER))
         return len(batch.cells)
@@ -319,14 +328,14 @@ class ShardLink:
 
     # Taking in what came of it
 
-    def _succeeded(self, took_s: float, *, connecting: bool) -> None:
+    def _succeeded(self, took_s: float, *, decisive: bool) -> None:
         """Only an answered call counts: heartbeats may pass where calls do not.
 
         A late answer is an answer, and requests count their own deadlines. But a probe stands
         for the requests that would wait if it succeeded, so it must be in time.
         """
         in_time = self.breaker.closed or took_s <= self._deadline_s
-        if connecting and not in_time:
+        if not in_time and not decisive:
             return
         self.breaker.record(in_time, f"the probe took {took_s * 1000:.1f} ms")
         if in_time:

@@ -4,6 +4,7 @@ import asyncio
 
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit, Unit
+from headgate.origin.replay import PROBE_CALLS
 
 from tests.support.region import RegionWorld, virtually
 
@@ -61,8 +62,7 @@ def test_a_probe_is_not_timed_with_the_connecting_before_it() -> None:
     virtually(history())
 
 
-def test_a_first_call_that_comes_back_in_time_is_the_probe() -> None:
-    """One late answer more or less, on a busy machine, should not cost a shard that is well another cooldown."""
+def test_a_call_that_comes_back_in_time_is_the_end_of_a_probe() -> None:
 
     async def history() -> None:
         world = RegionWorld(3, deadline_s=0.005)
@@ -83,17 +83,35 @@ def test_a_first_call_that_comes_back_in_time_is_the_probe() -> None:
     virtually(history())
 
 
-def test_a_shard_that_is_only_ever_late_is_not_taken_for_well() -> None:
+def test_a_probe_that_is_late_by_accident_costs_no_cooldown() -> None:
     async def history() -> None:
         world = RegionWorld(4, deadline_s=0.005)
-        node = await world.start_node()
-        await world.ask(node, Charge(b"k", LIMIT, 1))
-        world.networks[0].delay_ms = (8.0, 8.0)
+        node = await world.start_node(delay_ms=(8.0, 8.0))
+        link, network = node.links[0], world.networks[0]
         for _ in range(5):
-            node.links[0].late()
+            link.late()
+        calls = network.calls
+        while network.calls < calls + PROBE_CALLS:
+            await asyncio.sleep(0.0001)
+        network.delay_ms = (0.2, 0.2)  # its way back is short
+        await asyncio.sleep(0.0049)
+        assert (link.breaker.closed, link.breaker.trips) == (True, 1)
+
+    virtually(history())
+
+
+def test_a_shard_that_is_only_ever_late_is_not_taken_for_well() -> None:
+    async def history() -> None:
+        world = RegionWorld(5, deadline_s=0.005)
+        node = await world.start_node(delay_ms=(8.0, 8.0))
+        link, network = node.links[0], world.networks[0]
+        for _ in range(5):
+            link.late()
+        calls = network.calls
         for _ in range(100):
             await asyncio.sleep(0.1)
-            assert not node.links[0].breaker.closed
-        assert node.links[0].breaker.trips >= 4
+            assert not link.breaker.closed
+        assert link.breaker.trips >= 4
+        assert (network.calls - calls) / PROBE_CALLS == link.breaker.trips - 1, "and each probe is bounded"
 
     virtually(history())
