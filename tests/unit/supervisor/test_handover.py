@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from headgate.config import SETTINGS, Settings, load_settings
 from headgate.config.handover import settings_from_plain, settings_to_plain
-from headgate.config.kinds import Address, Boolean, Choice, FilePath, ListOf, Number, OriginUrl, Text, Whole
+from headgate.config.kinds import Address, Boolean, Choice, FilePath, HttpUrl, ListOf, Number, OriginUrl, Text, Whole
 from headgate.errors import ConfigError
 from headgate.service import State
 from headgate.supervisor.process import WorkerSpec, WorkerState
@@ -23,6 +23,8 @@ def other_than_default(setting: Any) -> Any:
             return next(value for value in setting.kind.values if value != setting.default)
         case Address():
             return f"unix:/run/{setting.name}"
+        case HttpUrl():
+            return "https://collector:4318"
         case OriginUrl():
             return "redis://:p%40ss@a:1,b:2/3"
         case FilePath():
