@@ -289,6 +289,18 @@ def the_new_window_alone(patch: Patch) -> None:
     patch.setattr(SharedWindow, "report", careless)
 
 
+def sent_for_another_window(patch: Patch) -> None:
+    """What was sent for a window in which the shard was not, counts as sent for the one in which it is."""
+    restate = SharedWindow._restate
+
+    def careless(cell: SharedWindow, sequence: int) -> None:
+        sent = cell.part.sent
+        restate(cell, sequence)
+        cell.part.sent = max(cell.part.sent, sent)
+
+    patch.setattr(SharedWindow, "_restate", careless)
+
+
 def say_it_once(patch: Patch) -> None:
     """A shard that still lacks something after it was told is not told again."""
     patch.setattr(SharedWindow, "lacks", lambda cell, answer: False)
@@ -333,6 +345,7 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     nothing_is_reserved,
     the_cell_of_now,
     the_new_window_alone,
+    sent_for_another_window,
     say_it_once,
     trust_what_was_told,
 )

@@ -344,3 +344,34 @@ def test_replies_carry_what_a_shard_knows_and_no_more() -> None:
         assert cell.link.usable_until_s == usable_until_s
 
     virtually(history())
+
+
+@pytest.mark.parametrize("offset_ms", [0, 3_600_000], ids=["right", "fast"])
+def test_what_was_said_of_another_window_is_not_taken_for_lost(offset_ms: int) -> None:
+    """A node that starts without the shard goes by its own clock, which may be off, until the first answer."""
+    limit = Limit(1_000, Unit.MINUTE)
+
+    async def history() -> None:
+        world = RegionWorld(10, deadline_s=0.005)
+        nodes = [await world.start_node() for _ in range(2)]
+        for node in nodes:
+            for _ in range(20):
+                await world.ask(node, one(limit))
+        await world.quiet()
+        await world.ask(nodes[0], one(limit))
+        await world.quiet()
+        await world.kill(nodes[1])
+        world.shards[0].wipe()  # what the dead one admitted is known to the other alone
+        late = await world.start_node(offset_ms=offset_ms, connected=False)
+        await world.quiet(2)
+        assert world.record(KEY).current.t == 41
+        for _ in range(5):
+            late.links[0].late()  # so that nobody is asked, and nothing sent
+        for _ in range(3):
+            await world.ask(late, one(limit))
+        world.networks[-1].connected = True
+        await world.quiet(4)
+        assert admitted(world) == 44
+        assert world.record(KEY).current.t == 44
+
+    virtually(history())

@@ -99,6 +99,7 @@ class Link:
         "refill",
         "shard",
         "usable_until_s",
+        "wanted",
     )
 
     def __init__(self, component: bytes, shard: int, limit: Limit) -> None:
@@ -117,6 +118,8 @@ class Link:
         self.in_call = 0
         """Calls and requests that hold on to the cell: it is not evicted meanwhile."""
         self.answered = False
+        self.wanted = 0
+        """Before the first answer, the most that a call asked for: it is charged in the window of the shard's time."""
         self.ahead = False
         """No answer from this window yet: the shard may still charge in the one before, and must be told of it."""
 
@@ -215,6 +218,8 @@ class SharedWindow(WindowCell):
         for part in (self.part, self.last):
             part.sent = max(part.sent, part.total + part.reserved)
         self.part.sent = max(self.part.sent, self.part.total + self.part.reserved + wanted)
+        if not self.link.answered:
+            self.link.wanted = max(self.link.wanted, wanted)
         self.link.credit_offered = self.credit if wanted else 0
         limit = self.link.limit
         return WindowReport(
@@ -258,11 +263,13 @@ class SharedWindow(WindowCell):
         """Created by this node's own clock, which was off: what was admitted belongs where the shard is.
 
         Off by one window, what this node took for the previous one is already counted in the current one.
+        Of what was sent for other windows the shard took nothing, so it can't have been lost there.
         """
         part, last = self.part, self.last
+        part.sent = self.link.wanted
         if sequence == self.sequence - 1:
             part.total += last.total
-            part.sent = last.sent
+            part.sent += last.sent
             last = self.last = Part(sequence - 1)
         self.sequence = part.sequence = sequence
         last.sequence = sequence - 1
