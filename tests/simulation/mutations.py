@@ -193,7 +193,7 @@ def spend_offered_credit(patch: Patch) -> None:
 
 def own_clock(patch: Patch) -> None:
     """Nodes decide by their own clocks."""
-    patch.setattr(ShardClock, "learn", lambda clock, time_ms, sent_s, received_s: setattr(clock, "_known", False))
+    patch.setattr(ShardClock, "learn", lambda clock, time_ms, sent_s, received_s: setattr(clock, "known", False))
     patch.setattr(ShardClock, "certain", lambda clock, window_ms: True)
 
 

@@ -346,7 +346,7 @@ def test_replies_carry_what_a_shard_knows_and_no_more() -> None:
     virtually(history())
 
 
-@pytest.mark.parametrize("offset_ms", [0, 3_600_000], ids=["right", "fast"])
+@pytest.mark.parametrize("offset_ms", [0, 3_600_000, -3_600_000], ids=["right", "fast", "slow"])
 def test_what_was_said_of_another_window_is_not_taken_for_lost(offset_ms: int) -> None:
     """A node that starts without the shard goes by its own clock, which may be off, until the first answer."""
     limit = Limit(1_000, Unit.MINUTE)

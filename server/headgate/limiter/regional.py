@@ -30,7 +30,7 @@ from headgate.limiter.decision import (
     remember_denial,
 )
 from headgate.limiter.limit import OnError
-from headgate.limiter.shared_cells import Hold, Link, SharedCell, new_shared_cell
+from headgate.limiter.shared_cells import Hold, Link, ShardTime, SharedCell, new_shared_cell
 from headgate.origin.protocol import Answer
 
 ASK_COLD: Final = -2
@@ -63,6 +63,11 @@ class Shard(Protocol):
 
     def now_ms(self) -> int:
         """The shard's time: at least this."""
+        ...
+
+    @property
+    def own_time(self) -> ShardTime | None:
+        """While the time is this node's own, because there was no answer yet: what will say that there was one."""
         ...
 
     def certain(self, window_ms: int) -> bool:
@@ -436,7 +441,7 @@ class RegionalEngine:
         # A key that went and comes back owns a new component: it can't start at 0 in the old one.
         component = b"%s.%d" % (self.region.run, self.cells.stats.gone)
         now_ms = shard.now_ms()
-        cell = new_shared_cell(charge.key, Link(component, shard.index, charge.limit), now_ms)
+        cell = new_shared_cell(charge.key, Link(component, shard.index, charge.limit, shard.own_time), now_ms)
         return cell if self.cells.add(cell, self.region.earliest_ms()) else None
 
     def _unplaced(self, charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int]) -> Decision:

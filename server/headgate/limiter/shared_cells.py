@@ -8,7 +8,7 @@ is merged by max, and a late or lost answer changes nothing that a later one wou
 A key is created cold: it is not fresh, it holds no grant, and its component is new.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 from headgate.limiter.cells import BucketCell, WindowCell
 from headgate.limiter.limit import Algorithm, Limit
@@ -84,6 +84,11 @@ class Hold:
         return isinstance(self.part, Part) and self.part.sequence < self.cell.part.sequence
 
 
+class ShardTime(Protocol):
+    known: bool
+    """Whether a shard has answered, and its time is known."""
+
+
 class Link:
     """A cell's relation to its shard: whose component it is, and what the node may do on its own."""
 
@@ -96,13 +101,16 @@ class Link:
         "grant",
         "in_call",
         "limit",
+        "own_time",
         "refill",
         "shard",
         "usable_until_s",
         "wanted",
     )
 
-    def __init__(self, component: bytes, shard: int, limit: Limit) -> None:
+    def __init__(self, component: bytes, shard: int, limit: Limit, own_time: ShardTime | None = None) -> None:
+        self.own_time = own_time
+        """Set until the first answer if the cell was made by this node's own clock."""
         self.component = component
         self.shard = shard
         self.limit = limit
@@ -146,6 +154,10 @@ class SharedWindow(WindowCell):
 
     def roll(self, sequence: int) -> None:
         """A cell that follows a warm one starts at known zero and inherits its freshness."""
+        if sequence > self.sequence + 1 and self.link.own_time is not None and self.link.own_time.known:
+            # Not much time has passed: this node's clock was slow.
+            self._restate(sequence)
+            return
         self.last = self.part if sequence == self.sequence + 1 else Part(sequence - 1)
         self.part = Part(sequence)
         self.link.ahead = True
@@ -239,6 +251,7 @@ class SharedWindow(WindowCell):
         """Merge a WindowAnswer. False: the shard knows less than it once did."""
         if not self.link.answered and not 0 <= answer.sequence - self.sequence <= 1:
             self._restate(answer.sequence)
+        self.link.own_time = None
         if answer.sequence > self.sequence:
             self.roll(answer.sequence)
         self.link.ahead = answer.sequence < self.sequence
@@ -273,6 +286,8 @@ class SharedWindow(WindowCell):
             last = self.last = Part(sequence - 1)
         self.sequence = part.sequence = sequence
         last.sequence = sequence - 1
+        self.link.own_time = None
+        self.refresh()
 
 
 class SharedBucket(BucketCell):

@@ -119,6 +119,10 @@ class ShardLink:
     def available(self) -> bool:
         return self.breaker.closed
 
+    @property
+    def own_time(self) -> ShardClock | None:
+        return None if self._time.known else self._time
+
     def late(self) -> None:
         """A request's deadline passed while it waited for this shard."""
         self.breaker.record(False, "a request's deadline passed")
