@@ -43,6 +43,7 @@ def test_a_run_for_some_time_begins_at_a_random_seed_and_says_which(capsys: pyte
 def test_a_history_that_fails_is_made_smaller_and_written_down(
     many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where a trace goes that has no name
     mutations.forget_to_refill(monkeypatch)
     trace = tmp_path / "trace"
     which = ["--from-seed", "1", "--histories", "50"] if many else ["--seed", "2"]
@@ -60,6 +61,7 @@ def test_a_history_that_fails_is_made_smaller_and_written_down(
     assert re.search(r"^ +\d+\.\d+ s  node \d .*: admitted \(local\)$", written, re.MULTILINE), "what was decided"
     assert main(again[1].split()) == 1
     assert "lost: " in capsys.readouterr().out
+    assert (tmp_path / "headgate-simulation-2.trace").exists()
     monkeypatch.undo()
     assert main(again[1].split()) == 0, "the bug is gone, and so is its history"
 
