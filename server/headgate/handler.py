@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from headgate.errors import RequestError
-from headgate.limiter.decision import Charge, Decision, Path
+from headgate.limiter.decision import Charge, Decision, DecisionPath
 from headgate.limiter.limit import Limit
 from headgate.rules.keys import override_key
 from headgate.rules.model import Rules
@@ -47,8 +47,8 @@ class AnswerSettings:
 class HandlerStats:
     """Plain counters, read by whoever exports them."""
 
-    admitted: dict[Path, int] = field(default_factory=lambda: dict.fromkeys(Path, 0))
-    denied: dict[Path, int] = field(default_factory=lambda: dict.fromkeys(Path, 0))
+    admitted: dict[DecisionPath, int] = field(default_factory=lambda: dict.fromkeys(DecisionPath, 0))
+    denied: dict[DecisionPath, int] = field(default_factory=lambda: dict.fromkeys(DecisionPath, 0))
     planned: int = 0
     """Requests that were parsed and matched; all others were answered from a kept plan."""
     plans_evicted: int = 0
@@ -71,7 +71,7 @@ class Plan:
         self.charges = tuple([d.charge for d in descriptors if d.charge is not None])
         self.heads = tuple([wire.status_head(charge.limit) for charge in self.charges])
         self.fixed = tuple([d.status for d in descriptors]) if len(self.charges) < len(descriptors) else None
-        self.path = Path.UNLIMITED if any(d.unlimited for d in descriptors) else Path.NO_RULE
+        self.path = DecisionPath.UNLIMITED if any(d.unlimited for d in descriptors) else DecisionPath.NO_RULE
         self.trailer = trailer
         self.answer = b"" if self.charges else b"".join([wire.CODE_OK, *(d.status for d in descriptors), trailer])
 

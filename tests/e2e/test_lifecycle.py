@@ -152,7 +152,7 @@ def test_a_second_signal_works_even_if_the_loop_is_stuck(rules: Path, tmp_path: 
     socket_path = tmp_path / "g"
     script = (
         "import sys, time\n"
-        "from headgate import service\n"
+        "from headgate.runtime import service\n"
         "async def stuck(self):\n"
         "    while True: time.sleep(0.01)\n"
         "service.Service._drain = stuck\n"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.limiter.limit import OnError
-from headgate.origin.replay import CALL_TIMEOUT_S
+from headgate.region.shard_link import CALL_TIMEOUT_S
 
 from tests.fault.faults import Outage
 from tests.fault.keys import LOCAL_LIMIT, OPEN_LIMIT, Key, weighted

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from headgate.limiter import policy
-from headgate.limiter.regional import RegionalEngine, Waiting
-from headgate.limiter.shared_cells import Hold, Part, SharedWindow
-from headgate.origin.breaker import Breaker, State
 from headgate.origin.grants import Grants, Holding
-from headgate.origin.node import Node
 from headgate.origin.protocol import CellReport, Count, WindowReport
-from headgate.origin.replay import ShardLink
-from headgate.origin.shard_clock import ShardClock
-from headgate.origin.window_record import CellCount, Component, WindowRecord
+from headgate.origin.window_record import CellRecord, NodeComponent, WindowRecord
+from headgate.region import policy
+from headgate.region.breaker import Breaker, BreakerState
+from headgate.region.counters import CellView, Hold, SharedWindow
+from headgate.region.engine import RegionalEngine, Waiting
+from headgate.region.node import RegionNode
+from headgate.region.shard_clock import ShardClock
+from headgate.region.shard_link import ShardLink
 from headgate.simulation.world import World
 
 Patch = pytest.MonkeyPatch
@@ -27,20 +27,20 @@ Patch = pytest.MonkeyPatch
 def max_merge(patch: Patch) -> None:
     """What is known is the larger of own and told, instead of what others did plus the own part."""
 
-    def known(part: Part) -> int:
+    def known(part: CellView) -> int:
         return max(part.seen, part.total + part.reserved) + part.foreign
 
-    patch.setattr(Part, "known", property(known))
+    patch.setattr(CellView, "known", property(known))
 
 
 def one_component_per_node(patch: Patch) -> None:
     """All runs of a node id share a component."""
-    start = Node.__init__
+    start = RegionNode.__init__
 
-    def careless(node: Node, *args: Any, run: bytes, **rest: Any) -> None:
+    def careless(node: RegionNode, *args: Any, run: bytes, **rest: Any) -> None:
         start(node, *args, run=run.split(b"-")[0], **rest)
 
-    patch.setattr(Node, "__init__", careless)
+    patch.setattr(RegionNode, "__init__", careless)
 
 
 def one_component_per_run(patch: Patch) -> None:
@@ -84,7 +84,7 @@ def add_instead_of_set(patch: Patch) -> None:
     """A report adds to its component."""
     merge = WindowRecord._merge
 
-    def careless(record: WindowRecord, component: Component, cell: CellReport) -> None:
+    def careless(record: WindowRecord, component: NodeComponent, cell: CellReport) -> None:
         if cell.sequence == record.sequence and cell.total:
             cell = cell._replace(total=component.n + cell.total)
         merge(record, component, cell)
@@ -146,7 +146,7 @@ def breaker_not_rearmed(patch: Patch) -> None:
     open_for = Breaker._open
 
     def careless(breaker: Breaker, reason: str) -> None:
-        probing = breaker.state is State.HALF_OPEN
+        probing = breaker.state is BreakerState.HALF_OPEN
         open_for(breaker, reason)
         if probing:
             breaker._open_until_s += 1e6
@@ -226,28 +226,28 @@ def charge_overtaken_calls(patch: Patch) -> None:
 def count_the_lost_twice(patch: Patch) -> None:
     """After a loss what comes back is added to what others say was there."""
 
-    def careless(count: CellCount, n: int, m: int, sent: int) -> None:
+    def careless(count: CellRecord, n: int, m: int, sent: int) -> None:
         count.t += m - n
 
-    patch.setattr(CellCount, "gain", careless)
+    patch.setattr(CellRecord, "gain", careless)
 
 
 def forget_the_dead(patch: Patch) -> None:
     """After a loss only components come back: what the dead had admitted is gone."""
-    patch.setattr(CellCount, "learn", lambda count, seen: None)
+    patch.setattr(CellRecord, "learn", lambda count, seen: None)
 
 
 def believe_in_lost_credit(patch: Patch) -> None:
     """After a loss, what a shard no longer knows to be this node's is taken for somebody else's."""
-    learn = Part.learn
+    learn = CellView.learn
 
-    def careless(part: Part, count: Count) -> bool:
+    def careless(part: CellView, count: Count) -> bool:
         others = count.t - count.n
         remembers = learn(part, count)
         part.others = max(part.others, others)
         return remembers
 
-    patch.setattr(Part, "learn", careless)
+    patch.setattr(CellView, "learn", careless)
 
 
 def no_deadline(patch: Patch) -> None:
@@ -268,14 +268,14 @@ def alone_without_the_origin(patch: Patch) -> None:
 def nothing_is_reserved(patch: Patch) -> None:
     """A request that waits holds nothing until it commits."""
 
-    def known(part: Part) -> int:
+    def known(part: CellView) -> int:
         return part.others + part.foreign + max(part.n, part.total)
 
-    def unacked(part: Part) -> int:
+    def unacked(part: CellView) -> int:
         return max(0, part.total - part.n)
 
-    patch.setattr(Part, "known", property(known))
-    patch.setattr(Part, "unacked", property(unacked))
+    patch.setattr(CellView, "known", property(known))
+    patch.setattr(CellView, "unacked", property(unacked))
 
 
 def the_new_window_alone(patch: Patch) -> None:
@@ -308,15 +308,15 @@ def say_it_once(patch: Patch) -> None:
 
 def trust_what_was_told(patch: Patch) -> None:
     """After a loss a shard is told the highest total heard of, not what is certain to have been there."""
-    learn = Part.learn
+    learn = CellView.learn
 
-    def careless(part: Part, count: Count) -> bool:
+    def careless(part: CellView, count: Count) -> bool:
         seen = max(part.seen, count.t)
         remembers = learn(part, count)
         part.seen = seen
         return remembers
 
-    patch.setattr(Part, "learn", careless)
+    patch.setattr(CellView, "learn", careless)
 
 
 ALL: Final[tuple[Callable[[Patch], None], ...]] = (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from headgate.simulation.generate import DAYS, LEAST_REQUESTS, generate
-from headgate.simulation.history import Kind
+from headgate.simulation.history import FaultKind
 from headgate.simulation.runner import run
 
 from tests.simulation.fixed_set import SEEDS
@@ -26,7 +26,7 @@ def test_the_fixed_set_has_every_kind_of_day_and_every_kind_of_fault() -> None:
     histories = [generate(seed) for seed in SEEDS]
     assert len(set(SEEDS)) >= 200
     assert {history.name.split("-")[0] for history in histories} == {day.name for day in DAYS}
-    assert {kind for history in histories for kind in history.kinds} == {kind.value for kind in Kind}
+    assert {kind for history in histories for kind in history.kinds} == {kind.value for kind in FaultKind}
 
 
 @pytest.mark.parametrize("seed", [8, 98], ids=["storm", "evictions"])

@@ -8,13 +8,13 @@ import asyncio
 import pytest
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Unit
-from headgate.limiter.shared_cells import SharedWindow
-from headgate.origin import replay
-from headgate.origin.breaker import State
 from headgate.origin.grants import Grants, Holding
-from headgate.origin.node import Node
 from headgate.origin.protocol import Call, Reply
-from headgate.origin.window_record import CellCount
+from headgate.origin.window_record import CellRecord
+from headgate.region import shard_link
+from headgate.region.breaker import BreakerState
+from headgate.region.counters import SharedWindow
+from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock
 from headgate.simulation.shard import SimulatedShard
 
@@ -83,7 +83,7 @@ def test_no_request_waits_twice() -> None:
         loop = asyncio.get_running_loop()
         waits_ms: list[float] = []
 
-        async def ask(node: Node) -> None:
+        async def ask(node: RegionNode) -> None:
             began_s = loop.time()
             await world.ask(node, *charges)
             waits_ms.append((loop.time() - began_s) * 1000)
@@ -262,7 +262,7 @@ def test_far_from_the_limit_flushes_are_rare(monkeypatch: pytest.MonkeyPatch) ->
         counted.append(await calls())
 
     virtually(history())
-    monkeypatch.setattr(replay, "FLUSH_LATER_S", replay.FLUSH_SOON_S)
+    monkeypatch.setattr(shard_link, "FLUSH_LATER_S", shard_link.FLUSH_SOON_S)
     virtually(history())
     assert counted[0] <= 0.4 * counted[1]
 
@@ -273,15 +273,15 @@ def test_far_from_the_limit_flushes_are_rare(monkeypatch: pytest.MonkeyPatch) ->
 def _plain_maximum(patch: pytest.MonkeyPatch) -> None:
     """What was seen as a floor beside the sum of the components: `l` is that sum here."""
 
-    def learn(count: CellCount, seen: int) -> None:
+    def learn(count: CellRecord, seen: int) -> None:
         count.t = max(count.t, seen)
 
-    def gain(count: CellCount, n: int, m: int, sent: int) -> None:
+    def gain(count: CellRecord, n: int, m: int, sent: int) -> None:
         count.l += m - n
         count.t = max(count.t, count.l)
 
-    patch.setattr(CellCount, "learn", learn)
-    patch.setattr(CellCount, "gain", gain)
+    patch.setattr(CellRecord, "learn", learn)
+    patch.setattr(CellRecord, "gain", gain)
 
 
 @pytest.fixture(params=["explained", "plain_maximum", "added"])
@@ -337,7 +337,7 @@ def test_a_reply_to_a_call_that_was_given_up_renews_no_grant() -> None:
         for _ in range(30):
             await world.ask(node, one(THOUSAND))
         breaker = node.links[0].breaker
-        while breaker.state is not State.OPEN:  # noqa: ASYNC110 - virtual time: until no call is under way
+        while breaker.state is not BreakerState.OPEN:  # noqa: ASYNC110 - virtual time: until no call is under way
             await asyncio.sleep(0.001)
         assert not replies
         assert node.links[0].stats.failures > 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Unit
-from headgate.limiter.shared_cells import Hold, Link, SharedWindow
+from headgate.region.counters import Hold, Link, SharedWindow
 
 from tests.simulation import mutations
 from tests.support.region import RegionWorld, virtually

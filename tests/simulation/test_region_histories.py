@@ -8,10 +8,10 @@ import asyncio
 from collections import Counter
 
 import pytest
-from headgate.limiter.decision import Charge, Path
+from headgate.limiter.decision import Charge, DecisionPath
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
-from headgate.limiter.shared_cells import Link, SharedWindow
-from headgate.origin.shard_clock import ShardClock
+from headgate.region.counters import Link, SharedWindow
+from headgate.region.shard_clock import ShardClock
 
 from tests.support.region import RegionWorld, virtually
 
@@ -147,14 +147,14 @@ def test_cells_with_something_unacknowledged_are_not_evicted_and_new_keys_go_by_
         await world.ask(node, one(limit, b"a"))
         await world.ask(node, one(limit, b"b"))
         decision = await world.ask(node, one(limit, b"c"))
-        assert (decision.path, decision.admitted) == (Path.DEGRADED_OPEN, True)
+        assert (decision.path, decision.admitted) == (DecisionPath.DEGRADED_OPEN, True)
         closed = Limit(10_000, Unit.HOUR, on_error=OnError.CLOSED)
         assert not (await world.ask(node, one(closed, b"d"))).admitted
         assert node.engine.stats.unplaced == 2
         world.networks[0].connected = True
         await world.quiet(3)
         assert world.record(b"a").current.t == 2
-        assert (await world.ask(node, one(limit, b"c"))).path is Path.ORIGIN
+        assert (await world.ask(node, one(limit, b"c"))).path is DecisionPath.ORIGIN
 
     virtually(history())
 
@@ -305,14 +305,14 @@ def test_keys_on_two_shards_are_charged_together_or_become_credit() -> None:
 @pytest.mark.parametrize(
     ("on_error", "path"),
     [
-        (OnError.LOCAL, Path.DEGRADED_LOCAL),
-        (OnError.OPEN, Path.DEGRADED_OPEN),
-        (OnError.CLOSED, Path.DEGRADED_CLOSED),
+        (OnError.LOCAL, DecisionPath.DEGRADED_LOCAL),
+        (OnError.OPEN, DecisionPath.DEGRADED_OPEN),
+        (OnError.CLOSED, DecisionPath.DEGRADED_CLOSED),
     ],
 )
 @pytest.mark.parametrize("stalled", [False, True], ids=["refused", "stalled"])
 def test_without_the_origin_every_rule_answers_by_its_policy_and_heals(
-    on_error: OnError, path: Path, stalled: bool
+    on_error: OnError, path: DecisionPath, stalled: bool
 ) -> None:
     """All nodes together admit at most 1.5 times what they knew to be left; then every hit is in the origin, once."""
     limit = Limit(300, Unit.HOUR, on_error=on_error)

@@ -13,10 +13,10 @@ from typing import Any
 import structlog
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Algorithm, Limit
-from headgate.origin.node import Node
 from headgate.origin.window_record import WindowRecord
+from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock, run_virtually
-from headgate.simulation.network import NetworkedOrigin, Path
+from headgate.simulation.network import NetworkedOrigin, NetworkPath
 from headgate.simulation.shard import SimulatedShard
 
 UNIX_MS = 1_700_000_000_000
@@ -30,8 +30,8 @@ class RegionWorld:
         self.random = random.Random(seed)
         self.clock = LoopClock(UNIX_MS)
         self.shards = [SimulatedShard(self.clock) for _ in range(shards)]
-        self.nodes: list[Node] = []
-        self.networks: list[Path] = []
+        self.nodes: list[RegionNode] = []
+        self.networks: list[NetworkPath] = []
         self.deadline_s = deadline_s
         self.max_cells = max_cells
         self.admitted: dict[bytes, list[tuple[int, int]]] = {}
@@ -40,10 +40,10 @@ class RegionWorld:
         self._tasks: set[asyncio.Task[Decision]] = set()
         self._runs = 0
 
-    async def start_node(self, *, offset_ms: int = 0, **path: Any) -> Node:
+    async def start_node(self, *, offset_ms: int = 0, **path: Any) -> RegionNode:
         self._runs += 1
-        network = Path(**path)
-        node = Node(
+        network = NetworkPath(**path)
+        node = RegionNode(
             NetworkedOrigin(self.shards, [network] * len(self.shards), self.random),
             run=b"run%d" % self._runs,
             clock=LoopClock(UNIX_MS, offset_ms=offset_ms),
@@ -57,7 +57,7 @@ class RegionWorld:
         self.networks.append(network)
         return node
 
-    async def kill(self, node: Node) -> None:
+    async def kill(self, node: RegionNode) -> None:
         """As kill −9: nothing is flushed, nothing is given back."""
         for task in node._tasks:
             task.cancel()
@@ -65,7 +65,7 @@ class RegionWorld:
         index = self.nodes.index(node)
         del self.nodes[index], self.networks[index]
 
-    async def ask(self, node: Node, *charges: Charge) -> Decision:
+    async def ask(self, node: RegionNode, *charges: Charge) -> Decision:
         decision = node.engine.decide(charges)
         if not isinstance(decision, Decision):
             self.waits += 1
@@ -76,7 +76,7 @@ class RegionWorld:
                 self.admitted.setdefault(charge.key, []).append((self.clock.now_ms(), charge.cost))
         return decision
 
-    def ask_soon(self, node: Node, *charges: Charge) -> None:
+    def ask_soon(self, node: RegionNode, *charges: Charge) -> None:
         task = asyncio.get_running_loop().create_task(self.ask(node, *charges))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

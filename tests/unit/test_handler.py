@@ -11,7 +11,7 @@ from google.protobuf.wrappers_pb2 import UInt64Value
 from headgate.clock import ManualClock
 from headgate.errors import BadRequest
 from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
-from headgate.limiter.decision import Path
+from headgate.limiter.decision import DecisionPath
 from headgate.limiter.engine import Engine
 from headgate.rules.directory import load_directory
 from headgate.rules.model import Rules
@@ -124,9 +124,13 @@ def test_every_descriptor_has_a_status_in_its_place(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("domain", "entry", "path"),
-    [("edge", "nobody=x", Path.NO_RULE), ("other", "user=alice", Path.NO_RULE), ("edge", "internal=x", Path.UNLIMITED)],
+    [
+        ("edge", "nobody=x", DecisionPath.NO_RULE),
+        ("other", "user=alice", DecisionPath.NO_RULE),
+        ("edge", "internal=x", DecisionPath.UNLIMITED),
+    ],
 )
-def test_what_has_no_limit_passes_and_says_why(world: World, domain: str, entry: str, path: Path) -> None:
+def test_what_has_no_limit_passes_and_says_why(world: World, domain: str, entry: str, path: DecisionPath) -> None:
     for _ in range(5):
         assert world.ask(d(entry), domain=domain, hits=1000).overall_code == OK
     assert world.handler.stats.admitted[path] == 5
@@ -144,13 +148,13 @@ def test_a_shadow_rule_answers_ok_and_is_counted(world: World) -> None:
     for _ in range(3):
         assert codes(world.ask(d("watched=w"))) == (OK, [OK])
     stats = world.handler.stats
-    assert (stats.admitted[Path.LOCAL], stats.admitted[Path.SHADOW]) == (1, 2)
+    assert (stats.admitted[DecisionPath.LOCAL], stats.admitted[DecisionPath.SHADOW]) == (1, 2)
 
 
 def test_global_shadow_mode_denies_nothing(load: Callable[[str], Rules]) -> None:
     world = World(load, shadow_mode=True)
     assert [world.ask(d("user=alice")).overall_code for _ in range(6)] == [OK] * 6
-    assert world.handler.stats.admitted[Path.SHADOW] == 3
+    assert world.handler.stats.admitted[DecisionPath.SHADOW] == 3
 
 
 def test_an_override_has_its_own_limit_and_counter(world: World) -> None:

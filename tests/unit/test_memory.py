@@ -6,7 +6,7 @@ from pathlib import Path
 
 SCRIPT = """
 import gc, time
-from headgate.memory import YOUNG_OBJECTS, MemoryKeeper
+from headgate.runtime.garbage import YOUNG_OBJECTS, MemoryKeeper
 
 class Thing:
     __slots__ = ("other",)

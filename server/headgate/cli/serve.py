@@ -96,6 +96,6 @@ def _run(settings: Settings) -> int:
         from headgate.supervisor import run as supervisor  # noqa: PLC0415
 
         return supervisor.run(settings)
-    from headgate import service  # noqa: PLC0415
+    from headgate.runtime import service  # noqa: PLC0415
 
     return service.run(settings)

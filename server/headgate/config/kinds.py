@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from headgate.address import parse_address
 from headgate.errors import ConfigError
-from headgate.transport.address import parse_address
 
 ORIGIN_SCHEMES = (
     "memory",
@@ -26,7 +26,7 @@ ORIGIN_SCHEMES = (
 )
 
 
-class Kind(Protocol):
+class SettingKind(Protocol):
     """A parser, and how to say in words what it takes."""
 
     @property
@@ -146,7 +146,7 @@ class FilePath:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class AddressKind:
     """Where to listen or to dial; given back as `host:port` or `unix:/path`, whatever the spelling."""
 
     accepts: str = "`host:port`, `[ipv6]:port` or `unix:/path`"
@@ -215,16 +215,16 @@ class PeerEntry:
         if not equals:
             raise ValueError
         try:
-            return Peer(NAME.parse(region), Address().parse(address))
+            return Peer(NAME.parse(region), AddressKind().parse(address))
         except ValueError as error:
-            raise ValueError(str(error) or f"expected {self.accepts} with ADDR {Address().accepts}") from None
+            raise ValueError(str(error) or f"expected {self.accepts} with ADDR {AddressKind().accepts}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
     """Repeated as a flag, a list in the file, comma separated in the environment."""
 
-    item: Kind
+    item: SettingKind
 
     @property
     def accepts(self) -> str:

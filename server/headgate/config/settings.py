@@ -15,25 +15,23 @@ from headgate.config.kinds import (
     BODY,
     HEADER,
     NAME,
-    Address,
+    AddressKind,
     Boolean,
     Choice,
     FilePath,
     HttpUrl,
-    Kind,
     ListOf,
     Number,
     OriginUrl,
     Peer,
     PeerEntry,
+    SettingKind,
     Whole,
 )
-from headgate.transport.interface import TransportLimits
 
 ENV_PREFIX = "HEADGATE_"
 REQUIRED: Any = dataclasses.MISSING
 
-_LIMITS = TransportLimits()
 _MIB = 1024 * 1024
 
 
@@ -42,7 +40,7 @@ class Setting:
     """One row of the table."""
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: Any
     """REQUIRED when there is none; None when leaving it out means something."""
     help: str
@@ -77,7 +75,7 @@ class Setting:
 class Row:
     """What the table says of a field beside its name, type and default."""
 
-    kind: Kind
+    kind: SettingKind
     section: str
     help: str
     absent: str = "none"
@@ -95,9 +93,9 @@ class Settings:
             "Directory of rule files (`*.yaml`, `*.yml`); watched for changes.",
         ),
     ]
-    grpc: Annotated[str, Row(Address(), "Serving", "Where gRPC listens.")] = "0.0.0.0:8081"
+    grpc: Annotated[str, Row(AddressKind(), "Serving", "Where gRPC listens.")] = "0.0.0.0:8081"
     http: Annotated[
-        str, Row(Address(), "Serving", "Where HTTP listens: /json, health, metrics, the current rules.")
+        str, Row(AddressKind(), "Serving", "Where HTTP listens: /json, health, metrics, the current rules.")
     ] = "0.0.0.0:8080"
     transport: Annotated[
         Literal["auto", "native", "grpcio"],
@@ -177,7 +175,7 @@ class Settings:
         Row(ListOf(PeerEntry()), "Regions", "Another region and where its exchange listens. May be repeated."),
     ] = ()
     exchange: Annotated[
-        str, Row(Address(), "Regions", "Where other regions reach this one; listens only when peers are set.")
+        str, Row(AddressKind(), "Regions", "Where other regions reach this one; listens only when peers are set.")
     ] = "0.0.0.0:8082"
 
     response_headers: Annotated[
@@ -224,16 +222,16 @@ class Settings:
 
     max_message_bytes: Annotated[
         int, Row(Whole(1024, 16 * _MIB, "BYTES"), "Bounds", "The largest request, gRPC or HTTP.")
-    ] = _LIMITS.max_message_bytes
+    ] = 64 * 1024
     max_pending_calls: Annotated[
         int, Row(Whole(1, 1_000_000), "Bounds", "Calls waiting for an answer; more are refused as UNAVAILABLE.")
-    ] = _LIMITS.max_pending_calls
+    ] = 10_000
     max_pending_bytes: Annotated[
         int, Row(Whole(_MIB, 64 * 1024 * _MIB, "BYTES"), "Bounds", "The same, by their size.")
-    ] = _LIMITS.max_pending_bytes
+    ] = 64 * _MIB
     max_concurrent_streams: Annotated[
         int, Row(Whole(1, 100_000), "Bounds", "Calls under way on one gRPC connection.")
-    ] = _LIMITS.max_concurrent_streams
+    ] = 100
     max_cells: Annotated[
         int,
         Row(

@@ -7,7 +7,7 @@ they get here; the time never goes back.
 
 from typing import Any, Final, Protocol
 
-from headgate.limiter.cells import Cell
+from headgate.limiter.counters import KeyCounter
 from headgate.limiter.limit import Limit
 
 OVER: Final = -1
@@ -17,7 +17,7 @@ OVER: Final = -1
 class AlgorithmRules(Protocol):
     """One algorithm. A cell only ever meets the algorithm that made it: keys name theirs."""
 
-    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> Cell: ...
+    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> KeyCounter: ...
 
     def take(self, cell: Any, limit: Limit, now_ms: int, cost: int) -> int:
         """Charge the cost if it fits and say what remains after it, else OVER."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from headgate.limiter.algorithm import AlgorithmRules
-from headgate.limiter.cells import Cell
+from headgate.limiter.counters import KeyCounter
 from headgate.limiter.fixed_window import FixedWindow
 from headgate.limiter.gcra import Gcra
 from headgate.limiter.limit import Algorithm, Limit
@@ -22,7 +22,7 @@ ALGORITHMS: Final[dict[Algorithm, AlgorithmRules]] = {
 }
 
 
-class Path(StrEnum):
+class DecisionPath(StrEnum):
     """Which way a decision was made."""
 
     LOCAL = "local"
@@ -61,15 +61,15 @@ Verdict = tuple[bool, int, int]
 
 class Decision(NamedTuple):
     admitted: bool
-    path: Path
+    path: DecisionPath
     verdicts: list[Verdict]
 
 
-def denied_before(cell: Cell, charge: Charge) -> bool:
+def denied_before(cell: KeyCounter, charge: Charge) -> bool:
     return charge.cost >= cell.deny_cost and charge.limit is cell.deny_limit
 
 
-def remember_denial(cell: Cell, charge: Charge, until_ms: int) -> None:
+def remember_denial(cell: KeyCounter, charge: Charge, until_ms: int) -> None:
     cell.deny_until_ms = until_ms
     cell.deny_cost = charge.cost
     cell.deny_limit = charge.limit

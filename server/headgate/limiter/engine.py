@@ -3,16 +3,16 @@
 It promises all or nothing: a request is charged only if every enforced descriptor
 admits it, and a denied request charges nothing. It relies on being called from one
 thread, and on a clock that it asks once per request. Its cells are all there is to
-know; `regional.py` decides where a region counts together.
+know; `region/engine.py` decides where a region counts together.
 """
 
 from headgate.clock import Clock
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.cells import Cell, CellTable
+from headgate.limiter.counters import CounterTable, KeyCounter
 from headgate.limiter.decision import (
     Charge,
     Decision,
-    Path,
+    DecisionPath,
     Verdict,
     denied_before,
     denies,
@@ -23,7 +23,7 @@ from headgate.limiter.decision import (
 
 class Engine:
     def __init__(self, clock: Clock, *, max_cells: int) -> None:
-        self.cells: CellTable[Cell] = CellTable(max_cells)
+        self.cells: CounterTable[KeyCounter] = CounterTable(max_cells)
         self._clock_ms = clock.now_ms
         self._now_ms = 0
 
@@ -34,7 +34,7 @@ class Engine:
     def decide(self, charges: tuple[Charge, ...]) -> Decision:
         now_ms = self._now()
         find, touch = self.cells.find, self.cells.touch
-        cells: list[Cell] = []
+        cells: list[KeyCounter] = []
         outcomes: list[int] = []
         verdicts: list[Verdict] = []
         over = False
@@ -58,7 +58,7 @@ class Engine:
                 verdicts.append((False, remaining, algorithm.reset_ms(cell, limit, now_ms)))
         if over:
             return self._decide_over(charges, cells, outcomes, now_ms)
-        return Decision(True, Path.LOCAL, verdicts)
+        return Decision(True, DecisionPath.LOCAL, verdicts)
 
     def _now(self) -> int:
         # What was decided stays decided: a clock that goes back is taken to stand still.
@@ -69,7 +69,7 @@ class Engine:
         return now_ms
 
     def _decide_over(
-        self, charges: tuple[Charge, ...], cells: list[Cell], outcomes: list[int], now_ms: int
+        self, charges: tuple[Charge, ...], cells: list[KeyCounter], outcomes: list[int], now_ms: int
     ) -> Decision:
         """At least one charge does not fit: deny and release all, or admit in spite of it."""
         admitted = not denies(charges, outcomes)
@@ -77,7 +77,7 @@ class Engine:
             for charge, cell, remaining in zip(charges, cells, outcomes, strict=True):
                 if remaining >= 0:
                     charge.algorithm.release(cell, charge.limit, charge.cost)
-        path = Path.SHADOW if admitted and only_shadow_over(charges, outcomes) else Path.LOCAL
+        path = DecisionPath.SHADOW if admitted and only_shadow_over(charges, outcomes) else DecisionPath.LOCAL
         verdicts: list[Verdict] = []
         ahead: dict[bytes, int] = {}
         for charge, cell, remaining in zip(charges, cells, outcomes, strict=True):
@@ -98,6 +98,6 @@ class Engine:
                 if not cached and not unpaid:
                     remember_denial(cell, charge, now_ms + retry_ms)
             if cached and not admitted:
-                path = Path.DENY_CACHE
+                path = DecisionPath.DENY_CACHE
             verdicts.append((True, 0, retry_ms))
         return Decision(admitted, path, verdicts)

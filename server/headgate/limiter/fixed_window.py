@@ -1,11 +1,11 @@
 """Fixed window: what was admitted since the window began; the previous window counts for nothing."""
 
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.cells import WindowCell
+from headgate.limiter.counters import WindowCounter
 from headgate.limiter.limit import Limit
 
 
-class FixedCell(WindowCell):
+class FixedWindowCounter(WindowCounter):
     __slots__ = ()
 
     @property
@@ -14,10 +14,10 @@ class FixedCell(WindowCell):
 
 
 class FixedWindow:
-    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> FixedCell:
-        return FixedCell(key, limit.window_ms, now_ms // limit.window_ms)
+    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> FixedWindowCounter:
+        return FixedWindowCounter(key, limit.window_ms, now_ms // limit.window_ms)
 
-    def take(self, cell: FixedCell, limit: Limit, now_ms: int, cost: int) -> int:
+    def take(self, cell: FixedWindowCounter, limit: Limit, now_ms: int, cost: int) -> int:
         sequence = now_ms // cell.window_ms
         if sequence != cell.sequence:
             cell.roll(sequence)
@@ -27,14 +27,14 @@ class FixedWindow:
         cell.current += cost
         return remaining
 
-    def release(self, cell: FixedCell, limit: Limit, cost: int) -> None:
+    def release(self, cell: FixedWindowCounter, limit: Limit, cost: int) -> None:
         cell.current -= cost
 
-    def remaining(self, cell: FixedCell, limit: Limit, now_ms: int) -> int:
+    def remaining(self, cell: FixedWindowCounter, limit: Limit, now_ms: int) -> int:
         return max(0, limit.requests_per_unit - cell.current)
 
-    def retry_ms(self, cell: FixedCell, limit: Limit, now_ms: int, cost: int) -> int:
+    def retry_ms(self, cell: FixedWindowCounter, limit: Limit, now_ms: int, cost: int) -> int:
         return self.reset_ms(cell, limit, now_ms)
 
-    def reset_ms(self, cell: FixedCell, limit: Limit, now_ms: int) -> int:
+    def reset_ms(self, cell: FixedWindowCounter, limit: Limit, now_ms: int) -> int:
         return cell.window_ms - now_ms % cell.window_ms

@@ -7,15 +7,15 @@ the rule's rate changes, the tat is restated in the new ticks, rounded against t
 """
 
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.cells import BucketCell
+from headgate.limiter.counters import BucketCounter
 from headgate.limiter.limit import Limit
 
 
 class Gcra:
-    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> BucketCell:
-        return BucketCell(key, max(1, limit.requests_per_unit))
+    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> BucketCounter:
+        return BucketCounter(key, max(1, limit.requests_per_unit))
 
-    def take(self, cell: BucketCell, limit: Limit, now_ms: int, cost: int) -> int:
+    def take(self, cell: BucketCounter, limit: Limit, now_ms: int, cost: int) -> int:
         rate = limit.requests_per_unit
         if not rate:
             return OVER
@@ -30,27 +30,27 @@ class Gcra:
         cell.tat = tat
         return room // window_ms
 
-    def release(self, cell: BucketCell, limit: Limit, cost: int) -> None:
+    def release(self, cell: BucketCounter, limit: Limit, cost: int) -> None:
         cell.tat -= cost * limit.window_ms
 
-    def remaining(self, cell: BucketCell, limit: Limit, now_ms: int) -> int:
+    def remaining(self, cell: BucketCounter, limit: Limit, now_ms: int) -> int:
         if not limit.requests_per_unit:
             return 0
         used = max(0, cell.tat - now_ms * cell.rate)
         return max(0, (limit.burst * limit.window_ms - used) // limit.window_ms)
 
-    def retry_ms(self, cell: BucketCell, limit: Limit, now_ms: int, cost: int) -> int:
+    def retry_ms(self, cell: BucketCounter, limit: Limit, now_ms: int, cost: int) -> int:
         if cost > limit.burst or not limit.requests_per_unit:
             return limit.window_ms  # never; and the bucket may be full now, so its reset says nothing
         fits = cell.tat + (cost - limit.burst) * limit.window_ms
         return max(0, -(-fits // cell.rate) - now_ms)
 
-    def reset_ms(self, cell: BucketCell, limit: Limit, now_ms: int) -> int:
+    def reset_ms(self, cell: BucketCounter, limit: Limit, now_ms: int) -> int:
         if not limit.requests_per_unit:
             return limit.window_ms
         return max(0, -(-cell.tat // cell.rate) - now_ms)
 
 
-def _restate(cell: BucketCell, rate: int) -> None:
+def _restate(cell: BucketCounter, rate: int) -> None:
     cell.tat = -(-cell.tat * rate // cell.rate)
     cell.rate = rate

@@ -5,15 +5,15 @@ deny iff effective > limit;   remaining = limit − effective
 """
 
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.cells import WindowCell
+from headgate.limiter.counters import WindowCounter
 from headgate.limiter.limit import Limit
 
 
 class SlidingWindow:
-    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> WindowCell:
-        return WindowCell(key, limit.window_ms, now_ms // limit.window_ms)
+    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> WindowCounter:
+        return WindowCounter(key, limit.window_ms, now_ms // limit.window_ms)
 
-    def take(self, cell: WindowCell, limit: Limit, now_ms: int, cost: int) -> int:
+    def take(self, cell: WindowCounter, limit: Limit, now_ms: int, cost: int) -> int:
         window_ms = cell.window_ms
         sequence = now_ms // window_ms
         if sequence != cell.sequence:
@@ -25,14 +25,14 @@ class SlidingWindow:
         cell.current += cost
         return remaining
 
-    def release(self, cell: WindowCell, limit: Limit, cost: int) -> None:
+    def release(self, cell: WindowCounter, limit: Limit, cost: int) -> None:
         cell.current -= cost
 
-    def remaining(self, cell: WindowCell, limit: Limit, now_ms: int) -> int:
+    def remaining(self, cell: WindowCounter, limit: Limit, now_ms: int) -> int:
         left_ms = cell.window_ms - now_ms % cell.window_ms
         return max(0, limit.requests_per_unit - cell.current - cell.previous * left_ms // cell.window_ms)
 
-    def retry_ms(self, cell: WindowCell, limit: Limit, now_ms: int, cost: int) -> int:
+    def retry_ms(self, cell: WindowCounter, limit: Limit, now_ms: int, cost: int) -> int:
         if cost > limit.requests_per_unit or not limit.requests_per_unit:
             return self.reset_ms(cell, limit, now_ms)
         window_ms = cell.window_ms
@@ -45,7 +45,7 @@ class SlidingWindow:
             fits_ms = start_ms + window_ms + _decayed_after_ms(cell.current, room, window_ms)
         return max(0, fits_ms - now_ms)
 
-    def reset_ms(self, cell: WindowCell, limit: Limit, now_ms: int) -> int:
+    def reset_ms(self, cell: WindowCounter, limit: Limit, now_ms: int) -> int:
         return cell.window_ms - now_ms % cell.window_ms
 
 

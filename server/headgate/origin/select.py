@@ -12,7 +12,7 @@ from headgate.origin.redis_origin.cluster import open_cluster
 from headgate.origin.redis_origin.scripts import Scripts, load_scripts
 from headgate.origin.redis_origin.sentinel import open_sentinel
 from headgate.origin.redis_origin.shards import open_shards
-from headgate.origin.redis_origin.url import ACCEPTED, Kind, is_redis_url, parse_redis_url
+from headgate.origin.redis_origin.url import ACCEPTED, Topology, is_redis_url, parse_redis_url
 from headgate.telemetry.bounded import BoundedLogger
 
 
@@ -33,5 +33,5 @@ def open_origin(
         raise ConfigError(f"origin {scheme + '://'!r} is not known: accepted is memory://, {', '.join(ACCEPTED)}")
     parsed = parse_redis_url(url)
     bounded = BoundedLogger(logger if logger is not None else structlog.get_logger(), clock)
-    openers = {Kind.SHARDS: open_shards, Kind.CLUSTER: open_cluster, Kind.SENTINEL: open_sentinel}
+    openers = {Topology.SHARDS: open_shards, Topology.CLUSTER: open_cluster, Topology.SENTINEL: open_sentinel}
     return openers[parsed.kind](parsed, scripts or load_scripts(), region.encode(), clock, bounded)

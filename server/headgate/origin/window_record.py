@@ -10,7 +10,7 @@ from headgate.origin.grants import GENERATION_MS, Grants, Holding
 from headgate.origin.protocol import NO_GRANT, CellReport, Count, WindowAnswer, WindowReport
 
 
-class CellCount:
+class CellRecord:
     """The region's side of one cell."""
 
     __slots__ = ("f", "l", "t")
@@ -33,7 +33,7 @@ class CellCount:
         self.t += m - n - explained
 
 
-class Component(Holding):
+class NodeComponent(Holding):
     """One run's part: its n in the current and the previous cell."""
 
     __slots__ = ("n", "previous_n", "sequence")
@@ -72,10 +72,10 @@ class WindowRecord:
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
         self.sequence = 0
-        self.current = CellCount()
-        self.previous = CellCount()
+        self.current = CellRecord()
+        self.previous = CellRecord()
         self.grants = Grants()
-        self.components: dict[bytes, Component] = {}
+        self.components: dict[bytes, NodeComponent] = {}
         self.foreign: dict[bytes, ForeignComponent] = {}
 
     def expires_ms(self, now_ms: int) -> int:
@@ -141,14 +141,14 @@ class WindowRecord:
             self.previous.f += count - component.previous
             component.previous = count
 
-    def _component(self, name: bytes) -> Component:
+    def _component(self, name: bytes) -> NodeComponent:
         component = self.components.get(name)
         if component is None:
-            component = self.components[name] = Component(self.sequence)
+            component = self.components[name] = NodeComponent(self.sequence)
         component.roll(self.sequence)
         return component
 
-    def _merge(self, component: Component, cell: CellReport) -> None:
+    def _merge(self, component: NodeComponent, cell: CellReport) -> None:
         """Cells of the shard's future come again when it is there; older ones no longer matter."""
         if cell.sequence == self.sequence:
             self.current.learn(cell.seen)
@@ -164,8 +164,8 @@ class WindowRecord:
     def _roll(self, sequence: int) -> None:
         if sequence <= self.sequence:
             return
-        self.previous = self.current if sequence == self.sequence + 1 else CellCount()
-        self.current = CellCount()
+        self.previous = self.current if sequence == self.sequence + 1 else CellRecord()
+        self.current = CellRecord()
         self.sequence = sequence
         self._forget_the_gone()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.rules.model import Match
 from headgate.rules.ruleset import RuleSet
-from headgate.rules.tree import Level, Node, Slot
+from headgate.rules.tree import KeySlot, Level, RuleNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    node: Node | None
+    node: RuleNode | None
     text: str
 
 
@@ -32,7 +32,7 @@ def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> 
         return Explanation(None, (f"no rule: there is no domain `{domain}` (there is: {known})",))
     lines: list[str] = [f"domain `{domain}`"]
     level: Level | None = rules.domains[domain].level
-    node: Node | None = None
+    node: RuleNode | None = None
     for number, (key, value) in enumerate(entries, 1):
         step = _step(rules, level, key, value)
         lines.append(f"{number}. {key}={value}: {step.text}")
@@ -54,7 +54,7 @@ def _step(rules: RuleSet, level: Level | None, key: str, value: str) -> _Step:
     return _step_in(rules, slot, value)
 
 
-def _step_in(rules: RuleSet, slot: Slot, value: str) -> _Step:
+def _step_in(rules: RuleSet, slot: KeySlot, value: str) -> _Step:
     if (number := slot.values.get(value)) is not None:
         return _Step(rules.nodes[number], f"exact value{_at(rules.place(slot.place_of(value)))}")
     tried = [f"not among {len(slot.values)} exact values"] if slot.values else []
@@ -74,7 +74,7 @@ def _at(place: str) -> str:
     return f" at {place}" if place else ""
 
 
-def _outcome(match: Match | None, node: Node | None) -> str:
+def _outcome(match: Match | None, node: RuleNode | None) -> str:
     if match is not None:
         return f"rule `{match.rule}`: {describe(match.limit)}"
     if node is None:

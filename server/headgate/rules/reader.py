@@ -27,7 +27,7 @@ from headgate.rules.mappings import MappingReader
 from headgate.rules.metadata import plain_mapping
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem
-from headgate.rules.tree import LevelBuilder, Node, NodeTable, pack_place, rule_name, unpack_place
+from headgate.rules.tree import LevelBuilder, NodeTable, RuleNode, pack_place, rule_name, unpack_place
 from headgate.rules.wildcards import STAR
 from headgate.rules.yaml_events import Event, EventStream, YamlError, fault_of, is_null, line_of
 
@@ -236,7 +236,7 @@ class _Reader(MappingReader):
             self._report(line_of(event), str(refused))
             return False
 
-    def _node(self, fields: dict[str, Any]) -> Node:
+    def _node(self, fields: dict[str, Any]) -> RuleNode:
         """What the rule gives; without children it is shared with every rule that gives the same."""
         block: RateLimitBlock | None = fields.get("rate_limit")
         builder: LevelBuilder | None = fields.get("descriptors")
@@ -250,7 +250,7 @@ class _Reader(MappingReader):
         leaf = self._leaf(block, fields)
         return leaf if children is None else self._table.new(leaf.limit, children)
 
-    def _leaf(self, block: RateLimitBlock, fields: dict[str, Any]) -> Node:
+    def _leaf(self, block: RateLimitBlock, fields: dict[str, Any]) -> RuleNode:
         written = _as_written(block, fields)
         leaf = self._table.leaves.get(written) if written is not None else None
         if leaf is not None:

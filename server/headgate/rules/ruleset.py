@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headgate.limiter.limit import Limit
 from headgate.rules.keys import encode_part
 from headgate.rules.model import Match, Version
-from headgate.rules.tree import NOWHERE, Level, Node, rule_name, unpack_place
+from headgate.rules.tree import NOWHERE, Level, RuleNode, rule_name, unpack_place
 
 STEP = " > "
 
@@ -48,7 +48,7 @@ class RuleSet:
     def __init__(
         self,
         domains: Mapping[str, Domain],
-        nodes: Sequence[Node],
+        nodes: Sequence[RuleNode],
         version: Version,
         count: int,
         files: Sequence[str] = (),
@@ -86,7 +86,7 @@ class RuleSet:
         if root is None:
             return None
         level: Level | None = root.level
-        node: Node | None = None
+        node: RuleNode | None = None
         limit_key = root.head
         rule = ""
         nodes = self.nodes
@@ -129,9 +129,9 @@ class RuleSet:
                     yield RuleInfo(domain.name, path, node.limit, self.place(place))
 
 
-def _walk(nodes: Sequence[Node], level: Level, parent: str) -> Iterator[tuple[str, Node, int]]:
+def _walk(nodes: Sequence[RuleNode], level: Level, parent: str) -> Iterator[tuple[str, RuleNode, int]]:
     for slot in level.values():
-        found: list[tuple[str, Node, int]] = []
+        found: list[tuple[str, RuleNode, int]] = []
         places = slot.places or [NOWHERE] * len(slot.values)
         for (value, number), place in zip(slot.values.items(), places, strict=True):
             yield from _with_children(nodes, parent + rule_name(slot.key, value), nodes[number], place)
@@ -143,7 +143,9 @@ def _walk(nodes: Sequence[Node], level: Level, parent: str) -> Iterator[tuple[st
             yield from _with_children(nodes, parent + name, node, place)
 
 
-def _with_children(nodes: Sequence[Node], path: str, node: Node, place: int) -> Iterator[tuple[str, Node, int]]:
+def _with_children(
+    nodes: Sequence[RuleNode], path: str, node: RuleNode, place: int
+) -> Iterator[tuple[str, RuleNode, int]]:
     yield path, node, place
     if node.children is not None:
         yield from _walk(nodes, node.children, path + STEP)

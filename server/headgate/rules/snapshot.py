@@ -30,7 +30,7 @@ from headgate.limiter.limit import Algorithm, Limit, OnError, Scope, TrafficClas
 from headgate.rules.model import Version
 from headgate.rules.problems import SnapshotError
 from headgate.rules.ruleset import Domain, RuleSet
-from headgate.rules.tree import NOWHERE, Level, Node, Slot, Wildcard
+from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, Wildcard
 from headgate.rules.wildcards import WildcardIndex
 
 FILE_NAME = "rules.snapshot"
@@ -96,7 +96,7 @@ class _Encoder:
             encoded.append([slot.key, values, wildcards, None if slot.any_node is None else slot.any_node.number])
         return encoded
 
-    def _values(self, slot: Slot) -> Generator[Any, None, Any]:
+    def _values(self, slot: KeySlot) -> Generator[Any, None, Any]:
         """Small slots as a dict; large ones in parts of their own, and then by number."""
         if len(slot.values) <= CHUNK:
             return slot.values
@@ -236,7 +236,7 @@ class _Decoder:
     def __init__(self, limits: list[Limit]) -> None:
         self._limits = limits
         self._large_slots: dict[int, dict[str, int]] = {}
-        self.nodes: list[Node] = []
+        self.nodes: list[RuleNode] = []
         self.domains: dict[str, Domain] = {}
 
     def record(self, kind: int | str | None, *content: Any) -> None:
@@ -245,7 +245,7 @@ class _Decoder:
         elif kind is None:
             limit, level = content
             children = None if level is None else self._level(level)
-            self.nodes.append(Node(len(self.nodes), None if limit is None else self._limits[limit], children))
+            self.nodes.append(RuleNode(len(self.nodes), None if limit is None else self._limits[limit], children))
         else:
             level, shard_by = content
             self.domains[kind] = Domain(kind, self._level(level), shard_by)
@@ -253,7 +253,7 @@ class _Decoder:
     def _level(self, encoded: list[Any]) -> Level:
         level: Level = {}
         for key, values, wildcards, any_number in encoded:
-            slot = level[key] = Slot(key)
+            slot = level[key] = KeySlot(key)
             slot.values = self._large_slots.pop(values) if isinstance(values, int) else values
             if not all(map(len(self.nodes).__gt__, slot.values.values())):
                 raise ValueError("a value names a node that is not there")

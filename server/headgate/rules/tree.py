@@ -19,7 +19,7 @@ from headgate.limiter.limit import Limit
 from headgate.rules.keys import EXACT, KEY_ONLY, SHARED, WILDCARD, encode_key, encode_part, encode_tail
 from headgate.rules.wildcards import STAR, WildcardIndex
 
-Level: TypeAlias = dict[str, "Slot"]
+Level: TypeAlias = dict[str, "KeySlot"]
 
 _LINE_BITS = 32
 NOWHERE = 0
@@ -39,7 +39,7 @@ _tail = lru_cache(maxsize=1024)(encode_tail)
 """Few windows are in use, and each rule refers to one of these."""
 
 
-class Node:
+class RuleNode:
     """What a matched rule gives: a limit, or children, or both, or (to exempt) neither."""
 
     __slots__ = ("children", "limit", "number", "tail")
@@ -58,15 +58,15 @@ class NodeTable:
     __slots__ = ("leaves", "nodes")
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.leaves: dict[Any, Node] = {}
+        self.nodes: list[RuleNode] = []
+        self.leaves: dict[Any, RuleNode] = {}
 
-    def new(self, limit: Limit | None, children: Level | None) -> Node:
-        node = Node(len(self.nodes), limit, children)
+    def new(self, limit: Limit | None, children: Level | None) -> RuleNode:
+        node = RuleNode(len(self.nodes), limit, children)
         self.nodes.append(node)
         return node
 
-    def leaf(self, name: Any, limit: Limit | None) -> Node:
+    def leaf(self, name: Any, limit: Limit | None) -> RuleNode:
         """The leaf of that name, made when it is first asked for."""
         node = self.leaves.get(name)
         if node is None:
@@ -79,7 +79,7 @@ class Wildcard:
 
     __slots__ = ("head", "node", "pattern", "place", "shared")
 
-    def __init__(self, key: str, pattern: str, *, shared: bool, node: Node, place: int) -> None:
+    def __init__(self, key: str, pattern: str, *, shared: bool, node: RuleNode, place: int) -> None:
         self.pattern = pattern
         self.shared = shared
         self.node = node
@@ -87,7 +87,7 @@ class Wildcard:
         self.head = encode_key((SHARED if shared else WILDCARD, key, pattern))
 
 
-class Slot:
+class KeySlot:
     """All rules of one key on one level."""
 
     __slots__ = ("any_head", "any_node", "any_place", "exact_head", "key", "places", "values", "wildcards")
@@ -99,7 +99,7 @@ class Slot:
         self.places = array("Q")
         """One per value, in the dict's order; empty when they are not known."""
         self.wildcards: WildcardIndex[Wildcard] | None = None
-        self.any_node: Node | None = None
+        self.any_node: RuleNode | None = None
         """The rule that has the key alone and matches every value."""
         self.any_place = NOWHERE
         self.exact_head = encode_part(EXACT) + encode_part(key)
@@ -121,25 +121,25 @@ class LevelBuilder:
         self.level: Level = {}
         self._wildcards: dict[str, dict[str, Wildcard]] = {}
 
-    def add(self, key: str, value: str, node: Node, place: int, *, shared: bool = False) -> int | None:
+    def add(self, key: str, value: str, node: RuleNode, place: int, *, shared: bool = False) -> int | None:
         """Add a rule, unless one like it is there; then return that one's place."""
         slot = self.level.get(key)
         if slot is None:
-            slot = self.level[key] = Slot(key)
+            slot = self.level[key] = KeySlot(key)
         if not value:
             return self._add_any(slot, node, place)
         if STAR in value:
             return self._add_wildcard(key, Wildcard(key, value, shared=shared, node=node, place=place))
         return self._add_exact(slot, value, node.number, place)
 
-    def _add_exact(self, slot: Slot, value: str, number: int, place: int) -> int | None:
+    def _add_exact(self, slot: KeySlot, value: str, number: int, place: int) -> int | None:
         slot.values.setdefault(value, number)
         if len(slot.values) == len(slot.places):
             return slot.place_of(value)
         slot.places.append(place)
         return None
 
-    def _add_any(self, slot: Slot, node: Node, place: int) -> int | None:
+    def _add_any(self, slot: KeySlot, node: RuleNode, place: int) -> int | None:
         if slot.any_node is not None:
             return slot.any_place
         slot.any_node, slot.any_place = node, place
@@ -154,7 +154,7 @@ class LevelBuilder:
         """Add another file's rules; those that are here already come back as (rule, place, first place)."""
         collisions = []
         for theirs in other.level.values():
-            slot = self.level.setdefault(theirs.key, Slot(theirs.key))
+            slot = self.level.setdefault(theirs.key, KeySlot(theirs.key))
             for (value, number), place in zip(theirs.values.items(), theirs.places, strict=True):
                 if (first := self._add_exact(slot, value, number, place)) is not None:
                     collisions.append((rule_name(slot.key, value), place, first))
@@ -163,7 +163,7 @@ class LevelBuilder:
                 if first is not None:
                     collisions.append((slot.key, theirs.any_place, first))
         for key, wildcards in other._wildcards.items():
-            self.level.setdefault(key, Slot(key))
+            self.level.setdefault(key, KeySlot(key))
             collisions += [
                 (rule_name(key, wildcard.pattern), wildcard.place, first)
                 for wildcard in wildcards.values()

@@ -5,11 +5,11 @@ import zlib
 from functools import partial
 
 from headgate.limiter.decision import Charge, Decision
-from headgate.limiter.shared_cells import SharedCell
-from headgate.origin.node import Node
+from headgate.region.counters import SharedCounter
+from headgate.region.node import RegionNode
 from headgate.simulation.history import Ask
 from headgate.simulation.watch import Asked, Watch
-from headgate.simulation.world import Slot, World
+from headgate.simulation.world import NodeSlot, World
 
 
 class Clients:
@@ -63,7 +63,7 @@ class Clients:
             slot.open_most[charge.key] = max(slot.open_most[charge.key], slot.open[charge.key])
         decision.add_done_callback(partial(self._answered, asked, cells))
 
-    def _times_ms(self, node: Node, charges: tuple[Charge, ...]) -> tuple[tuple[int, int], ...]:
+    def _times_ms(self, node: RegionNode, charges: tuple[Charge, ...]) -> tuple[tuple[int, int], ...]:
         shards = [self._world.shard_of(charge.key) for charge in charges]
         return tuple(
             [
@@ -72,7 +72,7 @@ class Clients:
             ]
         )
 
-    def _answered(self, asked: Asked, cells: list[SharedCell | None], future: "asyncio.Future[Decision]") -> None:
+    def _answered(self, asked: Asked, cells: list[SharedCounter | None], future: "asyncio.Future[Decision]") -> None:
         slot = asked.slot
         if slot.node is not asked.node:
             return  # its node is dead: nobody hears of it
@@ -81,7 +81,7 @@ class Clients:
             slot.open[charge.key] -= charge.cost
         self._decided(asked, cells, future.result(), False)
 
-    def _decided(self, asked: Asked, cells: list[SharedCell | None], decision: Decision, unplaced: bool) -> None:
+    def _decided(self, asked: Asked, cells: list[SharedCounter | None], decision: Decision, unplaced: bool) -> None:
         self.admitted += decision.admitted
         now_us = round(self._world.loop.time() * 1e6)
         fact = b"%d %d %d %s" % (now_us, asked.slot.index, decision.admitted, decision.path.encode())
@@ -96,5 +96,5 @@ def _told(asked: Asked, decision: Decision) -> str:
     return f"{wants}: {'admitted' if decision.admitted else 'denied'} ({decision.path.value})"
 
 
-def waiting(slots: list[Slot]) -> int:
+def waiting(slots: list[NodeSlot]) -> int:
     return sum(slot.waiting for slot in slots)

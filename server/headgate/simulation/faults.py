@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from headgate.limiter.limit import Limit
 from headgate.origin.protocol import ForeignCount
-from headgate.simulation.history import Fault, Kind
-from headgate.simulation.network import Path
+from headgate.simulation.history import Fault, FaultKind
+from headgate.simulation.network import NetworkPath
 from headgate.simulation.shard import Memory
 from headgate.simulation.watch import Watch
 from headgate.simulation.world import World
@@ -21,43 +21,43 @@ FOREIGN_EVERY_S: Final = 0.1
 ABROAD: Final = b"abroad"
 
 
-def _slow(path: Path, amount: int) -> None:
+def _slow(path: NetworkPath, amount: int) -> None:
     path.tail, path.tail_ms = 0.3, float(amount)
 
 
-def _lost_calls(path: Path, amount: int) -> None:
+def _lost_calls(path: NetworkPath, amount: int) -> None:
     path.lose_call = amount / 100
 
 
-def _lost_replies(path: Path, amount: int) -> None:
+def _lost_replies(path: NetworkPath, amount: int) -> None:
     path.lose_reply = amount / 100
 
 
-def _duplicates(path: Path, amount: int) -> None:
+def _duplicates(path: NetworkPath, amount: int) -> None:
     path.duplicate = amount / 100
 
 
-def _late(path: Path, amount: int) -> None:
+def _late(path: NetworkPath, amount: int) -> None:
     path.late, path.late_ms = amount / 100, 700.0  # longer than a call is waited for
 
 
-def _refused(path: Path, amount: int) -> None:
+def _refused(path: NetworkPath, amount: int) -> None:
     path.connected = False
 
 
-def _partition(path: Path, amount: int) -> None:
+def _partition(path: NetworkPath, amount: int) -> None:
     path.lose_call = path.lose_reply = 1.0
 
 
-_EFFECTS: Final[dict[Kind, Callable[[Path, int], None]]] = {
-    Kind.SLOW: _slow,
-    Kind.LOST_CALLS: _lost_calls,
-    Kind.LOST_REPLIES: _lost_replies,
-    Kind.DUPLICATES: _duplicates,
-    Kind.LATE: _late,
-    Kind.REFUSED: _refused,
-    Kind.PARTITION: _partition,
-    Kind.BLACKOUT: _partition,
+_EFFECTS: Final[dict[FaultKind, Callable[[NetworkPath, int], None]]] = {
+    FaultKind.SLOW: _slow,
+    FaultKind.LOST_CALLS: _lost_calls,
+    FaultKind.LOST_REPLIES: _lost_replies,
+    FaultKind.DUPLICATES: _duplicates,
+    FaultKind.LATE: _late,
+    FaultKind.REFUSED: _refused,
+    FaultKind.PARTITION: _partition,
+    FaultKind.BLACKOUT: _partition,
 }
 
 
@@ -107,21 +107,21 @@ class Faults:
                 self._arrange_path(slot.index, index, path)
         for index, shard in enumerate(self._world.shards):
             kinds = {fault.kind for fault in self._active if fault.shard == index}
-            shard.up = not kinds & {Kind.SHARD_DOWN, Kind.RESTART}
-            if Kind.SHARD_STALL in kinds:
+            shard.up = not kinds & {FaultKind.SHARD_DOWN, FaultKind.RESTART}
+            if FaultKind.SHARD_STALL in kinds:
                 shard.stall()
             else:
                 shard.resume()
 
-    def _arrange_path(self, slot: int, shard: int, path: Path) -> None:
-        fresh = Path()
+    def _arrange_path(self, slot: int, shard: int, path: NetworkPath) -> None:
+        fresh = NetworkPath()
         path.tail = path.lose_call = path.lose_reply = path.duplicate = path.late = 0.0
         path.late_ms, path.connected = fresh.late_ms, True
         stalled = False
         for fault in self._active:
-            everywhere = fault.kind is Kind.BLACKOUT
+            everywhere = fault.kind is FaultKind.BLACKOUT
             if everywhere or (fault.shard == shard and fault.slot in (slot, -1)):
-                stalled |= fault.kind is Kind.PATH_STALL
+                stalled |= fault.kind is FaultKind.PATH_STALL
                 if (effect := _EFFECTS.get(fault.kind)) is not None:
                     effect(path, fault.amount)
         if stalled:
@@ -234,21 +234,21 @@ def _changed(limit: Limit, amount: int) -> Limit:
     return dataclasses.replace(limit, requests_per_unit=amount, burst=burst)
 
 
-_BEGIN: Final[dict[Kind, Callable[[Faults, Fault], None]]] = {
-    Kind.FLUSH: Faults._flush,
-    Kind.FAILOVER: Faults._replicate,
-    Kind.SHARD_CLOCK: Faults._set_shard_clock,
-    Kind.NODE_CLOCK: Faults._set_node_clock,
-    Kind.CRASH: Faults._crash,
-    Kind.DRAIN: Faults._drain,
-    Kind.RULE: Faults._change_rule,
-    Kind.FOREIGN: Faults._foreign_counts,
-    Kind.ECHO: Faults._listen,
+_BEGIN: Final[dict[FaultKind, Callable[[Faults, Fault], None]]] = {
+    FaultKind.FLUSH: Faults._flush,
+    FaultKind.FAILOVER: Faults._replicate,
+    FaultKind.SHARD_CLOCK: Faults._set_shard_clock,
+    FaultKind.NODE_CLOCK: Faults._set_node_clock,
+    FaultKind.CRASH: Faults._crash,
+    FaultKind.DRAIN: Faults._drain,
+    FaultKind.RULE: Faults._change_rule,
+    FaultKind.FOREIGN: Faults._foreign_counts,
+    FaultKind.ECHO: Faults._listen,
 }
-_END: Final[dict[Kind, Callable[[Faults, Fault], None]]] = {
-    Kind.RESTART: Faults._restart,
-    Kind.FAILOVER: Faults._fail_over,
-    Kind.CRASH: Faults._come_back,
-    Kind.DRAIN: Faults._come_back,
-    Kind.ECHO: Faults._echo,
+_END: Final[dict[FaultKind, Callable[[Faults, Fault], None]]] = {
+    FaultKind.RESTART: Faults._restart,
+    FaultKind.FAILOVER: Faults._fail_over,
+    FaultKind.CRASH: Faults._come_back,
+    FaultKind.DRAIN: Faults._come_back,
+    FaultKind.ECHO: Faults._echo,
 }

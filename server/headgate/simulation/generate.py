@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
-from headgate.simulation.history import Ask, Fault, History, Key, Kind
+from headgate.simulation.history import Ask, Fault, FaultKind, History, Key
 from headgate.simulation.network import shard_of
 
 UNIX_MS: Final = 1_700_000_000_000
@@ -16,29 +16,65 @@ class Day(NamedTuple):
     """A kind of bad day: what breaks in it, and how tight things are."""
 
     name: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[FaultKind, ...]
     deadlines_ms: tuple[int, ...] = (5, 10, 30)
     delays_ms: tuple[float, ...] = (0.3, 1.0, 2.0)
     max_cells: tuple[int, ...] = (1000,)
 
 
-_NETWORK = (Kind.SLOW, Kind.LOST_CALLS, Kind.LOST_REPLIES, Kind.DUPLICATES, Kind.LATE, Kind.PATH_STALL, Kind.PARTITION)
-_MILD = (Kind.DUPLICATES, Kind.LATE, Kind.NODE_CLOCK, Kind.FOREIGN, Kind.ECHO, Kind.DRAIN)
-_AWAY = (Kind.PARTITION, Kind.REFUSED, Kind.BLACKOUT, Kind.SHARD_STALL, Kind.SHARD_DOWN, Kind.PATH_STALL)
-_LOSS = (Kind.FLUSH, Kind.RESTART, Kind.FAILOVER)
+_NETWORK = (
+    FaultKind.SLOW,
+    FaultKind.LOST_CALLS,
+    FaultKind.LOST_REPLIES,
+    FaultKind.DUPLICATES,
+    FaultKind.LATE,
+    FaultKind.PATH_STALL,
+    FaultKind.PARTITION,
+)
+_MILD = (FaultKind.DUPLICATES, FaultKind.LATE, FaultKind.NODE_CLOCK, FaultKind.FOREIGN, FaultKind.ECHO, FaultKind.DRAIN)
+_AWAY = (
+    FaultKind.PARTITION,
+    FaultKind.REFUSED,
+    FaultKind.BLACKOUT,
+    FaultKind.SHARD_STALL,
+    FaultKind.SHARD_DOWN,
+    FaultKind.PATH_STALL,
+)
+_LOSS = (FaultKind.FLUSH, FaultKind.RESTART, FaultKind.FAILOVER)
 
 DAYS: Final = (
     # Long deadlines: nobody misses one, so the budget must hold throughout.
     Day("calm", _MILD, (2_000,), (1.0, 8.0, 40.0)),
     Day("network", _NETWORK),
-    Day("loss", (*_LOSS, Kind.LOST_REPLIES, Kind.CRASH, Kind.ECHO, Kind.LATE, Kind.SHARD_STALL)),
-    Day("nodes", (Kind.CRASH, Kind.DRAIN, Kind.PARTITION, Kind.NODE_CLOCK, Kind.LOST_REPLIES)),
-    Day("outage", (*_AWAY, Kind.CRASH)),
-    Day("clocks", (Kind.NODE_CLOCK, Kind.SHARD_CLOCK, Kind.SLOW, Kind.LATE, Kind.FAILOVER)),
-    Day("rules", (Kind.RULE, Kind.LOST_CALLS, Kind.LOST_REPLIES, Kind.FLUSH, Kind.DRAIN, Kind.FOREIGN)),
-    Day("crowded", (Kind.LOST_REPLIES, Kind.SLOW, Kind.PARTITION, Kind.FLUSH, Kind.CRASH), max_cells=(3, 6, 10)),
-    Day("storm", tuple(Kind), max_cells=(8, 1000)),
-    Day("queue", (Kind.DUPLICATES, Kind.LATE, Kind.LOST_REPLIES, Kind.SHARD_STALL), (2_000,), (2.0, 15.0, 60.0)),
+    Day(
+        "loss", (*_LOSS, FaultKind.LOST_REPLIES, FaultKind.CRASH, FaultKind.ECHO, FaultKind.LATE, FaultKind.SHARD_STALL)
+    ),
+    Day("nodes", (FaultKind.CRASH, FaultKind.DRAIN, FaultKind.PARTITION, FaultKind.NODE_CLOCK, FaultKind.LOST_REPLIES)),
+    Day("outage", (*_AWAY, FaultKind.CRASH)),
+    Day("clocks", (FaultKind.NODE_CLOCK, FaultKind.SHARD_CLOCK, FaultKind.SLOW, FaultKind.LATE, FaultKind.FAILOVER)),
+    Day(
+        "rules",
+        (
+            FaultKind.RULE,
+            FaultKind.LOST_CALLS,
+            FaultKind.LOST_REPLIES,
+            FaultKind.FLUSH,
+            FaultKind.DRAIN,
+            FaultKind.FOREIGN,
+        ),
+    ),
+    Day(
+        "crowded",
+        (FaultKind.LOST_REPLIES, FaultKind.SLOW, FaultKind.PARTITION, FaultKind.FLUSH, FaultKind.CRASH),
+        max_cells=(3, 6, 10),
+    ),
+    Day("storm", tuple(FaultKind), max_cells=(8, 1000)),
+    Day(
+        "queue",
+        (FaultKind.DUPLICATES, FaultKind.LATE, FaultKind.LOST_REPLIES, FaultKind.SHARD_STALL),
+        (2_000,),
+        (2.0, 15.0, 60.0),
+    ),
 )
 
 
@@ -155,7 +191,7 @@ class _Place(NamedTuple):
     shards: int
     keys: tuple[Key, ...]
 
-    def spell(self, chance: random.Random, kind: Kind, most_ms: int, amount: int = 0) -> Fault:
+    def spell(self, chance: random.Random, kind: FaultKind, most_ms: int, amount: int = 0) -> Fault:
         """Something that lasts, somewhere."""
         for_ms = chance.randint(min(50, most_ms), most_ms)
         at_ms = chance.randrange(max(1, self.length_ms - for_ms // 2))
@@ -164,7 +200,7 @@ class _Place(NamedTuple):
 
 
 def _faults(
-    chance: random.Random, kinds: tuple[Kind, ...], length_ms: int, nodes: int, shards: int, keys: tuple[Key, ...]
+    chance: random.Random, kinds: tuple[FaultKind, ...], length_ms: int, nodes: int, shards: int, keys: tuple[Key, ...]
 ) -> tuple[Fault, ...]:
     place = _Place(length_ms, nodes, shards, keys)
     chosen = chance.sample(kinds, min(len(kinds), chance.randint(3, 5)))
@@ -172,12 +208,12 @@ def _faults(
     return tuple(sorted(faults, key=lambda fault: fault.at_ms))
 
 
-def _path_spell(most_ms: int, amounts: tuple[int, ...] = (0,)) -> Callable[[random.Random, _Place, Kind], Fault]:
+def _path_spell(most_ms: int, amounts: tuple[int, ...] = (0,)) -> Callable[[random.Random, _Place, FaultKind], Fault]:
     return lambda chance, place, kind: place.spell(chance, kind, most_ms, chance.choice(amounts))
 
 
-def _set_clock(*amounts_ms: int) -> Callable[[random.Random, _Place, Kind], Fault]:
-    def make(chance: random.Random, place: _Place, kind: Kind) -> Fault:
+def _set_clock(*amounts_ms: int) -> Callable[[random.Random, _Place, FaultKind], Fault]:
+    def make(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
         return place.spell(chance, kind, 0, chance.choice(amounts_ms))._replace(
             slot=chance.randrange(place.nodes), for_ms=0
         )
@@ -185,36 +221,36 @@ def _set_clock(*amounts_ms: int) -> Callable[[random.Random, _Place, Kind], Faul
     return make
 
 
-def _one_node(chance: random.Random, place: _Place, kind: Kind) -> Fault:
+def _one_node(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
     return place.spell(chance, kind, 1_500)._replace(slot=chance.randrange(place.nodes))
 
 
-def _rule(chance: random.Random, place: _Place, kind: Kind) -> Fault:
+def _rule(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
     fault = place.spell(chance, kind, 300)
     now = place.keys[fault.key].limit.requests_per_unit
     return fault._replace(amount=max(1, int(now * chance.choice([0.3, 0.5, 2, 5]))))
 
 
-_MAKERS: Final[dict[Kind, Callable[[random.Random, _Place, Kind], Fault]]] = {
-    Kind.SLOW: _path_spell(2_000, (5, 20, 60)),
-    Kind.LOST_CALLS: _path_spell(2_000, (2, 10, 40)),
-    Kind.LOST_REPLIES: _path_spell(2_000, (2, 10, 40)),
-    Kind.DUPLICATES: _path_spell(2_000, (20, 100)),
-    Kind.LATE: _path_spell(2_000, (5, 20)),
-    Kind.PATH_STALL: _path_spell(900),
-    Kind.PARTITION: _path_spell(2_000),
-    Kind.REFUSED: _path_spell(1_500),
-    Kind.BLACKOUT: _path_spell(1_500),
-    Kind.SHARD_STALL: _path_spell(800),
-    Kind.SHARD_DOWN: _path_spell(1_500),
-    Kind.FLUSH: lambda chance, place, kind: place.spell(chance, kind, 0),
-    Kind.RESTART: _path_spell(800),
-    Kind.FAILOVER: _path_spell(400),
-    Kind.CRASH: _one_node,
-    Kind.DRAIN: _one_node,
-    Kind.NODE_CLOCK: _set_clock(-700, 200, 3_600_000, -3_600_000),
-    Kind.SHARD_CLOCK: _set_clock(-1_200, -80, 90, 1_300, 3_000),
-    Kind.RULE: _rule,
-    Kind.FOREIGN: _path_spell(1_500, (5, 20)),
-    Kind.ECHO: _path_spell(600),
+_MAKERS: Final[dict[FaultKind, Callable[[random.Random, _Place, FaultKind], Fault]]] = {
+    FaultKind.SLOW: _path_spell(2_000, (5, 20, 60)),
+    FaultKind.LOST_CALLS: _path_spell(2_000, (2, 10, 40)),
+    FaultKind.LOST_REPLIES: _path_spell(2_000, (2, 10, 40)),
+    FaultKind.DUPLICATES: _path_spell(2_000, (20, 100)),
+    FaultKind.LATE: _path_spell(2_000, (5, 20)),
+    FaultKind.PATH_STALL: _path_spell(900),
+    FaultKind.PARTITION: _path_spell(2_000),
+    FaultKind.REFUSED: _path_spell(1_500),
+    FaultKind.BLACKOUT: _path_spell(1_500),
+    FaultKind.SHARD_STALL: _path_spell(800),
+    FaultKind.SHARD_DOWN: _path_spell(1_500),
+    FaultKind.FLUSH: lambda chance, place, kind: place.spell(chance, kind, 0),
+    FaultKind.RESTART: _path_spell(800),
+    FaultKind.FAILOVER: _path_spell(400),
+    FaultKind.CRASH: _one_node,
+    FaultKind.DRAIN: _one_node,
+    FaultKind.NODE_CLOCK: _set_clock(-700, 200, 3_600_000, -3_600_000),
+    FaultKind.SHARD_CLOCK: _set_clock(-1_200, -80, 90, 1_300, 3_000),
+    FaultKind.RULE: _rule,
+    FaultKind.FOREIGN: _path_spell(1_500, (5, 20)),
+    FaultKind.ECHO: _path_spell(600),
 }

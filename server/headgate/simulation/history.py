@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headgate.limiter.limit import Limit
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What can go wrong. Those with a duration end by themselves."""
 
     SLOW = "slow"
@@ -53,7 +53,7 @@ class Kind(StrEnum):
 
 
 class Fault(NamedTuple):
-    kind: Kind
+    kind: FaultKind
     at_ms: int
     for_ms: int = 0
     slot: int = 0
@@ -84,19 +84,19 @@ class Fault(NamedTuple):
 
 
 _WHERE = {
-    Kind.BLACKOUT: "",
-    Kind.SHARD_STALL: "shard",
-    Kind.SHARD_DOWN: "shard",
-    Kind.FLUSH: "shard",
-    Kind.RESTART: "shard",
-    Kind.FAILOVER: "shard",
-    Kind.CRASH: "node",
-    Kind.DRAIN: "node",
-    Kind.NODE_CLOCK: "node",
-    Kind.SHARD_CLOCK: "shard",
-    Kind.RULE: "key",
-    Kind.FOREIGN: "key",
-    Kind.ECHO: "shard",
+    FaultKind.BLACKOUT: "",
+    FaultKind.SHARD_STALL: "shard",
+    FaultKind.SHARD_DOWN: "shard",
+    FaultKind.FLUSH: "shard",
+    FaultKind.RESTART: "shard",
+    FaultKind.FAILOVER: "shard",
+    FaultKind.CRASH: "node",
+    FaultKind.DRAIN: "node",
+    FaultKind.NODE_CLOCK: "node",
+    FaultKind.SHARD_CLOCK: "shard",
+    FaultKind.RULE: "key",
+    FaultKind.FOREIGN: "key",
+    FaultKind.ECHO: "shard",
 }
 
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Path:
+class NetworkPath:
     """The way between a node and a shard, and how it is doing."""
 
     delay_ms: tuple[float, float] = (0.2, 1.0)
@@ -71,7 +71,7 @@ class Message:
     __slots__ = ("_answer", "_carry", "_life", "_loop", "_losses", "_path", "_random", "_shard")
 
     def __init__(
-        self, shard: SimulatedShard, path: Path, random: random.Random, carry: Carry, answer: asyncio.Future[Any]
+        self, shard: SimulatedShard, path: NetworkPath, random: random.Random, carry: Carry, answer: asyncio.Future[Any]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._shard = shard
@@ -131,7 +131,7 @@ class NetworkedOrigin:
 
     exclusive = False
 
-    def __init__(self, shards: Sequence[SimulatedShard], paths: Sequence[Path], random: random.Random) -> None:
+    def __init__(self, shards: Sequence[SimulatedShard], paths: Sequence[NetworkPath], random: random.Random) -> None:
         self._shards = shards
         self._paths = paths
         self._random = random

@@ -8,13 +8,13 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from headgate.limiter.shared_cells import SharedBucket, SharedCell, SharedWindow
-from headgate.origin.node import Node
-from headgate.origin.window_record import CellCount, WindowRecord
+from headgate.origin.window_record import CellRecord, WindowRecord
+from headgate.region.counters import SharedBucket, SharedCounter, SharedWindow
+from headgate.region.node import RegionNode
 from headgate.simulation.client import waiting
-from headgate.simulation.history import Kind
+from headgate.simulation.history import FaultKind
 from headgate.simulation.watch import Watch
-from headgate.simulation.world import Slot, World
+from headgate.simulation.world import NodeSlot, World
 
 HEAL_S: Final = 4.0
 """Longer than the longest cooldown with its jitter, a call's timeout, and a heartbeat."""
@@ -37,7 +37,7 @@ async def settle(world: World, watch: Watch) -> None:
     watch.look()
 
 
-def _refilled(slot: Slot, cell: SharedWindow, world: World, watch: Watch) -> None:
+def _refilled(slot: NodeSlot, cell: SharedWindow, world: World, watch: Watch) -> None:
     """A shard knows again what a living node is sure was there, whether or not anybody asked for that key since."""
     shard = world.shards[cell.link.shard]
     counts = _counts(shard.record(cell.key))
@@ -50,7 +50,7 @@ def _refilled(slot: Slot, cell: SharedWindow, world: World, watch: Watch) -> Non
             watch.violate("lost", f"{slot.name} {cell.key.decode()} in {part.sequence}: {what}")
 
 
-def _counts(record: object) -> dict[int, CellCount]:
+def _counts(record: object) -> dict[int, CellRecord]:
     """What a shard has of a key, by window."""
     if not isinstance(record, WindowRecord):
         return {}
@@ -73,7 +73,7 @@ def check(world: World, watch: Watch) -> None:
     watch.measure()
 
 
-def _alive(slot: Slot, node: Node, watch: Watch) -> None:
+def _alive(slot: NodeSlot, node: RegionNode, watch: Watch) -> None:
     for task in node._tasks:
         if task.done():
             watch.violate("tasks", f"{slot.name}: {task.get_name()} has ended")
@@ -84,7 +84,7 @@ def _alive(slot: Slot, node: Node, watch: Watch) -> None:
             watch.violate("left_over", f"{slot.name}: shard {link.index} still has something to be told")
 
 
-def _nothing_left(slot: Slot, cell: SharedCell, watch: Watch) -> None:
+def _nothing_left(slot: NodeSlot, cell: SharedCounter, watch: Watch) -> None:
     link = cell.link
     if cell.unacked or cell.reserved or link.in_call or link.credit_offered or link.refill:
         watch.violate(
@@ -94,7 +94,7 @@ def _nothing_left(slot: Slot, cell: SharedCell, watch: Watch) -> None:
         )
 
 
-def _same_window(slot: Slot, cell: SharedWindow, world: World, watch: Watch) -> None:
+def _same_window(slot: NodeSlot, cell: SharedWindow, world: World, watch: Watch) -> None:
     record = world.shards[cell.link.shard].record(cell.key)
     if not isinstance(record, WindowRecord):
         watch.violate("diverged", f"{slot.name} {cell.key.decode()}: the shard has no record of it")
@@ -129,7 +129,7 @@ def _all_there(world: World, watch: Watch) -> None:
 
 def _as_promised(world: World, watch: Watch) -> None:
     """What was admitted was charged, and what was denied was not."""
-    if world.history.kinds[Kind.SHARD_CLOCK]:
+    if world.history.kinds[FaultKind.SHARD_CLOCK]:
         return  # windows that a clock jumps over are gone before what was charged in them is committed
     for slot, node in world.nodes():
         if node.engine.cells.stats.evicted:
@@ -140,7 +140,7 @@ def _as_promised(world: World, watch: Watch) -> None:
                 watch.violate("charged", f"{slot.name} {key.name.decode()}: {committed} for {promised} admitted")
 
 
-def _same_bucket(slot: Slot, cell: SharedBucket, world: World, watch: Watch) -> None:
+def _same_bucket(slot: NodeSlot, cell: SharedBucket, world: World, watch: Watch) -> None:
     record = world.shards[cell.link.shard].record(cell.key)
     component = record.components.get(cell.link.component) if record is not None else None
     if component is None or component.n < cell.total:

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from headgate.simulation.history import History, Kind
+from headgate.simulation.history import FaultKind, History
 from headgate.simulation.runner import Outcome
 
 
@@ -33,7 +33,7 @@ class Tally:
     def table(self) -> str:
         """As docs/reliability.md shows it."""
         rows = [("histories", self.histories), ("requests", self.requests), ("faults", sum(self.faults.values()))]
-        rows += [(f"– {kind.value}", self.faults[kind.value]) for kind in Kind if self.faults[kind.value]]
+        rows += [(f"– {kind.value}", self.faults[kind.value]) for kind in FaultKind if self.faults[kind.value]]
         rows.append(("violations", self.violations))
         return "\n".join(["| | |", "|---|---:|", *(f"| {name} | {count:,} |" for name, count in rows)])
 

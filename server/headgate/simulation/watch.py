@@ -7,10 +7,8 @@ quiescence.py.
 from collections import Counter
 from typing import Final, NamedTuple
 
-from headgate.limiter.decision import Charge, Decision, Path, denies
+from headgate.limiter.decision import Charge, Decision, DecisionPath, denies
 from headgate.limiter.limit import Algorithm, Limit
-from headgate.limiter.shared_cells import Part, SharedBucket, SharedCell, SharedWindow
-from headgate.origin.node import Node
 from headgate.origin.protocol import (
     Answer,
     BucketAnswer,
@@ -22,14 +20,16 @@ from headgate.origin.protocol import (
     WindowAnswer,
     WindowReport,
 )
-from headgate.origin.replay import USABLE_S
+from headgate.region.counters import CellView, SharedBucket, SharedCounter, SharedWindow
+from headgate.region.node import RegionNode
+from headgate.region.shard_link import USABLE_S
 from headgate.simulation.books import Books, BucketBook
-from headgate.simulation.world import Slot, World
+from headgate.simulation.world import NodeSlot, World
 
 MOST_VIOLATIONS: Final = 20
 """Kept: the first few tell all, and a broken build makes thousands."""
 EPSILON_S: Final = 1e-6
-DEGRADED: Final = frozenset({Path.DEGRADED_LOCAL, Path.DEGRADED_OPEN, Path.DEGRADED_CLOSED})
+DEGRADED: Final = frozenset({DecisionPath.DEGRADED_LOCAL, DecisionPath.DEGRADED_OPEN, DecisionPath.DEGRADED_CLOSED})
 
 
 class Violation(NamedTuple):
@@ -55,8 +55,8 @@ class Belief(NamedTuple):
 class Asked(NamedTuple):
     """A request when it was asked."""
 
-    slot: Slot
-    node: Node
+    slot: NodeSlot
+    node: RegionNode
     charges: tuple[Charge, ...]
     at_s: float
     times_ms: tuple[tuple[int, int], ...]
@@ -69,13 +69,13 @@ class Watch:
         self.books = Books()
         self.violations: list[Violation] = []
         self.paths: Counter[str] = Counter()
-        self.promised: Counter[tuple[Node, bytes]] = Counter()
+        self.promised: Counter[tuple[RegionNode, bytes]] = Counter()
         """What each node told its clients to be admitted, by key; and what it committed."""
-        self.committed: Counter[tuple[Node, bytes]] = Counter()
-        self.restated: set[tuple[Node, bytes]] = set()
+        self.committed: Counter[tuple[RegionNode, bytes]] = Counter()
+        self.restated: set[tuple[RegionNode, bytes]] = set()
         """Where a node's clock had been off, and windows were put together."""
-        self._beliefs: dict[Part, Belief] = {}
-        self._pairs: dict[SharedWindow, tuple[Part, Part]] = {}
+        self._beliefs: dict[CellView, Belief] = {}
+        self._pairs: dict[SharedWindow, tuple[CellView, CellView]] = {}
         self._unanswered: set[SharedWindow] = set()
         self._buckets: dict[SharedBucket, tuple[int, int, int]] = {}
         self._told: dict[tuple[int, bytes, int, bytes], tuple[int, int]] = {}
@@ -171,7 +171,7 @@ class Watch:
 
     # At every decision
 
-    def decided(self, asked: Asked, cells: list[SharedCell | None], decision: Decision, unplaced: bool) -> None:
+    def decided(self, asked: Asked, cells: list[SharedCounter | None], decision: Decision, unplaced: bool) -> None:
         """`cells` are those that the request met: one may have gone from the table while it waited."""
         world = self.world
         self.paths[f"{decision.path.value} {'admitted' if decision.admitted else 'denied'}"] += 1
@@ -200,7 +200,7 @@ class Watch:
     def _by_policy(self, asked: Asked, decision: Decision, unplaced: bool) -> None:
         """`closed` admits nothing; `open` no more than the limit, per node and cell; `local` only what fits."""
         enforced = not any(charge.shadow or charge.quota for charge in asked.charges)
-        if decision.admitted and decision.path is Path.DEGRADED_CLOSED and enforced:
+        if decision.admitted and decision.path is DecisionPath.DEGRADED_CLOSED and enforced:
             self.violate("policy", f"{asked.slot.name} admitted by a closed policy")
         if not decision.admitted or unplaced or len(asked.charges) > 1 or not asked.charges[0].cost:
             return
@@ -210,13 +210,13 @@ class Watch:
         if not isinstance(cell, SharedWindow):
             return
         part = cell.part
-        if decision.path is Path.DEGRADED_OPEN and part.total > limit.requests_per_unit:
+        if decision.path is DecisionPath.DEGRADED_OPEN and part.total > limit.requests_per_unit:
             self.violate("policy", f"{asked.slot.name} admitted {part.total} by an open policy")
         known = part.others + part.foreign + max(part.n, part.total + part.reserved)
-        if decision.path is Path.DEGRADED_LOCAL and known > limit.requests_per_unit:
+        if decision.path is DecisionPath.DEGRADED_LOCAL and known > limit.requests_per_unit:
             self.violate("policy", f"{asked.slot.name} admitted although it knew of {known}")
         for_all = part.unacked * max(1.0, asked.node.live_nodes / 1.5)
-        if decision.path is Path.DEGRADED_LOCAL and known - part.unacked + for_all > limit.requests_per_unit:
+        if decision.path is DecisionPath.DEGRADED_LOCAL and known - part.unacked + for_all > limit.requests_per_unit:
             self.violate("policy", f"{asked.slot.name} admitted {part.unacked}, which is too many if all do")
 
     def _denied(self, asked: Asked, decision: Decision) -> None:
@@ -231,12 +231,12 @@ class Watch:
             keys = ", ".join(charge.key.decode() for charge in asked.charges)
             self.violate("denial", f"{asked.slot.name} denied {keys} ({decision.path.value}) although all fit")
 
-    def _cannot_judge(self, node: Node, charge: Charge) -> bool:
+    def _cannot_judge(self, node: RegionNode, charge: Charge) -> bool:
         """Buckets are judged by what they hold; a cell without an answer yet may be in another time."""
         cell = node.engine.cells.find(charge.key)
         return charge.limit.algorithm is Algorithm.GCRA or (cell is not None and not cell.link.answered)
 
-    def _truly_over(self, asked: Asked, charge: Charge, began_ms: tuple[int, int], path: Path) -> bool:
+    def _truly_over(self, asked: Asked, charge: Charge, began_ms: tuple[int, int], path: DecisionPath) -> bool:
         key, limit = charge.key, charge.limit
         if not limit.requests_per_unit:
             return True
@@ -246,12 +246,16 @@ class Watch:
         times = {*began_ms, now_ms, self.world.shards[index].key_time_ms(key)}
         if min(times) // limit.window_ms < max(times) // limit.window_ms:
             times.add(max(times) // limit.window_ms * limit.window_ms)  # a window's counts weigh most as it begins
-        if path in (Path.LOCAL, Path.DENY_CACHE):  # else credit may have been another request's at that instant
+        if path in (
+            DecisionPath.LOCAL,
+            DecisionPath.DENY_CACHE,
+        ):
+            # Else credit may have been another request's at that instant.
             cost = max(0, cost - self._credit_now(asked.node, key))
         cost += self._reserved(asked.node, key) + self._charged_unheard(asked.slot, key)
         return any(self.books.effective(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times)
 
-    def _reserved(self, node: Node, key: bytes) -> int:
+    def _reserved(self, node: RegionNode, key: bytes) -> int:
         """What the node's own reservations add to the truth."""
         cell = node.engine.cells.find(key)
         if not isinstance(cell, SharedWindow):
@@ -259,13 +263,13 @@ class Watch:
         part = cell.part
         return max(0, part.total + part.reserved - max(part.n, part.total)) + cell.last.reserved
 
-    def _credit_now(self, node: Node, key: bytes) -> int:
+    def _credit_now(self, node: RegionNode, key: bytes) -> int:
         cell = node.engine.cells.find(key)
         return 0 if cell is None else cell.credit
 
     # At every look at a cell
 
-    def observe(self, slot: Slot, cell: SharedCell) -> None:
+    def observe(self, slot: NodeSlot, cell: SharedCounter) -> None:
         if isinstance(cell, SharedBucket):
             self._observe_bucket(slot, cell)
             return
@@ -279,7 +283,7 @@ class Watch:
         for part in (cell.part, cell.last):
             self._observe_part(slot, cell, part)
 
-    def _changed_parts(self, slot: Slot, cell: SharedWindow, pair: tuple[Part, Part] | None) -> None:
+    def _changed_parts(self, slot: NodeSlot, cell: SharedWindow, pair: tuple[CellView, CellView] | None) -> None:
         """A window goes only when its time is over: what was admitted in it is not lost before."""
         self._pairs[cell] = (cell.part, cell.last)
         now_ms = self.world.shards[cell.link.shard].time_ms()
@@ -293,7 +297,7 @@ class Watch:
             elif gone and not over:
                 self.violate("lost", f"{slot.name} {cell.key.decode()}: {part.unacked} of window {part.sequence}")
 
-    def _taken_over(self, cell: SharedWindow, part: Part, pair: tuple[Part, Part] | None) -> bool:
+    def _taken_over(self, cell: SharedWindow, part: CellView, pair: tuple[CellView, CellView] | None) -> bool:
         """The window before last went, or another part took this one in because the node's clock had been off."""
         if pair is not None and cell.part is not pair[0] and (part is pair[1] or cell in self._unanswered):
             return True
@@ -303,11 +307,11 @@ class Watch:
         """What nodes had asked for when the shard lost something, or have since, and were not charged, at most."""
         return sum(self._vain.get((key, sequence), {}).values())
 
-    def _in_vain(self, cell: SharedWindow, part: Part, cost: int) -> None:
+    def _in_vain(self, cell: SharedWindow, part: CellView, cost: int) -> None:
         vain = self._vain.setdefault((cell.key, part.sequence), {})
         vain[cell.link.component] = max(vain.get(cell.link.component, 0), cost)
 
-    def _observe_part(self, slot: Slot, cell: SharedWindow, part: Part) -> None:
+    def _observe_part(self, slot: NodeSlot, cell: SharedWindow, part: CellView) -> None:
         if self.world.shards[cell.link.shard].losses:
             self._in_vain(cell, part, part.sent - max(part.n, part.total))
         now = Belief(part.sequence, part.total, part.n, part.others, part.foreign, part.seen)
@@ -336,15 +340,15 @@ class Watch:
             books.commit(key, limit, part.sequence, part.total - was.total, time_ms, self.world.loop.time())
         self._above_truth(slot, cell, part)
 
-    def _restated(self, slot: Slot, key: bytes) -> None:
+    def _restated(self, slot: NodeSlot, key: bytes) -> None:
         if slot.node is not None:
             self.restated.add((slot.node, key))
 
-    def _committed(self, slot: Slot, key: bytes, cost: int) -> None:
+    def _committed(self, slot: NodeSlot, key: bytes, cost: int) -> None:
         if slot.node is not None:
             self.committed[slot.node, key] += cost
 
-    def _above_truth(self, slot: Slot, cell: SharedWindow, part: Part) -> None:
+    def _above_truth(self, slot: NodeSlot, cell: SharedWindow, part: CellView) -> None:
         """A node never believes in more than was admitted or charged by anybody, itself included."""
         book = self.books.cells[cell.key, part.sequence]
         component = book.components.get(cell.link.component, 0)
@@ -354,11 +358,11 @@ class Watch:
             what = f"{slot.name} {cell.key.decode()} in {part.sequence}: knows {part.known}, the truth is {truth}"
             self.violate("belief_above_truth", what)
 
-    def _charged_unheard(self, slot: Slot, key: bytes) -> int:
+    def _charged_unheard(self, slot: NodeSlot, key: bytes) -> int:
         """After a loss, what a node was charged and never heard of comes back to it as somebody else's."""
         return slot.open_most[key] if self.world.shards[self.world.shard_of(key)].losses else 0
 
-    def _observe_bucket(self, slot: Slot, cell: SharedBucket) -> None:
+    def _observe_bucket(self, slot: NodeSlot, cell: SharedBucket) -> None:
         total, n, arrival_ms = self._buckets.get(cell, (0, 0, 0))
         self._buckets[cell] = (cell.total, cell.n, cell.arrival[0])
         if cell.total < total or cell.n < n or cell.arrival[0] < arrival_ms:
@@ -406,7 +410,7 @@ class Watch:
         for slot, node in world.nodes():
             self._bounded(slot, node)
 
-    def _credit(self, slot: Slot, cell: SharedCell) -> None:
+    def _credit(self, slot: NodeSlot, cell: SharedCounter) -> None:
         """What is charged and not spent is at most what was under way at once."""
         if isinstance(cell, SharedWindow):
             credit = max(part.n - part.total - part.reserved for part in (cell.part, cell.last))
@@ -416,7 +420,7 @@ class Watch:
             what = f"{slot.name} {cell.key.decode()}: {credit} unspent, {slot.open_most[cell.key]} under way at most"
             self.violate("credit", what)
 
-    def _bounded(self, slot: Slot, node: Node) -> None:
+    def _bounded(self, slot: NodeSlot, node: RegionNode) -> None:
         """Cells are at most what is configured; queues at most the live cells and what was just reported."""
         cells = len(node.engine.cells)
         if cells > self.world.history.max_cells:

@@ -15,11 +15,11 @@ from structlog.typing import FilteringBoundLogger
 
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit
-from headgate.limiter.shared_cells import SharedCell
-from headgate.origin.node import Node
+from headgate.region.counters import SharedCounter
+from headgate.region.node import RegionNode
 from headgate.simulation.history import History
 from headgate.simulation.loop import LoopClock
-from headgate.simulation.network import NetworkedOrigin, Path, shard_of
+from headgate.simulation.network import NetworkedOrigin, NetworkPath, shard_of
 from headgate.simulation.shard import SimulatedShard
 from headgate.simulation.trace import Tracer
 
@@ -40,14 +40,14 @@ def _logger(world: "World", who: str) -> FilteringBoundLogger:
     return logger
 
 
-class Slot:
+class NodeSlot:
     """A place for a node: its clock, its ways to the shards, and the run that is there now, if any."""
 
-    def __init__(self, index: int, clock: LoopClock, paths: list[Path]) -> None:
+    def __init__(self, index: int, clock: LoopClock, paths: list[NetworkPath]) -> None:
         self.index = index
         self.clock = clock
         self.paths = paths
-        self.node: Node | None = None
+        self.node: RegionNode | None = None
         self.serving = False
         self.runs = 0
         self.live_nodes = 1
@@ -79,14 +79,14 @@ class World:
         """A node logged an error."""
         self._charges: dict[tuple[int, int, int], Charge] = {}
 
-    def _slot(self, index: int) -> Slot:
+    def _slot(self, index: int) -> NodeSlot:
         history = self.history
         clock = LoopClock(
             history.unix_ms, offset_ms=history.node_offsets_ms[index], drift_ppm=history.node_drifts_ppm[index]
         )
-        return Slot(index, clock, [Path(delay_ms=history.delay_ms) for _ in self.shards])
+        return NodeSlot(index, clock, [NetworkPath(delay_ms=history.delay_ms) for _ in self.shards])
 
-    def serving(self, index: int) -> Slot | None:
+    def serving(self, index: int) -> NodeSlot | None:
         """The node asked for, or the next one that serves, as a balancer would."""
         for step in range(len(self.slots)):
             slot = self.slots[(index + step) % len(self.slots)]
@@ -94,7 +94,7 @@ class World:
                 return slot
         return None
 
-    def charges(self, slot: Slot, parts: tuple[tuple[int, int], ...]) -> tuple[Charge, ...]:
+    def charges(self, slot: NodeSlot, parts: tuple[tuple[int, int], ...]) -> tuple[Charge, ...]:
         return tuple([self._charge(key, self.versions[slot.index][key], cost) for key, cost in parts])
 
     def _charge(self, key: int, version: int, cost: int) -> Charge:
@@ -112,24 +112,24 @@ class World:
     def shard_of(self, key: bytes) -> int:
         return shard_of(key, len(self.shards))
 
-    def nodes(self) -> Iterator[tuple[Slot, Node]]:
+    def nodes(self) -> Iterator[tuple[NodeSlot, RegionNode]]:
         """Those that live."""
         for slot in self.slots:
             if slot.node is not None:
                 yield slot, slot.node
 
-    def cells(self) -> Iterator[tuple[Slot, Node, SharedCell]]:
+    def cells(self) -> Iterator[tuple[NodeSlot, RegionNode, SharedCounter]]:
         for slot, node in self.nodes():
             for cell in node.engine.cells:
                 yield slot, node, cell
 
     # The life of a node
 
-    async def start(self, slot: Slot) -> None:
+    async def start(self, slot: NodeSlot) -> None:
         slot.runs += 1
         run = b"node%d-%d" % (slot.index, slot.runs)
         chance = random.Random(f"{self.history.seed} {run.decode()}")  # noqa: S311 - to be repeated, not guessed at
-        node = Node(
+        node = RegionNode(
             NetworkedOrigin(self.shards, slot.paths, chance),
             run=run,
             clock=slot.clock,
@@ -144,7 +144,7 @@ class World:
         slot.serving = True
         self.trace.say(slot.name, f"serves as {run.decode()}")
 
-    async def kill(self, slot: Slot) -> None:
+    async def kill(self, slot: NodeSlot) -> None:
         """As kill −9: nothing is flushed, nothing is given back, nobody is answered."""
         node, slot.node, slot.serving = slot.node, None, False
         if node is not None:
@@ -156,7 +156,7 @@ class World:
         slot.open_most.clear()
         slot.waiting = 0
 
-    async def drain(self, slot: Slot) -> None:
+    async def drain(self, slot: NodeSlot) -> None:
         """No new requests; what is under way is answered, what was admitted reported, grants given back."""
         slot.serving = False
         while slot.node is not None and slot.waiting:  # noqa: ASYNC110 - on virtual time this costs nothing

@@ -12,8 +12,8 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from headgate.address import TcpAddress, UnixAddress, parse_address
 from headgate.errors import ConfigError
-from headgate.transport.address import TcpAddress, UnixAddress, parse_address
 from headgate.transport.socketfile import LOCK_SUFFIX, SocketFile
 
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)

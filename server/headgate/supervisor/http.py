@@ -17,7 +17,7 @@ from aiohttp import web
 from headgate.errors import NotReady
 from headgate.supervisor.merge import merge_expositions
 from headgate.supervisor.process import WorkerState
-from headgate.supervisor.slot import Slot
+from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import NoAnswer, NotReached, Upstream, WorkerAnswer, end_to_end
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_listener import HttpLimits, HttpListener, pretty
@@ -35,7 +35,7 @@ _ANSWERING = (WorkerState.SERVING, WorkerState.DRAINING)
 class Member:
     """A worker's place and how to ask whoever is in it."""
 
-    slot: Slot
+    slot: WorkerSlot
     upstream: Upstream
 
     @property

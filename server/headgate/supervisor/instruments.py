@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headgate.supervisor.http import WorkersHttp
 from headgate.supervisor.process import WorkerState
-from headgate.supervisor.slot import Slot
+from headgate.supervisor.slot import WorkerSlot
 from headgate.telemetry.logs import LogSink
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
 
 
-def register(metrics: Metrics, slots: Sequence[Slot], http: WorkersHttp, lag: LoopLag, logs: LogSink) -> None:
+def register(metrics: Metrics, slots: Sequence[WorkerSlot], http: WorkersHttp, lag: LoopLag, logs: LogSink) -> None:
     """Call it once."""
 
-    def per_worker(value: Callable[[Slot], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
+    def per_worker(value: Callable[[WorkerSlot], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
         return lambda: [(value(slot), {"worker": str(slot.index)}) for slot in slots]
 
     def requests() -> Iterable[tuple[int, Mapping[str, str]]]:

@@ -16,24 +16,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from headgate import __version__
+from headgate.address import MAX_UNIX_PATH_BYTES
 from headgate.clock import Clock, SystemClock
 from headgate.config import Settings, refuse_unavailable
 from headgate.errors import ConfigError
-from headgate.identity import make_identity
-from headgate.signals import StopSignals
+from headgate.runtime.identity import make_identity
+from headgate.runtime.signals import StopSignals
 from headgate.supervisor.addresses import GrpcAddresses
 from headgate.supervisor.backoff import Backoff
 from headgate.supervisor.http import Member, WorkersHttp
 from headgate.supervisor.instruments import register
 from headgate.supervisor.process import WorkerProcess, WorkerSpec, WorkerState
-from headgate.supervisor.slot import Slot
+from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import Upstream
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs, open_logs
 from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
 from headgate.telemetry.otlp import MetricsPush, register_push
 from headgate.telemetry.process import LoopLag
-from headgate.transport.address import MAX_UNIX_PATH_BYTES
 from headgate.transport.http_listener import HttpLimits
 from headgate.transport.socketfile import LOCK_SUFFIX
 
@@ -70,7 +70,8 @@ class WorkerSupervisor:
         self._random = rng
         self._node = make_identity(settings.region, settings.node_id, clock, rng).node
         self._slots = [
-            Slot(index, self._spawn, self._tidy_up, Backoff(rng), self._logger) for index in range(settings.workers)
+            WorkerSlot(index, self._spawn, self._tidy_up, Backoff(rng), self._logger)
+            for index in range(settings.workers)
         ]
         self._lag = LoopLag()
         self._stop = asyncio.Event()

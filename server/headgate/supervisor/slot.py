@@ -16,7 +16,7 @@ from headgate.supervisor.process import WorkerProcess, WorkerState
 Spawn = Callable[[int], Awaitable[WorkerProcess]]
 
 
-class Slot:
+class WorkerSlot:
     """`start` once, `stop` at the end, and then wait for `ended`."""
 
     def __init__(self, index: int, spawn: Spawn, tidy_up: Callable[[int], None], backoff: Backoff, logger: Any) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 from headgate.clock import SystemClock
 from headgate.errors import ConfigError
-from headgate.service import Service, State, WorkerRole
-from headgate.signals import STOP_SIGNALS
+from headgate.runtime.service import Service, ServiceState, WorkerRole
+from headgate.runtime.signals import STOP_SIGNALS
 from headgate.supervisor.channel import Channel, Order
 from headgate.supervisor.process import WorkerSpec
 from headgate.telemetry.logs import Logs, open_logs
@@ -62,7 +62,7 @@ def _make_directory(spec: WorkerSpec) -> None:
 
 
 async def _serve(spec: WorkerSpec, channel: Channel, logs: Logs) -> int:
-    def tell(state: State) -> None:
+    def tell(state: ServiceState) -> None:
         channel.send({"state": state})
 
     def listen() -> None:

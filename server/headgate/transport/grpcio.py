@@ -14,13 +14,13 @@ from typing import Never, TypeAlias
 import grpc
 from structlog.typing import FilteringBoundLogger
 
+from headgate.address import TcpAddress, UnixAddress, parse_address
 from headgate.errors import ConfigError, NotReady
 from headgate.transport import health
-from headgate.transport.address import TcpAddress, UnixAddress, parse_address
+from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures, overloaded
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
-from headgate.transport.memory import bound_allocator
 from headgate.transport.methods import MethodHandlers, Methods
 from headgate.transport.reflection import Reflection
 from headgate.transport.socketfile import SocketFile

@@ -15,9 +15,9 @@ from typing import Any
 
 from aiohttp import web
 
+from headgate.address import TcpAddress, UnixAddress, parse_address
 from headgate.errors import ConfigError, RequestError, Status, TooLarge, status_of
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.transport.address import TcpAddress, UnixAddress, parse_address
 from headgate.transport.socketfile import SocketFile
 
 HTTP_STATUS: Mapping[Status, int] = {

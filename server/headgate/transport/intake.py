@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from pygrpc_native._native import NativeGrpcFront
 
 from headgate.errors import Status
+from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import STOPPING, overloaded, too_large
 from headgate.transport.interface import TransportLimits, TransportStats
-from headgate.transport.memory import Trimmer
 
 if TYPE_CHECKING:
     # A name in the stubs alone.

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 from pygrpc_native._native import STREAM_SENT, NativeGrpcFront
 from structlog.typing import FilteringBoundLogger
 
+from headgate.address import TcpAddress, UnixAddress, parse_address
 from headgate.errors import ConfigError, Status
 from headgate.transport import health
-from headgate.transport.address import TcpAddress, UnixAddress, parse_address
+from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
 from headgate.transport.intake import RATE_LIMIT, Batch, Intake
 from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
-from headgate.transport.memory import bound_allocator
 from headgate.transport.reflection import Reflection
 from headgate.transport.socketfile import SocketFile
 from headgate.transport.timeouts import TIMEOUT_HEADER, Timeouts

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from headgate.config import SETTINGS, SettingsError, load_settings, translate
 from headgate.config.compat_unsupported import PREFIXES, VARIABLES
-from headgate.origin.redis_origin.url import Kind, Verify, parse_redis_url
+from headgate.origin.redis_origin.url import Topology, Verify, parse_redis_url
 
 COMPAT = {"HEADGATE_COMPAT": "ratelimit"}
 RULES = {"RUNTIME_ROOT": "/data"}
@@ -123,7 +123,7 @@ def test_redis_over_tls_keeps_its_files_and_how_much_is_verified() -> None:
         REDIS_TLS_SKIP_HOSTNAME_VERIFICATION="true",
     )["origin"]
     url = parse_redis_url(origin)
-    assert url.kind is Kind.SENTINEL
+    assert url.kind is Topology.SENTINEL
     assert (url.credentials.user, url.credentials.password) == ("me", "secret")
     assert (url.sentinel_credentials.user, url.sentinel_credentials.password) == ("them", "other")
     assert url.tls is not None

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from headgate.clock import ManualClock
-from headgate.describe import MAX_RULES, describe_rules
 from headgate.errors import BadRequest
+from headgate.rules.describe import MAX_RULES, describe_rules
 from headgate.rules.store import RuleStore
 
 EDGE = """\

@@ -1,7 +1,7 @@
 """The table of cells is bounded: the expired go first, then the least recently used."""
 
 from headgate.clock import ManualClock
-from headgate.limiter.cells import CellTable, WindowCell
+from headgate.limiter.counters import CounterTable, WindowCounter
 from headgate.limiter.decision import Charge
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Limit, Unit
@@ -67,9 +67,9 @@ def test_a_sweep_is_bounded_and_says_when_more_is_due() -> None:
 
 def test_an_evicted_cell_leaves_nothing_behind() -> None:
     """Cells of long windows must not stay in the wheel until their time after they were evicted."""
-    table: CellTable[WindowCell] = CellTable(max_cells=10)
+    table: CounterTable[WindowCounter] = CounterTable(max_cells=10)
     for number in range(1_000):
-        table.add(WindowCell(b"%d" % number, YEAR.window_ms, 50), NOW_MS)
+        table.add(WindowCounter(b"%d" % number, YEAR.window_ms, 50), NOW_MS)
     assert len(table) == 10
     assert sum(len(bucket) for bucket in table._wheel.values()) == 10
 

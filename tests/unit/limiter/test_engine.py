@@ -4,7 +4,7 @@ import random
 
 import pytest
 from headgate.clock import ManualClock
-from headgate.limiter.decision import Charge, Decision, Path
+from headgate.limiter.decision import Charge, Decision, DecisionPath
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from hypothesis import given, settings
@@ -32,7 +32,7 @@ def remaining_of(decider: Engine, key: str, limit: Limit) -> int:
 def test_an_allowance_says_what_remains_and_when_the_window_ends() -> None:
     decider, clock = engine()
     clock.advance(15_000)
-    assert decider.decide((charge("a", TEN),)) == Decision(True, Path.LOCAL, [(False, 9, 45_000)])
+    assert decider.decide((charge("a", TEN),)) == Decision(True, DecisionPath.LOCAL, [(False, 9, 45_000)])
 
 
 def test_a_denied_request_charges_nothing_anywhere() -> None:
@@ -48,7 +48,7 @@ def test_a_denied_request_charges_nothing_anywhere() -> None:
 
 def test_a_cost_above_the_limit_is_denied_and_charges_nothing() -> None:
     decider, _ = engine()
-    assert decider.decide((charge("a", TEN, 100),)) == Decision(False, Path.LOCAL, [(True, 0, 60_000)])
+    assert decider.decide((charge("a", TEN, 100),)) == Decision(False, DecisionPath.LOCAL, [(True, 0, 60_000)])
     assert remaining_of(decider, "a", TEN) == 10
 
 
@@ -64,9 +64,9 @@ def test_a_denial_is_answered_from_memory_until_the_exact_time() -> None:
     decider, clock = engine()
     decider.decide((charge("a", ONE),))
     first = decider.decide((charge("a", ONE),))
-    assert first == Decision(False, Path.LOCAL, [(True, 0, 60_001)])
+    assert first == Decision(False, DecisionPath.LOCAL, [(True, 0, 60_001)])
     clock.advance(60_000)
-    assert decider.decide((charge("a", ONE),)) == Decision(False, Path.DENY_CACHE, [(True, 0, 1)])
+    assert decider.decide((charge("a", ONE),)) == Decision(False, DecisionPath.DENY_CACHE, [(True, 0, 1)])
     clock.advance(1)
     assert decider.decide((charge("a", ONE),)).admitted
 
@@ -76,7 +76,7 @@ def test_a_remembered_denial_binds_larger_costs_only() -> None:
     decider.decide((charge("a", TEN, 8),))
     assert not decider.decide((charge("a", TEN, 3),)).admitted
     larger = decider.decide((charge("a", TEN, 5),))
-    assert larger.path is Path.DENY_CACHE
+    assert larger.path is DecisionPath.DENY_CACHE
     assert larger.verdicts[0][2] > decider.decide((charge("a", TEN, 3),)).verdicts[0][2], "its own time, exactly"
     assert decider.decide((charge("a", TEN, 2),)).admitted
 
@@ -92,14 +92,14 @@ def test_a_raised_limit_admits_at_once_and_a_lowered_one_denies_at_once() -> Non
 def test_looking_costs_nothing_even_at_the_limit() -> None:
     decider, _ = engine()
     decider.decide((charge("a", TEN, 10),))
-    assert decider.decide((charge("a", TEN, 0),)) == Decision(True, Path.LOCAL, [(False, 0, 60_000)])
+    assert decider.decide((charge("a", TEN, 0),)) == Decision(True, DecisionPath.LOCAL, [(False, 0, 60_000)])
 
 
 def test_a_shadow_rule_decides_and_records_but_never_denies() -> None:
     decider, _ = engine()
     decider.decide((charge("a", ONE, shadow=True),))
     decision = decider.decide((charge("a", ONE, shadow=True), charge("b", TEN)))
-    assert (decision.admitted, decision.path) == (True, Path.SHADOW)
+    assert (decision.admitted, decision.path) == (True, DecisionPath.SHADOW)
     assert [over for over, _, _ in decision.verdicts] == [True, False]
     assert remaining_of(decider, "b", TEN) == 9, "the request passed, so the others are charged"
 

@@ -2,7 +2,7 @@
 
 import pytest
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.cells import WindowCell
+from headgate.limiter.counters import WindowCounter
 from headgate.limiter.limit import Limit, Unit
 from headgate.limiter.sliding_window import SlidingWindow
 
@@ -13,8 +13,8 @@ START_MS = SEQUENCE * WINDOW_MS
 SLIDING = SlidingWindow()
 
 
-def cell_with(current: int, previous: int) -> WindowCell:
-    cell = WindowCell(b"k", WINDOW_MS, SEQUENCE)
+def cell_with(current: int, previous: int) -> WindowCounter:
+    cell = WindowCounter(b"k", WINDOW_MS, SEQUENCE)
     cell.current, cell.previous = current, previous
     return cell
 

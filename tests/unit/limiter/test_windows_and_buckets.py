@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.cells import BucketCell
-from headgate.limiter.fixed_window import FixedCell, FixedWindow
+from headgate.limiter.counters import BucketCounter
+from headgate.limiter.fixed_window import FixedWindow, FixedWindowCounter
 from headgate.limiter.gcra import Gcra
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from hypothesis import given
@@ -40,7 +40,7 @@ def test_fixed_window_release_gives_back() -> None:
 @pytest.mark.parametrize("cost", [0, 1])
 def test_a_limit_of_zero_denies_always(cost: int) -> None:
     limit = Limit(0, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW)
-    assert FIXED.take(FixedCell(b"k", 1000, NOW_MS // 1000), limit, NOW_MS, cost) == OVER
+    assert FIXED.take(FixedWindowCounter(b"k", 1000, NOW_MS // 1000), limit, NOW_MS, cost) == OVER
     nothing = bucket_limit(0, Unit.SECOND, 0)
     cell = GCRA.new_cell(b"k", nothing, NOW_MS)
     assert GCRA.take(cell, nothing, NOW_MS, cost) == OVER
@@ -116,7 +116,7 @@ def test_gcra_is_a_token_bucket(rate: int, unit: Unit, burst: int, steps: list[t
             assert not _fits(cell, limit, now_ms + wait_ms - 1, cost), "the retry time is exact"
 
 
-def _fits(cell: BucketCell, limit: Limit, now_ms: int, cost: int) -> bool:
-    copy = BucketCell(cell.key, cell.rate)
+def _fits(cell: BucketCounter, limit: Limit, now_ms: int, cost: int) -> bool:
+    copy = BucketCounter(cell.key, cell.rate)
     copy.tat = cell.tat
     return GCRA.take(copy, limit, now_ms, cost) != OVER

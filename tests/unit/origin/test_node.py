@@ -4,7 +4,7 @@ import asyncio
 
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit, Unit
-from headgate.origin.replay import PROBE_CALLS
+from headgate.region.shard_link import PROBE_CALLS
 
 from tests.support.region import RegionWorld, virtually
 

@@ -4,11 +4,11 @@ import pytest
 from headgate.clock import ManualClock
 from headgate.errors import ConfigError
 from headgate.origin.redis_origin.url import (
-    Address,
     Credentials,
-    Kind,
+    RedisAddress,
+    RedisTls,
     RedisUrl,
-    Tls,
+    Topology,
     Verify,
     is_redis_url,
     parse_redis_url,
@@ -16,37 +16,43 @@ from headgate.origin.redis_origin.url import (
 from headgate.origin.select import open_origin
 
 ACCEPTED = [
-    ("redis://h", RedisUrl(Kind.SHARDS, (Address("h", 6379),))),
+    ("redis://h", RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),))),
     (
         "redis://H1,h2:7000,[::1]:7001/3",
-        RedisUrl(Kind.SHARDS, (Address("h1", 6379), Address("h2", 7000), Address("::1", 7001)), 3),
+        RedisUrl(Topology.SHARDS, (RedisAddress("h1", 6379), RedisAddress("h2", 7000), RedisAddress("::1", 7001)), 3),
     ),
-    ("redis://h/", RedisUrl(Kind.SHARDS, (Address("h", 6379),))),
-    ("redis://[::1]", RedisUrl(Kind.SHARDS, (Address("::1", 6379),))),
-    ("redis://:pass@h", RedisUrl(Kind.SHARDS, (Address("h", 6379),), credentials=Credentials(None, "pass"))),
+    ("redis://h/", RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),))),
+    ("redis://[::1]", RedisUrl(Topology.SHARDS, (RedisAddress("::1", 6379),))),
+    ("redis://:pass@h", RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),), credentials=Credentials(None, "pass"))),
     (
         "redis://me:p%40ss%2Fword@h",
-        RedisUrl(Kind.SHARDS, (Address("h", 6379),), credentials=Credentials("me", "p@ss/word")),
+        RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),), credentials=Credentials("me", "p@ss/word")),
     ),
-    ("redis://me:a@b:c@h", RedisUrl(Kind.SHARDS, (Address("h", 6379),), credentials=Credentials("me", "a@b:c"))),
-    ("rediss://h", RedisUrl(Kind.SHARDS, (Address("h", 6379),), tls=Tls())),
+    (
+        "redis://me:a@b:c@h",
+        RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),), credentials=Credentials("me", "a@b:c")),
+    ),
+    ("rediss://h", RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),), tls=RedisTls())),
     (
         "rediss://h?ca=/a.pem&cert=/c.pem&key=/k.pem&verify=chain",
-        RedisUrl(Kind.SHARDS, (Address("h", 6379),), tls=Tls("/a.pem", "/c.pem", "/k.pem", Verify.CHAIN)),
+        RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),), tls=RedisTls("/a.pem", "/c.pem", "/k.pem", Verify.CHAIN)),
     ),
-    ("redis+cluster://a,b:1", RedisUrl(Kind.CLUSTER, (Address("a", 6379), Address("b", 1)))),
-    ("rediss+cluster://a", RedisUrl(Kind.CLUSTER, (Address("a", 6379),), tls=Tls())),
+    ("redis+cluster://a,b:1", RedisUrl(Topology.CLUSTER, (RedisAddress("a", 6379), RedisAddress("b", 1)))),
+    ("rediss+cluster://a", RedisUrl(Topology.CLUSTER, (RedisAddress("a", 6379),), tls=RedisTls())),
     (
         "redis+sentinel://s1,s2:7/limits/2?sentinel_user=u&sentinel_password=p",
         RedisUrl(
-            Kind.SENTINEL,
-            (Address("s1", 26379), Address("s2", 7)),
+            Topology.SENTINEL,
+            (RedisAddress("s1", 26379), RedisAddress("s2", 7)),
             2,
             "limits",
             sentinel_credentials=Credentials("u", "p"),
         ),
     ),
-    ("rediss+sentinel://s/limits", RedisUrl(Kind.SENTINEL, (Address("s", 26379),), 0, "limits", tls=Tls())),
+    (
+        "rediss+sentinel://s/limits",
+        RedisUrl(Topology.SENTINEL, (RedisAddress("s", 26379),), 0, "limits", tls=RedisTls()),
+    ),
 ]
 
 REFUSED = [
@@ -111,7 +117,7 @@ def test_a_password_is_not_in_a_repr() -> None:
 
 
 def test_addresses_read_as_they_are_written() -> None:
-    assert [str(Address("h", 1)), str(Address("::1", 2))] == ["h:1", "[::1]:2"]
+    assert [str(RedisAddress("h", 1)), str(RedisAddress("::1", 2))] == ["h:1", "[::1]:2"]
 
 
 @pytest.mark.parametrize("url", ["http://h", "", "redi://h", "memory", "memory://x"])

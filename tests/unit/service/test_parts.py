@@ -8,11 +8,11 @@ import signal
 from typing import Any
 
 import pytest
-from headgate import tasks
 from headgate.clock import ManualClock
-from headgate.identity import make_identity
-from headgate.signals import StopSignals
-from headgate.tasks import Supervisor
+from headgate.runtime import tasks
+from headgate.runtime.identity import make_identity
+from headgate.runtime.signals import StopSignals
+from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger
 
 from tests.support.waiting import until
@@ -74,7 +74,7 @@ async def test_a_task_that_fails_is_said_counted_and_started_again(monkeypatch: 
             raise ValueError("broken")
         await asyncio.Event().wait()
 
-    supervisor = Supervisor(BoundedLogger(recorder, ManualClock()))
+    supervisor = BackgroundTasks(BoundedLogger(recorder, ManualClock()))
     supervisor.start("fragile", fragile)
     await until(lambda: runs == 3, "two restarts")
     assert supervisor.restarts == {"fragile": 2}

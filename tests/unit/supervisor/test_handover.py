@@ -7,9 +7,20 @@ from typing import Any
 import pytest
 from headgate.config import SETTINGS, Settings, load_settings
 from headgate.config.handover import settings_from_plain, settings_to_plain
-from headgate.config.kinds import Address, Boolean, Choice, FilePath, HttpUrl, ListOf, Number, OriginUrl, Text, Whole
+from headgate.config.kinds import (
+    AddressKind,
+    Boolean,
+    Choice,
+    FilePath,
+    HttpUrl,
+    ListOf,
+    Number,
+    OriginUrl,
+    Text,
+    Whole,
+)
 from headgate.errors import ConfigError
-from headgate.service import State
+from headgate.runtime.service import ServiceState
 from headgate.supervisor.process import WorkerSpec, WorkerState
 
 
@@ -21,7 +32,7 @@ def other_than_default(setting: Any) -> Any:
             return str(setting.kind.low if setting.default != setting.kind.low else setting.kind.high)
         case Choice():
             return next(value for value in setting.kind.values if value != setting.default)
-        case Address():
+        case AddressKind():
             return f"unix:/run/{setting.name}"
         case HttpUrl():
             return "https://collector:4318"
@@ -68,4 +79,4 @@ def test_a_worker_gets_its_whole_order() -> None:
 
 
 def test_worker_and_supervisor_have_the_same_words_for_a_state() -> None:
-    assert {state.value for state in State} == {state.value for state in WorkerState} - {WorkerState.ENDED}
+    assert {state.value for state in ServiceState} == {state.value for state in WorkerState} - {WorkerState.ENDED}

@@ -8,7 +8,7 @@ import pytest
 from headgate.errors import ConfigError
 from headgate.supervisor.backoff import Backoff
 from headgate.supervisor.process import WorkerProcess, WorkerState
-from headgate.supervisor.slot import Slot
+from headgate.supervisor.slot import WorkerSlot
 
 from tests.support.waiting import until
 
@@ -84,7 +84,7 @@ class Place:
         self.backoff = AtOnce()
         self.go = asyncio.Event()
         self.go.set()
-        self.slot = Slot(7, self._spawn, self._tidy_up, backoff or self.backoff, self.log)
+        self.slot = WorkerSlot(7, self._spawn, self._tidy_up, backoff or self.backoff, self.log)
 
     async def _spawn(self, index: int) -> WorkerProcess:
         assert index == 7

@@ -11,7 +11,7 @@ from aiohttp import web
 from headgate.clock import ManualClock
 from headgate.supervisor.http import Member, WorkersHttp
 from headgate.supervisor.process import WorkerState
-from headgate.supervisor.slot import Slot
+from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import Upstream
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_listener import HttpLimits, HttpListener
@@ -94,7 +94,7 @@ async def front(path: Path, number: int = 2) -> AsyncIterator[Front]:
             stack.push_async_callback(worker.server.stop)
             upstream = Upstream(worker.path)
             stack.push_async_callback(upstream.close)
-            members.append(Member(cast(Slot, worker), upstream))
+            members.append(Member(cast(WorkerSlot, worker), upstream))
         server = WorkersHttp(
             "127.0.0.1:0",
             members,

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import structlog
+from headgate.address import TcpAddress, UnixAddress, parse_address
 from headgate.clock import ManualClock
 from headgate.errors import BadRequest, ConfigError, NotReady
-from headgate.transport.address import TcpAddress, UnixAddress, parse_address
+from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import Failures
 from headgate.transport.drain import FLUSH_S, wait_until_quiet
 from headgate.transport.health import Health
 from headgate.transport.interface import TransportLimits, TransportStats
-from headgate.transport.memory import Trimmer
 from headgate.transport.select import choose_transport
 from headgate.transport.socketfile import LOCK_SUFFIX, SocketFile
 from headgate.transport.timeouts import Timeouts, parse_timeout_s

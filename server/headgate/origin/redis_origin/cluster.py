@@ -23,7 +23,7 @@ from headgate.origin.redis_origin.errors import Redirected, TryAgain, explain
 from headgate.origin.redis_origin.scripts import Script, Scripts
 from headgate.origin.redis_origin.server import Server, ShardState
 from headgate.origin.redis_origin.shards import at
-from headgate.origin.redis_origin.url import Address, RedisUrl
+from headgate.origin.redis_origin.url import RedisAddress, RedisUrl
 from headgate.origin.rendezvous import hash_of
 from headgate.telemetry.bounded import BoundedLogger
 
@@ -59,7 +59,7 @@ GROUP_SLOTS: Final = [key_slot(tag) for tag in TAGS]
 class ClusterOrigin(RedisOrigin):
     def __init__(
         self,
-        seeds: Sequence[Address],
+        seeds: Sequence[RedisAddress],
         dialler: Dialler,
         scripts: Scripts,
         region: bytes,
@@ -71,8 +71,8 @@ class ClusterOrigin(RedisOrigin):
         self._dialler = dialler
         self._clock = clock
         self._logger = logger
-        self._owners: list[Address | None] = [None] * GROUPS
-        self._servers: dict[Address, Server] = {}
+        self._owners: list[RedisAddress | None] = [None] * GROUPS
+        self._servers: dict[RedisAddress, Server] = {}
         self._reading: asyncio.Task[None] | None = None
         self._read_at_s = float("-inf")
         self._turn = -1
@@ -140,7 +140,7 @@ class ClusterOrigin(RedisOrigin):
                 raise
         raise OriginError(f"{address}: the slot of group {shard} is on its way from node to node")
 
-    async def _owner(self, group: int, timeout_s: float) -> Address:
+    async def _owner(self, group: int, timeout_s: float) -> RedisAddress:
         if self._owners[group] is None:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -152,7 +152,7 @@ class ClusterOrigin(RedisOrigin):
             raise OriginError(f"no node of the Cluster has slot {GROUP_SLOTS[group]}")
         return owner
 
-    def _server(self, address: Address) -> Server:
+    def _server(self, address: RedisAddress) -> Server:
         server = self._servers.get(address)
         if server is None:
             server = Server(str(address), at(address), self._dialler, self._clock, self._logger)
@@ -193,13 +193,13 @@ class ClusterOrigin(RedisOrigin):
         self._note(f"no map of the Cluster: {text}")
         raise OriginError(self._map_error) from error
 
-    def _whom_to_ask(self) -> list[Address]:
+    def _whom_to_ask(self) -> list[RedisAddress]:
         """Everyone known, beginning with another one each time: one may be cut off from the rest, and wrong."""
         known = list(dict.fromkeys([*self._servers, *self._seeds]))
         self._turn = (self._turn + 1) % len(known)
         return known[self._turn :] + known[: self._turn]
 
-    def _apply(self, ranges: list[tuple[int, int, Address]]) -> None:
+    def _apply(self, ranges: list[tuple[int, int, RedisAddress]]) -> None:
         starts = [start for start, _, _ in ranges]
         for group, slot in enumerate(GROUP_SLOTS):
             position = bisect_right(starts, slot) - 1
@@ -224,13 +224,13 @@ class ClusterOrigin(RedisOrigin):
             self._logger.warning("origin failed", shard="cluster", reason=text)
 
 
-async def _ask_slots(dialler: Dialler, address: Address) -> list[tuple[int, int, Address]]:
+async def _ask_slots(dialler: Dialler, address: RedisAddress) -> list[tuple[int, int, RedisAddress]]:
     """Slot ranges and their masters, in order."""
     reply = await ask_once(dialler, address, ("CLUSTER", "SLOTS"))
     ranges = []
     for start, end, (host, port, *_), *_replicas in reply:
         # A node that does not know its own address is where it was asked.
-        ranges.append((start, end, Address(host.decode() if host else address.host, port)))
+        ranges.append((start, end, RedisAddress(host.decode() if host else address.host, port)))
     if not ranges:
         raise OriginError(f"{address} knows no slots")
     return sorted(ranges, key=lambda found: found[0])

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 
 from headgate.origin.redis_origin.errors import NotUsable
 from headgate.origin.redis_origin.link import Session
-from headgate.origin.redis_origin.url import Address, Credentials, Tls, Verify
+from headgate.origin.redis_origin.url import Credentials, RedisAddress, RedisTls, Verify
 
 ROLES: Final = {b"slave": "a replica", b"sentinel": "a Sentinel"}
 
@@ -24,11 +24,11 @@ class Dialler:
     """How the servers of one URL are connected to."""
 
     credentials: Credentials
-    tls: Tls | None
+    tls: RedisTls | None
     db: int = 0
     cluster: bool = False
 
-    async def dial(self, address: Address) -> Session:
+    async def dial(self, address: RedisAddress) -> Session:
         """A connection to a primary. Raises NotUsable for a server that must not be used."""
         connection = self.connection(address)
         try:
@@ -39,7 +39,7 @@ class Dialler:
             await connection.disconnect(nowait=True)
             raise
 
-    def connection(self, address: Address) -> Connection:
+    def connection(self, address: RedisAddress) -> Connection:
         """Not connected yet. Never retries and has no timeouts: whoever uses it has."""
         options: dict[str, Any] = {
             "host": address.host,
@@ -82,7 +82,7 @@ async def ask(connection: Connection, command: tuple[str, ...]) -> Any:
     return await connection.read_response()
 
 
-async def ask_once(dialler: Dialler, address: Address, command: tuple[str, ...]) -> Any:
+async def ask_once(dialler: Dialler, address: RedisAddress, command: tuple[str, ...]) -> Any:
     """One command on a connection of its own."""
     connection = dialler.connection(address)
     try:

@@ -11,7 +11,7 @@ from redis import exceptions as redis_errors
 from redis.exceptions import ResponseError
 
 from headgate.origin.interface import OriginError
-from headgate.origin.redis_origin.url import Address
+from headgate.origin.redis_origin.url import RedisAddress
 
 LONGEST_TEXT: Final = 200
 """Of a server's own words: enough for any error of Redis, too little for a script's traceback."""
@@ -20,7 +20,7 @@ LONGEST_TEXT: Final = 200
 class Redirected(OriginError):
     """A Cluster's node says that another one has the slot. Nothing was executed."""
 
-    def __init__(self, text: str, address: Address, *, ask: bool) -> None:
+    def __init__(self, text: str, address: RedisAddress, *, ask: bool) -> None:
         super().__init__(text)
         self.address = address
         self.ask = ask

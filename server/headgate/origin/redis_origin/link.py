@@ -98,7 +98,7 @@ async def _disconnect(connection: Connection) -> None:
             await connection.disconnect()
 
 
-class Link:
+class RedisLink:
     """Where commands go: connects when there is something to say, and again after a loss."""
 
     def __init__(self, dial: Callable[[], Awaitable[Session]]) -> None:

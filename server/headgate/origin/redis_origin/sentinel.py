@@ -20,7 +20,7 @@ from headgate.origin.redis_origin.errors import explain
 from headgate.origin.redis_origin.scripts import Scripts
 from headgate.origin.redis_origin.server import Server
 from headgate.origin.redis_origin.shards import ShardsOrigin
-from headgate.origin.redis_origin.url import Address, RedisUrl
+from headgate.origin.redis_origin.url import RedisAddress, RedisUrl
 from headgate.telemetry.bounded import BoundedLogger
 
 ASK_TIMEOUT_S: Final = 0.5
@@ -30,15 +30,15 @@ ASK_TIMEOUT_S: Final = 0.5
 class Sentinels:
     """Those who know which server is the primary of a service."""
 
-    def __init__(self, addresses: Sequence[Address], service: str, dialler: Dialler) -> None:
+    def __init__(self, addresses: Sequence[RedisAddress], service: str, dialler: Dialler) -> None:
         self._addresses = addresses
         self._service = service
         self._dialler = dialler
 
-    async def primary(self) -> Address:
+    async def primary(self) -> RedisAddress:
         """As soon as more than half name it; else what most of those say that answer at all."""
         attempts = [asyncio.create_task(self._ask(address)) for address in self._addresses]
-        named: Counter[Address] = Counter()
+        named: Counter[RedisAddress] = Counter()
         error: Exception = OriginError("no Sentinel answers")
         try:
             for done in asyncio.as_completed(attempts):
@@ -58,13 +58,13 @@ class Sentinels:
             return named.most_common(1)[0][0]
         raise error if isinstance(error, OriginError) else OriginError(f"no Sentinel can be asked: {explain(error)}")
 
-    async def _ask(self, sentinel: Address) -> Address:
+    async def _ask(self, sentinel: RedisAddress) -> RedisAddress:
         async with asyncio.timeout(ASK_TIMEOUT_S):
             reply = await ask_once(self._dialler, sentinel, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service))
         if reply is None:
             raise OriginError(f"the Sentinels know no service {self._service!r}")
         host, port = reply
-        return Address(host.decode(), int(port))
+        return RedisAddress(host.decode(), int(port))
 
 
 class SentinelOrigin(ShardsOrigin):

@@ -23,9 +23,9 @@ from headgate.clock import Clock
 from headgate.origin.interface import OriginError, OriginTimeout
 from headgate.origin.redis_origin.dial import Dialler
 from headgate.origin.redis_origin.errors import Redirected, TryAgain, explain, is_read_only
-from headgate.origin.redis_origin.link import Command, Link, Lost, Session
+from headgate.origin.redis_origin.link import Command, Lost, RedisLink, Session
 from headgate.origin.redis_origin.scripts import Script
-from headgate.origin.redis_origin.url import Address
+from headgate.origin.redis_origin.url import RedisAddress
 from headgate.telemetry.bounded import BoundedLogger
 
 
@@ -47,7 +47,7 @@ class Server:
     def __init__(
         self,
         name: str,
-        find: Callable[[], Awaitable[Address]],
+        find: Callable[[], Awaitable[RedisAddress]],
         dialler: Dialler,
         clock: Clock,
         logger: BoundedLogger,
@@ -56,9 +56,9 @@ class Server:
         self._dialler = dialler
         self._clock = clock
         self._logger = logger
-        self._address: Address | None = None
-        self._calls = Link(self._dial)
-        self._beats = Link(self._dial)
+        self._address: RedisAddress | None = None
+        self._calls = RedisLink(self._dial)
+        self._beats = RedisLink(self._dial)
         self.state = ShardState(name, since_ms=clock.now_ms())
 
     async def connect(self) -> None:
@@ -100,7 +100,7 @@ class Server:
         self._answered(session)
         return reply, session.epoch
 
-    def leave_unless_at(self, address: Address) -> None:
+    def leave_unless_at(self, address: RedisAddress) -> None:
         """Another server is the primary now: what was sent to this one may be lost."""
         if self._address is None or self._address == address:
             return
@@ -131,18 +131,18 @@ class Server:
         self._note(text)
         return OriginError(f"{self.state.name}: {text}")
 
-    def _timed_out(self, link: Link, session: Session | None, timeout_s: float) -> OriginTimeout:
+    def _timed_out(self, link: RedisLink, session: Session | None, timeout_s: float) -> OriginTimeout:
         if session is not None:
             link.drop(session, "the connection was dropped after another call's timeout")
         text = f"no {'answer' if session else 'connection'} in {timeout_s * 1000:.0f} ms"
         self._note(text)
         return OriginTimeout(f"{self.state.name}: {text}")
 
-    def _refused(self, link: Link, session: Session, error: ResponseError) -> OriginError:
+    def _refused(self, link: RedisLink, session: Session, error: ResponseError) -> OriginError:
         text = f"{self.state.name}: {explain(error)}"
         if isinstance(error, MovedError | AskError):
             host = error.host or (self._address.host if self._address else "")
-            return Redirected(text, Address(host, error.port), ask=not isinstance(error, MovedError))
+            return Redirected(text, RedisAddress(host, error.port), ask=not isinstance(error, MovedError))
         if isinstance(error, TryAgainError):
             return TryAgain(text)
         if is_read_only(error):

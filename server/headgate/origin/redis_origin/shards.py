@@ -10,7 +10,7 @@ from headgate.origin.redis_origin.base import RedisOrigin
 from headgate.origin.redis_origin.dial import Dialler
 from headgate.origin.redis_origin.scripts import Script, Scripts
 from headgate.origin.redis_origin.server import Server, ShardState
-from headgate.origin.redis_origin.url import Address, RedisUrl
+from headgate.origin.redis_origin.url import RedisAddress, RedisUrl
 from headgate.origin.rendezvous import Rendezvous
 from headgate.telemetry.bounded import BoundedLogger
 
@@ -63,8 +63,8 @@ def open_shards(url: RedisUrl, scripts: Scripts, region: bytes, clock: Clock, lo
     return ShardsOrigin(servers, scripts, region)
 
 
-def at(address: Address) -> Callable[[], Awaitable[Address]]:
-    async def find() -> Address:
+def at(address: RedisAddress) -> Callable[[], Awaitable[RedisAddress]]:
+    async def find() -> RedisAddress:
         return address
 
     return find

@@ -28,7 +28,7 @@ MOST_SHARDS: Final = 256
 """More is a slip: a node keeps two connections to each, and asks each every second."""
 
 
-class Kind(StrEnum):
+class Topology(StrEnum):
     SHARDS = ""
     CLUSTER = "cluster"
     SENTINEL = "sentinel"
@@ -47,7 +47,7 @@ SENTINEL_PARAMETERS: Final = ("sentinel_user", "sentinel_password")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RedisAddress:
     host: str
     port: int
 
@@ -62,7 +62,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class RedisTls:
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
@@ -71,13 +71,13 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    kind: Kind
-    addresses: tuple[Address, ...]
+    kind: Topology
+    addresses: tuple[RedisAddress, ...]
     db: int = 0
     service: str = ""
     credentials: Credentials = Credentials()
     sentinel_credentials: Credentials = Credentials()
-    tls: Tls | None = None
+    tls: RedisTls | None = None
 
 
 def is_redis_url(url: str) -> bool:
@@ -96,7 +96,7 @@ def parse_redis_url(url: str) -> RedisUrl:
     service, db = _path(path, kind)
     return RedisUrl(
         kind,
-        _addresses(hosts, SENTINEL_PORT if kind is Kind.SENTINEL else REDIS_PORT),
+        _addresses(hosts, SENTINEL_PORT if kind is Topology.SENTINEL else REDIS_PORT),
         db,
         service,
         _credentials(userinfo),
@@ -109,11 +109,11 @@ def _refuse(reason: str) -> ConfigError:
     return ConfigError(f"origin: {reason}; accepted is {', '.join(ACCEPTED)}")
 
 
-def _scheme(scheme: str) -> tuple[bool, Kind]:
+def _scheme(scheme: str) -> tuple[bool, Topology]:
     name, plus, kind = scheme.partition("+")
     if name not in ("redis", "rediss") or (plus and kind not in ("cluster", "sentinel")):
         raise _refuse(f"scheme {scheme!r} is not known")
-    return name == "rediss", Kind(kind)
+    return name == "rediss", Topology(kind)
 
 
 def _credentials(userinfo: str) -> Credentials:
@@ -125,7 +125,7 @@ def _credentials(userinfo: str) -> Credentials:
     return Credentials(unquote(user) or None, unquote(password))
 
 
-def _addresses(hosts: str, default_port: int) -> tuple[Address, ...]:
+def _addresses(hosts: str, default_port: int) -> tuple[RedisAddress, ...]:
     if not hosts:
         raise _refuse("there is no host")
     addresses = tuple(_address(part, default_port) for part in hosts.split(","))
@@ -137,15 +137,15 @@ def _addresses(hosts: str, default_port: int) -> tuple[Address, ...]:
     return addresses
 
 
-def _address(text: str, default_port: int) -> Address:
+def _address(text: str, default_port: int) -> RedisAddress:
     host, port = _split_port(text)
     if not host or any(character in host for character in " []/?#@"):
         raise _refuse(f"{text!r} is not host or host:port")
     if not port:
-        return Address(host.lower(), default_port)
+        return RedisAddress(host.lower(), default_port)
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise _refuse(f"{port!r} is not a port (1 to 65535)")
-    return Address(host.lower(), int(port))
+    return RedisAddress(host.lower(), int(port))
 
 
 def _split_port(text: str) -> tuple[str, str]:
@@ -162,17 +162,17 @@ def _split_port(text: str) -> tuple[str, str]:
     return host, port
 
 
-def _path(path: str, kind: Kind) -> tuple[str, int]:
+def _path(path: str, kind: Topology) -> tuple[str, int]:
     parts = path.split("/") if path else []
     service = ""
-    if kind is Kind.SENTINEL:
+    if kind is Topology.SENTINEL:
         if not parts or not parts[0]:
             raise _refuse("the Sentinels' service name is missing (redis+sentinel://host/service)")
         service = unquote(parts.pop(0))
     if len(parts) > 1:
         raise _refuse(f"{path!r} is one part too many")
     db = _db(parts[0]) if parts and parts[0] else 0
-    if db and kind is Kind.CLUSTER:
+    if db and kind is Topology.CLUSTER:
         raise _refuse("a Cluster has no databases but 0")
     return service, db
 
@@ -183,8 +183,8 @@ def _db(text: str) -> int:
     return int(text)
 
 
-def _parameters(query: str, *, secure: bool, kind: Kind) -> dict[str, str]:
-    accepted = (TLS_PARAMETERS if secure else ()) + (SENTINEL_PARAMETERS if kind is Kind.SENTINEL else ())
+def _parameters(query: str, *, secure: bool, kind: Topology) -> dict[str, str]:
+    accepted = (TLS_PARAMETERS if secure else ()) + (SENTINEL_PARAMETERS if kind is Topology.SENTINEL else ())
     parameters: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in TLS_PARAMETERS and not secure:
@@ -197,10 +197,10 @@ def _parameters(query: str, *, secure: bool, kind: Kind) -> dict[str, str]:
     return parameters
 
 
-def _tls(parameters: dict[str, str]) -> Tls:
+def _tls(parameters: dict[str, str]) -> RedisTls:
     verify = parameters.get("verify", Verify.HOSTNAME)
     if verify not in list(Verify):
         raise _refuse(f"verify={verify!r} is none of {', '.join(Verify)}")
     if "key" in parameters and "cert" not in parameters:
         raise _refuse("there is a key and no cert")
-    return Tls(parameters.get("ca"), parameters.get("cert"), parameters.get("key"), Verify(verify))
+    return RedisTls(parameters.get("ca"), parameters.get("cert"), parameters.get("key"), Verify(verify))

@@ -16,13 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from headgate.limiter import policy
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.cells import CellTable
+from headgate.limiter.counters import CounterTable
 from headgate.limiter.decision import (
     Charge,
     Decision,
-    Path,
+    DecisionPath,
     Verdict,
     denied_before,
     denies,
@@ -30,8 +29,9 @@ from headgate.limiter.decision import (
     remember_denial,
 )
 from headgate.limiter.limit import OnError
-from headgate.limiter.shared_cells import Hold, Link, ShardTime, SharedCell, new_shared_cell
 from headgate.origin.protocol import Answer
+from headgate.region import policy
+from headgate.region.counters import Hold, Link, ShardTime, SharedCounter, new_shared_counter
 
 ASK_COLD: Final = -2
 """The view is not fresh enough to admit."""
@@ -78,7 +78,7 @@ class Shard(Protocol):
         """Have it answered or failed, later."""
         ...
 
-    def flush(self, cell: SharedCell, *, soon: bool) -> None:
+    def flush(self, cell: SharedCounter, *, soon: bool) -> None:
         """The cell has something unacknowledged."""
         ...
 
@@ -154,7 +154,7 @@ class Waiting:
     )
 
     def __init__(
-        self, engine: "RegionalEngine", charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int]
+        self, engine: "RegionalEngine", charges: tuple[Charge, ...], cells: list[SharedCounter], outcomes: list[int]
     ) -> None:
         self._engine = engine
         self.charges = charges
@@ -162,7 +162,7 @@ class Waiting:
         self.outcomes = outcomes
         self.holds: dict[int, Hold] = {}
         self.decided = False
-        self.path = Path.EXACT if ASK_NEAR in outcomes else Path.ORIGIN
+        self.path = DecisionPath.EXACT if ASK_NEAR in outcomes else DecisionPath.ORIGIN
         self.future: asyncio.Future[Decision] | None = None
         self._pending: list[Question] = []
         self._timer: asyncio.Handle | None = None
@@ -263,7 +263,7 @@ class Waiting:
             else:
                 self.outcomes[index] = OVER
 
-    def _known_outcome(self, cell: SharedCell, charge: Charge) -> int:
+    def _known_outcome(self, cell: SharedCounter, charge: Charge) -> int:
         """Whether the cost would fit by all that is known now; nothing is taken."""
         now_ms = cell.advance(self._engine.now_ms(cell))
         missing = cell.missing(charge.cost)
@@ -301,7 +301,7 @@ class Waiting:
 
 class RegionalEngine:
     def __init__(self, region: Region, *, monotonic: Callable[[], float], max_cells: int, deadline_s: float) -> None:
-        self.cells: CellTable[SharedCell] = CellTable(max_cells, _evictable)
+        self.cells: CounterTable[SharedCounter] = CounterTable(max_cells, _evictable)
         self.region = region
         self.deadline_s = deadline_s
         self.stats = RegionalStats()
@@ -311,10 +311,10 @@ class RegionalEngine:
         """Drop expired cells, in a bounded slice; True while more are due."""
         return self.cells.sweep(self.region.earliest_ms(), max_steps)
 
-    def now_ms(self, cell: SharedCell) -> int:
+    def now_ms(self, cell: SharedCounter) -> int:
         return self.region.shard(cell.link.shard).now_ms()
 
-    def flush(self, cell: SharedCell, remaining: int) -> None:
+    def flush(self, cell: SharedCounter, remaining: int) -> None:
         """Have it reported: soon where the limit or the end of the grant is near."""
         unacked = cell.unacked
         if unacked:
@@ -324,7 +324,7 @@ class RegionalEngine:
 
     def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
         now_s = self.monotonic()
-        cells: list[SharedCell] = []
+        cells: list[SharedCounter] = []
         outcomes: list[int] = []
         local = True
         for charge in charges:
@@ -340,22 +340,27 @@ class RegionalEngine:
             for charge, cell, remaining in zip(charges, cells, outcomes, strict=True):
                 self.flush(cell, remaining)
                 verdicts.append((False, remaining, charge.algorithm.reset_ms(cell, charge.limit, self.now_ms(cell))))
-            return Decision(True, Path.LOCAL, verdicts)
+            return Decision(True, DecisionPath.LOCAL, verdicts)
         return self._not_local(charges, cells, outcomes)
 
     def decision(
-        self, charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int], admitted: bool, path: Path
+        self,
+        charges: tuple[Charge, ...],
+        cells: list[SharedCounter],
+        outcomes: list[int],
+        admitted: bool,
+        path: DecisionPath,
     ) -> Decision:
         verdicts = [
             self._verdict(charge, cell, outcome < 0, path)
             for charge, cell, outcome in zip(charges, cells, outcomes, strict=True)
         ]
-        if admitted and path is Path.LOCAL and any(outcome < 0 for outcome in outcomes):
-            path = Path.SHADOW if only_shadow_over(charges, outcomes) else path
+        if admitted and path is DecisionPath.LOCAL and any(outcome < 0 for outcome in outcomes):
+            path = DecisionPath.SHADOW if only_shadow_over(charges, outcomes) else path
         return Decision(admitted, path, verdicts)
 
     def _not_local(
-        self, charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int]
+        self, charges: tuple[Charge, ...], cells: list[SharedCounter], outcomes: list[int]
     ) -> "Decision | asyncio.Future[Decision]":
         """Something is over, or must be asked for."""
         known = [OVER if outcome == OVER else 0 for outcome in outcomes]
@@ -367,15 +372,17 @@ class RegionalEngine:
             for charge, cell, outcome in zip(charges, cells, outcomes, strict=True):
                 if outcome >= 0:
                     cell.unspend(charge.cost)
-            return self.decision(charges, cells, known, False, Path.DENY_CACHE if cached else Path.LOCAL)
+            return self.decision(
+                charges, cells, known, False, DecisionPath.DENY_CACHE if cached else DecisionPath.LOCAL
+            )
         if min(outcomes) > UNDECIDED:
             for cell, outcome in zip(cells, outcomes, strict=True):
                 if outcome >= 0:
                     self.flush(cell, outcome)
-            return self.decision(charges, cells, outcomes, True, Path.LOCAL)
+            return self.decision(charges, cells, outcomes, True, DecisionPath.LOCAL)
         return Waiting(self, charges, cells, outcomes).begin()
 
-    def _try(self, cell: SharedCell, charge: Charge, now_s: float) -> int:
+    def _try(self, cell: SharedCounter, charge: Charge, now_s: float) -> int:
         """Admit here if that is allowed: what remains, OVER, or why the shard must be asked."""
         link, limit = cell.link, charge.limit
         link.limit = limit
@@ -394,7 +401,7 @@ class RegionalEngine:
         cell.spend(charge.cost, now_ms)
         return remaining
 
-    def _must_ask(self, cell: SharedCell, charge: Charge, missing: int, remaining: int, now_s: float) -> int:
+    def _must_ask(self, cell: SharedCounter, charge: Charge, missing: int, remaining: int, now_s: float) -> int:
         link, limit = cell.link, charge.limit
         if now_s >= link.usable_until_s or not self.region.shard(link.shard).certain(limit.window_ms):
             return ASK_COLD
@@ -406,10 +413,10 @@ class RegionalEngine:
             return ASK_NEAR
         return 0
 
-    def _denied_from_memory(self, charge: Charge, cell: SharedCell) -> bool:
+    def _denied_from_memory(self, charge: Charge, cell: SharedCounter) -> bool:
         return self.now_ms(cell) < cell.deny_until_ms and denied_before(cell, charge)
 
-    def _verdict(self, charge: Charge, cell: SharedCell, over: bool, path: Path) -> Verdict:
+    def _verdict(self, charge: Charge, cell: SharedCounter, over: bool, path: DecisionPath) -> Verdict:
         limit, algorithm = charge.limit, charge.algorithm
         now_ms = cell.advance(self.now_ms(cell))
         if not over:
@@ -424,7 +431,7 @@ class RegionalEngine:
             remember_denial(cell, charge, now_ms + retry_ms)
         return True, 0, retry_ms
 
-    def _retry_ms(self, charge: Charge, cell: SharedCell, now_ms: int) -> int:
+    def _retry_ms(self, charge: Charge, cell: SharedCounter, now_ms: int) -> int:
         """How long until it fits by all that is known; 0 when it does, because credit has come back since."""
         algorithm, missing = charge.algorithm, cell.missing(charge.cost)
         if algorithm.take(cell, charge.limit, now_ms, missing) >= 0:
@@ -432,7 +439,7 @@ class RegionalEngine:
             return 0
         return algorithm.retry_ms(cell, charge.limit, now_ms, missing)
 
-    def _cell(self, charge: Charge) -> SharedCell | None:
+    def _cell(self, charge: Charge) -> SharedCounter | None:
         cell = self.cells.find(charge.key)
         if cell is not None:
             self.cells.touch(charge.key)
@@ -441,20 +448,20 @@ class RegionalEngine:
         # A key that went and comes back owns a new component: it can't start at 0 in the old one.
         component = b"%s.%d" % (self.region.run, self.cells.stats.gone)
         now_ms = shard.now_ms()
-        cell = new_shared_cell(charge.key, Link(component, shard.index, charge.limit, shard.own_time), now_ms)
+        cell = new_shared_counter(charge.key, Link(component, shard.index, charge.limit, shard.own_time), now_ms)
         return cell if self.cells.add(cell, self.region.earliest_ms()) else None
 
-    def _unplaced(self, charges: tuple[Charge, ...], cells: list[SharedCell], outcomes: list[int]) -> Decision:
+    def _unplaced(self, charges: tuple[Charge, ...], cells: list[SharedCounter], outcomes: list[int]) -> Decision:
         """No room for a new key while every cell holds something unacknowledged: the policies decide."""
         self.stats.unplaced += 1
         for charge, cell, outcome in zip(charges, cells, outcomes, strict=False):
             if outcome >= 0:
                 cell.unspend(charge.cost)
         closed = any(charge.limit.on_error is OnError.CLOSED and not charge.shadow for charge in charges)
-        path = Path.DEGRADED_CLOSED if closed else Path.DEGRADED_OPEN
+        path = DecisionPath.DEGRADED_CLOSED if closed else DecisionPath.DEGRADED_OPEN
         verdict = (closed, 0, policy.DEGRADED_RETRY_MS)
         return Decision(not closed, path, [verdict] * len(charges))
 
 
-def _evictable(cell: SharedCell) -> bool:
+def _evictable(cell: SharedCounter) -> bool:
     return not cell.unacked and not cell.link.in_call

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from headgate.handler import RateLimitHandler
 from headgate.limiter.engine import Engine
-from headgate.limiter.regional import WAIT_BOUNDS_S, RegionalEngine
-from headgate.memory import MemoryKeeper
-from headgate.origin.breaker import State
-from headgate.origin.node import Node
-from headgate.origin.replay import ShardLink
+from headgate.region.breaker import BreakerState
+from headgate.region.engine import WAIT_BOUNDS_S, RegionalEngine
+from headgate.region.node import RegionNode
+from headgate.region.shard_link import ShardLink
 from headgate.rules.store import RuleStore
-from headgate.tasks import Supervisor
+from headgate.runtime.garbage import MemoryKeeper
+from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.logs import LogSink
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.otlp import MetricsPush, register_push
@@ -38,7 +38,7 @@ class Parts:
     is_ready: Callable[[], bool]
     handler: RateLimitHandler
     engine: Engine | RegionalEngine
-    node: Node | None
+    node: RegionNode | None
     """None for a node on its own."""
     transport: Transport
     http: HttpServer
@@ -46,7 +46,7 @@ class Parts:
     lag: LoopLag
     memory: MemoryKeeper
     logs: LogSink
-    tasks: Supervisor
+    tasks: BackgroundTasks
     push: MetricsPush | None
     """None where nothing is pushed."""
 
@@ -109,7 +109,7 @@ def _cells(metrics: Metrics, parts: Parts) -> None:
     )
 
 
-def _region(metrics: Metrics, node: Node) -> None:
+def _region(metrics: Metrics, node: RegionNode) -> None:
     stats = node.engine.stats
 
     def per_shard(value: Callable[[ShardLink], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
@@ -143,7 +143,7 @@ def _region(metrics: Metrics, node: Node) -> None:
     metrics.labelled_gauge(
         "headgate_shard_open",
         "1 while nobody waits for a shard, because it fails.",
-        per_shard(lambda link: int(link.breaker.state is not State.CLOSED)),
+        per_shard(lambda link: int(link.breaker.state is not BreakerState.CLOSED)),
     )
 
 

@@ -20,29 +20,29 @@ from pathlib import Path
 from typing import Any
 
 from headgate import __version__
+from headgate.address import UnixAddress, parse_address
 from headgate.clock import Clock, SystemClock
 from headgate.config import Settings, refuse_unavailable
-from headgate.describe import describe_rules
 from headgate.errors import ConfigError
 from headgate.handler import AnswerSettings, RateLimitHandler
-from headgate.identity import make_identity
-from headgate.instruments import Parts, register
 from headgate.limiter.engine import Engine
-from headgate.limiter.regional import RegionalEngine
-from headgate.memory import MemoryKeeper
-from headgate.origin.breaker import BreakerSettings
-from headgate.origin.live_nodes import read_live_nodes, write_live_nodes
-from headgate.origin.node import Node
 from headgate.origin.select import open_origin
+from headgate.region.breaker import BreakerSettings
+from headgate.region.engine import RegionalEngine
+from headgate.region.live_nodes import read_live_nodes, write_live_nodes
+from headgate.region.node import RegionNode
+from headgate.rules.describe import describe_rules
 from headgate.rules.store import RuleStore
-from headgate.signals import StopSignals
-from headgate.tasks import Supervisor
+from headgate.runtime.garbage import MemoryKeeper
+from headgate.runtime.identity import make_identity
+from headgate.runtime.instruments import Parts, register
+from headgate.runtime.signals import StopSignals
+from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs, open_logs
 from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
 from headgate.telemetry.otlp import MetricsPush
 from headgate.telemetry.process import LoopLag
-from headgate.transport.address import UnixAddress, parse_address
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
 from headgate.transport.interface import Transport, TransportLimits
 from headgate.transport.select import choose_transport
@@ -67,7 +67,7 @@ FORCED_EXIT_S = 0.5
 """What a second signal leaves for closing sockets in good order before the process is cut."""
 
 
-class State(StrEnum):
+class ServiceState(StrEnum):
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
@@ -80,7 +80,7 @@ class WorkerRole:
 
     reuse_port: bool
     """Whether all of them listen on the same port."""
-    on_state: Callable[[State], None]
+    on_state: Callable[[ServiceState], None]
     """Told of every state it enters."""
 
 
@@ -99,7 +99,7 @@ class Service:
         self, settings: Settings, logs: Logs, clock: Clock, rng: random.Random, worker: WorkerRole | None = None
     ) -> None:
         self.settings = settings
-        self.state = State.STARTING
+        self.state = ServiceState.STARTING
         self._worker = worker
         self.identity = make_identity(settings.region, settings.node_id, clock, rng)
         self.logger = logs.logger
@@ -112,8 +112,8 @@ class Service:
         """None where there is no collector."""
         self._memory = MemoryKeeper()
         self._lag = LoopLag()
-        self._tasks = Supervisor(self._bounded)
-        self._node: Node | None = None
+        self._tasks = BackgroundTasks(self._bounded)
+        self._node: RegionNode | None = None
         """None for a node on its own, and until it has joined its region."""
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -188,7 +188,7 @@ class Service:
         if origin.exclusive:
             self._engine: Engine | RegionalEngine = Engine(self._clock, max_cells=settings.max_cells)
             return
-        self._node = Node(
+        self._node = RegionNode(
             origin,
             run=f"{self.identity.node}/{self.identity.run}".encode(),
             clock=self._clock,
@@ -246,7 +246,7 @@ class Service:
     async def _bind_http(self) -> None:
         sources = HttpSources(
             handler=self._handler,
-            accepts=lambda: self.state in (State.SERVING, State.DRAINING),
+            accepts=lambda: self.state in (ServiceState.SERVING, ServiceState.DRAINING),
             readiness=self._readiness,
             rules=self._describe_rules,
             metrics=lambda: (self._metrics.render(), CONTENT_TYPE),
@@ -287,9 +287,9 @@ class Service:
             version=__version__,
             pid=os.getpid(),
         )
-        self._enter(State.SERVING)
+        self._enter(ServiceState.SERVING)
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: ServiceState) -> None:
         self.state = state
         if self._worker is not None:
             self._worker.on_state(state)
@@ -310,7 +310,7 @@ class Service:
             await asyncio.sleep(0)
 
     def _readiness(self) -> tuple[bool, Mapping[str, Any]]:
-        serving = self.state is State.SERVING
+        serving = self.state is ServiceState.SERVING
         rules = self._store.status
         return serving, {
             "state": self.state.value,
@@ -337,7 +337,7 @@ class Service:
     def _parts(self) -> Parts:
         return Parts(
             version=__version__,
-            is_ready=lambda: self.state is State.SERVING,
+            is_ready=lambda: self.state is ServiceState.SERVING,
             handler=self._handler,
             engine=self._engine,
             node=self._node,
@@ -389,9 +389,9 @@ class Service:
         return [Path(path + suffix) for path in paths for suffix in ("", LOCK_SUFFIX)]
 
     async def _drain(self) -> None:
-        if self.state is not State.SERVING:
+        if self.state is not ServiceState.SERVING:
             return
-        self._enter(State.DRAINING)
+        self._enter(ServiceState.DRAINING)
         self._transport.set_serving(False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_s):
@@ -416,9 +416,9 @@ class Service:
         if self._push is not None and not self._forced:
             self._push.close()
         self._metrics.close()
-        if self.state is not State.STARTING:
+        if self.state is not ServiceState.STARTING:
             self.logger.info("stopped")
-        self._enter(State.STOPPED)
+        self._enter(ServiceState.STOPPED)
 
 
 def _tls_files(settings: Settings) -> TlsFiles | None:

@@ -10,7 +10,7 @@ A key is created cold: it is not fresh, it holds no grant, and its component is 
 
 from typing import Any, Protocol
 
-from headgate.limiter.cells import BucketCell, WindowCell
+from headgate.limiter.counters import BucketCounter, WindowCounter
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.protocol import (
     NO_GRANT,
@@ -24,7 +24,7 @@ from headgate.origin.protocol import (
 )
 
 
-class Part:
+class CellView:
     """This node's side of one cell of a window."""
 
     __slots__ = ("foreign", "n", "others", "reserved", "seen", "sent", "sequence", "sure", "total")
@@ -73,7 +73,7 @@ class Hold:
 
     __slots__ = ("cell", "cost", "part")
 
-    def __init__(self, cell: Any, part: Part | None, cost: int) -> None:
+    def __init__(self, cell: Any, part: CellView | None, cost: int) -> None:
         self.cell = cell
         self.part = part
         self.cost = cost
@@ -81,7 +81,7 @@ class Hold:
     @property
     def closed(self) -> bool:
         """Whether the window in which it was made is over."""
-        return isinstance(self.part, Part) and self.part.sequence < self.cell.part.sequence
+        return isinstance(self.part, CellView) and self.part.sequence < self.cell.part.sequence
 
 
 class ShardTime(Protocol):
@@ -142,15 +142,15 @@ class Link:
             self.usable_until_s = usable_until_s
 
 
-class SharedWindow(WindowCell):
+class SharedWindow(WindowCounter):
     __slots__ = ("last", "link", "part")
 
     def __init__(self, key: bytes, link: Link, now_ms: int) -> None:
         window_ms = link.limit.window_ms
         super().__init__(key, window_ms, now_ms // window_ms)
         self.link = link
-        self.part = Part(self.sequence)
-        self.last = Part(self.sequence - 1)
+        self.part = CellView(self.sequence)
+        self.last = CellView(self.sequence - 1)
 
     def roll(self, sequence: int) -> None:
         """A cell that follows a warm one starts at known zero and inherits its freshness."""
@@ -158,8 +158,8 @@ class SharedWindow(WindowCell):
             # Not much time has passed: this node's clock was slow.
             self._restate(sequence)
             return
-        self.last = self.part if sequence == self.sequence + 1 else Part(sequence - 1)
-        self.part = Part(sequence)
+        self.last = self.part if sequence == self.sequence + 1 else CellView(sequence - 1)
+        self.part = CellView(sequence)
         self.link.ahead = True
         self.sequence = sequence
         self.refresh()
@@ -283,14 +283,14 @@ class SharedWindow(WindowCell):
         if sequence == self.sequence - 1:
             part.total += last.total
             part.sent += last.sent
-            last = self.last = Part(sequence - 1)
+            last = self.last = CellView(sequence - 1)
         self.sequence = part.sequence = sequence
         last.sequence = sequence - 1
         self.link.own_time = None
         self.refresh()
 
 
-class SharedBucket(BucketCell):
+class SharedBucket(BucketCounter):
     __slots__ = ("arrival", "link", "n", "reserved", "since_ms", "since_report_ms", "total")
 
     def __init__(self, key: bytes, link: Link) -> None:
@@ -400,10 +400,10 @@ class SharedBucket(BucketCell):
         self.tat -= (unacked_before - self.unacked) * self.link.limit.window_ms
 
 
-SharedCell = SharedWindow | SharedBucket
+SharedCounter = SharedWindow | SharedBucket
 
 
-def new_shared_cell(key: bytes, link: Link, now_ms: int) -> SharedCell:
+def new_shared_counter(key: bytes, link: Link, now_ms: int) -> SharedCounter:
     if link.limit.algorithm is Algorithm.GCRA:
         return SharedBucket(key, link)
     return SharedWindow(key, link, now_ms)

@@ -24,7 +24,7 @@ Most due cells have expired and most live ones may go, so one step is enough; th
 keeps an insertion O(1) when all of them are in use."""
 
 
-class Cell:
+class KeyCounter:
     """What every algorithm's cell has: its key, its place in the expiry wheel, its last denial.
 
     A denial holds until `deny_until_ms` for costs of at least `deny_cost` under the very
@@ -46,7 +46,7 @@ class Cell:
         raise AssertionError("every algorithm's cell says when it expires")
 
 
-class WindowCell(Cell):
+class WindowCounter(KeyCounter):
     """Admitted cost of one limit key in its current window, `sequence`, and in the one before."""
 
     __slots__ = ("current", "previous", "sequence", "window_ms")
@@ -69,7 +69,7 @@ class WindowCell(Cell):
         return (self.sequence + 2) * self.window_ms
 
 
-class BucketCell(Cell):
+class BucketCounter(KeyCounter):
     """The theoretical arrival time of one limit key, in ticks of 1/rate ms (see gcra.py)."""
 
     __slots__ = ("rate", "tat")
@@ -85,7 +85,7 @@ class BucketCell(Cell):
 
 
 @dataclass(slots=True)
-class CellStats:
+class CounterStats:
     """Plain counters, read by whoever exports them."""
 
     created: int = 0
@@ -97,10 +97,10 @@ class CellStats:
         return self.expired + self.evicted
 
 
-C = TypeVar("C", bound=Cell)
+C = TypeVar("C", bound=KeyCounter)
 
 
-class CellTable(Generic[C]):
+class CounterTable(Generic[C]):
     """All live cells, the least recently used first, and a wheel of when each may expire.
 
     A cell is filed in the wheel once, under its expiry at that time. When that time
@@ -109,7 +109,7 @@ class CellTable(Generic[C]):
 
     def __init__(self, max_cells: int, evictable: Callable[[C], bool] | None = None) -> None:
         self.max_cells = max_cells
-        self.stats = CellStats()
+        self.stats = CounterStats()
         self._evictable = evictable
         self._cells: OrderedDict[bytes, C] = OrderedDict()
         # Dicts for sets: they are in order of insertion, so that a run does not depend on where cells lie in memory.

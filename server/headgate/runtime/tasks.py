@@ -9,7 +9,7 @@ RESTART_DELAY_S = 1.0
 """Long enough that a task which fails at once does not spin, short enough that nobody misses it."""
 
 
-class Supervisor:
+class BackgroundTasks:
     def __init__(self, logger: BoundedLogger) -> None:
         self.restarts: dict[str, int] = {}
         self._logger = logger

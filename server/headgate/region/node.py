@@ -15,16 +15,16 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
-from headgate.limiter.regional import RegionalEngine
-from headgate.origin.breaker import BreakerSettings
 from headgate.origin.interface import HEARTBEAT_S, NODE_GONE_MS, Origin, OriginError, OriginTimeout
-from headgate.origin.replay import ShardLink
+from headgate.region.breaker import BreakerSettings
+from headgate.region.engine import RegionalEngine
+from headgate.region.shard_link import ShardLink
 
 HEARTBEAT_TIMEOUT_S: Final = 0.9
 """Under the heartbeat's period, so that one that stalls does not delay the next."""
 
 
-class Node:
+class RegionNode:
     """Implements the engine's `Region`."""
 
     def __init__(

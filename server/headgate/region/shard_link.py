@@ -18,12 +18,12 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
-from headgate.limiter.regional import Question
-from headgate.limiter.shared_cells import SharedCell
-from headgate.origin.breaker import Breaker, BreakerSettings, State
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import Call, Reply, Report, Want
-from headgate.origin.shard_clock import ShardClock
+from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
+from headgate.region.counters import SharedCounter
+from headgate.region.engine import Question
+from headgate.region.shard_clock import ShardClock
 
 FLUSH_SOON_S: Final = 0.025
 """Near a limit: how long others may not know of an admission. Shorter costs the shard calls."""
@@ -67,9 +67,9 @@ class Batch:
     """A call under way, and whom its answers are for."""
 
     call: Call
-    cells: list[SharedCell]
+    cells: list[SharedCounter]
     questions: list[Question]
-    positions: dict[SharedCell, int]
+    positions: dict[SharedCounter, int]
     """Of each cell's report. By cell: a key that went and came back may be in one call twice."""
 
 
@@ -85,7 +85,7 @@ class ShardLink:
         random: random.Random,
         logger: FilteringBoundLogger,
         numbers: Iterator[int],
-        live_cells: Callable[[], Iterable[SharedCell]],
+        live_cells: Callable[[], Iterable[SharedCounter]],
         deadline_s: float,
         breaker: BreakerSettings,
     ) -> None:
@@ -105,9 +105,9 @@ class ShardLink:
         self._epoch = b""
         self._leaving = False
         self._questions: deque[Question] = deque()
-        self._soon: deque[tuple[float, SharedCell]] = deque()
-        self._later: deque[tuple[float, SharedCell]] = deque()
-        self._refill: deque[SharedCell] = deque()
+        self._soon: deque[tuple[float, SharedCounter]] = deque()
+        self._later: deque[tuple[float, SharedCounter]] = deque()
+        self._refill: deque[SharedCounter] = deque()
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
@@ -131,7 +131,7 @@ class ShardLink:
         self._questions.append(question)
         self._wake.set()
 
-    def flush(self, cell: SharedCell, *, soon: bool) -> None:
+    def flush(self, cell: SharedCounter, *, soon: bool) -> None:
         link = cell.link
         if link.flush_at_s and not soon:
             return
@@ -170,7 +170,7 @@ class ShardLink:
             return
         for left in reversed(range(PROBE_CALLS)):
             await self.exchange(decisive=not left)
-            if self.breaker.state is not State.HALF_OPEN:
+            if self.breaker.state is not BreakerState.HALF_OPEN:
                 return
 
     async def exchange(self, *, decisive: bool = True) -> int:
@@ -271,7 +271,7 @@ class ShardLink:
     # Building a call
 
     def _batch(self) -> Batch:
-        wanted: dict[SharedCell, int] = {}
+        wanted: dict[SharedCounter, int] = {}
         questions = self._take_questions(wanted)
         for cell in self._flushes(MAX_REPORTS - len(wanted)):
             wanted.setdefault(cell, 0)
@@ -287,7 +287,7 @@ class ShardLink:
         self.stats.wants += len(requests)
         return Batch(Call(reports, requests), cells, questions, positions)
 
-    def _take_questions(self, wanted: dict[SharedCell, int]) -> list[Question]:
+    def _take_questions(self, wanted: dict[SharedCounter, int]) -> list[Question]:
         taken: list[Question] = []
         while self._questions and len(taken) < MAX_WANTS:
             question = self._questions[0]
@@ -301,7 +301,7 @@ class ShardLink:
             self._questions.popleft()
         return taken
 
-    def _flushes(self, room: int) -> Iterator[SharedCell]:
+    def _flushes(self, room: int) -> Iterator[SharedCounter]:
         now_s = self._clock.monotonic()
         for queue in (self._soon, self._later):
             while queue and room > 0 and (queue[0][0] <= now_s or self._leaving):
@@ -310,7 +310,7 @@ class ShardLink:
                     room -= 1
                     yield cell
 
-    def _refills(self, room: int) -> Iterator[SharedCell]:
+    def _refills(self, room: int) -> Iterator[SharedCounter]:
         for _ in range(REFILL_STEPS):
             if not self._refill or room <= 0:
                 return
@@ -320,7 +320,7 @@ class ShardLink:
                 room -= 1
                 yield cell
 
-    def _report(self, cell: SharedCell, wanted: int) -> Report:
+    def _report(self, cell: SharedCounter, wanted: int) -> Report:
         now_s = self._clock.monotonic()
         cell.advance(self.now_ms())
         report = cell.report(next(self._numbers), wanted, leaving=self._leaving, now_s=now_s)
@@ -345,10 +345,10 @@ class ShardLink:
         if in_time:
             self.last_error = ""
 
-    def _breaker_changed(self, state: State, reason: str) -> None:
-        log = self._logger.info if state is State.CLOSED else self._logger.warning
+    def _breaker_changed(self, state: BreakerState, reason: str) -> None:
+        log = self._logger.info if state is BreakerState.CLOSED else self._logger.warning
         log("breaker", shard=self.index, state=state.value, reason=reason)
-        if state is State.OPEN:
+        if state is BreakerState.OPEN:
             # Nobody waits for a shard that does not answer.
             while self._questions:
                 self._questions.popleft().fail()

@@ -7,21 +7,21 @@ nodes together admit at most 1.5 times the mean of what they knew to be left.
 
 from typing import Final
 
-from headgate.limiter.decision import Path
+from headgate.limiter.decision import DecisionPath
 from headgate.limiter.limit import Algorithm, Limit, OnError
-from headgate.limiter.shared_cells import SharedBucket, SharedCell
+from headgate.region.counters import SharedBucket, SharedCounter
 
 DEGRADED_RETRY_MS: Final = 1_000
 """What a degraded denial tells the caller: nobody knows when the shard is back; soon is likely."""
 
 PATHS: Final = {
-    OnError.LOCAL: Path.DEGRADED_LOCAL,
-    OnError.OPEN: Path.DEGRADED_OPEN,
-    OnError.CLOSED: Path.DEGRADED_CLOSED,
+    OnError.LOCAL: DecisionPath.DEGRADED_LOCAL,
+    OnError.OPEN: DecisionPath.DEGRADED_OPEN,
+    OnError.CLOSED: DecisionPath.DEGRADED_CLOSED,
 }
 
 
-def admits(cell: SharedCell, limit: Limit, cost: int, now_ms: int, live_nodes: int) -> bool:
+def admits(cell: SharedCounter, limit: Limit, cost: int, now_ms: int, live_nodes: int) -> bool:
     if limit.on_error is OnError.CLOSED or not limit.requests_per_unit:
         return False
     if limit.on_error is OnError.OPEN:

@@ -25,7 +25,7 @@ MAX_SAMPLES: Final = 10_000
 """Kept per second; at more than that the oldest go first, and the rate is that of the newest."""
 
 
-class State(StrEnum):
+class BreakerState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
@@ -46,9 +46,9 @@ class Breaker:
         *,
         monotonic: Callable[[], float],
         random: random.Random,
-        on_change: Callable[[State, str], None] = lambda state, reason: None,
+        on_change: Callable[[BreakerState, str], None] = lambda state, reason: None,
     ) -> None:
-        self.state = State.CLOSED
+        self.state = BreakerState.CLOSED
         self.trips = 0
         self._settings = settings
         self._monotonic = monotonic
@@ -62,30 +62,30 @@ class Breaker:
 
     @property
     def closed(self) -> bool:
-        return self.state is State.CLOSED
+        return self.state is BreakerState.CLOSED
 
     def wait_s(self) -> float:
         """How long until a call may be made; 0 while closed or when a probe is due."""
-        if self.state is State.OPEN:
+        if self.state is BreakerState.OPEN:
             return max(0.0, self._open_until_s - self._monotonic())
         return 0.0
 
     def begin_probe(self) -> bool:
         """The one that may pass after the cooldown; False while it is not due or another is under way."""
-        if self.state is not State.OPEN or self.wait_s() > ROUNDING_S:
+        if self.state is not BreakerState.OPEN or self.wait_s() > ROUNDING_S:
             return False
-        self._become(State.HALF_OPEN, "the cooldown is over")
+        self._become(BreakerState.HALF_OPEN, "the cooldown is over")
         return True
 
     def record(self, ok: bool, reason: str = "") -> None:
         """A call answered in time, or not; while not closed only the probe's result counts."""
-        if self.state is State.HALF_OPEN:
+        if self.state is BreakerState.HALF_OPEN:
             if ok:
                 self._close()
             else:
                 self._cooldown_s = min(self._settings.max_cooldown_s, self._cooldown_s * 2)
                 self._open(reason)
-        elif self.state is State.CLOSED:
+        elif self.state is BreakerState.CLOSED:
             self._sample(ok)
             if not ok and self._too_many():
                 self._open(reason)
@@ -110,18 +110,18 @@ class Breaker:
         self._open_until_s = self._monotonic() + self._cooldown_s * jitter
         self.trips += 1
         self._forget()
-        self._become(State.OPEN, reason)
+        self._become(BreakerState.OPEN, reason)
 
     def _close(self) -> None:
         self._cooldown_s = self._settings.cooldown_s
         self._forget()
-        self._become(State.CLOSED, "the probe was answered in time")
+        self._become(BreakerState.CLOSED, "the probe was answered in time")
 
     def _forget(self) -> None:
         self._samples.clear()
         self._failures = 0
         self._in_a_row = 0
 
-    def _become(self, state: State, reason: str) -> None:
+    def _become(self, state: BreakerState, reason: str) -> None:
         self.state = state
         self._on_change(state, reason)
