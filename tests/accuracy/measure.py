@@ -196,7 +196,7 @@ def perfect(case: Case, log: list[Answered]) -> int:
     limit = case.limit
     algorithm = ALGORITHMS[limit.algorithm]
     ordered = sorted(answer.received_ms for answer in log)
-    cell = algorithm.new_cell(b"perfect", limit, ordered[0]) if ordered else None
+    cell = algorithm.new_counter(b"perfect", limit, ordered[0]) if ordered else None
     return sum(algorithm.take(cell, limit, at_ms, 1) != OVER for at_ms in ordered)
 
 

@@ -141,7 +141,7 @@ class Region:
                 reply = await origin.call(shard, call, OBSERVE_TIMEOUT_S)
                 for key, answer in zip(mine, reply.answers, strict=True):
                     assert isinstance(answer, WindowAnswer)
-                    found[key.name] = answer.current.t
+                    found[key.name] = answer.current.region_total
         finally:
             await origin.close()
         return [found[key.name] for key in keys]

@@ -14,11 +14,14 @@ from headgate.origin.protocol import CellReport, Count, WindowReport
 from headgate.origin.window_record import CellRecord, NodeComponent, WindowRecord
 from headgate.region import policy
 from headgate.region.breaker import Breaker, BreakerState
-from headgate.region.counters import CellView, Hold, SharedWindow
-from headgate.region.engine import RegionalEngine, Waiting
+from headgate.region.cells import CellView
+from headgate.region.counters import Hold
+from headgate.region.deadline import Deadline
+from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.region.shard_clock import ShardClock
 from headgate.region.shard_link import ShardLink
+from headgate.region.window_counter import SharedWindow
 from headgate.simulation.world import World
 
 Patch = pytest.MonkeyPatch
@@ -27,8 +30,8 @@ Patch = pytest.MonkeyPatch
 def max_merge(patch: Patch) -> None:
     """What is known is the larger of own and told, instead of what others did plus the own part."""
 
-    def known(part: CellView) -> int:
-        return max(part.seen, part.total + part.reserved) + part.foreign
+    def known(cell: CellView) -> int:
+        return max(cell.highest_total_seen, cell.total + cell.reserved) + cell.foreign
 
     patch.setattr(CellView, "known", property(known))
 
@@ -45,15 +48,15 @@ def one_component_per_node(patch: Patch) -> None:
 
 def one_component_per_run(patch: Patch) -> None:
     """A key that was evicted and comes back starts at 0 in its old component."""
-    cell_of = RegionalEngine._cell
+    cell_of = RegionalEngine._counter
 
     def careless(engine: RegionalEngine, charge: Any) -> Any:
-        cell = cell_of(engine, charge)
-        if cell is not None:
-            cell.link.component = engine.region.run
-        return cell
+        counter = cell_of(engine, charge)
+        if counter is not None:
+            counter.component = engine._region.run
+        return counter
 
-    patch.setattr(RegionalEngine, "_cell", careless)
+    patch.setattr(RegionalEngine, "_counter", careless)
 
 
 def grants_beyond_the_budget(patch: Patch) -> None:
@@ -86,7 +89,7 @@ def add_instead_of_set(patch: Patch) -> None:
 
     def careless(record: WindowRecord, component: NodeComponent, cell: CellReport) -> None:
         if cell.sequence == record.sequence and cell.total:
-            cell = cell._replace(total=component.n + cell.total)
+            cell = cell._replace(total=component.own + cell.total)
         merge(record, component, cell)
 
     patch.setattr(WindowRecord, "_merge", careless)
@@ -96,9 +99,8 @@ def drop_on_failure(patch: Patch) -> None:
     """What a failed call carried is not reported again."""
 
     def careless(link: ShardLink, batch: Any) -> None:
-        for cell in batch.cells:
-            cell.link.credit_offered = 0
-            cell.link.in_call -= 1
+        for counter in batch.counters:
+            counter.failed()
         for question in batch.questions:
             question.fail()
 
@@ -109,9 +111,9 @@ def drop_on_full_buffer(patch: Patch) -> None:
     """What waits to be reported has so much room, and what does not fit is let go."""
     flush = ShardLink.flush
 
-    def careless(link: ShardLink, cell: Any, *, soon: bool) -> None:
-        if len(link._soon) + len(link._later) < 3:
-            flush(link, cell, soon=soon)
+    def careless(link: ShardLink, counter: Any, *, soon: bool) -> None:
+        if link.queued_flushes < 3:
+            flush(link, counter, soon=soon)
 
     patch.setattr(ShardLink, "flush", careless)
 
@@ -120,8 +122,8 @@ def the_cell_of_now(patch: Patch) -> None:
     """A charge belongs to the window in which its answer comes."""
     hold = SharedWindow.hold
 
-    def careless(cell: SharedWindow, cost: int, now_ms: int, charged: Any = None) -> Hold:
-        return hold(cell, cost, now_ms)
+    def careless(counter: SharedWindow, cost: int, now_ms: int, charged: Any = None) -> Hold:
+        return hold(counter, cost, now_ms)
 
     patch.setattr(SharedWindow, "hold", careless)
 
@@ -130,8 +132,8 @@ def charge_on_deny(patch: Patch) -> None:
     """A denied request pays for those of its keys that had room."""
     settle = SharedWindow.settle
 
-    def careless(cell: SharedWindow, hold: Hold, *, commit: bool) -> None:
-        settle(cell, hold, commit=True)
+    def careless(counter: SharedWindow, hold: Hold, *, commit: bool) -> None:
+        settle(counter, hold, commit=True)
 
     patch.setattr(SharedWindow, "settle", careless)
 
@@ -163,18 +165,18 @@ def rollback_race(patch: Patch) -> None:
         start(world, *args)
         worlds.append(world)
 
-    def release(cell: SharedWindow, sequence: int, cost: int) -> None:
-        record = worlds[-1].shards[cell.link.shard].record(cell.key)
+    def release(counter: SharedWindow, sequence: int, cost: int) -> None:
+        record = worlds[-1].shards[counter.shard.index].record(counter.key)
         if isinstance(record, WindowRecord) and record.sequence == sequence:
-            component = record._component(cell.link.component)
-            cost = min(cost, component.n)
-            component.n -= cost
-            record.current.t -= cost
+            component = record._component(counter.component)
+            cost = min(cost, component.own)
+            component.own -= cost
+            record.current.region_total -= cost
 
-    def careless(cell: SharedWindow, hold: Hold, *, commit: bool) -> None:
-        settle(cell, hold, commit=commit)
-        if not commit and hold.part is not None and hold.part.n > hold.part.total:
-            asyncio.get_running_loop().call_later(0.001, release, cell, hold.part.sequence, hold.cost)
+    def careless(counter: SharedWindow, hold: Hold, *, commit: bool) -> None:
+        settle(counter, hold, commit=commit)
+        if not commit and hold.cell is not None and hold.cell.own > hold.cell.total:
+            asyncio.get_running_loop().call_later(0.001, release, counter, hold.cell.sequence, hold.cost)
 
     patch.setattr(World, "__init__", noted)
     patch.setattr(SharedWindow, "settle", careless)
@@ -184,9 +186,9 @@ def spend_offered_credit(patch: Patch) -> None:
     """Credit that a call offers to the shard is spent here meanwhile."""
     must_ask = RegionalEngine._must_ask
 
-    def careless(engine: RegionalEngine, cell: Any, *rest: Any) -> int:
-        cell.link.credit_offered = 0
-        return must_ask(engine, cell, *rest)
+    def careless(engine: RegionalEngine, counter: Any, *rest: Any) -> int:
+        counter.credit_offered = 0
+        return must_ask(engine, counter, *rest)
 
     patch.setattr(RegionalEngine, "_must_ask", careless)
 
@@ -227,24 +229,24 @@ def count_the_lost_twice(patch: Patch) -> None:
     """After a loss what comes back is added to what others say was there."""
 
     def careless(count: CellRecord, n: int, m: int, sent: int) -> None:
-        count.t += m - n
+        count.region_total += m - n
 
-    patch.setattr(CellRecord, "gain", careless)
+    patch.setattr(CellRecord, "raise_component", careless)
 
 
 def forget_the_dead(patch: Patch) -> None:
     """After a loss only components come back: what the dead had admitted is gone."""
-    patch.setattr(CellRecord, "learn", lambda count, seen: None)
+    patch.setattr(CellRecord, "restore", lambda count, seen: None)
 
 
 def believe_in_lost_credit(patch: Patch) -> None:
     """After a loss, what a shard no longer knows to be this node's is taken for somebody else's."""
     learn = CellView.learn
 
-    def careless(part: CellView, count: Count) -> bool:
-        others = count.t - count.n
-        remembers = learn(part, count)
-        part.others = max(part.others, others)
+    def careless(cell: CellView, count: Count) -> bool:
+        others = count.region_total - count.own
+        remembers = learn(cell, count)
+        cell.others = max(cell.others, others)
         return remembers
 
     patch.setattr(CellView, "learn", careless)
@@ -252,12 +254,12 @@ def believe_in_lost_credit(patch: Patch) -> None:
 
 def no_deadline(patch: Patch) -> None:
     """Requests wait for their answers, however long that takes."""
-    patch.setattr(Waiting, "_time_is_up", lambda waiting: None)
+    patch.setattr(Deadline, "_ring", lambda deadline: None)
 
 
 def closed_admits(patch: Patch) -> None:
     """Without the origin everything passes."""
-    patch.setattr(policy, "admits", lambda cell, limit, cost, now_ms, live_nodes: True)
+    patch.setattr(policy, "admits", lambda counter, limit, cost, now_ms, live_nodes: True)
 
 
 def alone_without_the_origin(patch: Patch) -> None:
@@ -268,11 +270,11 @@ def alone_without_the_origin(patch: Patch) -> None:
 def nothing_is_reserved(patch: Patch) -> None:
     """A request that waits holds nothing until it commits."""
 
-    def known(part: CellView) -> int:
-        return part.others + part.foreign + max(part.n, part.total)
+    def known(cell: CellView) -> int:
+        return cell.others + cell.foreign + max(cell.own, cell.total)
 
-    def unacked(part: CellView) -> int:
-        return max(0, part.total - part.n)
+    def unacked(cell: CellView) -> int:
+        return max(0, cell.total - cell.own)
 
     patch.setattr(CellView, "known", property(known))
     patch.setattr(CellView, "unacked", property(unacked))
@@ -282,9 +284,9 @@ def the_new_window_alone(patch: Patch) -> None:
     """After a window's end the shard, which may still be in it, is not told what was spent there."""
     report_of = SharedWindow.report
 
-    def careless(cell: SharedWindow, *args: Any, **rest: Any) -> Any:
-        cell.link.ahead = False
-        return report_of(cell, *args, **rest)
+    def careless(counter: SharedWindow, *args: Any, **rest: Any) -> Any:
+        counter.ahead_of_shard = False
+        return report_of(counter, *args, **rest)
 
     patch.setattr(SharedWindow, "report", careless)
 
@@ -293,27 +295,27 @@ def sent_for_another_window(patch: Patch) -> None:
     """What was sent for a window in which the shard was not, counts as sent for the one in which it is."""
     restate = SharedWindow._restate
 
-    def careless(cell: SharedWindow, sequence: int) -> None:
-        sent = cell.part.sent
-        restate(cell, sequence)
-        cell.part.sent = max(cell.part.sent, sent)
+    def careless(counter: SharedWindow, sequence: int) -> None:
+        sent = counter.current_cell.highest_sent
+        restate(counter, sequence)
+        counter.current_cell.highest_sent = max(counter.current_cell.highest_sent, sent)
 
     patch.setattr(SharedWindow, "_restate", careless)
 
 
 def say_it_once(patch: Patch) -> None:
     """A shard that still lacks something after it was told is not told again."""
-    patch.setattr(SharedWindow, "lacks", lambda cell, answer: False)
+    patch.setattr(SharedWindow, "lacks", lambda counter, answer: False)
 
 
 def trust_what_was_told(patch: Patch) -> None:
     """After a loss a shard is told the highest total heard of, not what is certain to have been there."""
     learn = CellView.learn
 
-    def careless(part: CellView, count: Count) -> bool:
-        seen = max(part.seen, count.t)
-        remembers = learn(part, count)
-        part.seen = seen
+    def careless(cell: CellView, count: Count) -> bool:
+        seen = max(cell.highest_total_seen, count.region_total)
+        remembers = learn(cell, count)
+        cell.highest_total_seen = seen
         return remembers
 
     patch.setattr(CellView, "learn", careless)

@@ -11,10 +11,10 @@ from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.origin.grants import Grants, Holding
 from headgate.origin.protocol import Call, Reply
 from headgate.origin.window_record import CellRecord
-from headgate.region import shard_link
+from headgate.region import flush_queues
 from headgate.region.breaker import BreakerState
-from headgate.region.counters import SharedWindow
 from headgate.region.node import RegionNode
+from headgate.region.window_counter import SharedWindow
 from headgate.simulation.loop import LoopClock
 from headgate.simulation.shard import SimulatedShard
 
@@ -53,13 +53,13 @@ def test_a_retry_across_a_wipe_counts_once(identical: bool) -> None:
         await world.ask(other, one(EXACT, cost=0))  # and so knows of the ten
         world.shards[0].wipe()
         await world.ask(other, one(EXACT))
-        assert world.record(KEY).current.t == 11, "the ten are back, and nobody's"
+        assert world.record(KEY).current.region_total == 11, "the ten are back, and nobody's"
         world.networks[0].lose_reply = 0.0
         if identical:
             world.shards[0].apply(first)
         await world.quiet(3)
         assert admitted(world) == 11
-        assert world.record(KEY).current.t == (21 if identical else 11)
+        assert world.record(KEY).current.region_total == (21 if identical else 11)
 
     virtually(history())
 
@@ -117,11 +117,11 @@ def test_hits_of_a_slow_reply_belong_to_the_cell_that_was_charged(monkeypatch: p
         world.ask_soon(node, one(limit, cost=30))
         await asyncio.sleep(0.05)
         assert world.clock.now_ms() // 1000 == sequence + 1
-        world.ask_soon(node, one(limit, cost=0))  # and so the node's own cell is the next one
+        world.ask_soon(node, one(limit, cost=0))  # and so the node's own counter is the next one
         await world.quiet(0.4)
         await world.ask(node, one(limit, cost=0))
         record = world.record(KEY)
-        counts = {record.sequence: record.current.t, record.sequence - 1: record.previous.t}
+        counts = {record.sequence: record.current.region_total, record.sequence - 1: record.previous.region_total}
         return counts[sequence], counts.get(sequence + 1, 0)
 
     async def right() -> None:
@@ -168,8 +168,8 @@ async def most_held(world: RegionWorld, limit: Limit) -> int:
     most = 0
     load = asyncio.get_running_loop().create_task(world.load(60, 15, one(limit)))
     while not load.done():
-        cells = [cell for node in world.nodes for cell in node.engine.cells]
-        most = max(most, sum(cell.link.held(world.clock.monotonic()) for cell in cells))
+        cells = [counter for node in world.nodes for counter in node.engine.counters]
+        most = max(most, sum(counter.held(world.clock.monotonic()) for counter in cells))
         await asyncio.sleep(0.002)
     return most
 
@@ -213,13 +213,13 @@ def test_ten_passers_by_leave_the_busy_node_its_half() -> None:
             await world.ask(await world.start_node(), one(limit))
         busy = await world.start_node()
         await world.ask(busy, one(limit))
-        cell = busy.engine.cells.find(KEY)
-        assert cell is not None
-        assert cell.link.grant < 5, "they have it all"
+        counter = busy.engine.counters.find(KEY)
+        assert counter is not None
+        assert counter.grant < 5, "they have it all"
         for _ in range(22):
             await asyncio.sleep(1)
             await world.ask(busy, one(limit))
-        assert cell.link.grant == limit.precision // 2
+        assert counter.grant == limit.precision // 2
 
     virtually(history())
 
@@ -253,7 +253,7 @@ def test_far_from_the_limit_flushes_are_rare(monkeypatch: pytest.MonkeyPatch) ->
             )
             await asyncio.sleep(world.random.expovariate(200))
         await world.quiet()
-        assert sum(world.record(b"%d" % key).current.t for key in range(10)) == 2_000
+        assert sum(world.record(b"%d" % key).current.region_total for key in range(10)) == 2_000
         return sum(network.calls for network in world.networks)
 
     counted: list[int] = []
@@ -262,7 +262,7 @@ def test_far_from_the_limit_flushes_are_rare(monkeypatch: pytest.MonkeyPatch) ->
         counted.append(await calls())
 
     virtually(history())
-    monkeypatch.setattr(shard_link, "FLUSH_LATER_S", shard_link.FLUSH_SOON_S)
+    monkeypatch.setattr(flush_queues, "FLUSH_LATER_S", flush_queues.FLUSH_SOON_S)
     virtually(history())
     assert counted[0] <= 0.4 * counted[1]
 
@@ -271,17 +271,17 @@ def test_far_from_the_limit_flushes_are_rare(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _plain_maximum(patch: pytest.MonkeyPatch) -> None:
-    """What was seen as a floor beside the sum of the components: `l` is that sum here."""
+    """What was seen as a floor beside the sum of the components: `unattributed` is that sum here."""
 
     def learn(count: CellRecord, seen: int) -> None:
-        count.t = max(count.t, seen)
+        count.region_total = max(count.region_total, seen)
 
     def gain(count: CellRecord, n: int, m: int, sent: int) -> None:
-        count.l += m - n
-        count.t = max(count.t, count.l)
+        count.unattributed += m - n
+        count.region_total = max(count.region_total, count.unattributed)
 
-    patch.setattr(CellRecord, "learn", learn)
-    patch.setattr(CellRecord, "gain", gain)
+    patch.setattr(CellRecord, "restore", learn)
+    patch.setattr(CellRecord, "raise_component", gain)
 
 
 @pytest.fixture(params=["explained", "plain_maximum", "added"])
@@ -309,7 +309,7 @@ def test_after_a_wipe_new_hits_count_and_old_ones_count_once(rule: str) -> None:
         world.shards[0].wipe()
         await world.load(1_000, 2, one(limit))
         await world.quiet(3)
-        miscounted = world.record(KEY).current.t - admitted(world)
+        miscounted = world.record(KEY).current.region_total - admitted(world)
         if rule == "explained":
             # Never over; of the dead node's hits the others can tell only those that they were told of.
             assert -4 <= miscounted <= 0
@@ -328,11 +328,11 @@ def test_a_reply_to_a_call_that_was_given_up_renews_no_grant() -> None:
         world = RegionWorld(9)
         node = await world.start_node(delay_ms=(1.0, 1.0))
         await world.ask(node, one(THOUSAND))
-        cell = node.engine.cells.find(KEY)
-        assert isinstance(cell, SharedWindow)
+        counter = node.engine.counters.find(KEY)
+        assert isinstance(counter, SharedWindow)
         replies: list[Reply] = []
         world.shards[0].on_reply = lambda call, reply: replies.append(reply)
-        usable_until_s = cell.link.usable_until_s
+        usable_until_s = counter.usable_until_s
         world.networks[0].stall()
         for _ in range(30):
             await world.ask(node, one(THOUSAND))
@@ -345,7 +345,7 @@ def test_a_reply_to_a_call_that_was_given_up_renews_no_grant() -> None:
         world.networks[0].resume()
         await asyncio.sleep(0.3)
         assert replies, "it was carried out, and answered, all the same"
-        assert cell.link.usable_until_s == usable_until_s
+        assert counter.usable_until_s == usable_until_s
 
     virtually(history())
 
@@ -368,7 +368,7 @@ def test_what_was_said_of_another_window_is_not_taken_for_lost(offset_ms: int) -
         world.shards[0].wipe()  # what the dead one admitted is known to the other alone
         late = await world.start_node(offset_ms=offset_ms, connected=False)
         await world.quiet(2)
-        assert world.record(KEY).current.t == 41
+        assert world.record(KEY).current.region_total == 41
         for _ in range(5):
             late.links[0].late()  # so that nobody is asked, and nothing sent
         for _ in range(3):
@@ -376,6 +376,6 @@ def test_what_was_said_of_another_window_is_not_taken_for_lost(offset_ms: int) -
         world.networks[-1].connected = True
         await world.quiet(4)
         assert admitted(world) == 44
-        assert world.record(KEY).current.t == 44
+        assert world.record(KEY).current.region_total == 44
 
     virtually(history())

@@ -1,6 +1,6 @@
 """Random healthy histories: over-admission is within `P`, and nothing is lost, doubled or left behind.
 
-What was admitted is measured in the cell in which it was committed. A history is made by
+What was admitted is measured in the counter in which it was committed. A history is made by
 its seed alone; one that fails is repeated by that seed.
 """
 
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import pytest
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Unit
-from headgate.region.counters import Hold, Link, SharedWindow
+from headgate.region.counters import Hold, SharedCounter
+from headgate.region.window_counter import SharedWindow
 
 from tests.simulation import mutations
 from tests.support.region import RegionWorld, virtually
@@ -22,7 +23,7 @@ SECONDS = 10.0
 
 @dataclass
 class Commit:
-    cell: SharedWindow
+    counter: SharedWindow
     sequence: int
     at_ms: int
     cost: int
@@ -36,37 +37,37 @@ class Ledger:
         self.world: RegionWorld
         spend, unspend, settle = SharedWindow.spend, SharedWindow.unspend, SharedWindow.settle
 
-        def logged_spend(cell: SharedWindow, cost: int, now_ms: int) -> None:
-            spend(cell, cost, now_ms)
-            self._add(cell, cell.part.sequence, cost)
+        def logged_spend(counter: SharedWindow, cost: int, now_ms: int) -> None:
+            spend(counter, cost, now_ms)
+            self._add(counter, counter.current_cell.sequence, cost)
 
-        def logged_unspend(cell: SharedWindow, cost: int) -> None:
-            unspend(cell, cost)
-            self._remove(cell, cost)
+        def logged_unspend(counter: SharedWindow, cost: int) -> None:
+            unspend(counter, cost)
+            self._remove(counter, cost)
 
-        def logged_settle(cell: SharedWindow, hold: Hold, *, commit: bool) -> None:
-            settle(cell, hold, commit=commit)
-            if commit and hold.part is not None:
-                self._add(cell, hold.part.sequence, hold.cost)
+        def logged_settle(counter: SharedWindow, hold: Hold, *, commit: bool) -> None:
+            settle(counter, hold, commit=commit)
+            if commit and hold.cell is not None:
+                self._add(counter, hold.cell.sequence, hold.cost)
 
         monkeypatch.setattr(SharedWindow, "spend", logged_spend)
         monkeypatch.setattr(SharedWindow, "unspend", logged_unspend)
         monkeypatch.setattr(SharedWindow, "settle", logged_settle)
 
-    def _add(self, cell: SharedWindow, sequence: int, cost: int) -> None:
-        self.commits.append(Commit(cell, sequence, self.world.clock.now_ms(), cost))
+    def _add(self, counter: SharedWindow, sequence: int, cost: int) -> None:
+        self.commits.append(Commit(counter, sequence, self.world.clock.now_ms(), cost))
 
-    def _remove(self, cell: SharedWindow, cost: int) -> None:
+    def _remove(self, counter: SharedWindow, cost: int) -> None:
         for index in reversed(range(len(self.commits))):
             commit = self.commits[index]
-            if commit.cell is cell and (commit.cost, commit.sequence) == (cost, cell.part.sequence):
+            if commit.counter is counter and (commit.cost, commit.sequence) == (cost, counter.current_cell.sequence):
                 del self.commits[index]
                 return
 
     def committed(self, key: bytes) -> Counter[int]:
         counts: Counter[int] = Counter()
         for commit in self.commits:
-            if commit.cell.key == key:
+            if commit.counter.key == key:
                 counts[commit.sequence] += commit.cost
         return counts
 
@@ -75,7 +76,7 @@ class Ledger:
         counts: Counter[int] = Counter()
         worst, window_ms = 0, limit.window_ms
         for commit in self.commits:
-            if commit.cell.key != key or not commit.cost:
+            if commit.counter.key != key or not commit.cost:
                 continue
             start_ms = commit.sequence * window_ms
             at_ms = max(start_ms, min(commit.at_ms, start_ms + window_ms - 1))
@@ -144,9 +145,9 @@ def wrong(key: bytes, limit: Limit, ledger: Ledger) -> list[str]:
     except KeyError:
         return problems
     admitted = ledger.committed(key)[record.sequence]
-    if record.current.t < admitted:
-        problems.append(f"{key!r}: {admitted} admitted, {record.current.t} counted")
-    if sum(component.n for component in record.components.values()) != record.current.t:
+    if record.current.region_total < admitted:
+        problems.append(f"{key!r}: {admitted} admitted, {record.current.region_total} counted")
+    if sum(component.own for component in record.components.values()) != record.current.region_total:
         problems.append(f"{key!r}: the total is not the sum of its components")
     return problems
 
@@ -154,10 +155,10 @@ def wrong(key: bytes, limit: Limit, ledger: Ledger) -> list[str]:
 def left_behind(world: RegionWorld) -> list[str]:
     """At quiescence nothing is unacknowledged, reserved or held on to."""
     return [
-        f"{cell.key!r}: {cell.unacked} unacknowledged, {cell.reserved} reserved, {cell.link.in_call} in calls"
+        f"{counter.key!r}: {counter.unacked} unacknowledged, {counter.reserved} reserved, {counter.pins} in calls"
         for node in world.nodes
-        for cell in node.engine.cells
-        if cell.unacked or cell.reserved or cell.link.in_call
+        for counter in node.engine.counters
+        if counter.unacked or counter.reserved or counter.pins
     ]
 
 
@@ -195,5 +196,5 @@ def test_credit_that_is_offered_to_the_shard_is_not_spent_here_too(
 
 def test_grants_beyond_p_are_found(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     mutations.grants_beyond_the_budget(monkeypatch)
-    monkeypatch.setattr(Link, "held", lambda link, now_s: link.limit.precision)
+    monkeypatch.setattr(SharedCounter, "held", lambda counter, now_s: counter.limit.precision)
     assert found(list(range(40)), ledger)

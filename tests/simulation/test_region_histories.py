@@ -10,8 +10,9 @@ from collections import Counter
 import pytest
 from headgate.limiter.decision import Charge, DecisionPath
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
-from headgate.region.counters import Link, SharedWindow
+from headgate.region.counters import SharedCounter
 from headgate.region.shard_clock import ShardClock
+from headgate.region.window_counter import SharedWindow
 
 from tests.support.region import RegionWorld, virtually
 
@@ -50,7 +51,7 @@ def test_over_admission_is_within_the_budget_and_what_fits_is_admitted(base: Lim
 
 
 def test_without_the_grant_check_the_budget_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Link, "held", lambda self, now_s: 10**9)
+    monkeypatch.setattr(SharedCounter, "held", lambda self, now_s: 10**9)
 
     async def history() -> None:
         assert await overload(RegionWorld(1), THOUSAND, windows=0.05, times=200) > 1000 + THOUSAND.precision
@@ -98,9 +99,9 @@ async def bursts_at_boundaries(seed: int) -> dict[int, int]:
             await asyncio.sleep(world.random.uniform(0, 0.0005))
         await asyncio.sleep(0.3)
         for node in world.nodes:
-            cell = node.engine.cells.find(KEY)
-            assert isinstance(cell, SharedWindow)
-            committed[cell.last.sequence] += cell.last.total
+            counter = node.engine.counters.find(KEY)
+            assert isinstance(counter, SharedWindow)
+            committed[counter.previous_cell.sequence] += counter.previous_cell.total
     return committed
 
 
@@ -127,11 +128,11 @@ def test_a_key_that_was_evicted_and_comes_back_loses_nothing() -> None:
         for other in range(10):
             await world.ask(node, one(limit, b"other%d" % other))
             await world.quiet(0.3)
-        assert node.engine.cells.find(KEY) is None
+        assert node.engine.counters.find(KEY) is None
         for _ in range(5):
             await world.ask(node, one(limit))
         await world.quiet()
-        assert world.record(KEY).current.t == 42
+        assert world.record(KEY).current.region_total == 42
 
     virtually(history())
 
@@ -153,7 +154,7 @@ def test_cells_with_something_unacknowledged_are_not_evicted_and_new_keys_go_by_
         assert node.engine.stats.unplaced == 2
         world.networks[0].connected = True
         await world.quiet(3)
-        assert world.record(b"a").current.t == 2
+        assert world.record(b"a").current.region_total == 2
         assert (await world.ask(node, one(limit, b"c"))).path is DecisionPath.ORIGIN
 
     virtually(history())
@@ -173,7 +174,7 @@ def test_lost_replies_leave_nothing_charged_in_vain() -> None:
         await world.quiet(3)
         admitted = sum(cost for _, cost in world.admitted[KEY])
         assert admitted > 3_900
-        unspent = world.record(KEY).current.t - admitted
+        unspent = world.record(KEY).current.region_total - admitted
         assert 0 <= unspent <= 40, "credit is at most what was in flight"
 
     virtually(history())
@@ -207,14 +208,14 @@ def test_a_wiped_shard_is_refilled_by_the_living_the_deads_part_included(epoch: 
         dead = nodes[0]
         await world.kill(dead)
         before = sum(cost for _, cost in world.admitted[KEY])
-        assert world.record(KEY).current.t == before
+        assert world.record(KEY).current.region_total == before
         for shard in world.shards:
             shard.wipe(epoch)
         await world.load(200, 2, one(limit))
         await world.quiet()
         total = sum(cost for _, cost in world.admitted[KEY])
         assert total > before
-        assert world.record(KEY).current.t == total, "never over, and nothing missing"
+        assert world.record(KEY).current.region_total == total, "never over, and nothing missing"
 
     virtually(history())
 
@@ -230,7 +231,7 @@ def test_a_full_key_without_traffic_is_refilled_too() -> None:
             await world.ask(node, one(limit))
         world.shards[0].wipe()
         await asyncio.sleep(2.1)
-        assert world.record(KEY).current.t == 50
+        assert world.record(KEY).current.region_total == 50
         assert node.links[0].stats.refills == 1
 
     virtually(history())
@@ -247,12 +248,12 @@ def test_a_node_killed_outright_takes_at_most_one_flush_interval_with_it() -> No
         await world.quiet()
         total = sum(cost for _, cost in world.admitted[KEY])
         last = sum(cost for at_ms, cost in world.admitted[KEY] if at_ms > died_ms - 260)
-        missing = total - world.record(KEY).current.t
+        missing = total - world.record(KEY).current.region_total
         assert 0 < missing <= last
         components = world.record(KEY).components
-        cell = survivor.engine.cells.find(KEY)
-        assert isinstance(cell, SharedWindow)
-        assert components[cell.link.component].n == cell.part.total, "all of the survivor's hits are there"
+        counter = survivor.engine.counters.find(KEY)
+        assert isinstance(counter, SharedWindow)
+        assert components[counter.component].own == counter.current_cell.total, "all of the survivor's hits are there"
 
     virtually(history())
 
@@ -272,9 +273,9 @@ def test_restarts_and_passers_by_do_not_use_up_the_budget() -> None:
         busy = await world.start_node()
         await world.ask(busy, one(limit))
         await world.quiet(0.5)
-        cell = busy.engine.cells.find(KEY)
-        assert cell is not None
-        assert cell.link.grant == limit.precision // 2
+        counter = busy.engine.counters.find(KEY)
+        assert counter is not None
+        assert counter.grant == limit.precision // 2
 
     virtually(history())
 
@@ -297,7 +298,7 @@ def test_keys_on_two_shards_are_charged_together_or_become_credit() -> None:
             await world.ask(nodes[number % 2], both[0])
         await world.quiet()
         admitted = sum(cost for _, cost in world.admitted[b"\x00wide"])
-        assert admitted == world.record(b"\x00wide").current.t == 30
+        assert admitted == world.record(b"\x00wide").current.region_total == 30
 
     virtually(history())
 
@@ -324,8 +325,10 @@ def test_without_the_origin_every_rule_answers_by_its_policy_and_heals(
         await world.load(100, 1.5, one(limit))
         await world.quiet(1.5)
         before = sum(cost for _, cost in world.admitted[KEY])
-        known = [cell for node in world.nodes for cell in node.engine.cells if isinstance(cell, SharedWindow)]
-        left = sum(300 - cell.current for cell in known) / len(world.nodes)
+        known = [
+            counter for node in world.nodes for counter in node.engine.counters if isinstance(counter, SharedWindow)
+        ]
+        left = sum(300 - counter.current for counter in known) / len(world.nodes)
         for network in world.networks:
             network.connected, network.lose_call = stalled, float(stalled)
         await asyncio.sleep(6)  # until nothing is fresh
@@ -342,7 +345,7 @@ def test_without_the_origin_every_rule_answers_by_its_policy_and_heals(
         for network in world.networks:
             network.connected, network.lose_call = True, 0.0
         await world.quiet(4)
-        assert world.record(KEY).current.t == before + during
+        assert world.record(KEY).current.region_total == before + during
 
     virtually(history())
 
@@ -369,7 +372,7 @@ def test_a_drain_reports_everything_and_gives_its_grants_back() -> None:
             await world.ask(node, one(limit))
         await node.stop(1.0)
         record = world.record(KEY)
-        assert record.current.t == 20
+        assert record.current.region_total == 20
         assert record.grants.sum + record.grants.previous_sum == 0
 
     virtually(history())
@@ -389,7 +392,7 @@ def test_a_million_hits_on_one_key_cost_a_few_calls() -> None:
             await asyncio.sleep(0.02)
         assert world.networks[0].calls - calls <= 2 * 40
         await world.quiet()
-        assert world.record(KEY).current.t == 20_001
+        assert world.record(KEY).current.region_total == 20_001
 
     virtually(history())
 
@@ -403,7 +406,7 @@ def test_a_raised_limit_admits_at_once_and_a_lowered_one_denies_at_once() -> Non
             await world.ask(node, one(small))
         assert (await world.ask(node, one(large))).admitted
         assert not (await world.ask(node, one(small))).admitted
-        assert world.record(KEY).current.t == 6
+        assert world.record(KEY).current.region_total == 6
 
     virtually(history())
 

@@ -29,6 +29,6 @@ def total_in_current_window(url: str, rules: Path, domain: str, *entries: tuple[
             await origin.close()
         answer = reply.answers[0]
         assert isinstance(answer, WindowAnswer)
-        return answer.current.t
+        return answer.current.region_total
 
     return asyncio.run(read())

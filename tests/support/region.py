@@ -59,14 +59,12 @@ class RegionWorld:
 
     async def kill(self, node: RegionNode) -> None:
         """As kill −9: nothing is flushed, nothing is given back."""
-        for task in node._tasks:
-            task.cancel()
-        await asyncio.gather(*node._tasks, return_exceptions=True)
+        await node.abandon()
         index = self.nodes.index(node)
         del self.nodes[index], self.networks[index]
 
     async def ask(self, node: RegionNode, *charges: Charge) -> Decision:
-        decision = node.engine.decide(charges)
+        decision = node.decide(charges)
         if not isinstance(decision, Decision):
             self.waits += 1
             decision = await decision

@@ -1,4 +1,4 @@
-"""What an algorithm promises the engine: pure arithmetic on one cell, in whole milliseconds.
+"""What an algorithm promises the engine: pure arithmetic on one counter, in whole milliseconds.
 
 `take` is the decision. The rest answers the questions that come with it: what is
 left, when to come back, when all is new. Costs and limits are checked by the time
@@ -15,23 +15,23 @@ OVER: Final = -1
 
 
 class AlgorithmRules(Protocol):
-    """One algorithm. A cell only ever meets the algorithm that made it: keys name theirs."""
+    """One algorithm. A counter only ever meets the algorithm that made it: keys name theirs."""
 
-    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> KeyCounter: ...
+    def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> KeyCounter: ...
 
-    def take(self, cell: Any, limit: Limit, now_ms: int, cost: int) -> int:
+    def take(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> int:
         """Charge the cost if it fits and say what remains after it, else OVER."""
         ...
 
-    def release(self, cell: Any, limit: Limit, cost: int) -> None:
+    def release(self, counter: Any, limit: Limit, cost: int) -> None:
         """Undo a `take` of the same instant: another descriptor of the request was over."""
         ...
 
-    def remaining(self, cell: Any, limit: Limit, now_ms: int) -> int:
+    def remaining(self, counter: Any, limit: Limit, now_ms: int) -> int:
         """What a request could still cost now; follows a `take` of the same instant."""
         ...
 
-    def retry_ms(self, cell: Any, limit: Limit, now_ms: int, cost: int) -> int:
+    def retry_ms(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> int:
         """How long until this cost fits if nothing else comes.
 
         A cost above the limit never fits; it is told to wait for the end of the window (gcra:
@@ -39,6 +39,6 @@ class AlgorithmRules(Protocol):
         """
         ...
 
-    def reset_ms(self, cell: Any, limit: Limit, now_ms: int) -> int:
+    def reset_ms(self, counter: Any, limit: Limit, now_ms: int) -> int:
         """How long until the end of the window (gcra: until the bucket is full)."""
         ...

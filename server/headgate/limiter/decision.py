@@ -65,14 +65,14 @@ class Decision(NamedTuple):
     verdicts: list[Verdict]
 
 
-def denied_before(cell: KeyCounter, charge: Charge) -> bool:
-    return charge.cost >= cell.deny_cost and charge.limit is cell.deny_limit
+def denied_before(counter: KeyCounter, charge: Charge) -> bool:
+    return charge.cost >= counter.deny_cost and charge.limit is counter.deny_limit
 
 
-def remember_denial(cell: KeyCounter, charge: Charge, until_ms: int) -> None:
-    cell.deny_until_ms = until_ms
-    cell.deny_cost = charge.cost
-    cell.deny_limit = charge.limit
+def remember_denial(counter: KeyCounter, charge: Charge, until_ms: int) -> None:
+    counter.deny_until_ms = until_ms
+    counter.deny_cost = charge.cost
+    counter.deny_limit = charge.limit
 
 
 def denies(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:

@@ -2,7 +2,7 @@
 
 It promises all or nothing: a request is charged only if every enforced descriptor
 admits it, and a denied request charges nothing. It relies on being called from one
-thread, and on a clock that it asks once per request. Its cells are all there is to
+thread, and on a clock that it asks once per request. Its counters are all there is to
 know; `region/engine.py` decides where a region counts together.
 """
 
@@ -23,41 +23,41 @@ from headgate.limiter.decision import (
 
 class Engine:
     def __init__(self, clock: Clock, *, max_cells: int) -> None:
-        self.cells: CounterTable[KeyCounter] = CounterTable(max_cells)
+        self.counters: CounterTable[KeyCounter] = CounterTable(max_cells)
         self._clock_ms = clock.now_ms
         self._now_ms = 0
 
     def sweep(self, max_steps: int) -> bool:
-        """Drop expired cells, in a bounded slice; True while more are due."""
-        return self.cells.sweep(self._now(), max_steps)
+        """Drop expired counters, in a bounded slice; True while more are due."""
+        return self.counters.sweep(self._now(), max_steps)
 
     def decide(self, charges: tuple[Charge, ...]) -> Decision:
         now_ms = self._now()
-        find, touch = self.cells.find, self.cells.touch
-        cells: list[KeyCounter] = []
+        find, touch = self.counters.find, self.counters.touch
+        counters: list[KeyCounter] = []
         outcomes: list[int] = []
         verdicts: list[Verdict] = []
         over = False
         for charge in charges:
             key, limit, algorithm = charge.key, charge.limit, charge.algorithm
-            cell = find(key)
-            if cell is None:
-                cell = algorithm.new_cell(key, limit, now_ms)
-                self.cells.add(cell, now_ms)
+            counter = find(key)
+            if counter is None:
+                counter = algorithm.new_counter(key, limit, now_ms)
+                self.counters.add(counter, now_ms)
             else:
                 touch(key)
-            if now_ms < cell.deny_until_ms and denied_before(cell, charge):
+            if now_ms < counter.deny_until_ms and denied_before(counter, charge):
                 remaining = OVER
             else:
-                remaining = algorithm.take(cell, limit, now_ms, charge.cost)
-            cells.append(cell)
+                remaining = algorithm.take(counter, limit, now_ms, charge.cost)
+            counters.append(counter)
             outcomes.append(remaining)
             if remaining < 0:
                 over = True
             else:
-                verdicts.append((False, remaining, algorithm.reset_ms(cell, limit, now_ms)))
+                verdicts.append((False, remaining, algorithm.reset_ms(counter, limit, now_ms)))
         if over:
-            return self._decide_over(charges, cells, outcomes, now_ms)
+            return self._decide_over(charges, counters, outcomes, now_ms)
         return Decision(True, DecisionPath.LOCAL, verdicts)
 
     def _now(self) -> int:
@@ -69,34 +69,34 @@ class Engine:
         return now_ms
 
     def _decide_over(
-        self, charges: tuple[Charge, ...], cells: list[KeyCounter], outcomes: list[int], now_ms: int
+        self, charges: tuple[Charge, ...], counters: list[KeyCounter], outcomes: list[int], now_ms: int
     ) -> Decision:
         """At least one charge does not fit: deny and release all, or admit in spite of it."""
         admitted = not denies(charges, outcomes)
         if not admitted:
-            for charge, cell, remaining in zip(charges, cells, outcomes, strict=True):
+            for charge, counter, remaining in zip(charges, counters, outcomes, strict=True):
                 if remaining >= 0:
-                    charge.algorithm.release(cell, charge.limit, charge.cost)
+                    charge.algorithm.release(counter, charge.limit, charge.cost)
         path = DecisionPath.SHADOW if admitted and only_shadow_over(charges, outcomes) else DecisionPath.LOCAL
         verdicts: list[Verdict] = []
         ahead: dict[bytes, int] = {}
-        for charge, cell, remaining in zip(charges, cells, outcomes, strict=True):
+        for charge, counter, remaining in zip(charges, counters, outcomes, strict=True):
             limit, algorithm = charge.limit, charge.algorithm
             before = ahead.get(charge.key, 0)
             ahead[charge.key] = before + charge.cost
             if remaining >= 0:
-                left = remaining if admitted else algorithm.remaining(cell, limit, now_ms)
-                verdicts.append((False, left, algorithm.reset_ms(cell, limit, now_ms)))
+                left = remaining if admitted else algorithm.remaining(counter, limit, now_ms)
+                verdicts.append((False, left, algorithm.reset_ms(counter, limit, now_ms)))
                 continue
-            cached = now_ms < cell.deny_until_ms and denied_before(cell, charge)
-            if cached and cell.deny_cost == charge.cost:
-                retry_ms = cell.deny_until_ms - now_ms
+            cached = now_ms < counter.deny_until_ms and denied_before(counter, charge)
+            if cached and counter.deny_cost == charge.cost:
+                retry_ms = counter.deny_until_ms - now_ms
             else:
                 # The same key may stand in a request twice: then it is their sum that must fit.
                 unpaid = 0 if admitted else before
-                retry_ms = algorithm.retry_ms(cell, limit, now_ms, charge.cost + unpaid)
+                retry_ms = algorithm.retry_ms(counter, limit, now_ms, charge.cost + unpaid)
                 if not cached and not unpaid:
-                    remember_denial(cell, charge, now_ms + retry_ms)
+                    remember_denial(counter, charge, now_ms + retry_ms)
             if cached and not admitted:
                 path = DecisionPath.DENY_CACHE
             verdicts.append((True, 0, retry_ms))

@@ -7,50 +7,50 @@ the rule's rate changes, the tat is restated in the new ticks, rounded against t
 """
 
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.counters import BucketCounter
+from headgate.limiter.counters import BucketCounter, BucketCounts
 from headgate.limiter.limit import Limit
 
 
 class Gcra:
-    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> BucketCounter:
+    def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> BucketCounter:
         return BucketCounter(key, max(1, limit.requests_per_unit))
 
-    def take(self, cell: BucketCounter, limit: Limit, now_ms: int, cost: int) -> int:
+    def take(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> int:
         rate = limit.requests_per_unit
         if not rate:
             return OVER
-        if rate != cell.rate:
-            _restate(cell, rate)
+        if rate != counter.rate:
+            _restate(counter, rate)
         window_ms = limit.window_ms
         now = now_ms * rate
-        tat = (cell.tat if cell.tat > now else now) + cost * window_ms
+        tat = (counter.tat if counter.tat > now else now) + cost * window_ms
         room = limit.burst * window_ms - (tat - now)
         if room < 0:
             return OVER
-        cell.tat = tat
+        counter.tat = tat
         return room // window_ms
 
-    def release(self, cell: BucketCounter, limit: Limit, cost: int) -> None:
-        cell.tat -= cost * limit.window_ms
+    def release(self, counter: BucketCounts, limit: Limit, cost: int) -> None:
+        counter.tat -= cost * limit.window_ms
 
-    def remaining(self, cell: BucketCounter, limit: Limit, now_ms: int) -> int:
+    def remaining(self, counter: BucketCounts, limit: Limit, now_ms: int) -> int:
         if not limit.requests_per_unit:
             return 0
-        used = max(0, cell.tat - now_ms * cell.rate)
+        used = max(0, counter.tat - now_ms * counter.rate)
         return max(0, (limit.burst * limit.window_ms - used) // limit.window_ms)
 
-    def retry_ms(self, cell: BucketCounter, limit: Limit, now_ms: int, cost: int) -> int:
+    def retry_ms(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> int:
         if cost > limit.burst or not limit.requests_per_unit:
             return limit.window_ms  # never; and the bucket may be full now, so its reset says nothing
-        fits = cell.tat + (cost - limit.burst) * limit.window_ms
-        return max(0, -(-fits // cell.rate) - now_ms)
+        fits = counter.tat + (cost - limit.burst) * limit.window_ms
+        return max(0, -(-fits // counter.rate) - now_ms)
 
-    def reset_ms(self, cell: BucketCounter, limit: Limit, now_ms: int) -> int:
+    def reset_ms(self, counter: BucketCounts, limit: Limit, now_ms: int) -> int:
         if not limit.requests_per_unit:
             return limit.window_ms
-        return max(0, -(-cell.tat // cell.rate) - now_ms)
+        return max(0, -(-counter.tat // counter.rate) - now_ms)
 
 
-def _restate(cell: BucketCounter, rate: int) -> None:
-    cell.tat = -(-cell.tat * rate // cell.rate)
-    cell.rate = rate
+def _restate(counter: BucketCounts, rate: int) -> None:
+    counter.tat = -(-counter.tat * rate // counter.rate)
+    counter.rate = rate

@@ -5,48 +5,48 @@ deny iff effective > limit;   remaining = limit − effective
 """
 
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.counters import WindowCounter
+from headgate.limiter.counters import WindowCounter, WindowCounts
 from headgate.limiter.limit import Limit
 
 
 class SlidingWindow:
-    def new_cell(self, key: bytes, limit: Limit, now_ms: int) -> WindowCounter:
+    def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> WindowCounter:
         return WindowCounter(key, limit.window_ms, now_ms // limit.window_ms)
 
-    def take(self, cell: WindowCounter, limit: Limit, now_ms: int, cost: int) -> int:
-        window_ms = cell.window_ms
+    def take(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
+        window_ms = counter.window_ms
         sequence = now_ms // window_ms
-        if sequence != cell.sequence:
-            cell.roll(sequence)
+        if sequence != counter.sequence:
+            counter.roll(sequence)
         left_ms = window_ms - now_ms % window_ms
-        remaining = limit.requests_per_unit - cell.current - cell.previous * left_ms // window_ms - cost
+        remaining = limit.requests_per_unit - counter.current - counter.previous * left_ms // window_ms - cost
         if remaining < 0 or not limit.requests_per_unit:  # a limit of 0 denies a cost of 0 too
             return OVER
-        cell.current += cost
+        counter.current += cost
         return remaining
 
-    def release(self, cell: WindowCounter, limit: Limit, cost: int) -> None:
-        cell.current -= cost
+    def release(self, counter: WindowCounts, limit: Limit, cost: int) -> None:
+        counter.current -= cost
 
-    def remaining(self, cell: WindowCounter, limit: Limit, now_ms: int) -> int:
-        left_ms = cell.window_ms - now_ms % cell.window_ms
-        return max(0, limit.requests_per_unit - cell.current - cell.previous * left_ms // cell.window_ms)
+    def remaining(self, counter: WindowCounts, limit: Limit, now_ms: int) -> int:
+        left_ms = counter.window_ms - now_ms % counter.window_ms
+        return max(0, limit.requests_per_unit - counter.current - counter.previous * left_ms // counter.window_ms)
 
-    def retry_ms(self, cell: WindowCounter, limit: Limit, now_ms: int, cost: int) -> int:
+    def retry_ms(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
         if cost > limit.requests_per_unit or not limit.requests_per_unit:
-            return self.reset_ms(cell, limit, now_ms)
-        window_ms = cell.window_ms
-        start_ms = cell.sequence * window_ms
-        room = limit.requests_per_unit - cell.current - cost
+            return self.reset_ms(counter, limit, now_ms)
+        window_ms = counter.window_ms
+        start_ms = counter.sequence * window_ms
+        room = limit.requests_per_unit - counter.current - cost
         if room >= 0:  # only the previous window is in the way
-            fits_ms = start_ms + _decayed_after_ms(cell.previous, room, window_ms)
+            fits_ms = start_ms + _decayed_after_ms(counter.previous, room, window_ms)
         else:  # this window must become the previous one first
             room = limit.requests_per_unit - cost
-            fits_ms = start_ms + window_ms + _decayed_after_ms(cell.current, room, window_ms)
+            fits_ms = start_ms + window_ms + _decayed_after_ms(counter.current, room, window_ms)
         return max(0, fits_ms - now_ms)
 
-    def reset_ms(self, cell: WindowCounter, limit: Limit, now_ms: int) -> int:
-        return cell.window_ms - now_ms % cell.window_ms
+    def reset_ms(self, counter: WindowCounts, limit: Limit, now_ms: int) -> int:
+        return counter.window_ms - now_ms % counter.window_ms
 
 
 def _decayed_after_ms(count: int, room: int, window_ms: int) -> int:

@@ -11,59 +11,61 @@ Arrival = tuple[int, int]
 
 
 class BucketComponent(Holding):
-    __slots__ = ("n",)
+    """What one run of a node has ever charged to the bucket. Only grows."""
+
+    __slots__ = ("own",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.n = 0
+        self.own = 0
 
 
 class BucketRecord:
     def __init__(self, rate: int) -> None:
         self.rate = rate
-        self.tat: Arrival = (0, 0)
+        self.arrival: Arrival = (0, 0)
         self.grants = Grants()
         self.components: dict[bytes, BucketComponent] = {}
 
     def expires_ms(self, now_ms: int) -> int:
         """When the bucket is full again, no grant counts, and no retry can come any more."""
-        return max(self.tat[0] + 1, now_ms) + 2 * GENERATION_MS
+        return max(self.arrival[0] + 1, now_ms) + 2 * GENERATION_MS
 
     def report(self, report: BucketReport, time_ms: int) -> int:
         self._restate(report.rate)
         component = self._component(report.component)
-        unmerged = report.total - max(component.n, report.acked)
-        self.tat = max(self.tat, (report.answered_ms, report.answered_rest))
+        unmerged = report.total - max(component.own, report.acknowledged)
+        self.arrival = max(self.arrival, (report.answered_ms, report.answered_rest))
         if unmerged > 0:
-            start = max(self.tat, (report.since_ms, 0))
+            start = max(self.arrival, (report.since_ms, 0))
             # Up to `P` may have been admitted on top of a full burst: cut that off, and it is
             # forgiven at every flush, for a rate that stays above the limit.
             full = self._after((time_ms, 0), report, report.burst + report.precision)
-            self.tat = max(self.tat, min(self._after(start, report, unmerged), full))
-        component.n = max(component.n, report.total)
+            self.arrival = max(self.arrival, min(self._after(start, report, unmerged), full))
+        component.own = max(component.own, report.total)
         if report.number <= component.number:
             return NO_GRANT
         component.number = report.number
         return self.grants.renew(component, report.held, report.precision, time_ms, leaving=report.leaving)
 
     def missing(self, report: BucketReport, charged: int, cost: int) -> int:
-        credit = self._component(report.component).n - report.total - report.reserved - charged
+        credit = self._component(report.component).own - report.total - report.reserved - charged
         return max(0, cost - max(0, credit))
 
     def fits(self, report: BucketReport, time_ms: int, missing: int) -> bool:
         if not report.rate:
             return False
-        arrival = self._after(max(self.tat, (time_ms, 0)), report, missing)
+        arrival = self._after(max(self.arrival, (time_ms, 0)), report, missing)
         return arrival <= self._after((time_ms, 0), report, report.burst)
 
     def charge(self, report: BucketReport, missing: int, time_ms: int) -> None:
         component = self._component(report.component)
         if missing:
-            self.tat = self._after(max(self.tat, (time_ms, 0)), report, missing)
-        component.n += missing
+            self.arrival = self._after(max(self.arrival, (time_ms, 0)), report, missing)
+        component.own += missing
 
     def answer(self, report: BucketReport, grant: int) -> BucketAnswer:
-        return BucketAnswer(self._component(report.component).n, *self.tat, grant)
+        return BucketAnswer(self._component(report.component).own, *self.arrival, grant)
 
     def _component(self, name: bytes) -> BucketComponent:
         return self.components.setdefault(name, BucketComponent())
@@ -75,7 +77,7 @@ class BucketRecord:
 
     def _restate(self, rate: int) -> None:
         if rate and rate != self.rate:
-            ms, rest = self.tat
+            ms, rest = self.arrival
             whole, rest = divmod(-(-rest * rate // self.rate), rate)
-            self.tat = (ms + whole, rest)
+            self.arrival = (ms + whole, rest)
             self.rate = rate

@@ -19,10 +19,10 @@ class CellReport(NamedTuple):
     """The node's cumulative admitted cost in this cell."""
     reserved: int
     """Cost of requests that wait for other answers; counts as the node's own until released."""
-    seen: int
-    """The highest region total of this cell that the node was ever told."""
-    sent: int
-    """The highest total + reserved + wants of any earlier call, and of every `n` told."""
+    highest_total_seen: int
+    """The highest region total of this cell that the node was told, or knows to have been there."""
+    highest_sent: int
+    """The highest total + reserved + wants of any earlier call, and of every `own` that was told."""
 
 
 class WindowReport(NamedTuple):
@@ -57,8 +57,8 @@ class BucketReport(NamedTuple):
     leaving: bool
     total: int
     reserved: int
-    acked: int
-    """The highest `n` that the node was told: what a wiped origin must not count again."""
+    acknowledged: int
+    """The highest `own` that the node was told: what a wiped origin must not count again."""
     answered_ms: int
     answered_rest: int
     """The arrival time in the last answer, never one that the node advanced itself."""
@@ -89,12 +89,12 @@ NO_GRANT = -1
 class Count(NamedTuple):
     """One cell as the region knows it."""
 
-    n: int
-    """The reporting component, all that was ever charged to it."""
-    t: int
-    """The region: all components, and what is known to have been in it."""
-    f: int
-    """All other regions."""
+    own: int
+    """The reporting component: all that the shard has charged to it or was told of it."""
+    region_total: int
+    """All components of the region, and what is known to have been counted and lost."""
+    foreign: int
+    """All other regions together."""
 
 
 class WindowAnswer(NamedTuple):
@@ -106,9 +106,11 @@ class WindowAnswer(NamedTuple):
 
 
 class BucketAnswer(NamedTuple):
-    n: int
-    tat_ms: int
-    tat_rest: int
+    own: int
+    """The reporting component, as in `Count`."""
+    arrival_ms: int
+    arrival_rest: int
+    """The key's theoretical arrival time."""
     grant: int
 
 

@@ -1,9 +1,10 @@
 """One limit key under a sliding or fixed window, as the origin keeps it.
 
 Components merge by max and the region's total follows by what they gained, so a report
-may come late, twice or never. `l` is what a cell is known to have contained and no
-component explains: it is what makes a refill after a wipe count nothing twice and
-nothing of the dead less than once.
+may come late, twice or never. After a wipe nodes say which region total they were told:
+what no component explains yet is kept as `unattributed`, and a component that comes back
+is taken out of it before it raises the total. So a hit that is reported again is not counted
+twice, and the hits of nodes that died stay counted. (docs/convergence.md, section 6.)
 """
 
 from headgate.origin.grants import GENERATION_MS, Grants, Holding
@@ -11,48 +12,52 @@ from headgate.origin.protocol import NO_GRANT, CellReport, Count, WindowAnswer, 
 
 
 class CellRecord:
-    """The region's side of one cell."""
+    """The region's counts of one cell."""
 
-    __slots__ = ("f", "l", "t")
+    __slots__ = ("foreign", "region_total", "unattributed")
 
     def __init__(self) -> None:
-        self.t = 0
-        self.l = 0
-        self.f = 0
+        self.region_total = 0
+        """All components, and `unattributed`. Never falls while the record lives."""
+        self.unattributed = 0
+        """Part of the total that was counted once and that no component here explains: lost by this
+        shard, vouched for by a node or a peer. Falls as components come back."""
+        self.foreign = 0
+        """All other regions together. Never falls."""
 
-    def learn(self, seen: int) -> None:
-        """A node was told more than is here: that much was lost, whoever's it was."""
-        if seen > self.t:
-            self.l += seen - self.t
-            self.t = seen
+    def restore(self, seen: int) -> None:
+        """A node was told of more than is here: the difference was lost, whoever's it was."""
+        if seen > self.region_total:
+            self.unattributed += seen - self.region_total
+            self.region_total = seen
 
-    def gain(self, n: int, m: int, sent: int) -> None:
-        """A component rises from n to m. What it had sent before may be what was lost."""
-        explained = min(self.l, max(0, min(m, sent) - n))
-        self.l -= explained
-        self.t += m - n - explained
+    def raise_component(self, before: int, after: int, sent: int) -> None:
+        """A component rises; up to `sent`, what it had sent before, may be what was lost."""
+        explained = min(self.unattributed, max(0, min(after, sent) - before))
+        self.unattributed -= explained
+        self.region_total += after - before - explained
 
 
 class NodeComponent(Holding):
-    """One run's part: its n in the current and the previous cell."""
+    """What one run of a node has in the current and in the previous cell. Each only grows."""
 
-    __slots__ = ("n", "previous_n", "sequence")
+    __slots__ = ("own", "previous_own", "sequence")
 
     def __init__(self, sequence: int) -> None:
         super().__init__()
         self.sequence = sequence
-        self.n = 0
-        self.previous_n = 0
+        self.own = 0
+        self.previous_own = 0
 
     def roll(self, sequence: int) -> None:
         if sequence > self.sequence:
-            self.previous_n = self.n if sequence == self.sequence + 1 else 0
-            self.n = 0
+            self.previous_own = self.own if sequence == self.sequence + 1 else 0
+            self.own = 0
             self.sequence = sequence
 
 
 class ForeignComponent:
-    """Another region's part."""
+    """What another region has in the current and in the previous cell, as its exchanger said."""
 
     __slots__ = ("current", "previous", "sequence")
 
@@ -98,27 +103,27 @@ class WindowRecord:
         for cell in report.cells:
             if cell.sequence == self.sequence:
                 own += cell.total + cell.reserved
-        return max(0, cost - max(0, component.n - own))
+        return max(0, cost - max(0, component.own - own))
 
     def fits(self, report: WindowReport, time_ms: int, missing: int) -> bool:
-        effective = self.current.t + self.current.f + missing
+        effective = self.current.region_total + self.current.foreign + missing
         if report.sliding:
             left_ms = self.window_ms - time_ms % self.window_ms
-            effective += (self.previous.t + self.previous.f) * left_ms // self.window_ms
+            effective += (self.previous.region_total + self.previous.foreign) * left_ms // self.window_ms
         return effective <= report.limit
 
     def charge(self, report: WindowReport, missing: int, time_ms: int) -> None:
         component = self._component(report.component)
-        sent = max((cell.sent for cell in report.cells if cell.sequence == self.sequence), default=0)
-        self.current.gain(component.n, component.n + missing, sent)
-        component.n += missing
+        sent = max((cell.highest_sent for cell in report.cells if cell.sequence == self.sequence), default=0)
+        self.current.raise_component(component.own, component.own + missing, sent)
+        component.own += missing
 
     def answer(self, report: WindowReport, grant: int) -> WindowAnswer:
         component = self._component(report.component)
         return WindowAnswer(
             self.sequence,
-            Count(component.n, self.current.t, self.current.f),
-            Count(component.previous_n, self.previous.t, self.previous.f),
+            Count(component.own, self.current.region_total, self.current.foreign),
+            Count(component.previous_own, self.previous.region_total, self.previous.foreign),
             grant,
         )
 
@@ -126,19 +131,19 @@ class WindowRecord:
         """The region's own component, back from a peer: it was here once, so it counts again."""
         self._roll(time_ms // self.window_ms)
         if sequence == self.sequence:
-            self.current.learn(count)
+            self.current.restore(count)
         elif sequence == self.sequence - 1:
-            self.previous.learn(count)
+            self.previous.restore(count)
 
     def merge_foreign(self, region: bytes, sequence: int, count: int, time_ms: int) -> None:
         self._roll(time_ms // self.window_ms)
         component = self.foreign.setdefault(region, ForeignComponent(self.sequence))
         component.roll(self.sequence)
         if sequence == self.sequence and count > component.current:
-            self.current.f += count - component.current
+            self.current.foreign += count - component.current
             component.current = count
         elif sequence == self.sequence - 1 and count > component.previous:
-            self.previous.f += count - component.previous
+            self.previous.foreign += count - component.previous
             component.previous = count
 
     def _component(self, name: bytes) -> NodeComponent:
@@ -151,15 +156,15 @@ class WindowRecord:
     def _merge(self, component: NodeComponent, cell: CellReport) -> None:
         """Cells of the shard's future come again when it is there; older ones no longer matter."""
         if cell.sequence == self.sequence:
-            self.current.learn(cell.seen)
-            if cell.total > component.n:
-                self.current.gain(component.n, cell.total, cell.sent)
-                component.n = cell.total
+            self.current.restore(cell.highest_total_seen)
+            if cell.total > component.own:
+                self.current.raise_component(component.own, cell.total, cell.highest_sent)
+                component.own = cell.total
         elif cell.sequence == self.sequence - 1:
-            self.previous.learn(cell.seen)
-            if cell.total > component.previous_n:
-                self.previous.gain(component.previous_n, cell.total, cell.sent)
-                component.previous_n = cell.total
+            self.previous.restore(cell.highest_total_seen)
+            if cell.total > component.previous_own:
+                self.previous.raise_component(component.previous_own, cell.total, cell.highest_sent)
+                component.previous_own = cell.total
 
     def _roll(self, sequence: int) -> None:
         if sequence <= self.sequence:
@@ -174,5 +179,5 @@ class WindowRecord:
         for name, component in list(self.components.items()):
             component.roll(self.sequence)
             idle = component.generation < self.grants.generation - 1
-            if idle and not component.n and not component.previous_n:
+            if idle and not component.own and not component.previous_own:
                 del self.components[name]

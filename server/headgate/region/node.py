@@ -15,8 +15,10 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
+from headgate.limiter.decision import Charge, Decision
 from headgate.origin.interface import HEARTBEAT_S, NODE_GONE_MS, Origin, OriginError, OriginTimeout
 from headgate.region.breaker import BreakerSettings
+from headgate.region.deadline import Deadline
 from headgate.region.engine import RegionalEngine
 from headgate.region.shard_link import ShardLink
 
@@ -25,7 +27,7 @@ HEARTBEAT_TIMEOUT_S: Final = 0.9
 
 
 class RegionNode:
-    """Implements the engine's `Region`."""
+    """One node: decides requests, and keeps in touch with every shard. Implements the engine's `Region`."""
 
     def __init__(
         self,
@@ -44,7 +46,8 @@ class RegionNode:
         self.run = run
         self.live_nodes = live_nodes
         """Keeps its last value while the shards are away; over a restart it is handed in."""
-        self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells, deadline_s=deadline_s)
+        self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells)
+        self._deadline_s = deadline_s
         self._on_live_nodes = on_live_nodes
         self._origin = origin
         self._clock = clock
@@ -57,7 +60,7 @@ class RegionNode:
                 random=random,
                 logger=logger,
                 numbers=numbers,
-                live_cells=lambda: self.engine.cells,
+                live_counters=lambda: self.engine.counters,
                 deadline_s=deadline_s,
                 breaker=breaker or BreakerSettings(),
             )
@@ -69,11 +72,15 @@ class RegionNode:
         """Until when the others may not have been heard again by a shard that was away."""
         self._tasks: list[asyncio.Task[None]] = []
 
+    def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
+        """At once where that is possible; else within the deadline."""
+        decided = self.engine.decide(charges)
+        if isinstance(decided, Decision):
+            return decided
+        return Deadline(decided, self._deadline_s, self._clock.monotonic).future
+
     def shard_of(self, key: bytes) -> ShardLink:
         return self.links[self._origin.shard_of(key)]
-
-    def shard(self, index: int) -> ShardLink:
-        return self.links[index]
 
     def earliest_ms(self) -> int:
         return min([link.now_ms() for link in self.links])
@@ -102,10 +109,20 @@ class RegionNode:
             self._tasks.append(asyncio.create_task(link.run(), name=f"shard-{link.index}"))
             self._tasks.append(asyncio.create_task(self._heartbeats(link), name=f"heartbeat-{link.index}"))
 
-    async def stop(self, timeout_s: float) -> None:
+    @property
+    def running(self) -> bool:
+        """Whether every task that `start` began still runs."""
+        return not any(task.done() for task in self._tasks)
+
+    async def abandon(self) -> None:
+        """End at once: nothing is reported and nothing is given back, as in a crash."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Report what was admitted and give all grants back, as far as the time allows."""
+        await self.abandon()
         await asyncio.gather(*(link.leave(timeout_s) for link in self.links))
         await self._origin.close()
 

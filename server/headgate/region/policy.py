@@ -3,13 +3,16 @@
 `closed` denies. `open` admits up to a hard local ceiling. `local` decides from what is
 known, counting this node's own new hits once for every 1.5 live nodes, so that all
 nodes together admit at most 1.5 times the mean of what they knew to be left.
+(docs/convergence.md, section 8.)
 """
 
 from typing import Final
 
 from headgate.limiter.decision import DecisionPath
 from headgate.limiter.limit import Algorithm, Limit, OnError
-from headgate.region.counters import SharedBucket, SharedCounter
+from headgate.region.bucket_counter import SharedBucket
+from headgate.region.counters import SharedCounter
+from headgate.region.window_counter import SharedWindow
 
 DEGRADED_RETRY_MS: Final = 1_000
 """What a degraded denial tells the caller: nobody knows when the shard is back; soon is likely."""
@@ -21,19 +24,16 @@ PATHS: Final = {
 }
 
 
-def admits(cell: SharedCounter, limit: Limit, cost: int, now_ms: int, live_nodes: int) -> bool:
+def admits(counter: SharedCounter, limit: Limit, cost: int, now_ms: int, live_nodes: int) -> bool:
+    """Whether the rule's policy admits the cost; nothing is charged."""
     if limit.on_error is OnError.CLOSED or not limit.requests_per_unit:
         return False
     if limit.on_error is OnError.OPEN:
-        return cell.own_total + cost <= _capacity(limit)
-    if isinstance(cell, SharedBucket):
-        return _bucket_admits(cell, limit, cost, now_ms, live_nodes)
-    own = cell.part.unacked
-    known = cell.current - own
-    if limit.algorithm is Algorithm.SLIDING_WINDOW:
-        left_ms = cell.window_ms - now_ms % cell.window_ms
-        known += cell.previous * left_ms // cell.window_ms
-    return known + weighted(own + cell.missing(cost), live_nodes) <= limit.requests_per_unit
+        return counter.own_admitted + cost <= _capacity(limit)
+    if isinstance(counter, SharedBucket):
+        return _bucket_admits(counter, limit, cost, now_ms, live_nodes)
+    assert isinstance(counter, SharedWindow)  # noqa: S101 - there is no third kind
+    return _window_admits(counter, limit, cost, now_ms, live_nodes)
 
 
 def weighted(own: int, live_nodes: int) -> int:
@@ -41,12 +41,21 @@ def weighted(own: int, live_nodes: int) -> int:
     return max(own, -(-own * 2 * live_nodes // 3))
 
 
-def _bucket_admits(cell: SharedBucket, limit: Limit, cost: int, now_ms: int, live_nodes: int) -> bool:
+def _window_admits(counter: SharedWindow, limit: Limit, cost: int, now_ms: int, live_nodes: int) -> bool:
+    own = counter.current_cell.unacked
+    known = counter.current - own
+    if limit.algorithm is Algorithm.SLIDING_WINDOW:
+        left_ms = counter.window_ms - now_ms % counter.window_ms
+        known += counter.previous * left_ms // counter.window_ms
+    return known + weighted(own + counter.missing(cost), live_nodes) <= limit.requests_per_unit
+
+
+def _bucket_admits(counter: SharedBucket, limit: Limit, cost: int, now_ms: int, live_nodes: int) -> bool:
     window_ms = limit.window_ms
-    own = cell.unacked
-    used = max(0, cell.tat - now_ms * cell.rate)
+    own = counter.unacked
+    used = max(0, counter.tat - now_ms * counter.rate)
     known = max(0, used - own * window_ms)
-    return known + weighted(own + cell.missing(cost), live_nodes) * window_ms <= limit.burst * window_ms
+    return known + weighted(own + counter.missing(cost), live_nodes) * window_ms <= limit.burst * window_ms
 
 
 def _capacity(limit: Limit) -> int:

@@ -1,10 +1,10 @@
-"""One shard's exchange: what waits for it, in one call at a time.
+"""A node's link to one shard: what waits for the shard, in one call at a time.
 
 Calls carry what requests wait for first, then what is due to be flushed, then what a
-shard that lost its memory must be told again, in chunks. Nothing is ever dropped: a cell
-stays due until its total is acknowledged, so what waits here is bounded by the live cells
+shard that lost its memory must be told again, in chunks. Nothing is ever dropped: a counter
+stays due until its total is acknowledged, so what waits here is bounded by the live counters
 and by the requests under way. There is no timer in the way of a request: what comes
-while a call is under way goes with the next one.
+while a call is under way goes with the next one. (docs/convergence.md, sections 3, 4 and 6.)
 """
 
 import asyncio
@@ -22,13 +22,10 @@ from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import Call, Reply, Report, Want
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
 from headgate.region.counters import SharedCounter
-from headgate.region.engine import Question
+from headgate.region.flush_queues import FlushQueues
 from headgate.region.shard_clock import ShardClock
+from headgate.region.waiting import Question
 
-FLUSH_SOON_S: Final = 0.025
-"""Near a limit: how long others may not know of an admission. Shorter costs the shard calls."""
-FLUSH_LATER_S: Final = 0.250
-"""Far from it: a third of the calls. Also the most that a node killed outright takes with it."""
 USABLE_S: Final = 5.0
 """For how long, from sending, an answer keeps a key fresh and its grant usable; half a generation of grants."""
 MAX_REPORTS: Final = 64
@@ -48,11 +45,11 @@ REPLAY_PER_S: Final = 20_000
 """Reports that nobody waits for: what piled up during an outage comes back spread out, at about a
 quarter of a shard's time. Requests go in between."""
 REFILL_STEPS: Final = 1_000
-"""Cells looked at per call for a refill; most belong to other shards."""
+"""Counters looked at per call for a refill; most belong to other shards."""
 
 
 @dataclass(slots=True)
-class ReplayStats:
+class LinkStats:
     """Plain counters, read by whoever exports them."""
 
     calls: int = 0
@@ -63,14 +60,15 @@ class ReplayStats:
 
 
 @dataclass(slots=True)
-class Batch:
+class CallBatch:
     """A call under way, and whom its answers are for."""
 
     call: Call
-    cells: list[SharedCounter]
+    counters: list[SharedCounter]
+    """Those that report, in the order of the reports."""
     questions: list[Question]
     positions: dict[SharedCounter, int]
-    """Of each cell's report. By cell: a key that went and came back may be in one call twice."""
+    """Of each counter's report. By counter: a key that went and came back may be in one call twice."""
 
 
 class ShardLink:
@@ -85,13 +83,13 @@ class ShardLink:
         random: random.Random,
         logger: FilteringBoundLogger,
         numbers: Iterator[int],
-        live_cells: Callable[[], Iterable[SharedCounter]],
+        live_counters: Callable[[], Iterable[SharedCounter]],
         deadline_s: float,
         breaker: BreakerSettings,
     ) -> None:
         self.index = index
         self.breaker = Breaker(breaker, monotonic=clock.monotonic, random=random, on_change=self._breaker_changed)
-        self.stats = ReplayStats()
+        self.stats = LinkStats()
         self.last_error = ""
         self._origin = origin
         self._clock = clock
@@ -101,12 +99,11 @@ class ShardLink:
         self._random = random
         self._logger = logger
         self._numbers = numbers
-        self._live_cells = live_cells
+        self._live_counters = live_counters
         self._epoch = b""
         self._leaving = False
         self._questions: deque[Question] = deque()
-        self._soon: deque[tuple[float, SharedCounter]] = deque()
-        self._later: deque[tuple[float, SharedCounter]] = deque()
+        self._flushes = FlushQueues()
         self._refill: deque[SharedCounter] = deque()
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -124,26 +121,28 @@ class ShardLink:
         return None if self._time.known else self._time
 
     def late(self) -> None:
-        """A request's deadline passed while it waited for this shard."""
         self.breaker.record(False, "a request's deadline passed")
 
     def ask(self, question: Question) -> None:
         self._questions.append(question)
         self._wake.set()
 
-    def flush(self, cell: SharedCounter, *, soon: bool) -> None:
-        link = cell.link
-        if link.flush_at_s and not soon:
-            return
-        due_s = self._clock.monotonic() + (FLUSH_SOON_S if soon else FLUSH_LATER_S)
-        if link.flush_at_s and link.flush_at_s <= due_s:
-            return
-        link.flush_at_s = due_s
-        # Each queue has one delay, and so is in order by itself.
-        (self._soon if soon else self._later).append((due_s, cell))
-        self._arm(due_s)
+    def flush(self, counter: SharedCounter, *, soon: bool) -> None:
+        due_s = self._flushes.add(counter, soon=soon, now_s=self._clock.monotonic())
+        if due_s is not None:
+            self._arm(due_s)
 
     # What the node calls
+
+    @property
+    def queued_flushes(self) -> int:
+        """Counters that wait to be reported, and entries that were overtaken."""
+        return len(self._flushes)
+
+    @property
+    def queued_questions(self) -> int:
+        """Questions that wait for the next call."""
+        return len(self._questions)
 
     async def run(self) -> None:
         """Exchange, until cancelled."""
@@ -196,7 +195,7 @@ class ShardLink:
             self._succeeded(self._clock.monotonic() - sent_s, decisive=decisive)
             self.heard(reply.time_ms, reply.epoch, sent_s)
             self._apply(batch, reply, sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER))
-        return len(batch.cells)
+        return len(batch.counters)
 
     def heard(self, time_ms: int, epoch: bytes, sent_s: float) -> None:
         """Every answer tells the time, and whether the shard is the one that it was."""
@@ -206,22 +205,23 @@ class ShardLink:
         self._epoch = epoch
 
     def lost_memory(self, reason: str) -> None:
-        """Tell it again what every live cell of this node contained."""
+        """Tell it again what every live counter of this node contained."""
         if self._refill:
             return  # under way already; what it is told is the newest anyway
         self.stats.refills += 1
         self._logger.warning("shard_lost_memory", shard=self.index, reason=reason)
-        self._refill.extend(self._live_cells())
+        self._refill.extend(self._live_counters())
         self._wake.set()
 
     def busy(self) -> bool:
-        return bool(self._questions or self._soon or self._later or self._refill)
+        """Whether there is anything left to tell the shard."""
+        return bool(self._questions or self._flushes or self._refill)
 
     async def leave(self, timeout_s: float) -> None:
         """Report everything, and give all grants back."""
         self._leaving = True
         deadline_s = self._clock.monotonic() + timeout_s
-        self._refill.extend(self._live_cells())
+        self._refill.extend(self._live_counters())
         while self.busy() and self.available and self._clock.monotonic() < deadline_s:
             await self.exchange()
 
@@ -246,13 +246,10 @@ class ShardLink:
 
     def _is_due(self) -> bool:
         now_s = self._clock.monotonic()
-        for queue in (self._soon, self._later):
-            while queue and queue[0][1].link.flush_at_s != queue[0][0]:
-                queue.popleft()  # flushed meanwhile, or to be flushed earlier
-            if queue:
-                if queue[0][0] <= now_s:
-                    return True
-                self._arm(queue[0][0])
+        for due_s in self._flushes.next_due_s():
+            if due_s <= now_s:
+                return True
+            self._arm(due_s)
         return False
 
     def _arm(self, due_s: float) -> None:
@@ -270,65 +267,51 @@ class ShardLink:
 
     # Building a call
 
-    def _batch(self) -> Batch:
+    def _batch(self) -> CallBatch:
         wanted: dict[SharedCounter, int] = {}
         questions = self._take_questions(wanted)
-        for cell in self._flushes(MAX_REPORTS - len(wanted)):
-            wanted.setdefault(cell, 0)
-        for cell in self._refills(MAX_REPORTS - len(wanted)):
-            wanted.setdefault(cell, 0)
-        cells = list(wanted)
-        reports = tuple([self._report(cell, wanted[cell]) for cell in cells])
-        positions = {cell: position for position, cell in enumerate(cells)}
+        now_s = self._clock.monotonic()
+        for counter in self._flushes.take(MAX_REPORTS - len(wanted), now_s, everything=self._leaving):
+            wanted.setdefault(counter, 0)
+        for counter in self._refills(MAX_REPORTS - len(wanted)):
+            wanted.setdefault(counter, 0)
+        counters = list(wanted)
+        reports = tuple([self._report(counter, wanted[counter]) for counter in counters])
+        positions = {counter: position for position, counter in enumerate(counters)}
         requests = tuple(
-            [tuple([Want(positions[cell], cost) for cell, cost in question.parts]) for question in questions]
+            [tuple([Want(positions[leg.counter], leg.charge.cost) for leg in question.legs]) for question in questions]
         )
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
-        return Batch(Call(reports, requests), cells, questions, positions)
+        return CallBatch(Call(reports, requests), counters, questions, positions)
 
     def _take_questions(self, wanted: dict[SharedCounter, int]) -> list[Question]:
         taken: list[Question] = []
         while self._questions and len(taken) < MAX_WANTS:
             question = self._questions[0]
             if question.open:
-                new = sum(cell not in wanted for cell, _ in question.parts)
+                new = sum(leg.counter not in wanted for leg in question.legs)
                 if wanted and len(wanted) + new > MAX_REPORTS:
                     break
-                for cell, cost in question.parts:
-                    wanted[cell] = wanted.get(cell, 0) + cost
+                for leg in question.legs:
+                    wanted[leg.counter] = wanted.get(leg.counter, 0) + leg.charge.cost
                 taken.append(question)
             self._questions.popleft()
         return taken
-
-    def _flushes(self, room: int) -> Iterator[SharedCounter]:
-        now_s = self._clock.monotonic()
-        for queue in (self._soon, self._later):
-            while queue and room > 0 and (queue[0][0] <= now_s or self._leaving):
-                due_s, cell = queue.popleft()
-                if cell.link.flush_at_s == due_s:
-                    room -= 1
-                    yield cell
 
     def _refills(self, room: int) -> Iterator[SharedCounter]:
         for _ in range(REFILL_STEPS):
             if not self._refill or room <= 0:
                 return
-            cell = self._refill.popleft()
-            if cell.link.shard == self.index and cell.link.answered:
-                cell.link.refill = True
+            counter = self._refill.popleft()
+            if counter.shard is self and counter.has_answer:
+                counter.shard_forgot()
                 room -= 1
-                yield cell
+                yield counter
 
-    def _report(self, cell: SharedCounter, wanted: int) -> Report:
-        now_s = self._clock.monotonic()
-        cell.advance(self.now_ms())
-        report = cell.report(next(self._numbers), wanted, leaving=self._leaving, now_s=now_s)
-        link = cell.link
-        # From here on an admission is one that this call does not carry.
-        link.flush_at_s = 0.0
-        link.in_call += 1
-        return report
+    def _report(self, counter: SharedCounter, wanted: int) -> Report:
+        counter.advance(self.now_ms())
+        return counter.sent(next(self._numbers), wanted, leaving=self._leaving, now_s=self._clock.monotonic())
 
     # Taking in what came of it
 
@@ -347,44 +330,38 @@ class ShardLink:
 
     def _breaker_changed(self, state: BreakerState, reason: str) -> None:
         log = self._logger.info if state is BreakerState.CLOSED else self._logger.warning
-        log("breaker", shard=self.index, state=state.value, reason=reason)
+        log("breaker_changed", shard=self.index, state=state.value, reason=reason)
         if state is BreakerState.OPEN:
             # Nobody waits for a shard that does not answer.
             while self._questions:
                 self._questions.popleft().fail()
             self._wake.set()  # the cooldown is waited for, whether or not there is work
 
-    def _apply(self, batch: Batch, reply: Reply, usable_until_s: float) -> None:
+    def _apply(self, batch: CallBatch, reply: Reply, usable_until_s: float) -> None:
         remembers = True
-        for cell, answer in zip(batch.cells, reply.answers, strict=True):
-            link = cell.link
-            remembers &= cell.learn(answer) or link.refill
-            link.renew(answer.grant, usable_until_s)
-            link.refill = cell.lacks(answer)
-            link.credit_offered = 0
-            link.in_call -= 1
+        for counter, answer in zip(batch.counters, reply.answers, strict=True):
+            remembers &= counter.answered(answer, usable_until_s)
         for question, charged in zip(batch.questions, reply.charged, strict=True):
-            question.answer(charged, [reply.answers[batch.positions[cell]] for cell, _ in question.parts])
-        for cell in batch.cells:
-            if (cell.unacked or cell.link.refill) and not cell.link.flush_at_s:
-                self.flush(cell, soon=True)  # the shard is not in that window yet, or lacks something in it
+            question.answer(charged, [reply.answers[batch.positions[leg.counter]] for leg in question.legs])
+        for counter in batch.counters:
+            if (counter.unacked or counter.refill) and not counter.flush_due_s:
+                self.flush(counter, soon=True)  # the shard is not in that window yet, or lacks something in it
         if not remembers:
             self.lost_memory("a total is lower than it was")
 
-    def _failed(self, batch: Batch, error: OriginError) -> None:
+    def _failed(self, batch: CallBatch, error: OriginError) -> None:
         self.stats.failures += 1
         self.last_error = str(error)
         self._give_back(batch)
         self.breaker.record(False, str(error))
 
-    def _give_back(self, batch: Batch) -> None:
-        for cell in batch.cells:
-            link = cell.link
-            link.credit_offered = 0
-            link.in_call -= 1
-            if link.refill:
-                self._refill.append(cell)
-            if cell.unacked:
-                self.flush(cell, soon=True)
+    def _give_back(self, batch: CallBatch) -> None:
+        """The call brought nothing: what it carried is due again."""
+        for counter in batch.counters:
+            counter.failed()
+            if counter.refill:
+                self._refill.append(counter)
+            if counter.unacked:
+                self.flush(counter, soon=True)
         for question in batch.questions:
             question.fail()

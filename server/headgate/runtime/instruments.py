@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from headgate.handler import RateLimitHandler
 from headgate.limiter.engine import Engine
 from headgate.region.breaker import BreakerState
-from headgate.region.engine import WAIT_BOUNDS_S, RegionalEngine
+from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.region.shard_link import ShardLink
+from headgate.region.stats import WAIT_BOUNDS_S
 from headgate.rules.store import RuleStore
 from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.tasks import BackgroundTasks
@@ -95,7 +96,7 @@ def _decisions(metrics: Metrics, parts: Parts) -> None:
 
 
 def _cells(metrics: Metrics, parts: Parts) -> None:
-    cells = parts.engine.cells
+    cells = parts.engine.counters
     metrics.gauge("headgate_cells_live", "Counters in memory.", lambda: len(cells))
     metrics.gauge("headgate_cells_max", "How many there may be.", lambda: cells.max_cells)
     metrics.counter("headgate_cells_created", "Counters begun.", lambda: cells.stats.created)

@@ -113,6 +113,8 @@ class Service:
         self._memory = MemoryKeeper()
         self._lag = LoopLag()
         self._tasks = BackgroundTasks(self._bounded)
+        self._engine: Engine | RegionalEngine
+        self._decider: Engine | RegionNode
         self._node: RegionNode | None = None
         """None for a node on its own, and until it has joined its region."""
         self._stop = asyncio.Event()
@@ -186,7 +188,7 @@ class Service:
         settings = self.settings
         origin = open_origin(settings.origin, clock=self._clock, region=settings.region, logger=self.logger)
         if origin.exclusive:
-            self._engine: Engine | RegionalEngine = Engine(self._clock, max_cells=settings.max_cells)
+            self._decider = self._engine = Engine(self._clock, max_cells=settings.max_cells)
             return
         self._node = RegionNode(
             origin,
@@ -205,14 +207,14 @@ class Service:
             live_nodes=read_live_nodes(settings.data_dir),
             on_live_nodes=partial(write_live_nodes, settings.data_dir),
         )
-        self._engine = self._node.engine
+        self._decider, self._engine = self._node, self._node.engine
         await self._node.start()
 
     def _make_handler(self) -> None:
         settings = self.settings
         self._handler = RateLimitHandler(
             rules=lambda: self._store.current,
-            engine=self._engine,
+            engine=self._decider,
             random=self._random,
             settings=AnswerSettings(
                 response_headers=settings.response_headers,

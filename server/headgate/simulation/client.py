@@ -51,8 +51,8 @@ class Clients:
         charges = self._world.charges(slot, ask.parts)
         asked = Asked(slot, node, charges, self._world.loop.time(), self._times_ms(node, charges))
         unplaced = node.engine.stats.unplaced
-        decision = node.engine.decide(charges)
-        cells = [node.engine.cells.find(charge.key) for charge in charges]
+        decision = node.decide(charges)
+        cells = [node.engine.counters.find(charge.key) for charge in charges]
         if isinstance(decision, Decision):
             self._decided(asked, cells, decision, node.engine.stats.unplaced > unplaced)
             return

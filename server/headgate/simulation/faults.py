@@ -216,7 +216,7 @@ class Faults:
     def _listen(self, fault: Fault) -> None:
         """A peer is told what the region has, of current and previous cells."""
         self._echoes[fault] = [
-            ForeignCount(key, record.window_ms, sequence, b"local", count.t)
+            ForeignCount(key, record.window_ms, sequence, b"local", count.region_total)
             for key, record in self._world.shards[fault.shard].windows()
             for sequence, count in ((record.sequence, record.current), (record.sequence - 1, record.previous))
         ]

@@ -20,9 +20,12 @@ from headgate.origin.protocol import (
     WindowAnswer,
     WindowReport,
 )
-from headgate.region.counters import CellView, SharedBucket, SharedCounter, SharedWindow
+from headgate.region.bucket_counter import SharedBucket
+from headgate.region.cells import CellView
+from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.region.shard_link import USABLE_S
+from headgate.region.window_counter import SharedWindow
 from headgate.simulation.books import Books, BucketBook
 from headgate.simulation.world import NodeSlot, World
 
@@ -42,14 +45,14 @@ class Violation(NamedTuple):
 
 
 class Belief(NamedTuple):
-    """What a node's part of a cell was when it was last looked at."""
+    """What a node knew of a cell when it was last looked at."""
 
     sequence: int
     total: int
-    n: int
+    own: int
     others: int
     foreign: int
-    seen: int
+    highest_total_seen: int
 
 
 class Asked(NamedTuple):
@@ -106,10 +109,10 @@ class Watch:
             if self.world.shard_of(key.name) == index:
                 self._upset_s[key.name] = self.world.loop.time()
         self._told = {told: counts for told, counts in self._told.items() if told[0] != index}
-        for _, _, cell in self.world.cells():
-            if isinstance(cell, SharedWindow) and cell.link.shard == index:
-                for part in (cell.part, cell.last):
-                    self._in_vain(cell, part, part.sent - part.n)
+        for _, _, counter in self.world.counters():
+            if isinstance(counter, SharedWindow) and counter.shard.index == index:
+                for cell in counter.cells:
+                    self._in_vain(counter, cell, cell.highest_sent - cell.own)
         self._disturb_buckets(index)
 
     def clock_upset(self, index: int, set_back_ms: int) -> None:
@@ -148,13 +151,13 @@ class Watch:
                     # Of a cell that went while its request waited: when it was admitted nobody saw.
                     self.books.buckets[report.key].disturb(reply.time_ms)
                 limit = self.world.limit_at(report.key, report.rate)
-                self._poured(report.key, report.component, answer.n, limit)
+                self._poured(report.key, report.component, answer.own, limit)
             elif isinstance(answer, WindowAnswer) and isinstance(report, WindowReport):
                 counted.append((report, answer.sequence, answer.current))
                 counted.append((report, answer.sequence - 1, answer.previous))
         # All of them first: a key that went and came back may be in one call twice.
         for report, sequence, count in counted:
-            self.books.cells[report.key, sequence].raise_to(report.component, count.n)
+            self.books.cells[report.key, sequence].raise_to(report.component, count.own)
         for report, sequence, count in counted:
             self._counted(index, report.key, sequence, report.component, count)
 
@@ -162,11 +165,13 @@ class Watch:
         """Components grow between losses; a total is never above the truth: nothing is counted twice."""
         book = self.books.cells[key, sequence]
         told = self._told.get((index, key, sequence, component), (0, 0))
-        if count.n < told[0] or count.t < told[1]:
-            self.violate("components", f"{key.decode()}: n, t from {told} to {(count.n, count.t)}")
-        self._told[index, key, sequence, component] = (count.n, count.t)
-        if count.t > book.total:
-            what = f"{key.decode()} in {sequence}: {count.t} counted, {book.total} admitted or charged"
+        if count.own < told[0] or count.region_total < told[1]:
+            self.violate(
+                "components", f"{key.decode()}: own, region total from {told} to {(count.own, count.region_total)}"
+            )
+        self._told[index, key, sequence, component] = (count.own, count.region_total)
+        if count.region_total > book.total:
+            what = f"{key.decode()} in {sequence}: {count.region_total} counted, {book.total} admitted or charged"
             self.violate("counted_twice", what)
 
     # At every decision
@@ -179,11 +184,11 @@ class Watch:
             self.violate("deadline", f"{asked.slot.name}: {world.loop.time() - asked.at_s:.6f} s")
         if decision.path in DEGRADED and not unplaced:
             self._degraded(asked)
-        for charge, cell, (over, _, _) in zip(asked.charges, cells, decision.verdicts, strict=True):
+        for charge, counter, (over, _, _) in zip(asked.charges, cells, decision.verdicts, strict=True):
             if decision.admitted and not over and not unplaced:
                 self.promised[asked.node, charge.key] += charge.cost
-            if cell is not None:
-                self.observe(asked.slot, cell)
+            if counter is not None:
+                self.observe(asked.slot, counter)
         if decision.path in DEGRADED:
             self._by_policy(asked, decision, unplaced)
         elif not decision.admitted:
@@ -206,18 +211,18 @@ class Watch:
             return
         if decision.verdicts[0][0]:
             return  # over, and admitted all the same: in shadow, and so not charged
-        limit, cell = asked.charges[0].limit, asked.node.engine.cells.find(asked.charges[0].key)
-        if not isinstance(cell, SharedWindow):
+        limit, counter = asked.charges[0].limit, asked.node.engine.counters.find(asked.charges[0].key)
+        if not isinstance(counter, SharedWindow):
             return
-        part = cell.part
-        if decision.path is DecisionPath.DEGRADED_OPEN and part.total > limit.requests_per_unit:
-            self.violate("policy", f"{asked.slot.name} admitted {part.total} by an open policy")
-        known = part.others + part.foreign + max(part.n, part.total + part.reserved)
+        cell = counter.current_cell
+        if decision.path is DecisionPath.DEGRADED_OPEN and cell.total > limit.requests_per_unit:
+            self.violate("policy", f"{asked.slot.name} admitted {cell.total} by an open policy")
+        known = cell.others + cell.foreign + max(cell.own, cell.total + cell.reserved)
         if decision.path is DecisionPath.DEGRADED_LOCAL and known > limit.requests_per_unit:
             self.violate("policy", f"{asked.slot.name} admitted although it knew of {known}")
-        for_all = part.unacked * max(1.0, asked.node.live_nodes / 1.5)
-        if decision.path is DecisionPath.DEGRADED_LOCAL and known - part.unacked + for_all > limit.requests_per_unit:
-            self.violate("policy", f"{asked.slot.name} admitted {part.unacked}, which is too many if all do")
+        for_all = cell.unacked * max(1.0, asked.node.live_nodes / 1.5)
+        if decision.path is DecisionPath.DEGRADED_LOCAL and known - cell.unacked + for_all > limit.requests_per_unit:
+            self.violate("policy", f"{asked.slot.name} admitted {cell.unacked}, which is too many if all do")
 
     def _denied(self, asked: Asked, decision: Decision) -> None:
         """A denial is never wrong: by the truth at some instant since it was asked it did not fit."""
@@ -233,8 +238,8 @@ class Watch:
 
     def _cannot_judge(self, node: RegionNode, charge: Charge) -> bool:
         """Buckets are judged by what they hold; a cell without an answer yet may be in another time."""
-        cell = node.engine.cells.find(charge.key)
-        return charge.limit.algorithm is Algorithm.GCRA or (cell is not None and not cell.link.answered)
+        counter = node.engine.counters.find(charge.key)
+        return charge.limit.algorithm is Algorithm.GCRA or (counter is not None and not counter.has_answer)
 
     def _truly_over(self, asked: Asked, charge: Charge, began_ms: tuple[int, int], path: DecisionPath) -> bool:
         key, limit = charge.key, charge.limit
@@ -246,10 +251,7 @@ class Watch:
         times = {*began_ms, now_ms, self.world.shards[index].key_time_ms(key)}
         if min(times) // limit.window_ms < max(times) // limit.window_ms:
             times.add(max(times) // limit.window_ms * limit.window_ms)  # a window's counts weigh most as it begins
-        if path in (
-            DecisionPath.LOCAL,
-            DecisionPath.DENY_CACHE,
-        ):
+        if path in (DecisionPath.LOCAL, DecisionPath.DENY_CACHE):
             # Else credit may have been another request's at that instant.
             cost = max(0, cost - self._credit_now(asked.node, key))
         cost += self._reserved(asked.node, key) + self._charged_unheard(asked.slot, key)
@@ -257,88 +259,93 @@ class Watch:
 
     def _reserved(self, node: RegionNode, key: bytes) -> int:
         """What the node's own reservations add to the truth."""
-        cell = node.engine.cells.find(key)
-        if not isinstance(cell, SharedWindow):
+        counter = node.engine.counters.find(key)
+        if not isinstance(counter, SharedWindow):
             return 0
-        part = cell.part
-        return max(0, part.total + part.reserved - max(part.n, part.total)) + cell.last.reserved
+        cell = counter.current_cell
+        return max(0, cell.total + cell.reserved - max(cell.own, cell.total)) + counter.previous_cell.reserved
 
     def _credit_now(self, node: RegionNode, key: bytes) -> int:
-        cell = node.engine.cells.find(key)
-        return 0 if cell is None else cell.credit
+        counter = node.engine.counters.find(key)
+        return 0 if counter is None else counter.credit
 
     # At every look at a cell
 
-    def observe(self, slot: NodeSlot, cell: SharedCounter) -> None:
-        if isinstance(cell, SharedBucket):
-            self._observe_bucket(slot, cell)
+    def observe(self, slot: NodeSlot, counter: SharedCounter) -> None:
+        if isinstance(counter, SharedBucket):
+            self._observe_bucket(slot, counter)
             return
-        pair = self._pairs.get(cell)
-        if pair != (cell.part, cell.last):
-            self._changed_parts(slot, cell, pair)
-        if cell.link.answered:
-            self._unanswered.discard(cell)
+        assert isinstance(counter, SharedWindow)  # noqa: S101 - there is no third kind
+        pair = self._pairs.get(counter)
+        if pair != counter.cells:
+            self._changed_cells(slot, counter, pair)
+        if counter.has_answer:
+            self._unanswered.discard(counter)
         else:
-            self._unanswered.add(cell)
-        for part in (cell.part, cell.last):
-            self._observe_part(slot, cell, part)
+            self._unanswered.add(counter)
+        for cell in counter.cells:
+            self._observe_cell(slot, counter, cell)
 
-    def _changed_parts(self, slot: NodeSlot, cell: SharedWindow, pair: tuple[CellView, CellView] | None) -> None:
+    def _changed_cells(self, slot: NodeSlot, counter: SharedWindow, pair: tuple[CellView, CellView] | None) -> None:
         """A window goes only when its time is over: what was admitted in it is not lost before."""
-        self._pairs[cell] = (cell.part, cell.last)
-        now_ms = self.world.shards[cell.link.shard].time_ms()
+        self._pairs[counter] = counter.cells
+        now_ms = self.world.shards[counter.shard.index].time_ms()
         if slot.node is not None:
-            now_ms = max(now_ms, slot.node.links[cell.link.shard].now_ms())
-        for part in pair or ():
-            gone = part not in (cell.part, cell.last) and part.unacked
-            over = part.sequence < max(cell.sequence, now_ms // cell.window_ms) - 1
-            if gone and not over and self._taken_over(cell, part, pair):
-                self._restated(slot, cell.key)
+            now_ms = max(now_ms, slot.node.links[counter.shard.index].now_ms())
+        for cell in pair or ():
+            gone = cell not in counter.cells and cell.unacked
+            over = cell.sequence < max(counter.sequence, now_ms // counter.window_ms) - 1
+            if gone and not over and self._taken_over(counter, cell, pair):
+                self._restated(slot, counter.key)
             elif gone and not over:
-                self.violate("lost", f"{slot.name} {cell.key.decode()}: {part.unacked} of window {part.sequence}")
+                self.violate("lost", f"{slot.name} {counter.key.decode()}: {cell.unacked} of window {cell.sequence}")
 
-    def _taken_over(self, cell: SharedWindow, part: CellView, pair: tuple[CellView, CellView] | None) -> bool:
+    def _taken_over(self, counter: SharedWindow, cell: CellView, pair: tuple[CellView, CellView] | None) -> bool:
         """The window before last went, or another part took this one in because the node's clock had been off."""
-        if pair is not None and cell.part is not pair[0] and (part is pair[1] or cell in self._unanswered):
+        if (
+            pair is not None
+            and counter.current_cell is not pair[0]
+            and (cell is pair[1] or counter in self._unanswered)
+        ):
             return True
-        return any(now.sequence == part.sequence and now.total >= part.total for now in (cell.part, cell.last))
+        return any(now.sequence == cell.sequence and now.total >= cell.total for now in counter.cells)
 
     def asked_in_vain(self, key: bytes, sequence: int) -> int:
         """What nodes had asked for when the shard lost something, or have since, and were not charged, at most."""
         return sum(self._vain.get((key, sequence), {}).values())
 
-    def _in_vain(self, cell: SharedWindow, part: CellView, cost: int) -> None:
-        vain = self._vain.setdefault((cell.key, part.sequence), {})
-        vain[cell.link.component] = max(vain.get(cell.link.component, 0), cost)
+    def _in_vain(self, counter: SharedWindow, cell: CellView, cost: int) -> None:
+        vain = self._vain.setdefault((counter.key, cell.sequence), {})
+        vain[counter.component] = max(vain.get(counter.component, 0), cost)
 
-    def _observe_part(self, slot: NodeSlot, cell: SharedWindow, part: CellView) -> None:
-        if self.world.shards[cell.link.shard].losses:
-            self._in_vain(cell, part, part.sent - max(part.n, part.total))
-        now = Belief(part.sequence, part.total, part.n, part.others, part.foreign, part.seen)
-        was = self._beliefs.get(part, None)
+    def _observe_cell(self, slot: NodeSlot, counter: SharedWindow, cell: CellView) -> None:
+        if self.world.shards[counter.shard.index].losses:
+            self._in_vain(counter, cell, cell.highest_sent - max(cell.own, cell.total))
+        now = Belief(cell.sequence, cell.total, cell.own, cell.others, cell.foreign, cell.highest_total_seen)
+        was = self._beliefs.get(cell, None)
         if now == was:
-            self._above_truth(slot, cell, part)
+            self._above_truth(slot, counter, cell)
             return
-        self._beliefs[part] = now
-        books, key = self.books, cell.key
-        was = was or Belief(part.sequence, 0, 0, 0, 0, 0)
+        self._beliefs[cell] = now
+        books, key = self.books, counter.key
+        was = was or Belief(cell.sequence, 0, 0, 0, 0, 0)
         known = was.total
-        if was.sequence != part.sequence:  # the node's own clock had been off
+        if was.sequence != cell.sequence:  # the node's own clock had been off
             book = books.cells[key, was.sequence]
-            book.strike(cell.link.component)
+            book.strike(counter.component)
             book.committed -= was.total
-            was = Belief(part.sequence, 0, 0, 0, 0, 0)
+            was = Belief(cell.sequence, 0, 0, 0, 0, 0)
             self._restated(slot, key)
         if any(new < old for new, old in zip(now, was, strict=True)):
             self.violate("beliefs", f"{slot.name} {key.decode()}: {was} to {now}")
-        if part.total > was.total:
-            shard = self.world.shards[cell.link.shard]
-            limit = cell.link.limit
-            books.cells[key, part.sequence].raise_to(cell.link.component, part.total)
-            self._committed(slot, key, part.total - known)
+        if cell.total > was.total:
+            shard = self.world.shards[counter.shard.index]
+            limit = counter.limit
+            books.cells[key, cell.sequence].raise_to(counter.component, cell.total)
+            self._committed(slot, key, cell.total - known)
             time_ms = shard.key_time_ms(key)
-            books.commit(key, limit, part.sequence, part.total - was.total, time_ms, self.world.loop.time())
-        self._above_truth(slot, cell, part)
+            books.commit(key, limit, cell.sequence, cell.total - was.total, time_ms, self.world.loop.time())
+        self._above_truth(slot, counter, cell)
 
     def _restated(self, slot: NodeSlot, key: bytes) -> None:
         if slot.node is not None:
@@ -348,29 +355,29 @@ class Watch:
         if slot.node is not None:
             self.committed[slot.node, key] += cost
 
-    def _above_truth(self, slot: NodeSlot, cell: SharedWindow, part: CellView) -> None:
+    def _above_truth(self, slot: NodeSlot, counter: SharedWindow, cell: CellView) -> None:
         """A node never believes in more than was admitted or charged by anybody, itself included."""
-        book = self.books.cells[cell.key, part.sequence]
-        component = book.components.get(cell.link.component, 0)
-        truth = book.total - component + max(component, part.total + part.reserved) + book.abroad
-        truth += self._charged_unheard(slot, cell.key)
-        if part.known > truth:
-            what = f"{slot.name} {cell.key.decode()} in {part.sequence}: knows {part.known}, the truth is {truth}"
+        book = self.books.cells[counter.key, cell.sequence]
+        component = book.components.get(counter.component, 0)
+        truth = book.total - component + max(component, cell.total + cell.reserved) + book.abroad
+        truth += self._charged_unheard(slot, counter.key)
+        if cell.known > truth:
+            what = f"{slot.name} {counter.key.decode()} in {cell.sequence}: knows {cell.known}, the truth is {truth}"
             self.violate("belief_above_truth", what)
 
     def _charged_unheard(self, slot: NodeSlot, key: bytes) -> int:
         """After a loss, what a node was charged and never heard of comes back to it as somebody else's."""
         return slot.open_most[key] if self.world.shards[self.world.shard_of(key)].losses else 0
 
-    def _observe_bucket(self, slot: NodeSlot, cell: SharedBucket) -> None:
-        total, n, arrival_ms = self._buckets.get(cell, (0, 0, 0))
-        self._buckets[cell] = (cell.total, cell.n, cell.arrival[0])
-        if cell.total < total or cell.n < n or cell.arrival[0] < arrival_ms:
-            what = f"total, n, arrival from {(total, n, arrival_ms)} to {self._buckets[cell]}"
-            self.violate("beliefs", f"{slot.name} {cell.key.decode()}: {what}")
-        if cell.total > total:
-            self._committed(slot, cell.key, cell.total - total)
-            self._poured(cell.key, cell.link.component, cell.total, cell.link.limit)
+    def _observe_bucket(self, slot: NodeSlot, counter: SharedBucket) -> None:
+        total, own, arrival_ms = self._buckets.get(counter, (0, 0, 0))
+        self._buckets[counter] = (counter.total, counter.own, counter.answered_arrival[0])
+        if counter.total < total or counter.own < own or counter.answered_arrival[0] < arrival_ms:
+            what = f"total, own, arrival from {(total, own, arrival_ms)} to {self._buckets[counter]}"
+            self.violate("beliefs", f"{slot.name} {counter.key.decode()}: {what}")
+        if counter.total > total:
+            self._committed(slot, counter.key, counter.total - total)
+            self._poured(counter.key, counter.component, counter.total, counter.limit)
 
     def _poured(self, key: bytes, component: bytes, value: int, limit: Limit) -> None:
         """A bucket never holds more than its burst and `P`."""
@@ -389,16 +396,16 @@ class Watch:
         held: Counter[bytes] = Counter()
         unsettled: set[bytes] = set()
         allowed: dict[bytes, int] = {}
-        for slot, _, cell in world.cells():
-            self.observe(slot, cell)
-            self._credit(slot, cell)
-            link, now_s = cell.link, slot.clock.monotonic()
+        for slot, _, counter in world.counters():
+            self.observe(slot, counter)
+            self._credit(slot, counter)
+            link, now_s = counter, slot.clock.monotonic()
             if slot.serving and (grant := link.held(now_s)):
-                held[cell.key] += grant
-                allowed[cell.key] = max(allowed.get(cell.key, 0), link.limit.precision)
-                upset_s = self._upset_s.get(cell.key)
+                held[counter.key] += grant
+                allowed[counter.key] = max(allowed.get(counter.key, 0), link.limit.precision)
+                upset_s = self._upset_s.get(counter.key)
                 if upset_s is not None and link.usable_until_s <= upset_s + 1_000 + USABLE_S:
-                    unsettled.add(cell.key)
+                    unsettled.add(counter.key)
         for key, total in held.items():
             if key in unsettled:
                 # Who was granted something before the loss may use it until then.
@@ -410,19 +417,21 @@ class Watch:
         for slot, node in world.nodes():
             self._bounded(slot, node)
 
-    def _credit(self, slot: NodeSlot, cell: SharedCounter) -> None:
+    def _credit(self, slot: NodeSlot, counter: SharedCounter) -> None:
         """What is charged and not spent is at most what was under way at once."""
-        if isinstance(cell, SharedWindow):
-            credit = max(part.n - part.total - part.reserved for part in (cell.part, cell.last))
+        if isinstance(counter, SharedWindow):
+            credit = max(cell.own - cell.total - cell.reserved for cell in counter.cells)
         else:
-            credit = cell.credit
-        if credit > slot.open_most[cell.key]:
-            what = f"{slot.name} {cell.key.decode()}: {credit} unspent, {slot.open_most[cell.key]} under way at most"
+            credit = counter.credit
+        if credit > slot.open_most[counter.key]:
+            what = (
+                f"{slot.name} {counter.key.decode()}: {credit} unspent, {slot.open_most[counter.key]} under way at most"
+            )
             self.violate("credit", what)
 
     def _bounded(self, slot: NodeSlot, node: RegionNode) -> None:
         """Cells are at most what is configured; queues at most the live cells and what was just reported."""
-        cells = len(node.engine.cells)
+        cells = len(node.engine.counters)
         if cells > self.world.history.max_cells:
             self.violate("memory", f"{slot.name}: {cells} cells")
         now_s = self.world.loop.time()
@@ -435,11 +444,11 @@ class Watch:
             recent = self._most_reports[slot.name] = max(
                 self._most_reports[slot.name], link.stats.reports - reports[0][1]
             )
-            queued = len(link._soon) + len(link._later)
+            queued = link.queued_flushes
             if queued > 3 * (cells + slot.waiting) + recent + 10:
                 self.violate("memory", f"{slot.name}: {queued} flushes wait, {cells} cells, {recent} reports")
-            if len(link._questions) > 2 * len(self.world.history.asks):
-                self.violate("memory", f"{slot.name}: {len(link._questions)} questions")
+            if link.queued_questions > 2 * len(self.world.history.asks):
+                self.violate("memory", f"{slot.name}: {link.queued_questions} questions")
 
     # At the end
 
@@ -465,11 +474,11 @@ def _told(call: Call, reply: Reply) -> str:
 
 def _said(report: Report) -> str:
     if isinstance(report, WindowReport):
-        return "; ".join([f"{cell.total} in {cell.sequence}, seen {cell.seen}" for cell in report.cells])
+        return "; ".join([f"{cell.total} in {cell.sequence}, seen {cell.highest_total_seen}" for cell in report.cells])
     return f"{report.total}"
 
 
 def _answered(answer: Answer) -> str:
     if isinstance(answer, WindowAnswer):
-        return f"{answer.current.n} of {answer.current.t} in {answer.sequence}, grant {answer.grant}"
-    return f"{answer.n}, arrival {answer.tat_ms}, grant {answer.grant}"
+        return f"{answer.current.own} of {answer.current.region_total} in {answer.sequence}, grant {answer.grant}"
+    return f"{answer.own}, arrival {answer.arrival_ms}, grant {answer.grant}"

@@ -118,10 +118,10 @@ class World:
             if slot.node is not None:
                 yield slot, slot.node
 
-    def cells(self) -> Iterator[tuple[NodeSlot, RegionNode, SharedCounter]]:
+    def counters(self) -> Iterator[tuple[NodeSlot, RegionNode, SharedCounter]]:
         for slot, node in self.nodes():
-            for cell in node.engine.cells:
-                yield slot, node, cell
+            for counter in node.engine.counters:
+                yield slot, node, counter
 
     # The life of a node
 
@@ -149,9 +149,7 @@ class World:
         node, slot.node, slot.serving = slot.node, None, False
         if node is not None:
             slot.live_nodes = node.live_nodes
-            for task in node._tasks:
-                task.cancel()
-            await asyncio.gather(*node._tasks, return_exceptions=True)
+            await node.abandon()
         slot.open.clear()
         slot.open_most.clear()
         slot.waiting = 0

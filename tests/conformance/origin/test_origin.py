@@ -70,7 +70,7 @@ async def test_foreign_counts_merge_by_max_and_stay_apart(harness: Harness) -> N
     await harness.set_time(START_MS + WINDOW_MS)
     await origin.import_foreign(0, [foreign(b"eu", 8), foreign(b"eu", 1, at=1)], TIMEOUT_S)
     answer = await ask(harness, said(window("a", 4)))
-    assert (answer.current.f, answer.previous.f) == (1, 10)
+    assert (answer.current.foreign, answer.previous.foreign) == (1, 10)
 
 
 async def test_the_regions_own_component_coming_back_can_only_raise_it(harness: Harness) -> None:
@@ -79,7 +79,7 @@ async def test_the_regions_own_component_coming_back_can_only_raise_it(harness: 
     for total, expected in ((2, 3), (8, 8)):
         await origin.import_foreign(0, [ForeignCount(b"k", WINDOW_MS, SEQUENCE, b"here", total)], TIMEOUT_S)
         answer = await ask(harness, said(window("a", 1)))
-        assert (answer.current.t, answer.current.f) == (expected, 0)
+        assert (answer.current.region_total, answer.current.foreign) == (expected, 0)
 
 
 async def test_the_sum_of_grants_never_exceeds_p_in_any_history(harness: Harness) -> None:

@@ -63,7 +63,7 @@ async def test_scripts_that_were_flushed_are_loaded_again_unnoticed(origin: Orig
         reply = await origin.call(0, said(report(number, number), wants=((1,),)), TIMEOUT_S)
         answer = reply.answers[0]
         assert isinstance(answer, WindowAnswer)
-        assert (answer.current.n, answer.current.t, reply.charged) == (number + 1, number + 1, (True,))
+        assert (answer.current.own, answer.current.region_total, reply.charged) == (number + 1, number + 1, (True,))
         one_redis.first.client.script_flush()
         await origin.heartbeat(0, b"run", TIMEOUT_S)
         one_redis.first.client.script_flush()
@@ -166,7 +166,7 @@ async def test_calls_at_once_never_mix_their_replies(origin: Origin, one_redis: 
                 for part in range(chooser.randint(0, 3))
             )  # fmt: skip
             reply = await origin.call(0, Call(reports, ()), TIMEOUT_S)
-            totals = [answer.current.n for answer in reply.answers if isinstance(answer, WindowAnswer)]
+            totals = [answer.current.own for answer in reply.answers if isinstance(answer, WindowAnswer)]
             assert totals == [1_000 * index + number] * len(reports)
             pulse = await origin.heartbeat(0, b"run-%d" % index, TIMEOUT_S)
             assert pulse.known == (number > 1)
@@ -190,7 +190,7 @@ async def test_a_caller_that_leaves_takes_nobody_elses_reply(origin: Origin, one
         if not isinstance(reply, BaseException):
             answer = reply.answers[0]
             assert isinstance(answer, WindowAnswer)
-            assert answer.current.n == total
+            assert answer.current.own == total
     assert sum(isinstance(reply, asyncio.CancelledError) for reply in replies) == 10
 
 

@@ -91,7 +91,7 @@ async def test_a_user_with_few_rights_is_enough_and_one_without_is_named() -> No
         server.command("ACL", "SETUSER", "limits", "on", ">p%40", "~hg:*", *RIGHTS)
         server.command("ACL", "SETUSER", "nothing", "on", ">p", "~hg:*", "+role", "+info")
         async with opened(f"redis://limits:p%2540@{server.address}") as origin:
-            assert (await counted(origin, charge(1, 0))).n == 1
+            assert (await counted(origin, charge(1, 0))).own == 1
             await origin.heartbeat(0, b"run", TIMEOUT_S)
         async with opened(f"redis://nothing:p@{server.address}") as origin:
             assert "the user may not do this (NOPERM)" in await complaint(origin)
@@ -106,13 +106,13 @@ async def test_a_replica_is_never_used(one_redis: RedisSetup) -> None:
 async def test_a_primary_that_becomes_a_replica_is_left_and_asked_again() -> None:
     with RedisServer() as primary, RedisServer() as server:
         async with opened(server.url) as origin:
-            assert (await counted(origin, charge(1, 0))).n == 1
+            assert (await counted(origin, charge(1, 0))).own == 1
             server.command("REPLICAOF", "127.0.0.1", primary.port)
             wait_until(lambda: server.client.info("replication")["master_link_status"] == "up", "a replica")
             assert "it is a replica and takes no writes (READONLY)" in await heard(origin, charge(2, 1))
             assert "it is a replica, and only a primary may be used" in await heard(origin, charge(3, 1))
             server.command("REPLICAOF", "NO", "ONE")
-            assert (await counted(origin, charge(4, 1))).n == 2
+            assert (await counted(origin, charge(4, 1))).own == 2
 
 
 async def heard(origin: Origin, call: Call) -> str:
@@ -151,7 +151,7 @@ async def test_a_server_out_of_memory_is_named() -> None:
         async with opened(server.url) as origin:
             assert "it is out of memory (OOM, see maxmemory)" in await heard(origin, charge(1, 0))
             server.command("CONFIG", "SET", "maxmemory", "0")
-            assert (await counted(origin, charge(2, 0))).n == 1
+            assert (await counted(origin, charge(2, 0))).own == 1
             assert origin.describe()[0].connected
 
 

@@ -188,14 +188,14 @@ def test_never_more_than_the_limit_by_the_algorithms_own_measure(limit: int, ste
 
 def _would_admit(decider: Engine, clock: ManualClock, rule: Limit, cost: int, after_ms: int) -> bool:
     """Ask a copy of the engine's cell, later."""
-    original = decider.cells.find(b"a")
+    original = decider.counters.find(b"a")
     later = ManualClock(clock.now_ms() + after_ms)
     copy = Engine(later, max_cells=10)
     twin = Charge(b"a", rule, cost)
-    cell = twin.algorithm.new_cell(b"a", rule, clock.now_ms())
+    cell = twin.algorithm.new_counter(b"a", rule, clock.now_ms())
     for name in ("sequence", "current", "previous"):
         setattr(cell, name, getattr(original, name))
-    copy.cells.add(cell, clock.now_ms())
+    copy.counters.add(cell, clock.now_ms())
     return copy.decide((twin,)).admitted
 
 

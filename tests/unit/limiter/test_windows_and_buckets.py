@@ -22,7 +22,7 @@ def bucket_limit(rate: int, unit: Unit, burst: int) -> Limit:
 
 def test_fixed_window_forgets_the_previous_one() -> None:
     limit = Limit(3, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW)
-    cell = FIXED.new_cell(b"k", limit, NOW_MS)
+    cell = FIXED.new_counter(b"k", limit, NOW_MS)
     assert [FIXED.take(cell, limit, NOW_MS + 900, 1) for _ in range(4)] == [2, 1, 0, OVER]
     assert FIXED.retry_ms(cell, limit, NOW_MS + 900, 1) == 100
     assert FIXED.take(cell, limit, NOW_MS + 1_000, 3) == 0
@@ -31,7 +31,7 @@ def test_fixed_window_forgets_the_previous_one() -> None:
 
 def test_fixed_window_release_gives_back() -> None:
     limit = Limit(3, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW)
-    cell = FIXED.new_cell(b"k", limit, NOW_MS)
+    cell = FIXED.new_counter(b"k", limit, NOW_MS)
     FIXED.take(cell, limit, NOW_MS, 2)
     FIXED.release(cell, limit, 2)
     assert FIXED.remaining(cell, limit, NOW_MS) == 3
@@ -42,7 +42,7 @@ def test_a_limit_of_zero_denies_always(cost: int) -> None:
     limit = Limit(0, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW)
     assert FIXED.take(FixedWindowCounter(b"k", 1000, NOW_MS // 1000), limit, NOW_MS, cost) == OVER
     nothing = bucket_limit(0, Unit.SECOND, 0)
-    cell = GCRA.new_cell(b"k", nothing, NOW_MS)
+    cell = GCRA.new_counter(b"k", nothing, NOW_MS)
     assert GCRA.take(cell, nothing, NOW_MS, cost) == OVER
     assert GCRA.retry_ms(cell, nothing, NOW_MS, cost) == 1000
     assert GCRA.remaining(cell, nothing, NOW_MS) == 0
@@ -50,7 +50,7 @@ def test_a_limit_of_zero_denies_always(cost: int) -> None:
 
 def test_gcra_spends_its_burst_then_keeps_its_rate() -> None:
     limit = bucket_limit(10, Unit.SECOND, burst=3)  # one more every 100 ms
-    cell = GCRA.new_cell(b"k", limit, NOW_MS)
+    cell = GCRA.new_counter(b"k", limit, NOW_MS)
     assert [GCRA.take(cell, limit, NOW_MS, 1) for _ in range(4)] == [2, 1, 0, OVER]
     assert GCRA.retry_ms(cell, limit, NOW_MS, 1) == 100
     assert GCRA.retry_ms(cell, limit, NOW_MS, 3) == 300
@@ -63,14 +63,14 @@ def test_gcra_spends_its_burst_then_keeps_its_rate() -> None:
 
 def test_gcra_is_exact_at_rates_that_do_not_divide_a_millisecond() -> None:
     limit = bucket_limit(3, Unit.SECOND, burst=1)  # one every 333⅓ ms
-    cell = GCRA.new_cell(b"k", limit, NOW_MS)
+    cell = GCRA.new_counter(b"k", limit, NOW_MS)
     admitted = [ms for ms in range(1_000 * 3) if GCRA.take(cell, limit, NOW_MS + ms, 1) != OVER]
     assert admitted == [0, 334, 668, 1002, 1336, 1670, 2004, 2338, 2672]
 
 
 def test_gcra_restates_its_time_when_the_rate_changes() -> None:
     slow, fast = bucket_limit(1, Unit.SECOND, burst=1), bucket_limit(10, Unit.SECOND, burst=1)
-    cell = GCRA.new_cell(b"k", slow, NOW_MS)
+    cell = GCRA.new_counter(b"k", slow, NOW_MS)
     assert GCRA.take(cell, slow, NOW_MS, 1) == 0
     assert GCRA.take(cell, fast, NOW_MS + 999, 1) == OVER, "what was taken stays taken"
     assert GCRA.take(cell, fast, NOW_MS + 1_000, 1) == 0
@@ -103,7 +103,7 @@ class TokenBucket:
 )
 def test_gcra_is_a_token_bucket(rate: int, unit: Unit, burst: int, steps: list[tuple[int, int]]) -> None:
     limit = bucket_limit(rate, unit, burst)
-    cell = GCRA.new_cell(b"k", limit, NOW_MS)
+    cell = GCRA.new_counter(b"k", limit, NOW_MS)
     reference = TokenBucket(rate, limit.window_ms, burst, NOW_MS)
     now_ms = NOW_MS
     for pause_ms, cost in steps:

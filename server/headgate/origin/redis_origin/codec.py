@@ -70,8 +70,8 @@ def unpack_reply(packed: bytes, epoch: bytes, call: Call) -> Reply:
     at = 1
     for report in call.reports:
         if isinstance(report, WindowReport):
-            sequence, n, t, f, previous_n, previous_t, previous_f, grant = flat[at : at + 8]
-            answers.append(WindowAnswer(sequence, Count(n, t, f), Count(previous_n, previous_t, previous_f), grant))
+            current, previous = Count(*flat[at + 1 : at + 4]), Count(*flat[at + 4 : at + 7])
+            answers.append(WindowAnswer(flat[at], current, previous, flat[at + 7]))
             at += 8
         else:
             answers.append(BucketAnswer(*flat[at : at + 4]))
@@ -121,7 +121,7 @@ def _flatten_bucket(flat: list[Any], report: BucketReport, deferred: int) -> Non
         report.burst,
         report.total,
         report.reserved,
-        report.acked,
+        report.acknowledged,
         report.answered_ms,
         report.answered_rest,
         report.since_ms,

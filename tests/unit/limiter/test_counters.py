@@ -19,14 +19,14 @@ def fill(engine: Engine, limit: Limit, *keys: str) -> None:
 
 
 def live(engine: Engine, *keys: str) -> str:
-    return "".join(key for key in keys if engine.cells.find(key.encode()) is not None)
+    return "".join(key for key in keys if engine.counters.find(key.encode()) is not None)
 
 
 def test_the_least_recently_used_cell_goes_when_the_table_is_full() -> None:
     engine = Engine(ManualClock(NOW_MS), max_cells=3)
     fill(engine, YEAR, "a", "b", "c", "a", "d")
     assert live(engine, "a", "b", "c", "d") == "acd"
-    assert (engine.cells.stats.evicted, engine.cells.stats.expired) == (1, 0)
+    assert (engine.counters.stats.evicted, engine.counters.stats.expired) == (1, 0)
 
 
 def test_an_expired_cell_goes_before_a_live_one_that_was_used_longer_ago() -> None:
@@ -37,7 +37,7 @@ def test_an_expired_cell_goes_before_a_live_one_that_was_used_longer_ago() -> No
     clock.advance(4_000)
     fill(engine, YEAR, "d")
     assert live(engine, "a", "b", "c", "d") == "abd"
-    assert (engine.cells.stats.evicted, engine.cells.stats.expired) == (0, 1)
+    assert (engine.counters.stats.evicted, engine.counters.stats.expired) == (0, 1)
 
 
 def test_a_sweep_drops_what_has_expired_and_keeps_what_was_used_since() -> None:
@@ -51,7 +51,7 @@ def test_a_sweep_drops_what_has_expired_and_keeps_what_was_used_since() -> None:
     assert live(engine, "a", "b", "c") == "b"
     clock.advance(4_000)
     assert engine.sweep(100) is False
-    assert len(engine.cells) == 0
+    assert len(engine.counters) == 0
 
 
 def test_a_sweep_is_bounded_and_says_when_more_is_due() -> None:
@@ -60,9 +60,9 @@ def test_a_sweep_is_bounded_and_says_when_more_is_due() -> None:
     fill(engine, SECOND, *map(str, range(25)))
     clock.advance(10_000)
     assert engine.sweep(10) is True
-    assert len(engine.cells) == 15
+    assert len(engine.counters) == 15
     assert engine.sweep(100) is False
-    assert engine.cells.stats.expired == 25
+    assert engine.counters.stats.expired == 25
 
 
 def test_an_evicted_cell_leaves_nothing_behind() -> None:
@@ -83,8 +83,8 @@ def test_the_bound_holds_and_every_cell_is_filed_once(steps: list[tuple[int, boo
         fill(engine, YEAR if long else SECOND, f"{long}{key}")
         if key % 7 == 0:
             engine.sweep(3)
-        cells = engine.cells
+        cells = engine.counters
         assert len(cells) <= 12
         filed = [cell for bucket in cells._wheel.values() for cell in bucket]
-        assert sorted(cell.key for cell in filed) == sorted(cells._cells)
+        assert sorted(cell.key for cell in filed) == sorted(cells._counters)
         assert cells.stats.created == cells.stats.expired + cells.stats.evicted + len(cells)

@@ -1,0 +1,78 @@
+"""One cell as a node of a region knows it: its own part, and what the shard told of the rest.
+
+Everything here merges by max, so a late, lost or doubled answer changes nothing that a later
+one would not. Only `total` and `reserved` are this node's to lower: `total` when a request is
+denied in the same instant after all, `reserved` when a waiting request is decided.
+(docs/convergence.md, sections 3 and 6.)
+"""
+
+from headgate.origin.protocol import CellReport, Count
+
+
+class CellView:
+    """A node's view of one limit key in one window."""
+
+    __slots__ = (
+        "foreign",
+        "highest_sent",
+        "highest_total_seen",
+        "others",
+        "others_at_least",
+        "own",
+        "reserved",
+        "sequence",
+        "total",
+    )
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        """Which window: unix time in ms, divided by the window's length."""
+        self.total = 0
+        """The cost that this node has admitted here. The engine raises it with every admission."""
+        self.reserved = 0
+        """The cost of this node's requests that wait: theirs until they are committed or released."""
+        self.own = 0
+        """This node's component as the shard has it. Answers raise it; it never falls. It is above
+        `total` where the shard charged a request that was not admitted after all: that is credit."""
+        self.others = 0
+        """All other components of the region, as far as told. Answers raise it; it never falls."""
+        self.others_at_least = 0
+        """What others had for certain, also if the shard has lost it since. Answers raise it; it never falls."""
+        self.foreign = 0
+        """All other regions together. Answers raise it; it never falls."""
+        self.highest_total_seen = 0
+        """The highest region total that was told, or that is known to have been there. It never falls."""
+        self.highest_sent = 0
+        """The most that any call may have told the shard of this node: total + reserved + wants. It never falls."""
+
+    @property
+    def known(self) -> int:
+        """What counts here, by all that this node knows. Its unspent credit counts too."""
+        return self.others + self.foreign + max(self.own, self.total + self.reserved)
+
+    @property
+    def unacked(self) -> int:
+        """This node's cost that the shard has not acknowledged."""
+        return max(0, self.total + self.reserved - self.own)
+
+    def learn(self, count: Count) -> bool:
+        """Merge what the shard told. False: it knows less than it once did."""
+        self.own = max(self.own, count.own)
+        # After a loss the shard may know less of this node than it was told: the rest is in its total, once.
+        self.others = max(self.others, count.region_total - self.own)
+        self.foreign = max(self.foreign, count.foreign)
+        self.highest_sent = max(self.highest_sent, count.own)
+        remembers = count.region_total >= self.highest_total_seen
+        # A shard that lost its memory may count new hits of this node as lost ones that came back. But no more
+        # than `highest_sent` of any total was this node's: the rest was others' for certain.
+        self.others_at_least = max(self.others_at_least, count.region_total - self.highest_sent)
+        self.highest_total_seen = max(self.highest_total_seen, count.region_total, self.others_at_least + self.own)
+        return remembers
+
+    def report(self) -> CellReport:
+        """What the next call tells the shard of this cell."""
+        return CellReport(self.sequence, self.total, self.reserved, self.highest_total_seen, self.highest_sent)
+
+    def note_sent(self, wanted: int) -> None:
+        """A call tells the shard of the cell as it is now, and asks for `wanted` more."""
+        self.highest_sent = max(self.highest_sent, self.total + self.reserved + wanted)

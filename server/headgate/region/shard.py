@@ -1,0 +1,51 @@
+"""What a counter and the engine need of a shard. `ShardLink` is the one that serves."""
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from headgate.region.counters import SharedCounter
+    from headgate.region.waiting import Question
+
+
+class ShardTime(Protocol):
+    """Whether the time of a shard is known already."""
+
+    known: bool
+    """True from the shard's first answer on; until then a node goes by its own clock."""
+
+
+class Shard(Protocol):
+    """One shard of the region's origin, as a node asks it."""
+
+    index: int
+    """Its place among the origin's shards; for people and metrics."""
+
+    @property
+    def available(self) -> bool:
+        """False while asking would only wait for nothing: then the failure policies decide at once."""
+        ...
+
+    @property
+    def own_time(self) -> ShardTime | None:
+        """While the time is this node's own, because there was no answer yet: what will say that there was one."""
+        ...
+
+    def now_ms(self) -> int:
+        """The shard's time is at least this."""
+        ...
+
+    def certain(self, window_ms: int) -> bool:
+        """Whether both bounds of the shard's time lie in one window."""
+        ...
+
+    def ask(self, question: "Question") -> None:
+        """Put the question into the next call; it is answered or failed later."""
+        ...
+
+    def late(self) -> None:
+        """A question was not answered by its request's deadline."""
+        ...
+
+    def flush(self, counter: "SharedCounter", *, soon: bool) -> None:
+        """The counter has something to report: within 25 ms if `soon`, else within 250 ms."""
+        ...

@@ -1,0 +1,67 @@
+"""From the legs of a request to the decision that its caller is told.
+
+Nothing is charged here. What is worked out for a denial, how long until the same cost would
+fit, is kept with the counter, so that the next such request is denied from memory.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headgate.limiter.decision import (
+    Decision,
+    DecisionPath,
+    Verdict,
+    denied_before,
+    only_shadow_over,
+    remember_denial,
+)
+from headgate.region import policy
+
+if TYPE_CHECKING:
+    from headgate.region.waiting import Leg
+
+NOT_BY_COUNTS_RETRY_MS = 1
+"""What a denial tells its caller when the counts have room by now: the shard said no an instant ago."""
+
+
+def decision_of(legs: "Sequence[Leg]", admitted: bool, path: DecisionPath) -> Decision:
+    """The decision with a verdict per leg; only shadow rules being over is a path of its own."""
+    verdicts = [_verdict(leg, path) for leg in legs]
+    outcomes = [leg.outcome for leg in legs]
+    over = any(outcome < 0 for outcome in outcomes)
+    if admitted and path is DecisionPath.LOCAL and over:
+        path = DecisionPath.SHADOW if only_shadow_over(tuple([leg.charge for leg in legs]), outcomes) else path
+    return Decision(admitted, path, verdicts)
+
+
+def denied_from_memory(leg: "Leg") -> bool:
+    """Whether the denial that is kept with the counter covers this charge, now."""
+    counter = leg.counter
+    return counter.shard.now_ms() < counter.deny_until_ms and denied_before(counter, leg.charge)
+
+
+def _verdict(leg: "Leg", path: DecisionPath) -> Verdict:
+    charge, counter = leg.charge, leg.counter
+    limit, algorithm = charge.limit, charge.algorithm
+    now_ms = counter.advance(counter.shard.now_ms())
+    if leg.outcome >= 0:
+        return False, algorithm.remaining(counter, limit, now_ms), algorithm.reset_ms(counter, limit, now_ms)
+    if now_ms < counter.deny_until_ms and denied_before(counter, charge) and counter.deny_cost == charge.cost:
+        return True, 0, counter.deny_until_ms - now_ms
+    retry_ms = _retry_ms(leg, now_ms)
+    degraded = path in policy.PATHS.values()
+    if not retry_ms or degraded:
+        return True, 0, max(retry_ms, policy.DEGRADED_RETRY_MS if degraded else NOT_BY_COUNTS_RETRY_MS)
+    if not counter.reserved:  # a reservation may be released again, and the denial with it
+        remember_denial(counter, charge, now_ms + retry_ms)
+    return True, 0, retry_ms
+
+
+def _retry_ms(leg: "Leg", now_ms: int) -> int:
+    """How long until it fits by all that is known; 0 when it does, because credit has come back since."""
+    charge, counter = leg.charge, leg.counter
+    missing = counter.missing(charge.cost)
+    if charge.algorithm.take(counter, charge.limit, now_ms, missing) >= 0:
+        charge.algorithm.release(counter, charge.limit, missing)
+        return 0
+    return charge.algorithm.retry_ms(counter, charge.limit, now_ms, missing)

@@ -1,0 +1,219 @@
+"""A request that must ask shards before it is decided: its legs, its questions, its end.
+
+A leg is one charge of the request. What may be admitted here is reserved at once; what a shard
+must decide is asked, and reserved as the answers come. Then all legs are committed together, or
+all are released: there is no second wait. (docs/convergence.md, section 3.)
+
+No I/O and no timer: shards are asked through `Shard`, and whoever called the engine says when
+the time is up. A question is answered, failed, or left over when the time is up, once.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Protocol
+
+from headgate.limiter.algorithm import OVER
+from headgate.limiter.decision import Charge, Decision, DecisionPath, denies
+from headgate.origin.protocol import Answer
+from headgate.region import policy
+from headgate.region.counters import Hold, SharedCounter
+from headgate.region.outcomes import NEAR, admitted, must_ask
+from headgate.region.shard import Shard
+from headgate.region.stats import WAIT_BOUNDS_S, RegionalStats
+from headgate.region.verdicts import decision_of
+
+
+class Leg:
+    """One charge of a request: on which counter, what has become of it, and what it holds meanwhile."""
+
+    __slots__ = ("charge", "counter", "hold", "outcome")
+
+    def __init__(self, charge: Charge, counter: SharedCounter, outcome: int) -> None:
+        self.charge = charge
+        self.counter = counter
+        self.outcome = outcome
+        """What remains, or one of outcomes.py."""
+        self.hold: Hold | None = None
+
+    @property
+    def fails_alone(self) -> bool:
+        """A shadow rule or a quota does not stand or fall with the request's other charges."""
+        return self.charge.shadow or self.charge.quota
+
+
+class Region(Protocol):
+    """What the engine and its waiting requests need of the region."""
+
+    run: bytes
+    """This run of this node: the owner of its components."""
+    live_nodes: int
+    """How many nodes the region has, as last heard."""
+
+    def shard_of(self, key: bytes) -> Shard: ...
+
+    def earliest_ms(self) -> int:
+        """The earliest of all shards' times: what has expired by it has expired by its own shard's."""
+        ...
+
+
+class Question:
+    """What one request asks of one shard: the costs of some of its legs, charged all or none."""
+
+    __slots__ = ("_waiting", "legs", "shard")
+
+    def __init__(self, waiting: "Waiting", shard: Shard, legs: list[Leg]) -> None:
+        self._waiting = waiting
+        self.shard = shard
+        self.legs = legs
+
+    @property
+    def open(self) -> bool:
+        """False: the request has been decided without an answer."""
+        return not self._waiting.decided
+
+    def answer(self, charged: bool, answers: list[Answer]) -> None:
+        """The shard charged all legs, or none; their counters have learnt from these answers already."""
+        if self.open:
+            self._waiting.answered(self, charged, answers)
+
+    def fail(self) -> None:
+        """The shard was not reached, or nobody knows whether it was."""
+        if self.open:
+            self._waiting.unanswered(self)
+
+
+class Waiting:
+    """A request between its questions and its decision."""
+
+    __slots__ = ("_began_s", "_monotonic", "_on_decided", "_path", "_pending", "_region", "_stats", "decided", "legs")
+
+    def __init__(
+        self, region: Region, stats: RegionalStats, monotonic: Callable[[], float], legs: tuple[Leg, ...]
+    ) -> None:
+        self.legs = legs
+        self.decided = False
+        self._region = region
+        self._stats = stats
+        self._monotonic = monotonic
+        self._began_s = monotonic()
+        self._path = DecisionPath.EXACT if any(leg.outcome == NEAR for leg in legs) else DecisionPath.ORIGIN
+        self._pending: list[Question] = []
+        self._on_decided: Callable[[Decision], None] = lambda decision: None
+
+    def begin(self) -> Decision | None:
+        """Reserve what is admissible here and ask for the rest; the decision, if nobody could be asked."""
+        self._reserve_local()
+        for question in self._questions():
+            if question.shard.available:
+                self._pending.append(question)
+                question.shard.ask(question)
+            else:
+                self._by_policy(question.legs)
+        if not self._pending:
+            return self._decide()
+        self._stats.asked += 1
+        return None
+
+    def then(self, on_decided: Callable[[Decision], None]) -> None:
+        """Have the decision handed on, once."""
+        self._on_decided = on_decided
+
+    def answered(self, question: Question, charged: bool, answers: list[Answer]) -> None:
+        """One shard has decided its legs."""
+        for leg, answer in zip(question.legs, answers, strict=True):
+            if charged:
+                leg.outcome = 0
+                leg.hold = leg.counter.hold(leg.charge.cost, leg.counter.shard.now_ms(), answer)
+            else:
+                leg.outcome = _known_outcome(leg)
+        if not charged and all(admitted(leg.outcome) for leg in question.legs):
+            # What the shard saw at that instant has passed since, but it said no.
+            for leg in question.legs:
+                leg.outcome = OVER
+        self._close(question)
+
+    def unanswered(self, question: Question) -> None:
+        """One shard can't decide: the rules' failure policies do."""
+        self._by_policy(question.legs)
+        self._close(question)
+
+    def time_is_up(self) -> None:
+        """At the deadline: what no shard has decided yet is decided by policy."""
+        self._stats.deadline_missed += 1
+        late, self._pending = self._pending, []
+        for question in late:
+            self._by_policy(question.legs)
+        self._finish()
+        for question in late:
+            question.shard.late()
+
+    def _reserve_local(self) -> None:
+        for leg in self.legs:
+            leg.counter.pins += 1
+            if admitted(leg.outcome):
+                leg.counter.unspend(leg.charge.cost)
+                leg.hold = leg.counter.hold(leg.charge.cost, leg.counter.shard.now_ms())
+
+    def _questions(self) -> list[Question]:
+        """Enforced charges of one shard stand or fall together; a shadow or a quota fails alone."""
+        together: dict[int, list[Leg]] = {}
+        alone: list[Question] = []
+        for leg in self.legs:
+            if not must_ask(leg.outcome):
+                continue
+            if leg.fails_alone:
+                alone.append(Question(self, leg.counter.shard, [leg]))
+            else:
+                together.setdefault(leg.counter.shard.index, []).append(leg)
+        return [Question(self, legs[0].counter.shard, legs) for legs in together.values()] + alone
+
+    def _by_policy(self, legs: list[Leg]) -> None:
+        for leg in legs:
+            counter, limit, cost = leg.counter, leg.charge.limit, leg.charge.cost
+            now_ms = counter.advance(counter.shard.now_ms())
+            self._stats.degraded[counter.shard.index] += 1
+            self._path = policy.PATHS[limit.on_error]
+            if policy.admits(counter, limit, cost, now_ms, self._region.live_nodes):
+                leg.outcome = 0
+                leg.hold = counter.hold(cost, now_ms)
+            else:
+                leg.outcome = OVER
+
+    def _close(self, question: Question) -> None:
+        self._pending.remove(question)
+        if not self._pending:
+            self._finish()
+
+    def _finish(self) -> None:
+        decision = self._decide()
+        self._stats.waits[bisect_left(WAIT_BOUNDS_S, self._monotonic() - self._began_s)] += 1
+        self._on_decided(decision)
+
+    def _decide(self) -> Decision:
+        """Commit all that is held, or release it."""
+        self.decided = True
+        admits = not denies(tuple([leg.charge for leg in self.legs]), [leg.outcome for leg in self.legs])
+        for leg in self.legs:
+            if leg.hold is not None:
+                leg.counter.settle(leg.hold, commit=admits)
+                if admits:
+                    leg.counter.flush(0)  # it had to ask, so its limit is near or it was cold
+        for leg in self.legs:
+            leg.counter.pins -= 1
+        decision = decision_of(self.legs, admits, self._path)
+        for index, leg in enumerate(self.legs):
+            if admits and leg.hold is not None and leg.hold.closed:
+                over, remaining, _ = decision.verdicts[index]
+                decision.verdicts[index] = (over, remaining, 0)  # its window has just ended
+        return decision
+
+
+def _known_outcome(leg: Leg) -> int:
+    """Whether the cost would fit by all that is known now; nothing is taken."""
+    counter, charge = leg.counter, leg.charge
+    now_ms = counter.advance(counter.shard.now_ms())
+    missing = counter.missing(charge.cost)
+    remaining = charge.algorithm.take(counter, charge.limit, now_ms, missing)
+    if remaining >= 0:
+        charge.algorithm.release(counter, charge.limit, missing)
+    return remaining

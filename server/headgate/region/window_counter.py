@@ -1,0 +1,166 @@
+"""A region's counter of a key under a sliding or fixed window: its current and its previous cell.
+
+`current` and `previous`, which the algorithms read, are all that is known to count in the two
+cells. They are worked out anew whenever a cell changes. (docs/convergence.md, sections 3 to 6.)
+"""
+
+from typing import Any
+
+from headgate.limiter.limit import Algorithm, Limit
+from headgate.origin.protocol import Answer, Report, WindowAnswer, WindowReport
+from headgate.region.cells import CellView
+from headgate.region.counters import Hold, SharedCounter
+from headgate.region.shard import Shard
+
+
+class SharedWindow(SharedCounter):
+    """Two cells of one limit key, as this node knows them. Implements the limiter's `WindowCounts`."""
+
+    __slots__ = ("current", "current_cell", "previous", "previous_cell", "sequence", "window_ms")
+
+    def __init__(self, key: bytes, component: bytes, shard: Shard, limit: Limit, now_ms: int) -> None:
+        super().__init__(key, component, shard, limit)
+        self.window_ms = limit.window_ms
+        self.sequence = now_ms // limit.window_ms
+        self.current_cell = CellView(self.sequence)
+        self.previous_cell = CellView(self.sequence - 1)
+        self.current = 0
+        self.previous = 0
+
+    @property
+    def expires_ms(self) -> int:
+        return (self.sequence + 2) * self.window_ms
+
+    @property
+    def cells(self) -> tuple[CellView, CellView]:
+        """The current and the previous one."""
+        return self.current_cell, self.previous_cell
+
+    def roll(self, sequence: int) -> None:
+        """Go on to a later window. A cell that follows a warm one starts at a known zero and is as fresh as it was."""
+        if sequence > self.sequence + 1 and self.own_time is not None and self.own_time.known:
+            # Not much time has passed: this node's clock was slow.
+            self._restate(sequence)
+            return
+        follows = sequence == self.sequence + 1
+        self.previous_cell = self.current_cell if follows else CellView(sequence - 1)
+        self.current_cell = CellView(sequence)
+        self.ahead_of_shard = True
+        self.sequence = sequence
+        self._recount()
+
+    def advance(self, now_ms: int) -> int:
+        sequence = now_ms // self.window_ms
+        if sequence > self.sequence:
+            self.roll(sequence)
+        return max(now_ms, self.sequence * self.window_ms)
+
+    @property
+    def credit(self) -> int:
+        cell = self.current_cell
+        return max(0, cell.own - cell.total - cell.reserved)
+
+    @property
+    def unacked(self) -> int:
+        return self.current_cell.unacked + self.previous_cell.unacked
+
+    @property
+    def reserved(self) -> int:
+        return self.current_cell.reserved + self.previous_cell.reserved
+
+    @property
+    def own_admitted(self) -> int:
+        """Of the current window only."""
+        return self.current_cell.total + self.current_cell.reserved
+
+    def spend(self, cost: int, now_ms: int) -> None:
+        self.current_cell.total += cost
+
+    def unspend(self, cost: int) -> None:
+        self.current_cell.total -= cost
+        self._recount()
+
+    def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:
+        cell = self.current_cell
+        if isinstance(charged, WindowAnswer) and charged.sequence == self.previous_cell.sequence:
+            cell = self.previous_cell
+        cell.reserved += cost
+        self._recount()
+        return Hold(self, cell, cost)
+
+    def settle(self, hold: Hold, *, commit: bool) -> None:
+        cell = hold.cell or self.current_cell
+        cell.reserved -= hold.cost
+        if commit:
+            cell.total += hold.cost
+        self._recount()
+
+    def report(self, number: int, wanted: int, *, leaving: bool, now_s: float) -> Report:
+        cells = [self.current_cell.report()]
+        if self.refill or self.ahead_of_shard or self.previous_cell.unacked:
+            cells.append(self.previous_cell.report())
+        self.previous_cell.note_sent(0)
+        self.current_cell.note_sent(wanted)
+        if not self.has_answer:
+            self.first_wanted = max(self.first_wanted, wanted)
+        self.credit_offered = self.credit if wanted else 0
+        limit = self.limit
+        return WindowReport(
+            self.key,
+            self.component,
+            number,
+            self.held(now_s),
+            limit.requests_per_unit,
+            self.window_ms,
+            limit.precision,
+            limit.algorithm is Algorithm.SLIDING_WINDOW,
+            leaving,
+            tuple(cells),
+        )
+
+    def learn(self, answer: Any) -> bool:
+        if not self.has_answer and not 0 <= answer.sequence - self.sequence <= 1:
+            self._restate(answer.sequence)
+        self.own_time = None
+        if answer.sequence > self.sequence:
+            self.roll(answer.sequence)
+        self.ahead_of_shard = answer.sequence < self.sequence
+        remembers = True
+        for sequence, count in ((answer.sequence, answer.current), (answer.sequence - 1, answer.previous)):
+            for cell in self.cells:
+                if cell.sequence == sequence:
+                    remembers &= cell.learn(count)
+        self._recount()
+        if self.credit or not self.has_answer:
+            # There is credit, and what did not fit may be paid for now; or a first answer, and
+            # what was denied until then was denied by this node's own clock.
+            self.deny_until_ms = 0
+        return remembers
+
+    def lacks(self, answer: Any) -> bool:
+        counts = {answer.sequence: answer.current, answer.sequence - 1: answer.previous}
+        return any(
+            cell.sequence in counts and counts[cell.sequence].region_total < cell.highest_total_seen
+            for cell in self.cells
+        )
+
+    def _recount(self) -> None:
+        self.current = self.current_cell.known
+        self.previous = self.previous_cell.known
+
+    def _restate(self, sequence: int) -> None:
+        """Move to the shard's window what was admitted by this node's own clock, which was off.
+
+        Off by one window, what this node took for the previous cell belongs to the current one.
+        What was sent for other windows the shard did not take, so it can't have been lost there.
+        """
+        current, previous = self.current_cell, self.previous_cell
+        current.highest_sent = self.first_wanted
+        if sequence == self.sequence - 1:
+            current.total += previous.total
+            current.highest_sent += previous.highest_sent
+            previous = self.previous_cell = CellView(sequence - 1)
+        self.sequence = current.sequence = sequence
+        previous.sequence = sequence - 1
+        self.own_time = None
+        self._recount()
