@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
+from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.grants import Grants, Holding
 from headgate.origin.protocol import CellReport, Count, WindowReport
 from headgate.origin.window_record import CellRecord, NodeComponent, WindowRecord
 from headgate.region import policy
 from headgate.region.breaker import Breaker, BreakerState
 from headgate.region.cells import CellView
-from headgate.region.counters import Hold
+from headgate.region.counters import Hold, SharedCounter
 from headgate.region.deadline import Deadline
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
@@ -321,6 +322,53 @@ def trust_what_was_told(patch: Patch) -> None:
     patch.setattr(CellView, "learn", careless)
 
 
+def time_never_goes_back(patch: Patch) -> None:
+    """What a node takes for a shard's time never goes back, though the shard's clock was set back."""
+    patch.setattr(ShardClock, "_set_by_ms", lambda clock, least, most: 0)
+
+
+def records_from_the_future(patch: Patch) -> None:
+    """A record that a wrong clock wrote stays, until the clock is there."""
+    patch.setattr(WindowRecord, "_begin_anew", lambda record, sequence: None)
+
+
+def buckets_from_the_future(patch: Patch) -> None:
+    """A bucket that a wrong clock filled stays full, until the clock is there."""
+    patch.setattr(BucketRecord, "_come_to", lambda record, now_ms, latest_ms: None)
+
+
+def the_same_component_again(patch: Patch) -> None:
+    """A counter that begins anew goes on with the component that it had."""
+    begin_anew = SharedCounter.begin_anew
+
+    def careless(counter: SharedCounter) -> None:
+        component = counter.component
+        begin_anew(counter)
+        counter.component = component
+
+    patch.setattr(SharedCounter, "begin_anew", careless)
+
+
+def answers_from_before_the_step(patch: Patch) -> None:
+    """An answer counts, though its call was sent before the shard's clock was set."""
+    heard = ShardLink.heard
+
+    def careless(link: ShardLink, *args: Any) -> bool:
+        heard(link, *args)
+        return True
+
+    patch.setattr(ShardLink, "heard", careless)
+
+
+def unreadable_is_a_denial(patch: Patch) -> None:
+    """What the shard could not read is taken for what did not fit."""
+
+    def careless(link: ShardLink, question: Any, charged: bool, answers: Any) -> None:
+        question.answer(charged, answers)
+
+    patch.setattr(ShardLink, "_answer", careless)
+
+
 ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     max_merge,
     one_component_per_node,
@@ -350,4 +398,10 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     sent_for_another_window,
     say_it_once,
     trust_what_was_told,
+    time_never_goes_back,
+    records_from_the_future,
+    buckets_from_the_future,
+    the_same_component_again,
+    answers_from_before_the_step,
+    unreadable_is_a_denial,
 )

@@ -43,6 +43,12 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.sent_for_another_window: ("storm-40248", "diverged"),
     mutations.say_it_once: ("crowded-957", "lost"),
     mutations.trust_what_was_told: ("storm-568", "diverged"),
+    mutations.time_never_goes_back: ("steps-75", "left_over"),
+    mutations.records_from_the_future: ("steps-75", "liveness"),
+    mutations.buckets_from_the_future: ("steps-115", "liveness"),
+    mutations.the_same_component_again: ("steps-15", "credit"),
+    mutations.answers_from_before_the_step: ("steps-75", "diverged"),
+    mutations.unreadable_is_a_denial: ("steps-55", "denial"),
 }
 """Each with a history of the fixed set and the invariant that it shows to be violated."""
 

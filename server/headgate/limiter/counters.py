@@ -113,9 +113,13 @@ class CounterStats:
     expired: int = 0
     evicted: int = 0
 
+    restarted: int = 0
+    """Begun anew where they were, because the clock of their shard had been set back."""
+
     @property
-    def gone(self) -> int:
-        return self.expired + self.evicted
+    def incarnation(self) -> int:
+        """Another number after any counter went or began anew: what names the next one's component."""
+        return self.expired + self.evicted + self.restarted
 
 
 C = TypeVar("C", bound=KeyCounter)

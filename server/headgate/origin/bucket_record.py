@@ -21,6 +21,8 @@ class BucketComponent(Holding):
 
 
 class BucketRecord:
+    """One limit key: its arrival time, who holds a grant, and everybody's component."""
+
     def __init__(self, rate: int) -> None:
         self.rate = rate
         self.arrival: Arrival = (0, 0)
@@ -31,44 +33,61 @@ class BucketRecord:
         """When the bucket is full again, no grant counts, and no retry can come any more."""
         return max(self.arrival[0] + 1, now_ms) + 2 * GENERATION_MS
 
-    def report(self, report: BucketReport, time_ms: int) -> int:
+    def report(self, report: BucketReport, now_ms: int) -> int:
+        """Merge a report; the grant that it gets, or NO_GRANT for a call that was overtaken."""
         self._restate(report.rate)
+        latest_ms = self._after((now_ms, 0), report, report.burst + report.precision)[0] + report.window_ms
+        self._come_to(now_ms, latest_ms)
         component = self._component(report.component)
         unmerged = report.total - max(component.own, report.acknowledged)
-        self.arrival = max(self.arrival, (report.answered_ms, report.answered_rest))
+        if report.answered_ms <= latest_ms:
+            self.arrival = max(self.arrival, (report.answered_ms, report.answered_rest))
         if unmerged > 0:
             start = max(self.arrival, (report.since_ms, 0))
             # Up to `P` may have been admitted on top of a full burst: cut that off, and it is
             # forgiven at every flush, for a rate that stays above the limit.
-            full = self._after((time_ms, 0), report, report.burst + report.precision)
+            full = self._after((now_ms, 0), report, report.burst + report.precision)
             self.arrival = max(self.arrival, min(self._after(start, report, unmerged), full))
         component.own = max(component.own, report.total)
         if report.number <= component.number:
             return NO_GRANT
         component.number = report.number
-        return self.grants.renew(component, report.held, report.precision, time_ms, leaving=report.leaving)
+        return self.grants.renew(component, report.held, report.precision, now_ms, leaving=report.leaving)
 
     def missing(self, report: BucketReport, charged: int, cost: int) -> int:
+        """What of a cost the run's credit does not cover; `charged` of that credit is spoken for."""
         credit = self._component(report.component).own - report.total - report.reserved - charged
         return max(0, cost - max(0, credit))
 
-    def fits(self, report: BucketReport, time_ms: int, missing: int) -> bool:
+    def fits(self, report: BucketReport, now_ms: int, missing: int) -> bool:
+        """Whether the bucket has so much room now."""
         if not report.rate:
             return False
-        arrival = self._after(max(self.arrival, (time_ms, 0)), report, missing)
-        return arrival <= self._after((time_ms, 0), report, report.burst)
+        arrival = self._after(max(self.arrival, (now_ms, 0)), report, missing)
+        return arrival <= self._after((now_ms, 0), report, report.burst)
 
-    def charge(self, report: BucketReport, missing: int, time_ms: int) -> None:
+    def charge(self, report: BucketReport, missing: int, now_ms: int) -> None:
+        """Move the arrival time on, and raise the run's component."""
         component = self._component(report.component)
         if missing:
-            self.arrival = self._after(max(self.arrival, (time_ms, 0)), report, missing)
+            self.arrival = self._after(max(self.arrival, (now_ms, 0)), report, missing)
         component.own += missing
 
     def answer(self, report: BucketReport, grant: int) -> BucketAnswer:
+        """What the reporting run is told."""
         return BucketAnswer(self._component(report.component).own, *self.arrival, grant)
 
     def _component(self, name: bytes) -> BucketComponent:
         return self.components.setdefault(name, BucketComponent())
+
+    def _come_to(self, now_ms: int, latest_ms: int) -> None:
+        """The shard's clock may be set: what a wrong one wrote lies ahead, and would never age."""
+        if self.arrival[0] > latest_ms:
+            self.arrival = (0, 0)
+        elif not self.grants.ahead(now_ms):
+            return
+        self.grants = Grants()
+        self.components.clear()
 
     def _after(self, arrival: Arrival, report: BucketReport, cost: int) -> Arrival:
         """The arrival time `cost` requests later."""

@@ -3,6 +3,7 @@
 The sum of all grants never exceeds `P`. A grant is a lease in generations of shard
 time: sums are kept for this generation and the one before, older ones do not count,
 so the cost does not grow with the number of runs, and what a dead node held comes back.
+(docs/convergence.md, section 4.)
 """
 
 from typing import Final
@@ -13,7 +14,7 @@ count, nobody uses any more."""
 
 
 class Holding:
-    """What one run holds of a key, and the last call that it made."""
+    """What one run holds of a key, and the number of the last call that it made."""
 
     __slots__ = ("generation", "held", "number")
 
@@ -24,14 +25,21 @@ class Holding:
 
 
 class Grants:
-    """The sums of one limit key."""
+    """What all runs together hold of one limit key."""
 
     __slots__ = ("generation", "previous_sum", "sum")
 
     def __init__(self) -> None:
         self.generation = 0
+        """Of the shard's time when somebody was last granted something."""
         self.sum = 0
+        """What was granted in this generation."""
         self.previous_sum = 0
+        """What was granted in the one before, and not renewed since."""
+
+    def ahead(self, time_ms: int) -> bool:
+        """Whether they were granted by a clock that was wrong: they lie so far ahead that they would not age."""
+        return self.generation > time_ms // GENERATION_MS + 1
 
     def renew(self, holding: Holding, held: int, precision: int, time_ms: int, *, leaving: bool) -> int:
         """Offer half of what others leave of `P`, rounded up; count the larger of held and offered.

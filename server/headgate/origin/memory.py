@@ -13,14 +13,18 @@ from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.interface import NODE_GONE_MS
 from headgate.origin.protocol import (
     NO_GRANT,
+    UNREADABLE,
     Answer,
+    BucketAnswer,
     BucketReport,
     Call,
+    Count,
     ForeignCount,
     Pulse,
     Reply,
     Report,
     Want,
+    WindowAnswer,
     WindowReport,
 )
 from headgate.origin.window_record import WindowRecord
@@ -34,7 +38,7 @@ class Record(Protocol):
 
     def expires_ms(self, now_ms: int) -> int: ...
 
-    def report(self, report: Any, time_ms: int) -> int:
+    def report(self, report: Any, now_ms: int) -> int:
         """Merge the report and renew its grant: the grant, or NO_GRANT for an overtaken call."""
         ...
 
@@ -42,11 +46,53 @@ class Record(Protocol):
         """What must be charged for `cost` beyond the run's credit, of which `charged` is spoken for."""
         ...
 
-    def fits(self, report: Any, time_ms: int, missing: int) -> bool: ...
+    def fits(self, report: Any, now_ms: int, missing: int) -> bool:
+        """Whether so much more stays within the limit."""
+        ...
 
-    def charge(self, report: Any, missing: int, time_ms: int) -> None: ...
+    def charge(self, report: Any, missing: int, now_ms: int) -> None:
+        """Raise the run's component, and what follows from it."""
+        ...
 
-    def answer(self, report: Any, grant: int) -> Answer: ...
+    def answer(self, report: Any, grant: int) -> Answer:
+        """What the reporting run is told."""
+        ...
+
+
+class UnreadableRecord:
+    """A record that this version can't read: garbled, of another type, or of a newer format.
+
+    Its key is answered UNREADABLE and nothing else; the other keys of a call are untouched. One of a
+    newer format stays for those who can read it. Any other is dropped, and the next report begins anew.
+    """
+
+    def __init__(self, *, newer: bool) -> None:
+        self.newer = newer
+
+    def expires_ms(self, now_ms: int) -> int:
+        """It has a time to live, as every key; which one nobody knows here."""
+        return now_ms + SWEEP_EVERY_MS
+
+    def report(self, report: Any, now_ms: int) -> int:
+        """Nothing is merged."""
+        return UNREADABLE
+
+    def missing(self, report: Any, charged: int, cost: int) -> int:
+        """Unknown; nothing is charged anyway."""
+        return cost
+
+    def fits(self, report: Any, now_ms: int, missing: int) -> bool:
+        """Nobody can say."""
+        return False
+
+    def charge(self, report: Any, missing: int, now_ms: int) -> None:
+        raise AssertionError("what can't be read is not charged")
+
+    def answer(self, report: Any, grant: int) -> Answer:
+        """Nothing but that it can't be read."""
+        if isinstance(report, WindowReport):
+            return WindowAnswer(0, Count(0, 0, 0), Count(0, 0, 0), UNREADABLE)
+        return BucketAnswer(0, 0, 0, UNREADABLE)
 
 
 class MemoryOrigin:
@@ -59,7 +105,6 @@ class MemoryOrigin:
         self._clock = clock
         self._region = region
         self._epoch = epoch
-        self._time_ms = 0
         self._swept_ms = 0
         self._records: dict[bytes, Record] = {}
         self._expiry: dict[bytes, int] = {}
@@ -85,35 +130,40 @@ class MemoryOrigin:
         return self.beat(run)
 
     async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
-        time_ms = self._time()
+        now_ms = self._clock.now_ms()
         for key, window_ms, sequence, region, total in counts:
             record = self._window(key, window_ms)
+            if isinstance(record, UnreadableRecord):
+                continue
             if region == self._region:
-                record.merge_own(sequence, total, time_ms)
+                record.merge_own(sequence, total, now_ms)
             else:
-                record.merge_foreign(region, sequence, total, time_ms)
-            self._expiry[key] = record.expires_ms(time_ms)
+                record.merge_foreign(region, sequence, total, now_ms)
+            self._expiry[key] = record.expires_ms(now_ms)
 
     def apply(self, call: Call) -> Reply:
         """Merge all reports, then charge what fits, request by request."""
-        time_ms = self._time()
-        self._sweep(time_ms)
-        grants = [self._record(report).report(report, time_ms) for report in call.reports]
+        now_ms = self._clock.now_ms()
+        self._sweep(now_ms)
+        records = [self._record(report) for report in call.reports]
+        grants = [record.report(report, now_ms) for record, report in zip(records, call.reports, strict=True)]
         spoken_for = [0] * len(call.reports)
-        charged = tuple([self._charge(call, wants, grants, spoken_for, time_ms) for wants in call.requests])
+        charged = tuple([self._charge(call, wants, records, grants, spoken_for, now_ms) for wants in call.requests])
         answers: list[Answer] = []
-        for report, grant in zip(call.reports, grants, strict=True):
-            record = self._record(report)
+        for record, report, grant in zip(records, call.reports, grants, strict=True):
             answers.append(record.answer(report, grant))
-            self._expiry[report.key] = record.expires_ms(time_ms)
-        return Reply(time_ms, self._epoch, tuple(answers), charged)
+            self._keep(report.key, record, now_ms)
+        return Reply(now_ms, self._epoch, tuple(answers), charged)
 
     def beat(self, run: bytes) -> Pulse:
-        time_ms = self._time()
-        self._beats = {name: at for name, at in self._beats.items() if at > time_ms - NODE_GONE_MS}
-        known = run in self._beats
-        self._beats[run] = time_ms
-        return Pulse(time_ms, self._epoch, len(self._beats), known)
+        """A run says that it lives."""
+        now_ms = self._clock.now_ms()
+        beats = {name: at_ms for name, at_ms in self._beats.items() if at_ms > now_ms - NODE_GONE_MS}
+        known = run in beats
+        # One that lies ahead was written before the clock was set back, and would count for too long.
+        self._beats = {name: at_ms for name, at_ms in beats.items() if at_ms <= now_ms + NODE_GONE_MS}
+        self._beats[run] = now_ms
+        return Pulse(now_ms, self._epoch, len(self._beats), known)
 
     def wipe(self, epoch: bytes | None = None) -> None:
         """Lose everything, as a flush does, or a restart, which has another epoch."""
@@ -123,49 +173,58 @@ class MemoryOrigin:
         self._epoch = epoch or self._epoch
 
     def _charge(
-        self, call: Call, wants: tuple[Want, ...], grants: list[int], spoken_for: list[int], time_ms: int
+        self,
+        call: Call,
+        wants: tuple[Want, ...],
+        records: list[Record],
+        grants: list[int],
+        spoken_for: list[int],
+        now_ms: int,
     ) -> bool:
         costs: dict[int, int] = {}
         for want in wants:
             costs[want.report] = costs.get(want.report, 0) + want.cost
         missing: dict[int, int] = {}
         for index, cost in costs.items():
-            report = call.reports[index]
-            record = self._record(report)
+            report, record = call.reports[index], records[index]
             missing[index] = record.missing(report, spoken_for[index], cost)
-            if grants[index] == NO_GRANT or not record.fits(report, time_ms, missing[index]):
+            if grants[index] == NO_GRANT or not record.fits(report, now_ms, missing[index]):
                 return False
         for index, cost in costs.items():
-            report = call.reports[index]
-            self._record(report).charge(report, missing[index], time_ms)
+            records[index].charge(call.reports[index], missing[index], now_ms)
             spoken_for[index] += cost
         return True
+
+    def _keep(self, key: bytes, record: Record, now_ms: int) -> None:
+        """A record lives until it can't matter any more; one that nobody can ever read goes at once."""
+        if isinstance(record, UnreadableRecord):
+            if not record.newer:
+                self._records.pop(key, None)
+                self._expiry.pop(key, None)
+        else:
+            self._expiry[key] = record.expires_ms(now_ms)
 
     def _record(self, report: Report) -> Record:
         if isinstance(report, WindowReport):
             return self._window(report.key, report.window_ms)
         return self._bucket(report)
 
-    def _window(self, key: bytes, window_ms: int) -> WindowRecord:
+    def _window(self, key: bytes, window_ms: int) -> WindowRecord | UnreadableRecord:
         record = self._records.get(key)
-        if not isinstance(record, WindowRecord):
+        if not isinstance(record, WindowRecord | UnreadableRecord):
             record = self._records[key] = WindowRecord(window_ms)
         return record
 
-    def _bucket(self, report: BucketReport) -> BucketRecord:
+    def _bucket(self, report: BucketReport) -> BucketRecord | UnreadableRecord:
         record = self._records.get(report.key)
-        if not isinstance(record, BucketRecord):
+        if not isinstance(record, BucketRecord | UnreadableRecord):
             record = self._records[report.key] = BucketRecord(max(1, report.rate))
         return record
 
-    def _time(self) -> int:
-        self._time_ms = max(self._time_ms, self._clock.now_ms())
-        return self._time_ms
-
-    def _sweep(self, time_ms: int) -> None:
-        if time_ms < self._swept_ms + SWEEP_EVERY_MS:
+    def _sweep(self, now_ms: int) -> None:
+        if 0 <= now_ms - self._swept_ms < SWEEP_EVERY_MS:
             return
-        self._swept_ms = time_ms
-        for key in [key for key, expires_ms in self._expiry.items() if expires_ms <= time_ms]:
+        self._swept_ms = now_ms
+        for key in [key for key, expires_ms in self._expiry.items() if expires_ms <= now_ms]:
             del self._expiry[key]
             self._records.pop(key, None)

@@ -83,7 +83,10 @@ class Call(NamedTuple):
 
 
 NO_GRANT = -1
-"""In an answer: the call was overtaken by a later one, so it renews nothing."""
+"""In an answer's place for the grant: the call was overtaken by a later one, so it renews nothing."""
+UNREADABLE = -2
+"""In an answer's place for the grant: the shard can't read the key's record, and did nothing for the key.
+What else the answer says means nothing."""
 
 
 class Count(NamedTuple):

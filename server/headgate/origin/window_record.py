@@ -5,6 +5,9 @@ may come late, twice or never. After a wipe nodes say which region total they we
 what no component explains yet is kept as `unattributed`, and a component that comes back
 is taken out of it before it raises the total. So a hit that is reported again is not counted
 twice, and the hits of nodes that died stay counted. (docs/convergence.md, section 6.)
+
+The shard's clock may be set. A record one window ahead of it waits for it; one that is further
+ahead was written by a wrong clock and begins anew. (docs/convergence.md, section 1.)
 """
 
 from headgate.origin.grants import GENERATION_MS, Grants, Holding
@@ -74,6 +77,8 @@ class ForeignComponent:
 
 
 class WindowRecord:
+    """One limit key: its current and its previous cell, who holds a grant, and everybody's component."""
+
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
         self.sequence = 0
@@ -87,17 +92,23 @@ class WindowRecord:
         """When nothing in here can matter any more: neither a count nor a grant."""
         return max((self.sequence + 2) * self.window_ms, now_ms + 2 * GENERATION_MS)
 
-    def report(self, report: WindowReport, time_ms: int) -> int:
-        self._roll(time_ms // self.window_ms)
+    def time_ms(self, now_ms: int) -> int:
+        """The time of this key: the shard's, or the beginning of a window that the shard's clock has yet to reach."""
+        return max(now_ms, self.sequence * self.window_ms)
+
+    def report(self, report: WindowReport, now_ms: int) -> int:
+        """Merge a report; the grant that it gets, or NO_GRANT for a call that was overtaken."""
+        self._come_to(now_ms)
         component = self._component(report.component)
         for cell in report.cells:
             self._merge(component, cell)
         if report.number <= component.number:
             return NO_GRANT
         component.number = report.number
-        return self.grants.renew(component, report.held, report.precision, time_ms, leaving=report.leaving)
+        return self.grants.renew(component, report.held, report.precision, now_ms, leaving=report.leaving)
 
     def missing(self, report: WindowReport, charged: int, cost: int) -> int:
+        """What of a cost the run's credit does not cover; `charged` of that credit is spoken for."""
         component = self._component(report.component)
         own = charged
         for cell in report.cells:
@@ -105,20 +116,23 @@ class WindowRecord:
                 own += cell.total + cell.reserved
         return max(0, cost - max(0, component.own - own))
 
-    def fits(self, report: WindowReport, time_ms: int, missing: int) -> bool:
+    def fits(self, report: WindowReport, now_ms: int, missing: int) -> bool:
+        """Whether so much more stays within the limit, by the report's algorithm."""
         effective = self.current.region_total + self.current.foreign + missing
         if report.sliding:
-            left_ms = self.window_ms - time_ms % self.window_ms
+            left_ms = self.window_ms - self.time_ms(now_ms) % self.window_ms
             effective += (self.previous.region_total + self.previous.foreign) * left_ms // self.window_ms
         return effective <= report.limit
 
-    def charge(self, report: WindowReport, missing: int, time_ms: int) -> None:
+    def charge(self, report: WindowReport, missing: int, now_ms: int) -> None:
+        """Raise the run's component in the current cell."""
         component = self._component(report.component)
         sent = max((cell.highest_sent for cell in report.cells if cell.sequence == self.sequence), default=0)
         self.current.raise_component(component.own, component.own + missing, sent)
         component.own += missing
 
     def answer(self, report: WindowReport, grant: int) -> WindowAnswer:
+        """What the reporting run is told."""
         component = self._component(report.component)
         return WindowAnswer(
             self.sequence,
@@ -127,16 +141,17 @@ class WindowRecord:
             grant,
         )
 
-    def merge_own(self, sequence: int, count: int, time_ms: int) -> None:
+    def merge_own(self, sequence: int, count: int, now_ms: int) -> None:
         """The region's own component, back from a peer: it was here once, so it counts again."""
-        self._roll(time_ms // self.window_ms)
+        self._come_to(now_ms)
         if sequence == self.sequence:
             self.current.restore(count)
         elif sequence == self.sequence - 1:
             self.previous.restore(count)
 
-    def merge_foreign(self, region: bytes, sequence: int, count: int, time_ms: int) -> None:
-        self._roll(time_ms // self.window_ms)
+    def merge_foreign(self, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+        """Another region's component, as its exchanger said: merged by max."""
+        self._come_to(now_ms)
         component = self.foreign.setdefault(region, ForeignComponent(self.sequence))
         component.roll(self.sequence)
         if sequence == self.sequence and count > component.current:
@@ -166,9 +181,31 @@ class WindowRecord:
                 self.previous.raise_component(component.previous_own, cell.total, cell.highest_sent)
                 component.previous_own = cell.total
 
+    def _come_to(self, now_ms: int) -> None:
+        sequence = now_ms // self.window_ms
+        if sequence > self.sequence:
+            self._roll(sequence)
+        elif sequence < self.sequence - 1:
+            self._begin_anew(sequence)
+        elif self.grants.ahead(now_ms):
+            self._forget_who()
+
+    def _begin_anew(self, sequence: int) -> None:
+        """A clock that was wrong wrote this: nothing of it would ever age."""
+        self.sequence = sequence
+        self.current, self.previous = CellRecord(), CellRecord()
+        self.grants = Grants()
+        self.components.clear()
+        self.foreign.clear()
+
+    def _forget_who(self) -> None:
+        """The clock was set back within the window: the counts stay, grants and components lie ahead and go."""
+        for cell in (self.current, self.previous):
+            cell.unattributed = cell.region_total
+        self.grants = Grants()
+        self.components.clear()
+
     def _roll(self, sequence: int) -> None:
-        if sequence <= self.sequence:
-            return
         self.previous = self.current if sequence == self.sequence + 1 else CellRecord()
         self.current = CellRecord()
         self.sequence = sequence

@@ -38,8 +38,18 @@ class SharedBucket(SharedCounter):
         return -(-self.tat // self.rate)
 
     def advance(self, now_ms: int) -> int:
-        """A bucket has no windows."""
+        """A bucket has no windows. One that lies too far ahead was filled by a clock that was wrong."""
+        limit = self.limit
+        used = self.tat - now_ms * self.rate
+        if used > (limit.burst + limit.precision + self.rate) * limit.window_ms:
+            self.begin_anew()
         return now_ms
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self.tat = self.total = self.own = self._reserved = 0
+        self.answered_arrival = (0, 0)
+        self.since_ms = self._since_report_ms = 0
 
     @property
     def credit(self) -> int:
@@ -75,9 +85,13 @@ class SharedBucket(SharedCounter):
         if self.unacked > unacked:
             tat = max(self.tat, now_ms * self.rate)
             self.tat = tat + (self.unacked - unacked) * self.limit.window_ms
-        return Hold(self, None, cost)
+        return Hold(self, self.component, None, cost)
 
     def settle(self, hold: Hold, *, commit: bool) -> None:
+        if hold.component != self.component:  # the counter has begun anew
+            if commit:
+                self._take(hold.cost)
+            return
         unacked = self.unacked
         self._reserved -= hold.cost
         if commit:
@@ -126,6 +140,12 @@ class SharedBucket(SharedCounter):
         if not self.unacked:
             self.since_ms = now_ms
         self._since_report_ms = self._since_report_ms or now_ms
+
+    def _take(self, cost: int) -> None:
+        now_ms = self.shard.now_ms()
+        self._began(now_ms)
+        self.total += cost
+        self.tat = max(self.tat, now_ms * self.rate) + cost * self.limit.window_ms
 
     def _give_back(self, unacked_before: int) -> None:
         self.tat -= (unacked_before - self.unacked) * self.limit.window_ms

@@ -20,6 +20,8 @@ class Hold(NamedTuple):
     """A reservation: cost that a waiting request will commit or release where it was made."""
 
     counter: Any
+    component: bytes
+    """The counter's component when it was made: another one by now, and the counter has begun anew."""
     cell: CellView | None
     """The cell in which it was made; None for buckets, which have none."""
     cost: int
@@ -34,6 +36,7 @@ class SharedCounter(KeyCounter, ABC):
     """What a node keeps of one limit key: its component, its grant, and its dealings with the shard."""
 
     __slots__ = (
+        "_clock_steps",
         "ahead_of_shard",
         "component",
         "credit_offered",
@@ -54,6 +57,8 @@ class SharedCounter(KeyCounter, ABC):
         self.component = component
         """Whose total this is: the node's run, and the key's incarnation in it."""
         self.shard = shard
+        self._clock_steps = shard.clock_steps
+        """Of the shard's clock when the counter last looked: one more, and the time may have gone back."""
         self.limit = limit
         """The rule's limit when the key was last asked for."""
         self.own_time = shard.own_time
@@ -118,9 +123,36 @@ class SharedCounter(KeyCounter, ABC):
         self.credit_offered = 0
         self.pins -= 1
 
+    def unreadable(self) -> None:
+        """The shard could not read the key's record: nothing was merged, and nothing is known of it."""
+        self.failed()
+        self.usable_until_s = 0.0
+
     def shard_forgot(self) -> None:
         """The shard lost its memory: the next report tells it everything."""
         self.refill = True
+
+    def clock_was_set(self) -> bool:
+        """Whether the shard's clock was set since this was last asked."""
+        steps, self._clock_steps = self._clock_steps, self.shard.clock_steps
+        return steps != self._clock_steps
+
+    def begin_anew(self) -> None:
+        """As if the key had been dropped and came back: cold, and owner of a new component.
+
+        What lies ahead of a clock that was set back would never age. Calls and requests under way keep
+        the counter; what they bring is of another component, and is not taken for this one's.
+        """
+        self.component = self.shard.new_component()
+        self.has_answer = False
+        self.own_time = None
+        self.grant = 0
+        self.usable_until_s = 0.0
+        self.refill = False
+        self.credit_offered = 0
+        self.first_wanted = 0
+        self.ahead_of_shard = False
+        self.deny_until_ms = 0
 
     # What each kind of counter does its own way
 

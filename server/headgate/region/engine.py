@@ -122,10 +122,19 @@ class RegionalEngine:
         counter = self._new_counter(charge)
         return counter if self.counters.add(counter, self._region.earliest_ms()) else None
 
+    def component_name(self) -> bytes:
+        """What a key that is created now calls its component."""
+        return b"%s.%d" % (self._region.run, self.counters.stats.incarnation)
+
+    def next_component_name(self) -> bytes:
+        """The same for a counter that begins anew where it is."""
+        self.counters.stats.restarted += 1
+        return self.component_name()
+
     def _new_counter(self, charge: Charge) -> SharedCounter:
         shard = self._region.shard_of(charge.shard_key)
         # A key that went and comes back owns a new component: it can't start at 0 in the old one.
-        component = b"%s.%d" % (self._region.run, self.counters.stats.gone)
+        component = self.component_name()
         now_ms = shard.now_ms()
         if charge.limit.algorithm is Algorithm.GCRA:
             return SharedBucket(charge.key, component, shard, charge.limit)

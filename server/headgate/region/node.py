@@ -61,6 +61,7 @@ class RegionNode:
                 logger=logger,
                 numbers=numbers,
                 live_counters=lambda: self.engine.counters,
+                new_component=self.engine.next_component_name,
                 deadline_s=deadline_s,
                 breaker=breaker or BreakerSettings(),
             )

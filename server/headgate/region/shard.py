@@ -30,8 +30,17 @@ class Shard(Protocol):
         """While the time is this node's own, because there was no answer yet: what will say that there was one."""
         ...
 
+    @property
+    def clock_steps(self) -> int:
+        """How often its clock was found to have been set. Then time may go back."""
+        ...
+
     def now_ms(self) -> int:
         """The shard's time is at least this."""
+        ...
+
+    def new_component(self) -> bytes:
+        """The name of a component that this run has never used: for a counter that begins anew."""
         ...
 
     def certain(self, window_ms: int) -> bool:

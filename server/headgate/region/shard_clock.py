@@ -2,15 +2,26 @@
 
 The shard read its clock after the call was sent and before the answer came. So its time
 is at least the answer's plus what has passed since receipt, and at most the answer's plus
-what has passed since sending. Every answer narrows or corrects the bounds; what the node
-takes for the time never goes back. The node's own wall clock matters only until the first
-answer.
+what has passed since sending. Every answer narrows or corrects the bounds. The node's own wall
+clock matters only until the first answer.
+
+What disagrees with the bounds by no more than `SET_MS` is drift, slewing or a failover: then the
+time that the node goes by stands still rather than go back. What disagrees by more was set, and
+the node takes the new time, whatever it is. (docs/convergence.md, section 1.)
 """
+
+from typing import Final
 
 from headgate.clock import Clock
 
+SET_MS: Final = 500
+"""A clock that is off by more than this was set. Drift and slewing are far below it between two
+heartbeats; a shorter step is waited out, which nobody notices."""
+
 
 class ShardClock:
+    """The bounds of one shard's time."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._least_ms = 0.0
@@ -18,22 +29,29 @@ class ShardClock:
         """Offsets to the monotonic clock, in ms."""
         self.known = False
         """Whether there was an answer yet."""
+        self.steps = 0
+        """How often the shard's clock was found to have been set."""
         self._now_ms = 0
 
-    def learn(self, time_ms: int, sent_s: float, received_s: float) -> None:
+    def learn(self, time_ms: int, sent_s: float, received_s: float) -> int:
+        """Take in an answer's time. By how many ms the shard's clock was set since the last one; 0 if it was not."""
         # The answer is in whole milliseconds, rounded down: the true time is under one more.
         least, most = time_ms - received_s * 1000, time_ms + 1 - sent_s * 1000
-        if self.known:
-            # What was known before, as far as it agrees; where the shard's clock has drifted or
-            # was set, the nearest edge of what is known now.
+        set_ms = self._set_by_ms(least, most)
+        if self.known and not set_ms:
+            # What was known before, as far as it agrees; where the shard's clock has drifted,
+            # the nearest edge of what is known now.
             least, most = max(least, min(self._least_ms, most)), min(most, max(self._most_ms, least))
         else:
-            # This node's own clock may have been far ahead: what it said was never the shard's time.
+            # What the node went by was not the shard's time: its own clock's, or that of a clock that was set.
             self._now_ms = 0
         self._least_ms, self._most_ms = least, most
         self.known = True
+        self.steps += set_ms != 0
+        return set_ms
 
     def now_ms(self) -> int:
+        """The shard's time is at least this. It goes back only when the shard's clock was set back."""
         now_ms = int(self._clock.monotonic() * 1000 + self._least_ms) if self.known else self._clock.now_ms()
         self._now_ms = max(self._now_ms, now_ms)
         return self._now_ms
@@ -42,3 +60,10 @@ class ShardClock:
         """Whether both bounds lie in one window."""
         most_ms = int(self._clock.monotonic() * 1000 + self._most_ms)
         return self.known and self.now_ms() // window_ms == most_ms // window_ms
+
+    def _set_by_ms(self, least: float, most: float) -> int:
+        """The gap between the bounds of an answer and those known, if it is too wide for drift."""
+        if not self.known:
+            return 0
+        gap = least - self._most_ms if least > self._most_ms else min(0.0, most - self._least_ms)
+        return int(gap) if abs(gap) > SET_MS else 0

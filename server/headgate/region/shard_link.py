@@ -9,6 +9,7 @@ while a call is under way goes with the next one. (docs/convergence.md, sections
 
 import asyncio
 import contextlib
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,7 @@ from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import Call, Reply, Report, Want
+from headgate.origin.protocol import UNREADABLE, Answer, Call, Reply, Report, Want
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
 from headgate.region.counters import SharedCounter
 from headgate.region.flush_queues import FlushQueues
@@ -44,6 +45,10 @@ FAULT_PAUSE_S: Final = 0.1
 REPLAY_PER_S: Final = 20_000
 """Reports that nobody waits for: what piled up during an outage comes back spread out, at about a
 quarter of a shard's time. Requests go in between."""
+UNREADABLE_EVERY_S: Final = 10.0
+"""How often a shard's unreadable records are logged; every one is counted."""
+KEY_BYTES_LOGGED: Final = 64
+"""Of a limit key: enough to find it, little enough for a log."""
 REFILL_STEPS: Final = 1_000
 """Counters looked at per call for a refill; most belong to other shards."""
 
@@ -57,6 +62,10 @@ class LinkStats:
     reports: int = 0
     wants: int = 0
     refills: int = 0
+    clock_steps: int = 0
+    """Times that the shard's clock was found to have been set."""
+    unreadable: int = 0
+    """Reports of keys whose records the shard could not read."""
 
 
 @dataclass(slots=True)
@@ -84,6 +93,7 @@ class ShardLink:
         logger: FilteringBoundLogger,
         numbers: Iterator[int],
         live_counters: Callable[[], Iterable[SharedCounter]],
+        new_component: Callable[[], bytes],
         deadline_s: float,
         breaker: BreakerSettings,
     ) -> None:
@@ -96,6 +106,9 @@ class ShardLink:
         self._time = ShardClock(clock)
         self.now_ms = self._time.now_ms
         self.certain = self._time.certain
+        self.new_component = new_component
+        self._clock_set_s = -math.inf
+        """When it was last noticed that the shard's clock had been set: answers to earlier calls mean nothing."""
         self._random = random
         self._logger = logger
         self._numbers = numbers
@@ -109,6 +122,7 @@ class ShardLink:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
         self._deadline_s = deadline_s
+        self._say_unreadable_s = -math.inf
 
     # What the engine calls
 
@@ -119,6 +133,10 @@ class ShardLink:
     @property
     def own_time(self) -> ShardClock | None:
         return None if self._time.known else self._time
+
+    @property
+    def clock_steps(self) -> int:
+        return self._time.steps
 
     def late(self) -> None:
         self.breaker.record(False, "a request's deadline passed")
@@ -193,16 +211,31 @@ class ShardLink:
             raise
         else:
             self._succeeded(self._clock.monotonic() - sent_s, decisive=decisive)
-            self.heard(reply.time_ms, reply.epoch, sent_s)
-            self._apply(batch, reply, sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER))
+            if self.heard(reply.time_ms, reply.epoch, sent_s):
+                self._apply(batch, reply, sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER))
+            else:
+                self._ask_again(batch)
         return len(batch.counters)
 
-    def heard(self, time_ms: int, epoch: bytes, sent_s: float) -> None:
-        """Every answer tells the time, and whether the shard is the one that it was."""
-        self._time.learn(time_ms, sent_s, self._clock.monotonic())
+    def heard(self, time_ms: int, epoch: bytes, sent_s: float) -> bool:
+        """Every answer tells the time, and whether the shard is the one that it was.
+
+        False: the answer is to a call from before it was noticed that the shard's clock had been set.
+        """
+        if sent_s < self._clock_set_s:
+            return False
+        now_s = self._clock.monotonic()
+        set_ms = self._time.learn(time_ms, sent_s, now_s)
+        if set_ms:
+            self._clock_set_s = now_s
+            self.stats.clock_steps += 1
+            self._logger.warning("shard_clock_set", shard=self.index, by_ms=set_ms)
+            # Records that lay ahead have begun anew, and what they had counted before went with them.
+            self._tell_again()
         if self._epoch and epoch != self._epoch:
             self.lost_memory("it is another run of the server")
         self._epoch = epoch
+        return not set_ms
 
     def lost_memory(self, reason: str) -> None:
         """Tell it again what every live counter of this node contained."""
@@ -210,6 +243,9 @@ class ShardLink:
             return  # under way already; what it is told is the newest anyway
         self.stats.refills += 1
         self._logger.warning("shard_lost_memory", shard=self.index, reason=reason)
+        self._tell_again()
+
+    def _tell_again(self) -> None:
         self._refill.extend(self._live_counters())
         self._wake.set()
 
@@ -339,15 +375,44 @@ class ShardLink:
 
     def _apply(self, batch: CallBatch, reply: Reply, usable_until_s: float) -> None:
         remembers = True
-        for counter, answer in zip(batch.counters, reply.answers, strict=True):
-            remembers &= counter.answered(answer, usable_until_s)
+        for counter, report, answer in zip(batch.counters, batch.call.reports, reply.answers, strict=True):
+            if report.component != counter.component:
+                counter.failed()  # the counter has begun anew since
+            elif answer.grant == UNREADABLE:
+                self._unreadable(counter)
+            else:
+                remembers &= counter.answered(answer, usable_until_s)
         for question, charged in zip(batch.questions, reply.charged, strict=True):
-            question.answer(charged, [reply.answers[batch.positions[leg.counter]] for leg in question.legs])
+            self._answer(question, charged, [reply.answers[batch.positions[leg.counter]] for leg in question.legs])
         for counter in batch.counters:
             if (counter.unacked or counter.refill) and not counter.flush_due_s:
                 self.flush(counter, soon=True)  # the shard is not in that window yet, or lacks something in it
         if not remembers:
             self.lost_memory("a total is lower than it was")
+
+    def _answer(self, question: Question, charged: bool, answers: list[Answer]) -> None:
+        if any(answer.grant == UNREADABLE for answer in answers):
+            question.fail()
+        else:
+            question.answer(charged, answers)
+
+    def _unreadable(self, counter: SharedCounter) -> None:
+        """One key's record concerns one key: its requests go by policy, and the next one tries again."""
+        counter.unreadable()
+        if counter.unacked:
+            self.flush(counter, soon=False)
+        self.stats.unreadable += 1
+        now_s = self._clock.monotonic()
+        if now_s >= self._say_unreadable_s:
+            self._say_unreadable_s = now_s + UNREADABLE_EVERY_S
+            self._logger.warning(
+                "record_unreadable", shard=self.index, key=counter.key[:KEY_BYTES_LOGGED], so_far=self.stats.unreadable
+            )
+
+    def _ask_again(self, batch: CallBatch) -> None:
+        """The answer means nothing, the shard's clock having been set: what the call carried goes with the next."""
+        self._give_back_reports(batch)
+        self._questions.extendleft(reversed(batch.questions))
 
     def _failed(self, batch: CallBatch, error: OriginError) -> None:
         self.stats.failures += 1
@@ -356,12 +421,15 @@ class ShardLink:
         self.breaker.record(False, str(error))
 
     def _give_back(self, batch: CallBatch) -> None:
-        """The call brought nothing: what it carried is due again."""
+        """The call brought nothing: what it carried is due again, and nobody waits for it any longer."""
+        self._give_back_reports(batch)
+        for question in batch.questions:
+            question.fail()
+
+    def _give_back_reports(self, batch: CallBatch) -> None:
         for counter in batch.counters:
             counter.failed()
             if counter.refill:
                 self._refill.append(counter)
             if counter.unacked:
                 self.flush(counter, soon=True)
-        for question in batch.questions:
-            question.fail()

@@ -53,6 +53,21 @@ class SharedWindow(SharedCounter):
         sequence = now_ms // self.window_ms
         if sequence > self.sequence:
             self.roll(sequence)
+        elif sequence < self.sequence:
+            return self._behind(now_ms)
+        return now_ms
+
+    def _behind(self, now_ms: int) -> int:
+        """This node's time is behind the counter's: an answer came from the next window, or the clock was set.
+
+        Or the counter was made by this node's own clock, which was ahead: its first answer will restate it.
+        """
+        sequence = now_ms // self.window_ms
+        if self.own_time is None and (self.clock_was_set() or sequence < self.sequence - 1):
+            self.begin_anew()
+            self.sequence = sequence
+            self.current_cell, self.previous_cell = CellView(sequence), CellView(sequence - 1)
+            self._recount()
         return max(now_ms, self.sequence * self.window_ms)
 
     @property
@@ -86,11 +101,14 @@ class SharedWindow(SharedCounter):
             cell = self.previous_cell
         cell.reserved += cost
         self._recount()
-        return Hold(self, cell, cost)
+        return Hold(self, self.component, cell, cost)
 
     def settle(self, hold: Hold, *, commit: bool) -> None:
-        cell = hold.cell or self.current_cell
-        cell.reserved -= hold.cost
+        cell = hold.cell
+        if cell is None or hold.component != self.component:
+            cell = self.current_cell
+        else:
+            cell.reserved -= hold.cost
         if commit:
             cell.total += hold.cost
         self._recount()

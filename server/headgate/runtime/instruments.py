@@ -99,6 +99,11 @@ def _cells(metrics: Metrics, parts: Parts) -> None:
     cells = parts.engine.counters
     metrics.gauge("headgate_cells_live", "Counters in memory.", lambda: len(cells))
     metrics.gauge("headgate_cells_max", "How many there may be.", lambda: cells.max_cells)
+    metrics.counter(
+        "headgate_cells_restarted",
+        "Counters begun anew because their shard's clock was set back.",
+        lambda: cells.stats.restarted,
+    )
     metrics.counter("headgate_cells_created", "Counters begun.", lambda: cells.stats.created)
     metrics.counter(
         "headgate_cells_expired", "Counters dropped because their time was over.", lambda: cells.stats.expired
@@ -137,6 +142,8 @@ def _region(metrics: Metrics, node: RegionNode) -> None:
         ("reports", "Keys reported in them.", lambda link: link.stats.reports),
         ("wants", "Questions that requests waited for.", lambda link: link.stats.wants),
         ("refills", "Times that a shard had lost its memory.", lambda link: link.stats.refills),
+        ("clock_steps", "Times that its clock was found to have been set.", lambda link: link.stats.clock_steps),
+        ("unreadable", "Reports of keys whose records it could not read.", lambda link: link.stats.unreadable),
         ("breaker_trips", "Times that its breaker opened.", lambda link: link.breaker.trips),
         ("degraded", "Costs on its keys that failure policies decided.", lambda link: stats.degraded[link.index]),
     ):

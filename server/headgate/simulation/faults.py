@@ -147,9 +147,25 @@ class Faults:
         self._world.shards[fault.shard].fail_over(self._replicas.pop(fault))
 
     def _set_shard_clock(self, fault: Fault) -> None:
-        self._world.shards[fault.shard].clock.offset_ms += fault.amount
-        if fault.amount < 0:
-            self._watch.clock_upset(fault.shard, -fault.amount)
+        self._step(fault.shard, fault.amount)
+
+    def _set_right(self, fault: Fault) -> None:
+        if fault.for_ms:
+            self._step(fault.shard, -fault.amount)
+
+    def _step(self, index: int, by_ms: int) -> None:
+        self._watch.clock_upset(index, by_ms)
+        self._world.shards[index].set_clock(by_ms)
+
+    def _garble(self, fault: Fault) -> None:
+        key = self._world.history.keys[fault.key].name
+        self._watch.key_upset(key)
+        self._world.shards[self._world.shard_of(key)].garble(key, newer=bool(fault.amount))
+
+    def _clear(self, fault: Fault) -> None:
+        key = self._world.history.keys[fault.key].name
+        self._watch.key_upset(key)
+        self._world.shards[self._world.shard_of(key)].clear(key)
 
     # Nodes
 
@@ -238,6 +254,8 @@ _BEGIN: Final[dict[FaultKind, Callable[[Faults, Fault], None]]] = {
     FaultKind.FLUSH: Faults._flush,
     FaultKind.FAILOVER: Faults._replicate,
     FaultKind.SHARD_CLOCK: Faults._set_shard_clock,
+    FaultKind.CLOCK_STEP: Faults._set_shard_clock,
+    FaultKind.GARBLED: Faults._garble,
     FaultKind.NODE_CLOCK: Faults._set_node_clock,
     FaultKind.CRASH: Faults._crash,
     FaultKind.DRAIN: Faults._drain,
@@ -251,4 +269,6 @@ _END: Final[dict[FaultKind, Callable[[Faults, Fault], None]]] = {
     FaultKind.CRASH: Faults._come_back,
     FaultKind.DRAIN: Faults._come_back,
     FaultKind.ECHO: Faults._echo,
+    FaultKind.CLOCK_STEP: Faults._set_right,
+    FaultKind.GARBLED: Faults._clear,
 }

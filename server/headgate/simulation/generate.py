@@ -41,8 +41,10 @@ _AWAY = (
     FaultKind.PATH_STALL,
 )
 _LOSS = (FaultKind.FLUSH, FaultKind.RESTART, FaultKind.FAILOVER)
+_UPSETS = (FaultKind.CLOCK_STEP, FaultKind.GARBLED)
+_EVERYTHING_SMALL = tuple([kind for kind in FaultKind if kind not in _UPSETS])
 
-DAYS: Final = (
+DAYS: Final[tuple[Day, ...]] = (
     # Long deadlines: nobody misses one, so the budget must hold throughout.
     Day("calm", _MILD, (2_000,), (1.0, 8.0, 40.0)),
     Day("network", _NETWORK),
@@ -68,7 +70,7 @@ DAYS: Final = (
         (FaultKind.LOST_REPLIES, FaultKind.SLOW, FaultKind.PARTITION, FaultKind.FLUSH, FaultKind.CRASH),
         max_cells=(3, 6, 10),
     ),
-    Day("storm", tuple(FaultKind), max_cells=(8, 1000)),
+    Day("storm", _EVERYTHING_SMALL, max_cells=(8, 1000)),
     Day(
         "queue",
         (FaultKind.DUPLICATES, FaultKind.LATE, FaultKind.LOST_REPLIES, FaultKind.SHARD_STALL),
@@ -76,11 +78,23 @@ DAYS: Final = (
         (2.0, 15.0, 60.0),
     ),
 )
+"""By a seed's last digit; every second, or fourth, day of a kind may be another one instead."""
+
+OTHER_DAYS: Final[dict[str, tuple[int, Day]]] = {
+    "clocks": (2, Day("steps", (*_UPSETS, FaultKind.SLOW, FaultKind.LATE, FaultKind.FAILOVER, FaultKind.CRASH))),
+    "storm": (4, Day("tempest", tuple(FaultKind), max_cells=(8, 1000))),
+}
+
+
+def day_of(seed: int) -> Day:
+    day = DAYS[seed % len(DAYS)]
+    every, other = OTHER_DAYS.get(day.name, (0, day))
+    return other if every and seed // len(DAYS) % every == every - 1 else day
 
 
 def generate(seed: int) -> History:
     chance = random.Random(seed)  # noqa: S311 - to be repeated, not guessed at
-    day = DAYS[seed % len(DAYS)]
+    day = day_of(seed)
     nodes, shards = chance.randint(2, 5), chance.randint(1, 3)
     least_ms = chance.choice(day.delays_ms) * chance.uniform(0.2, 1)
     length_us = round(chance.uniform(2.5, 5) * 1e6)
@@ -221,6 +235,16 @@ def _set_clock(*amounts_ms: int) -> Callable[[random.Random, _Place, FaultKind],
     return make
 
 
+STEPS_MS: Final = (1_000, 3_000, 12_000, 120_000, 7_200_000, 31_536_000_000)
+"""From a second to a year."""
+
+
+def _step(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
+    """Either way, for good or for a while."""
+    fault = place.spell(chance, kind, 1_500, chance.choice(STEPS_MS) * chance.choice([-1, 1]))
+    return fault if chance.random() < 0.6 else fault._replace(for_ms=0)
+
+
 def _one_node(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
     return place.spell(chance, kind, 1_500)._replace(slot=chance.randrange(place.nodes))
 
@@ -250,6 +274,8 @@ _MAKERS: Final[dict[FaultKind, Callable[[random.Random, _Place, FaultKind], Faul
     FaultKind.DRAIN: _one_node,
     FaultKind.NODE_CLOCK: _set_clock(-700, 200, 3_600_000, -3_600_000),
     FaultKind.SHARD_CLOCK: _set_clock(-1_200, -80, 90, 1_300, 3_000),
+    FaultKind.CLOCK_STEP: _step,
+    FaultKind.GARBLED: _path_spell(600, (0, 1)),
     FaultKind.RULE: _rule,
     FaultKind.FOREIGN: _path_spell(1_500, (5, 20)),
     FaultKind.ECHO: _path_spell(600),

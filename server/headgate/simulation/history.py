@@ -43,7 +43,11 @@ class FaultKind(StrEnum):
     NODE_CLOCK = "node_clock"
     """A node's wall clock is set."""
     SHARD_CLOCK = "shard_clock"
-    """A shard's clock is set."""
+    """A shard's clock is set, by up to a few seconds."""
+    CLOCK_STEP = "clock_step"
+    """A shard's clock is set, by up to a year, and perhaps set right again a while later."""
+    GARBLED = "garbled"
+    """Something that nobody can read stands in the place of a key's record."""
     RULE = "rule"
     """A key's limit changes, on one node after the other."""
     FOREIGN = "foreign"
@@ -94,6 +98,8 @@ _WHERE = {
     FaultKind.DRAIN: "node",
     FaultKind.NODE_CLOCK: "node",
     FaultKind.SHARD_CLOCK: "shard",
+    FaultKind.CLOCK_STEP: "shard",
+    FaultKind.GARBLED: "key",
     FaultKind.RULE: "key",
     FaultKind.FOREIGN: "key",
     FaultKind.ECHO: "shard",

@@ -9,7 +9,7 @@ from headgate.simulation.client import Clients
 from headgate.simulation.faults import Faults
 from headgate.simulation.history import History
 from headgate.simulation.loop import run_virtually
-from headgate.simulation.quiescence import check, settle
+from headgate.simulation.quiescence import check, check_liveness, settle
 from headgate.simulation.trace import Silence, Tracer
 from headgate.simulation.watch import Violation, Watch
 from headgate.simulation.world import World
@@ -53,6 +53,7 @@ async def _run(history: History, trace: Tracer) -> Outcome:
     await settle(world, watch)
     check(world, watch)
     looking.cancel()
+    await check_liveness(world, watch)
     await asyncio.gather(looking, *(world.kill(slot) for slot in world.slots), return_exceptions=True)
     return Outcome(
         history,

@@ -2,8 +2,7 @@
 
 The records are the production ones, and one table of cases holds them to what the Lua does.
 What is added is a server's life: whether it answers, which of its connections are still
-good, and what it remembers. As in Redis the time of a key never goes back while its record
-lives, and does so with the server's clock when the record is gone.
+good, and what it remembers. Its clock is set by the faults.
 """
 
 import copy
@@ -12,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from headgate.origin.interface import OriginError
-from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import Call, ForeignCount, Pulse, Reply
+from headgate.origin.memory import MemoryOrigin, UnreadableRecord
+from headgate.origin.protocol import Call, ForeignCount, Reply
 from headgate.origin.window_record import WindowRecord
 from headgate.simulation.loop import LoopClock
 
@@ -33,8 +32,11 @@ class SimulatedShard(MemoryOrigin):
         self.losses = 0
         """How often something that it knew was lost."""
         self.on_reply: Callable[[Call, Reply], None] = lambda call, reply: None
+        self.lost_keys: set[bytes] = set()
+        """Keys whose own records were lost."""
+        self.clock_steps = 0
+        """How often its clock was set."""
         self._stalled: deque[tuple[int, Carry, Done]] | None = None
-        self._times: dict[bytes, int] = {}
 
     def receive(self, life: int, carry: Carry, done: Done) -> None:
         """A message arrives: have it carried out, now or when the server runs again."""
@@ -58,7 +60,6 @@ class SimulatedShard(MemoryOrigin):
 
     def wipe(self, epoch: bytes | None = None) -> None:
         super().wipe(epoch)
-        self._times.clear()
         self.losses += 1
 
     def restart(self) -> None:
@@ -68,28 +69,40 @@ class SimulatedShard(MemoryOrigin):
 
     def remember(self) -> Memory:
         """What a replica has now."""
-        return copy.deepcopy((self._records, self._expiry, self._beats, self._times))
+        return copy.deepcopy((self._records, self._expiry, self._beats))
 
     def fail_over(self, replica: Memory) -> None:
         """A replica takes over: what was written after its copy is lost."""
         self.restart()
-        self._records, self._expiry, self._beats, self._times = copy.deepcopy(replica)
+        self._records, self._expiry, self._beats = copy.deepcopy(replica)
+
+    def set_clock(self, by_ms: int) -> None:
+        """Somebody sets the server's clock."""
+        self.clock.offset_ms += by_ms
+        self.clock_steps += 1
+        self.losses += 1  # records that lie ahead begin anew
+
+    def garble(self, key: bytes, *, newer: bool) -> None:
+        """Something else stands in the place of a key's record."""
+        self.lost_keys.add(key)
+        self._records[key] = UnreadableRecord(newer=newer)
+
+    def clear(self, key: bytes) -> None:
+        """Somebody removes a record that could not be read."""
+        if isinstance(self._records.get(key), UnreadableRecord):
+            del self._records[key]
+
+    def has_lost(self, key: bytes) -> bool:
+        """Whether anything that it knew of the key was ever lost."""
+        return bool(self.losses) or key in self.lost_keys
 
     def apply(self, call: Call) -> Reply:
-        self._time_ms = max((self._times.get(report.key, 0) for report in call.reports), default=0)
         reply = super().apply(call)
-        for report in call.reports:
-            self._times[report.key] = reply.time_ms
         self.on_reply(call, reply)
         return reply
 
-    def beat(self, run: bytes) -> Pulse:
-        self._time_ms = 0
-        return super().beat(run)
-
     def take_in(self, counts: Sequence[ForeignCount]) -> None:
         """What an exchanger brings: `import_foreign`, here and now."""
-        self._time_ms = max((self._times.get(count.key, 0) for count in counts), default=0)
         try:
             self.import_foreign(0, counts, 1.0).send(None)
         except StopIteration:
@@ -100,12 +113,11 @@ class SimulatedShard(MemoryOrigin):
         return self.clock.now_ms()
 
     def key_time_ms(self, key: bytes) -> int:
-        """The time by which a key's next cost would be charged."""
-        return max(self.time_ms(), self._times.get(key, 0))
-
-    def latest_ms(self) -> int:
-        """The latest time by which any key was."""
-        return max(self._times.values(), default=0)
+        """The time by which a key's next cost would be charged: that of its window, if the clock is not there yet."""
+        now_ms, record = self.time_ms(), self._records.get(key)
+        if isinstance(record, WindowRecord) and record.sequence <= now_ms // record.window_ms + 1:
+            return record.time_ms(now_ms)
+        return now_ms
 
     def record(self, key: bytes) -> Any:
         """The key's record, or None."""

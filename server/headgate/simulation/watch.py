@@ -32,6 +32,8 @@ from headgate.simulation.world import NodeSlot, World
 MOST_VIOLATIONS: Final = 20
 """Kept: the first few tell all, and a broken build makes thousands."""
 EPSILON_S: Final = 1e-6
+NOTICED_S: Final = 2.0
+"""A heartbeat and its timeout: after so long every node that reaches a shard knows that its clock was set."""
 DEGRADED: Final = frozenset({DecisionPath.DEGRADED_LOCAL, DecisionPath.DEGRADED_OPEN, DecisionPath.DEGRADED_CLOSED})
 
 
@@ -79,8 +81,14 @@ class Watch:
         """Where a node's clock had been off, and windows were put together."""
         self._beliefs: dict[CellView, Belief] = {}
         self._pairs: dict[SharedWindow, tuple[CellView, CellView]] = {}
+        self._components: dict[SharedWindow, bytes] = {}
+        self._lived: dict[int, list[tuple[int, int]]] = {index: [] for index in range(len(world.shards))}
+        """Spans of each shard's time before its clock was set: it may come by them again."""
+        self._stepped_s: dict[int, float] = {}
+        """When each shard's clock was last set."""
+        self._since_ms = [shard.time_ms() for shard in world.shards]
         self._unanswered: set[SharedWindow] = set()
-        self._buckets: dict[SharedBucket, tuple[int, int, int]] = {}
+        self._buckets: dict[tuple[SharedBucket, bytes], tuple[int, int, int]] = {}
         self._told: dict[tuple[int, bytes, int, bytes], tuple[int, int]] = {}
         self._upset_s: dict[bytes, float] = {}
         self._vain: dict[tuple[bytes, int], dict[bytes, int]] = {}
@@ -104,27 +112,54 @@ class Watch:
     def shard_upset(self, index: int) -> None:
         """It lost something that it knew: its grants with it."""
         shard = self.world.shards[index]
-        self.books.disturb(index, shard.time_ms(), max(shard.time_ms(), shard.latest_ms()))
+        self.books.disturb(index, shard.time_ms(), self._latest_ms(index))
         for key in self.world.history.keys:
             if self.world.shard_of(key.name) == index:
-                self._upset_s[key.name] = self.world.loop.time()
-        self._told = {told: counts for told, counts in self._told.items() if told[0] != index}
-        for _, _, counter in self.world.counters():
-            if isinstance(counter, SharedWindow) and counter.shard.index == index:
-                for cell in counter.cells:
-                    self._in_vain(counter, cell, cell.highest_sent - cell.own)
+                self._lost(key.name)
         self._disturb_buckets(index)
 
-    def clock_upset(self, index: int, set_back_ms: int) -> None:
-        """A shard's clock was set back: until it is there again no two keys agree on the time."""
+    def key_upset(self, key: bytes) -> None:
+        """The shard lost one key's record, and nothing else."""
+        shard = self.world.shards[self.world.shard_of(key)]
+        self.books.disturb(key, shard.time_ms(), shard.key_time_ms(key))
+        self._lost(key)
+        if key in self.books.buckets:
+            self.books.buckets[key].disturb(shard.key_time_ms(key))
+
+    def _lost(self, key: bytes) -> None:
+        self._upset_s[key] = self.world.loop.time()
+        self._told = {told: counts for told, counts in self._told.items() if told[1] != key}
+        for _, _, counter in self.world.counters():
+            if isinstance(counter, SharedWindow) and counter.key == key:
+                for cell in counter.cells:
+                    self._in_vain(counter, cell, cell.highest_sent - cell.own)
+
+    def clock_upset(self, index: int, by_ms: int) -> None:
+        """A shard's clock is about to be set: records that lie ahead may begin anew, and times come again."""
         now_ms = self.world.shards[index].time_ms()
-        self.books.disturb(index, now_ms, now_ms + set_back_ms)
-        self._disturb_buckets(index)
+        then_ms = now_ms + by_ms
+        self.shard_upset(index)
+        self._stepped_s[index] = self.world.loop.time()
+        self._lived[index].append((self._since_ms[index], now_ms))
+        self._since_ms[index] = then_ms
+        self.books.disturb(index, then_ms, then_ms)
+        for from_ms, to_ms in self._lived[index]:
+            if to_ms >= then_ms:
+                self.books.disturb(index, max(from_ms, then_ms), to_ms)
+        for key, book in self.books.buckets.items():
+            if self.world.shard_of(key) == index:
+                book.disturb(then_ms)
+
+    def _latest_ms(self, index: int) -> int:
+        """The latest time by which a key of the shard would be charged."""
+        shard = self.world.shards[index]
+        mine = [key.name for key in self.world.history.keys if self.world.shard_of(key.name) == index]
+        return max([shard.time_ms(), *map(shard.key_time_ms, mine)])
 
     def node_upset(self) -> None:
         """A node was killed: what it had admitted and not reported is gone."""
         for index, shard in enumerate(self.world.shards):
-            self.books.disturb(index, shard.time_ms(), max(shard.time_ms(), shard.latest_ms()))
+            self.books.disturb(index, shard.time_ms(), self._latest_ms(index))
             self._disturb_buckets(index)
 
     def rule_upset(self, key: bytes) -> None:
@@ -199,7 +234,11 @@ class Watch:
         for charge, began_ms in zip(asked.charges, asked.times_ms, strict=True):
             index = self.world.shard_of(charge.key)
             times_ms = (*began_ms, self.world.shards[index].key_time_ms(charge.key))
-            self.books.disturb(index, min(times_ms), max(times_ms))
+            if self.world.shards[index].clock_steps:
+                for time_ms in times_ms:
+                    self.books.disturb(index, time_ms, time_ms)
+            else:
+                self.books.disturb(index, min(times_ms), max(times_ms))
             self._disturb_buckets(index)
 
     def _by_policy(self, asked: Asked, decision: Decision, unplaced: bool) -> None:
@@ -237,7 +276,13 @@ class Watch:
             self.violate("denial", f"{asked.slot.name} denied {keys} ({decision.path.value}) although all fit")
 
     def _cannot_judge(self, node: RegionNode, charge: Charge) -> bool:
-        """Buckets are judged by what they hold; a cell without an answer yet may be in another time."""
+        """Buckets are judged by what they hold; a counter without an answer yet may be in another time.
+
+        So may one whose shard's clock was just set: its node hears of it with the next heartbeat.
+        """
+        stepped_s = self._stepped_s.get(self.world.shard_of(charge.key))
+        if stepped_s is not None and self.world.loop.time() - stepped_s < NOTICED_S:
+            return True
         counter = node.engine.counters.find(charge.key)
         return charge.limit.algorithm is Algorithm.GCRA or (counter is not None and not counter.has_answer)
 
@@ -289,6 +334,13 @@ class Watch:
     def _changed_cells(self, slot: NodeSlot, counter: SharedWindow, pair: tuple[CellView, CellView] | None) -> None:
         """A window goes only when its time is over: what was admitted in it is not lost before."""
         self._pairs[counter] = counter.cells
+        if self._components.setdefault(counter, counter.component) != counter.component:
+            # It has begun anew: right after a step, wrong at any other time.
+            self._components[counter] = counter.component
+            self._restated(slot, counter.key)
+            if not self.world.shards[counter.shard.index].clock_steps:
+                self.violate("lost", f"{slot.name} {counter.key.decode()} began anew, and no clock was set")
+            return
         now_ms = self.world.shards[counter.shard.index].time_ms()
         if slot.node is not None:
             now_ms = max(now_ms, slot.node.links[counter.shard.index].now_ms())
@@ -319,7 +371,7 @@ class Watch:
         vain[counter.component] = max(vain.get(counter.component, 0), cost)
 
     def _observe_cell(self, slot: NodeSlot, counter: SharedWindow, cell: CellView) -> None:
-        if self.world.shards[counter.shard.index].losses:
+        if self.world.shards[counter.shard.index].has_lost(counter.key):
             self._in_vain(counter, cell, cell.highest_sent - max(cell.own, cell.total))
         now = Belief(cell.sequence, cell.total, cell.own, cell.others, cell.foreign, cell.highest_total_seen)
         was = self._beliefs.get(cell, None)
@@ -367,13 +419,14 @@ class Watch:
 
     def _charged_unheard(self, slot: NodeSlot, key: bytes) -> int:
         """After a loss, what a node was charged and never heard of comes back to it as somebody else's."""
-        return slot.open_most[key] if self.world.shards[self.world.shard_of(key)].losses else 0
+        return slot.open_most[key] if self.world.shards[self.world.shard_of(key)].has_lost(key) else 0
 
     def _observe_bucket(self, slot: NodeSlot, counter: SharedBucket) -> None:
-        total, own, arrival_ms = self._buckets.get(counter, (0, 0, 0))
-        self._buckets[counter] = (counter.total, counter.own, counter.answered_arrival[0])
+        known = (counter, counter.component)
+        total, own, arrival_ms = self._buckets.get(known, (0, 0, 0))
+        self._buckets[known] = (counter.total, counter.own, counter.answered_arrival[0])
         if counter.total < total or counter.own < own or counter.answered_arrival[0] < arrival_ms:
-            what = f"total, own, arrival from {(total, own, arrival_ms)} to {self._buckets[counter]}"
+            what = f"total, own, arrival from {(total, own, arrival_ms)} to {self._buckets[known]}"
             self.violate("beliefs", f"{slot.name} {counter.key.decode()}: {what}")
         if counter.total > total:
             self._committed(slot, counter.key, counter.total - total)

@@ -64,6 +64,20 @@ def window(
     )
 
 
+DAY_MS = 86_400_000
+DAY_SEQUENCE = START_MS // DAY_MS
+
+
+def long_window(run: str, number: int, total: int, *, seen: int = 0, sent: int = 0, precision: int = 0) -> WindowReport:
+    """A report of a window of a day, which no step of the cases leaves."""
+    cells = (CellReport(DAY_SEQUENCE, total, 0, seen, sent),)
+    return WindowReport(b"day", run.encode(), number, 0, 100, DAY_MS, precision, True, False, cells)
+
+
+def long_counts(own: int, region_total: int, *, grant: int = 0) -> WindowAnswer:
+    return WindowAnswer(DAY_SEQUENCE, Count(own, region_total, 0), Count(0, 0, 0), grant)
+
+
 def said(*reports: Report, wants: tuple[tuple[int, ...], ...] = ()) -> Call:
     """A call; `wants` are costs by request, each on the report of its position."""
     requests = tuple(tuple(Want(index, cost) for index, cost in enumerate(request) if cost >= 0) for request in wants)
@@ -637,6 +651,65 @@ def _buckets() -> list[Case]:
     ]  # fmt: skip
 
 
+def _clocks() -> list[Case]:
+    return [
+        Case(
+            "a record one window ahead of a clock that was set back waits for it",
+            [
+                Step(12_000, said(window("a", 1, cell(5, at=1))), (counts((5, 5), at=1),)),
+                Step(8_000, said(window("a", 2, cell(5, at=1))), (counts((5, 5), at=1),)),
+                Step(8_001, said(window("a", 3, cell(5, at=1), limit=5), wants=((1,),)),
+                     (counts((5, 5), at=1),), (False,)),
+                Step(22_000, said(window("a", 4)), (counts((0, 0), (5, 5), at=2),)),
+            ],
+        ),
+        Case(
+            "one further ahead begins anew, empty, in the shard's window",
+            [
+                Step(7_200_000, said(window("a", 1, cell(5, at=720), precision=10)),
+                     (counts((5, 5), at=720, grant=5),)),
+                Step(0, said(window("b", 1, cell(1), precision=10)), (counts((1, 1), grant=5),)),
+                Step(1, said(window("a", 2, cell(5, at=720))), (counts((0, 1)),)),
+            ],
+        ),
+        Case(
+            "a step forth and back costs what was counted before it, no more",
+            [
+                Step(0, said(window("a", 1, cell(5))), (counts((5, 5)),)),
+                Step(7_200_000, said(window("a", 2)), (counts((0, 0), at=720),)),
+                Step(3, said(window("a", 3, cell(5, seen=5, sent=5))), (counts((5, 5)),)),
+            ],
+        ),
+        Case(
+            "within one window the counts stay, and grants and components of the future go",
+            [
+                Step(0, said(long_window("a", 1, 3, precision=10)), (long_counts(3, 3, grant=5),)),
+                Step(3_600_000, said(long_window("b", 1, 4, precision=10)), (long_counts(4, 7, grant=5),)),
+                Step(60_000, said(long_window("c", 1, 1, precision=10)), (long_counts(1, 8, grant=5),)),
+                Step(60_001, said(long_window("b", 2, 4, seen=7, sent=4, precision=10)), (long_counts(4, 8, grant=3),)),
+                Step(60_002, said(long_window("a", 2, 5, seen=8, sent=3, precision=10)),
+                     (long_counts(5, 10, grant=1),)),
+            ],
+        ),
+        Case(
+            "a bucket further ahead than its burst, P and a window begins anew",
+            [
+                Step(7_200_000, said(bucket("a", 1, precision=4), wants=((5,),)),
+                     (arrival(5, 7_205_000, grant=2),), (True,)),
+                Step(0, said(bucket("b", 1), wants=((1,),)), (arrival(1, 1_000),), (True,)),
+                Step(1, said(bucket("a", 2, 5, acked=5, answered=(START_MS + 7_205_000, 0))), (arrival(5, 1_000),)),
+            ],
+        ),
+        Case(
+            "a bucket that is less far ahead waits",
+            [
+                Step(9_000, said(bucket("a", 1), wants=((5,),)), (arrival(5, 14_000),), (True,)),
+                Step(0, said(bucket("b", 1), wants=((1,),)), (arrival(0, 14_000),), (False,)),
+            ],
+        ),
+    ]  # fmt: skip
+
+
 TABLES: list[Callable[[], list[Case]]] = [
     _components,
     _wants,
@@ -647,5 +720,6 @@ TABLES: list[Callable[[], list[Case]]] = [
     _shapes,
     _forgetting,
     _large_numbers,
+    _clocks,
 ]
 CASES = [case for table in TABLES for case in table()]

@@ -30,11 +30,21 @@ async def ask(harness: Harness, call: Call) -> WindowAnswer:
     return answer
 
 
-async def test_the_time_of_a_shard_never_goes_back(harness: Harness) -> None:
+async def test_an_answer_carries_the_shards_clock_also_when_it_was_set_back(harness: Harness) -> None:
     await harness.set_time(START_MS + 5_000)
-    await harness.origin.call(0, said(), TIMEOUT_S)
+    await harness.origin.call(0, said(window("a", 1, cell(1))), TIMEOUT_S)
+    await harness.set_time(START_MS - 7_200_000)
+    assert (await harness.origin.call(0, said(window("a", 2)), TIMEOUT_S)).time_ms == START_MS - 7_200_000
+    assert (await harness.origin.heartbeat(0, b"a", TIMEOUT_S)).time_ms == START_MS - 7_200_000
+
+
+async def test_runs_heard_by_a_clock_that_was_ahead_do_not_count_as_alive(harness: Harness) -> None:
+    await harness.set_time(START_MS + 7_200_000)
+    for run in (b"a", b"b"):
+        await harness.origin.heartbeat(0, run, TIMEOUT_S)
     await harness.set_time(START_MS)
-    assert (await harness.origin.call(0, said(), TIMEOUT_S)).time_ms >= START_MS + 5_000
+    pulse = await harness.origin.heartbeat(0, b"a", TIMEOUT_S)
+    assert (pulse.live_nodes, pulse.known) == (1, True)
 
 
 async def test_a_heartbeat_counts_the_living_and_notices_a_wipe(harness: Harness) -> None:

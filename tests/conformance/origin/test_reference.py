@@ -7,6 +7,7 @@ reproduces a history.
 import random
 
 import pytest
+from headgate.origin import memory
 from headgate.origin.protocol import BucketReport, Call, CellReport, ForeignCount, Report, Want, WindowReport
 
 from tests.conformance.origin.cases import START_MS
@@ -21,13 +22,16 @@ RUNS = [b"a", b"b", b"c"]
 class History:
     """What three runs might say: totals that mostly grow, numbers that are sometimes overtaken."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, clock_is_set: bool = False) -> None:
+        self.clock_is_set = clock_is_set
         self.chooser = random.Random(seed)
         self.now_ms = START_MS + seed * 10_000_000
         self.numbers: dict[tuple[bytes, bytes], tuple[int, int]] = {}
 
     def call(self) -> Call:
         self.now_ms += self.chooser.choice([0, 1, 30, 400, 1_100, 3_000])
+        if self.clock_is_set and self.chooser.random() < 0.1:
+            self.now_ms += self.chooser.choice([-1, 1]) * self.chooser.choice([700, 2_500, 25_000, 200_000, 10**8])
         reports = tuple(self.report() for _ in range(self.chooser.randint(0, 5)))
         return Call(reports, tuple(self.wants(len(reports)) for _ in range(self.chooser.randint(0, 4))))
 
@@ -45,7 +49,7 @@ class History:
     def number(self, key: bytes, run: bytes) -> int:
         """Sometimes the last one again, but soon: a run that was silent for long may be forgotten, or not yet."""
         number, at_ms = self.numbers.get((key, run), (0, 0))
-        if self.now_ms - at_ms < 5_000 and self.chooser.random() < 0.2:
+        if 0 <= self.now_ms - at_ms < 5_000 and self.chooser.random() < 0.2:
             return number
         self.numbers[key, run] = (number + 1, self.now_ms)
         return number + 1
@@ -94,7 +98,20 @@ class History:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_a_random_history_gets_the_reference_s_answers(one_redis: RedisSetup, seed: int) -> None:
-    history, reference, redis = History(seed), MemoryHarness(), RedisHarness(one_redis)
+    await _same_answers(one_redis, History(seed))
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+async def test_the_same_while_the_shard_s_clock_is_set(
+    one_redis: RedisSetup, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Redis drops keys by its own clock, which stands as good as still here: so must the reference.
+    monkeypatch.setattr(memory, "SWEEP_EVERY_MS", 10**15)
+    await _same_answers(one_redis, History(seed, clock_is_set=True))
+
+
+async def _same_answers(one_redis: RedisSetup, history: History) -> None:
+    reference, redis = MemoryHarness(), RedisHarness(one_redis)
     try:
         await redis.wipe(restart=False)
         for step in range(150):

@@ -42,39 +42,94 @@ local function forget_bucket_runs(record, key, mine)
   local fields = call('HGETALL', key)
   for i = 1, #fields, 2 do
     if fields[i] ~= mine and string.sub(fields[i], 1, 1) == 'd' then
-      local _, _, generation = parts(fields[i + 1])
-      if generation < record.generation - BUCKET_RUN_GENERATIONS then
+      local _, _, generation = field_numbers(fields[i + 1])
+      if not generation or generation < record.generation - BUCKET_RUN_GENERATIONS then
         call('HDEL', key, fields[i])
       end
     end
   end
 end
 
-local function load_bucket(record, component, key, field, rate, window)
-  local packed = call('HMGET', key, 'b', field)
-  record.window, record.now = window, now
-  if packed[1] then
-    record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told =
-      parts(packed[1])
-    if floor(now / GENERATION_MS) > record.generation then
-      forget_bucket_runs(record, key, field)
-    end
-  else
-    record.rate, record.ms, record.rest = max(1, rate), 0, 0
-    record.generation, record.sum, record.previous_sum, record.told = 0, 0, 0, 0
+local function empty_component(component)
+  component.n, component.held, component.generation, component.number = 0, 0, 0, 0
+end
+
+local function read_bucket(record, packed)
+  if not packed then
+    record.rate, record.ms, record.rest, record.told = 0, 0, 0, 0
+    no_grants(record)
+    return FORMAT
   end
-  if packed[2] then
-    component.n, component.held, component.generation, component.number = parts(packed[2])
+  local format, rate, ms, rest, generation, sum, previous_sum, told = parts(packed)
+  if format == FORMAT and not are_counts(rate - 1, ms, rest, generation, sum, previous_sum, told) then
+    return
+  end
+  record.rate, record.ms, record.rest, record.told = rate, ms, rest, told
+  record.generation, record.sum, record.previous_sum = generation, sum, previous_sum
+  return format
+end
+
+local function read_bucket_component(component, packed)
+  if not packed then
+    empty_component(component)
+    return FORMAT
+  end
+  local n, held, generation, number = parts(packed)
+  if not are_counts(n, held, generation, number) then
+    return
+  end
+  component.n, component.held, component.generation, component.number = n, held, generation, number
+  return FORMAT
+end
+
+-- Whether the key's record could be read.
+local function load_bucket(record, component, key, field, rate, window)
+  local packed = try('HMGET', key, 'b', field)
+  if packed.err then
+    unreadable_keys[#unreadable_keys + 1] = key
+    return false
+  end
+  record.window = window
+  if not readable(key, read_bucket, record, packed[1]) then
+    return false
+  end
+  if record.rate == 0 then
+    record.rate = max(1, rate)
+  elseif floor(now / GENERATION_MS) > record.generation then
+    forget_bucket_runs(record, key, field)
+  end
+  return readable(key, read_bucket_component, component, packed[2])
+end
+
+-- What a wrong clock wrote lies ahead, and would never age: the arrival time with the grants and
+-- components, or those alone.
+local function bucket_come_to(record, component, key, latest)
+  if record.ms > latest then
+    record.ms, record.rest, record.told = 0, 0, 0
+    call('DEL', key)
+  elseif grants_ahead(record) then
+    forget_fields(key, 'd')
   else
-    component.n, component.held, component.generation, component.number = 0, 0, 0, 0
+    return
+  end
+  no_grants(record)
+  empty_component(component)
+  for _, other in pairs(record.components or {}) do
+    empty_component(other)
   end
 end
 
 -- `most` is a full burst and `P` on top of it: cut that off, and it is forgiven at every flush.
-local function merge_bucket(record, component, rate, most, total, acked, answered_ms, answered_rest, since)
+local function merge_bucket(
+  record, component, key, rate, most, total, acknowledged, answered_ms, answered_rest, since
+)
   restate(record, rate)
-  record.ms, record.rest = later_of(record.ms, record.rest, answered_ms, answered_rest)
-  local unmerged = total - max(component.n, acked)
+  local latest = after(record, now, 0, most) + record.window
+  bucket_come_to(record, component, key, latest)
+  if answered_ms <= latest then
+    record.ms, record.rest = later_of(record.ms, record.rest, answered_ms, answered_rest)
+  end
+  local unmerged = total - max(component.n, acknowledged)
   if unmerged > 0 then
     local start, start_rest = later_of(record.ms, record.rest, since, 0)
     local ms, rest = after(record, start, start_rest, unmerged)
@@ -94,7 +149,7 @@ local function save_bucket(key, record, field, component)
     record.told = needed + EXPIRY_SLACK_MS
   end
   call('HSET', key, 'b', pack(
-    record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told
+    FORMAT, record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told
   ), field, pack(component.n, component.held, component.generation, component.number))
   keep(key, needed, told)
 end
@@ -127,8 +182,13 @@ end
 bucket_report = function(index, at, later)
   local key, field, rate = KEYS[index], flat[at + 2], flat[at + 5]
   local record, component = open(key, field, later, load_bucket, rate, flat[at + 6])
+  if not record then
+    report_unreadable(index, later, 4)
+    written = written + 4
+    return at + 16
+  end
   merge_bucket(
-    record, component, rate, flat[at + 9] + flat[at + 7], flat[at + 10], flat[at + 12],
+    record, component, key, rate, flat[at + 9] + flat[at + 7], flat[at + 10], flat[at + 12],
     flat[at + 13], flat[at + 14], flat[at + 15]
   )
   local grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])

@@ -10,7 +10,7 @@ local function charge(first, last)
   for at = first, last, 2 do
     local report = deferred[wants[at]]
     report.missing = missing(report, wants[at + 1])
-    if report.grant == NO_GRANT or not report.fits(report, report.missing) then
+    if report.grant < 0 or not report.fits(report, report.missing) then
       return 0
     end
   end
@@ -40,7 +40,8 @@ for _, report in pairs(deferred) do
   report.save(report.key, report.record, report.field, report.component)
   report.answer(report.at, report.record, report.component, report.grant)
 end
---@check for _, report in pairs(deferred) do check_sums(report.key, report.record) end
+--@check for _, report in pairs(deferred) do if report.record then check_sums(report.key, report.record) end end
+drop_unreadable()
 
-out[1] = time
+out[1] = now
 return pack(out)

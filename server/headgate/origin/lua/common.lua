@@ -2,20 +2,35 @@
 --
 -- A limit key is one hash. Its values are packed numbers, read with one HMGET and written
 -- with one HSET:
---   w             a window's totals: sequence; t, l, f of the current and the previous
---                 cell; the generation of grants and its two sums; when the key expires
+--   w             a window's totals: format; sequence; t, l, f of the current and the
+--                 previous cell; the generation of grants and its two sums; when the key
+--                 expires, in ms of shard time
 --   c<component>  a run's part: sequence, n, previous n, held, generation, call number
 --   f<region>     another region's part: sequence, current, previous
---   b             a bucket's totals: rate; arrival time, ms and rest; generation and sums;
---                 when the key expires
+--   b             a bucket's totals: format; rate; arrival time, ms and rest; generation
+--                 and sums; when the key expires
 --   d<component>  a run's part of a bucket: n, held, generation, call number
+-- Short names, and what Python calls them:
+--   n  own            a run's component: all that was charged to it or told of it
+--   t  region_total   all components of the region, and l
+--   l  unattributed   what was counted and lost, and no component here explains
+--   f  foreign        all other regions together
 -- Step for step this is window_record.py, bucket_record.py and grants.py.
+--
+-- One key's record concerns one key: whatever stands under a key, no other key of the call is
+-- touched by it. What can't be read is answered UNREADABLE (protocol.py).
 --
 -- Lines that begin with --@check are compiled in under test only.
 
-local call, pack, parts = redis.call, cmsgpack.pack, cmsgpack.unpack
+local call, try, pack, parts = redis.call, redis.pcall, cmsgpack.pack, cmsgpack.unpack
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
+-- What every record begins with. A version reads the formats up to its own and leaves newer ones alone.
+local FORMAT = 1
+-- No format will ever be as high: what begins with more is not a format.
+local HIGHEST_FORMAT = 255
+-- In an answer's place for the grant (protocol.py).
+local UNREADABLE = -2
 -- Of shard time; grants.py says why.
 local GENERATION_MS = 10000
 -- How much longer than needed a key is kept, so that Redis is not told at every report.
@@ -64,6 +79,43 @@ local function may_forget(key)
   return true
 end
 
+-- Keys whose records nobody can ever read: they are dropped when the call is over.
+local unreadable_keys = {}
+
+-- Whether all are counts: numbers that a double holds exactly. Raises where one is no number.
+local function are_counts(...)
+  local lowest, highest = min(...), max(...)
+  return lowest >= 0 and highest <= EXACT
+end
+
+-- `read(record, packed)` in safety: whether the record could be read. It returns its format, or
+-- nothing if the rest makes no sense; and raises on anything.
+local function readable(key, read, record, packed)
+  local ok, format = pcall(read, record, packed)
+  if ok and format == FORMAT then
+    return true
+  end
+  local newer = ok and type(format) == 'number' and format > FORMAT and format <= HIGHEST_FORMAT
+  if not newer then
+    unreadable_keys[#unreadable_keys + 1] = key
+  end
+  return false
+end
+
+local function drop_unreadable()
+  for index = 1, #unreadable_keys do
+    call('DEL', unreadable_keys[index])
+  end
+end
+
+-- The numbers of a field that this key's other runs or regions wrote; nothing if they make no sense.
+local function field_numbers(packed)
+  local ok, sequence, current, previous, held, generation = pcall(parts, packed)
+  if ok and type(sequence) == 'number' and type(current) == 'number' and type(previous) == 'number' then
+    return sequence, current, previous, held, generation
+  end
+end
+
 -- Runs and regions with nothing in either cell; runs only when they have not called for two
 -- generations. `mine` is the field that is about to be written.
 local function forget_the_gone(record, key, mine)
@@ -75,43 +127,91 @@ local function forget_the_gone(record, key, mine)
     local field = fields[i]
     local kind = string.sub(field, 1, 1)
     if field ~= mine and (kind == 'c' or kind == 'f') then
-      local sequence, current, previous, _, generation = parts(fields[i + 1])
+      local sequence, current, previous, _, generation = field_numbers(fields[i + 1])
       local counts = (sequence == record.sequence and (current > 0 or previous > 0))
         or (sequence == record.sequence - 1 and current > 0)
-      if not counts and (kind == 'f' or generation < record.generation - 1) then
+      local idle = type(generation) ~= 'number' or generation < record.generation - 1
+      if not counts and (kind == 'f' or idle) then
         call('HDEL', key, field)
       end
     end
   end
 end
 
--- Cells roll over lazily, and only forwards.
-local function roll_window(record, now, key, mine)
-  local sequence = floor(now / record.window)
-  local known = record.sequence
-  if sequence <= known then
-    return
-  end
-  if sequence == known + 1 then
-    record.previous_t, record.previous_l, record.previous_f = record.t, record.l, record.f
-  else
-    record.previous_t, record.previous_l, record.previous_f = 0, 0, 0
-  end
-  record.t, record.l, record.f = 0, 0, 0
-  record.sequence = sequence
-  if known > 0 then
-    forget_the_gone(record, key, mine)
+local function forget_fields(key, kind)
+  local fields = call('HKEYS', key)
+  for i = 1, #fields do
+    if string.sub(fields[i], 1, 1) == kind then
+      call('HDEL', key, fields[i])
+    end
   end
 end
 
-local function load_window(record, packed)
-  if packed then
-    record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l, record.previous_f,
-      record.generation, record.sum, record.previous_sum, record.told = parts(packed)
-  else
-    record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l, record.previous_f,
-      record.generation, record.sum, record.previous_sum, record.told = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+local function no_grants(record)
+  record.generation, record.sum, record.previous_sum = 0, 0, 0
+end
+
+-- Whether grants were given by a clock that was wrong: so far ahead that they would not age.
+local function grants_ahead(record)
+  return record.generation > floor(now / GENERATION_MS) + 1
+end
+
+local function empty_window(record, sequence)
+  record.sequence, record.told = sequence, 0
+  record.t, record.l, record.f = 0, 0, 0
+  record.previous_t, record.previous_l, record.previous_f = 0, 0, 0
+  no_grants(record)
+end
+
+-- Come to the shard's time. Cells roll over lazily; a record one window ahead waits, one that is
+-- further ahead was written by a wrong clock and begins anew. False: the key's components are gone.
+local function come_to(record, key, mine)
+  local sequence, known = floor(now / record.window), record.sequence
+  if sequence > known then
+    if sequence == known + 1 then
+      record.previous_t, record.previous_l, record.previous_f = record.t, record.l, record.f
+    else
+      record.previous_t, record.previous_l, record.previous_f = 0, 0, 0
+    end
+    record.t, record.l, record.f = 0, 0, 0
+    record.sequence = sequence
+    if known > 0 then
+      forget_the_gone(record, key, mine)
+    end
+  elseif sequence < known - 1 then
+    call('DEL', key)
+    empty_window(record, sequence)
+    return false
+  elseif grants_ahead(record) then
+    -- The counts stay; who they were of is gone with those who lie ahead.
+    record.l, record.previous_l = record.t, record.previous_t
+    no_grants(record)
+    forget_fields(key, 'c')
+    return false
   end
+  return true
+end
+
+local function read_window(record, packed)
+  if not packed then
+    empty_window(record, 0)
+    return FORMAT
+  end
+  local format, sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told = parts(packed)
+  if format == FORMAT and not are_counts(
+    sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told
+  ) then
+    return
+  end
+  record.sequence, record.t, record.l, record.f = sequence, t, l, f
+  record.previous_t, record.previous_l, record.previous_f = previous_t, previous_l, previous_f
+  record.generation, record.sum, record.previous_sum, record.told = generation, sum, previous_sum, told
+  return format
+end
+
+-- The time of a key: the shard's, or the beginning of a window that its clock has yet to reach.
+local function time_of(record)
+  return max(now, record.sequence * record.window)
 end
 
 -- Let the key live at least until `needed`: told only when what was told is not enough.
@@ -129,7 +229,7 @@ local function save_window(key, record, field, value)
     record.told = needed + EXPIRY_SLACK_MS
   end
   local totals = pack(
-    record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l, record.previous_f,
+    FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l, record.previous_f,
     record.generation, record.sum, record.previous_sum, record.told
   )
   if field then

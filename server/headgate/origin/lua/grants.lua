@@ -20,7 +20,7 @@ local function renew(record, component, number, held, precision, leaving)
     return NO_GRANT
   end
   component.number = number
-  local generation = floor(record.now / GENERATION_MS)
+  local generation = floor(now / GENERATION_MS)
   if generation > record.generation then
     record.previous_sum = generation == record.generation + 1 and record.sum or 0
     record.sum = 0

@@ -7,6 +7,8 @@
 local live, run, gone_ms = KEYS[1], ARGV[1], tonumber(ARGV[2])
 redis.call('ZREMRANGEBYSCORE', live, '-inf', now - gone_ms)
 local known = redis.call('ZSCORE', live, run) and 1 or 0
+-- One that lies ahead was written before the clock was set back, and would count for too long.
+redis.call('ZREMRANGEBYSCORE', live, now + gone_ms, '+inf')
 redis.call('ZADD', live, now, run)
 -- Twice as long as it matters, so that expiry never decides who lives.
 redis.call('PEXPIRE', live, 2 * gone_ms)

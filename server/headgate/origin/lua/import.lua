@@ -22,7 +22,7 @@ local function roll_foreign(packed, sequence)
   if not packed then
     return 0, 0
   end
-  local known, current, previous = parts(packed)
+  local known, current, previous = field_numbers(packed)
   if known == sequence then
     return current, previous
   end
@@ -43,15 +43,18 @@ local record = {}
 for index = 1, #KEYS do
   local key, at = KEYS[index], 4 * (index - 1)
   local field, sequence, total = flat[at + 1], flat[at + 3], flat[at + 4]
-  local packed = call('HMGET', key, 'w', field)
+  local packed = try('HMGET', key, 'w', field)
   record.window = flat[at + 2]
-  load_window(record, packed[1])
-  roll_window(record, now, key, field)
-  record.now = max(now, record.sequence * record.window)
-  if field == '' then
-    merge_own(record, sequence, total)
-    save_window(key, record)
-  else
-    save_window(key, record, field, merge_foreign(record, packed[2], sequence, total))
+  -- A record that can't be read is left to the next call that reports its key.
+  if not packed.err and readable(key, read_window, record, packed[1]) then
+    if not come_to(record, key, field) then
+      packed = call('HMGET', key, 'w', field)
+    end
+    if field == '' then
+      merge_own(record, sequence, total)
+      save_window(key, record)
+    else
+      save_window(key, record, field, merge_foreign(record, packed[2], sequence, total))
+    end
   end
 end

@@ -1,27 +1,44 @@
 -- One report of a limit key under a sliding or fixed window (window_record.py).
 
-local function load_component(component, packed, sequence)
+local function read_component(component, packed)
   if not packed then
-    component.n, component.previous_n = 0, 0
+    component.sequence, component.n, component.previous_n = 0, 0, 0
     component.held, component.generation, component.number = 0, 0, 0
+    return FORMAT
+  end
+  local sequence, n, previous_n, held, generation, number = parts(packed)
+  if not are_counts(sequence, n, previous_n, held, generation, number) then
     return
   end
-  local known, n, previous_n
-  known, n, previous_n, component.held, component.generation, component.number = parts(packed)
-  if known < sequence then
-    n, previous_n = 0, known == sequence - 1 and n or 0
-  end
-  component.n, component.previous_n = n, previous_n
+  component.sequence, component.n, component.previous_n = sequence, n, previous_n
+  component.held, component.generation, component.number = held, generation, number
+  return FORMAT
 end
 
+local function roll_component(component, sequence)
+  local known = component.sequence
+  if known ~= sequence then
+    component.n, component.previous_n = 0, known == sequence - 1 and component.n or 0
+  end
+end
+
+-- Whether the key's record could be read.
 local function load_report(record, component, key, field, window)
-  local packed = call('HMGET', key, 'w', field)
+  local packed = try('HMGET', key, 'w', field)
+  if packed.err then
+    unreadable_keys[#unreadable_keys + 1] = key
+    return false
+  end
   record.window = window
-  load_window(record, packed[1])
-  roll_window(record, now, key, field)
-  -- A clock that was set back: the cell has begun, so it is not earlier than that.
-  record.now = max(now, record.sequence * window)
-  load_component(component, packed[2], record.sequence)
+  if not readable(key, read_window, record, packed[1]) then
+    return false
+  end
+  local known = come_to(record, key, field)
+  if not readable(key, read_component, component, known and packed[2]) then
+    return false
+  end
+  roll_component(component, record.sequence)
+  return true
 end
 
 -- How much of what a component gains from n to m was lost and comes back, and how much is
@@ -91,7 +108,7 @@ local function window_fits(report, missing)
   local effective = record.t + record.f + missing
   if report.sliding then
     local window = record.window
-    local left = window - record.now % window
+    local left = window - time_of(record) % window
     effective = effective + multiply_divide(record.previous_t + record.previous_f, left, 0, window)
   end
   return effective <= report.limit
@@ -109,9 +126,13 @@ end
 local function window_report(index, at, later)
   local key, field = KEYS[index], flat[at + 2]
   local record, component = open(key, field, later, load_report, flat[at + 6])
+  if not record then
+    report_unreadable(index, later, 8)
+    written = written + 8
+    return at + 10 + 5 * flat[at + 9]
+  end
   local own, sent = merge_cells(record, component, at + 10, flat[at + 9])
   local grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])
-  time = max(time, record.now)
   if later == 0 then
     save_component(key, record, field, component)
     window_answer(written, record, component, grant)

@@ -23,7 +23,6 @@ class RedisOrigin(ABC):
         self._scripts = scripts
         self._region = region
         self._prefixes = prefixes
-        self._times = [(b"", 0)] * len(prefixes)
 
     @property
     def shards(self) -> int:
@@ -63,10 +62,9 @@ class RedisOrigin(ABC):
         arguments = (pack_reports(call), pack_requests(call.requests))
         packed, epoch = await self._run(shard, self._scripts.call, keys, arguments, timeout_s)
         try:
-            reply = unpack_reply(packed, epoch, call)
+            return unpack_reply(packed, epoch, call)
         except (ValueError, TypeError, IndexError, KeyError) as error:
             raise OriginError(f"shard {shard}: a reply that is not one of ours: {error}") from error
-        return reply._replace(time_ms=self._forwards(shard, epoch, reply.time_ms))
 
     async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
         keys, arguments = [self._prefixes[shard] + LIVE], (run, NODE_GONE_MS)
@@ -75,7 +73,7 @@ class RedisOrigin(ABC):
             time_ms, live_nodes, known = reply
         except (ValueError, TypeError) as error:
             raise OriginError(f"shard {shard}: a reply that is not one of ours: {error}") from error
-        return Pulse(self._forwards(shard, epoch, time_ms), epoch, live_nodes, known == 1)
+        return Pulse(time_ms, epoch, live_nodes, known == 1)
 
     async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
         if not counts:
@@ -83,11 +81,3 @@ class RedisOrigin(ABC):
         keys = [self._prefixes[shard] + LIMIT + count.key for count in counts]
         arguments = (pack_foreign(counts, self._region),)
         await self._run(shard, self._scripts.import_foreign, keys, arguments, timeout_s)
-
-    def _forwards(self, shard: int, epoch: bytes, time_ms: int) -> int:
-        """The shard's time, which never goes back while its epoch is the same."""
-        known, latest = self._times[shard]
-        if known == epoch:
-            time_ms = max(time_ms, latest)
-        self._times[shard] = (epoch, time_ms)
-        return time_ms

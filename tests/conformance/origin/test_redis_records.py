@@ -1,0 +1,147 @@
+"""One key's record concerns one key: whatever stands under it in Redis, the other keys of a call are untouched."""
+
+from collections.abc import AsyncIterator, Callable
+
+import msgpack
+import pytest
+import redis
+from headgate.origin.protocol import UNREADABLE, BucketReport, ForeignCount, Report, WindowReport
+
+from tests.conformance.origin.cases import SEQUENCE, START_MS, WINDOW_MS, bucket, cell, counts, said, window
+from tests.conformance.origin.conftest import RedisHarness, RedisSetup
+
+TIMEOUT_S = 5.0
+Spoil = Callable[["redis.Redis", bytes, bytes], None]
+
+
+def _another_type(client: "redis.Redis", key: bytes, field: bytes) -> None:
+    client.delete(key)
+    client.set(key, "mine")
+
+
+def _garbled_totals(client: "redis.Redis", key: bytes, field: bytes) -> None:
+    client.hset(key, field, b"\xc1\x00garbage")
+
+
+def _no_numbers(client: "redis.Redis", key: bytes, field: bytes) -> None:
+    client.hset(key, field, msgpack.packb(1) + b"".join([msgpack.packb("x")] * 11))
+
+
+def _too_few_numbers(client: "redis.Redis", key: bytes, field: bytes) -> None:
+    client.hset(key, field, msgpack.packb(1) + msgpack.packb(5))
+
+
+def _negative_numbers(client: "redis.Redis", key: bytes, field: bytes) -> None:
+    client.hset(key, field, msgpack.packb(1) + b"".join([msgpack.packb(-5)] * 11))
+
+
+def _no_format(client: "redis.Redis", key: bytes, field: bytes) -> None:
+    client.hset(key, field, b"".join(msgpack.packb(number) for number in (SEQUENCE, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0)))
+
+
+def _garbled_component(client: "redis.Redis", key: bytes, field: bytes) -> None:
+    kind = b"c" if field == b"w" else b"d"
+    client.hset(key, kind + b"a", b"\xc1")
+
+
+SPOILT: list[Spoil] = [
+    _another_type,
+    _garbled_totals,
+    _no_numbers,
+    _too_few_numbers,
+    _negative_numbers,
+    _no_format,
+    _garbled_component,
+]
+
+
+@pytest.fixture
+async def harness(one_redis: RedisSetup) -> AsyncIterator[RedisHarness]:
+    redis = RedisHarness(one_redis)
+    await redis.wipe(restart=False)
+    yield redis
+    await redis.origin.close()
+
+
+def _window(key: str, number: int, total: int) -> WindowReport:
+    return window("a", number, cell(total, seen=total, sent=total), key=key)
+
+
+def _bucket(key: str, number: int, total: int) -> BucketReport:
+    return bucket("a", number, total, acked=total)
+
+
+def _stored(harness: RedisHarness, key: str) -> bytes:
+    client = harness.setup.first.client
+    found = [name for name in client.keys("*") if isinstance(name, bytes)]
+    (name,) = [name for name in found if name.endswith(b"k:" + key.encode())]
+    return name
+
+
+@pytest.mark.parametrize("spoil", SPOILT, ids=lambda spoil: spoil.__name__.strip("_"))
+@pytest.mark.parametrize("kind", ["window", "bucket"])
+async def test_what_cant_be_read_costs_its_own_key_alone_and_begins_anew(
+    harness: RedisHarness, spoil: Spoil, kind: str
+) -> None:
+    """Answered UNREADABLE once; the next report restores it from what the node knows."""
+    report: Callable[[int, int], Report] = (
+        (lambda number, total: _window("bad", number, total))
+        if kind == "window"
+        else (lambda number, total: _bucket("b", number, total))
+    )
+    key, field = ("bad", b"w") if kind == "window" else ("b", b"b")
+    await harness.origin.call(0, said(report(1, 3), _window("good", 1, 4)), TIMEOUT_S)
+    spoil(harness.setup.first.client, _stored(harness, key), field)
+    call = said(_window("good", 2, 5), report(2, 3), wants=((1, -1), (-1, 1), (1, 1)))
+    reply = await harness.origin.call(0, call, TIMEOUT_S)
+    assert reply.answers[0] == counts((6, 6))
+    assert reply.answers[1].grant == UNREADABLE
+    assert reply.charged == (True, False, False), "a request with an unreadable key is not charged anywhere"
+    again = await harness.origin.call(0, said(report(3, 3), wants=((1,),)), TIMEOUT_S)
+    assert again.charged == (True,)
+    assert again.answers[0].grant != UNREADABLE
+
+
+@pytest.mark.parametrize("kind", ["window", "bucket"])
+async def test_a_record_of_a_newer_format_is_left_to_those_who_can_read_it(harness: RedisHarness, kind: str) -> None:
+    report = _window("new", 1, 3) if kind == "window" else _bucket("b", 1, 3)
+    key, field = ("new", "w") if kind == "window" else ("b", "b")
+    await harness.origin.call(0, said(report), TIMEOUT_S)
+    client, name = harness.setup.first.client, _stored(harness, key)
+    newer = msgpack.packb(2) + msgpack.packb({"whatever": "it is"})
+    client.hset(name, field, newer)
+    for _ in range(2):
+        reply = await harness.origin.call(0, said(report, _window("good", 1, 4)), TIMEOUT_S)
+        assert reply.answers[0].grant == UNREADABLE
+        assert reply.answers[1].grant != UNREADABLE
+    assert client.hget(name, field) == newer
+
+
+async def test_two_runs_that_report_one_unreadable_key_in_one_call_are_both_told(harness: RedisHarness) -> None:
+    await harness.origin.call(0, said(_window("bad", 1, 3)), TIMEOUT_S)
+    _another_type(harness.setup.first.client, _stored(harness, "bad"), b"w")
+    reports = (window("a", 2, cell(3), key="bad"), window("b", 1, cell(2), key="bad"))
+    reply = await harness.origin.call(0, said(*reports), TIMEOUT_S)
+    assert [answer.grant for answer in reply.answers] == [UNREADABLE, UNREADABLE]
+
+
+async def test_what_comes_from_a_peer_passes_over_what_cant_be_read(harness: RedisHarness) -> None:
+    await harness.origin.call(0, said(_window("bad", 1, 3), _window("good", 1, 4)), TIMEOUT_S)
+    _another_type(harness.setup.first.client, _stored(harness, "bad"), b"w")
+    brought = [ForeignCount(key, WINDOW_MS, SEQUENCE, b"eu", 2) for key in (b"bad", b"good")]
+    await harness.origin.import_foreign(0, brought, TIMEOUT_S)
+    answer = (await harness.origin.call(0, said(_window("good", 2, 4)), TIMEOUT_S)).answers[0]
+    assert answer == counts((4, 4))._replace(current=counts((4, 4)).current._replace(foreign=2))
+
+
+async def test_other_runs_garbled_parts_are_forgotten_with_the_gone(harness: RedisHarness) -> None:
+    """A rollover looks through everybody's parts: one that makes no sense must not end the call."""
+    reports = [window(f"run{number}", 1, cell(1)) for number in range(12)]
+    await harness.origin.call(0, said(*reports), TIMEOUT_S)
+    client, name = harness.setup.first.client, _stored(harness, "k")
+    client.hset(name, "crun3", b"\xc1")
+    client.hset(name, "feu", msgpack.packb("x"))
+    await harness.set_time(START_MS + 30_000)
+    reply = await harness.origin.call(0, said(window("run0", 2)), TIMEOUT_S)
+    assert reply.answers[0] == counts((0, 0), at=3)
+    assert not client.hexists(name, "crun3")
