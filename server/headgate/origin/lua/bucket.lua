@@ -70,7 +70,9 @@ local function load_bucket(record, component, key, field, rate, window)
   end
 end
 
--- `most` is a full burst and `P` on top of it: cut that off, and it is forgiven at every flush.
+-- Moves the arrival time by what the run admitted and had not reported, at most to `most` requests
+-- from now: a full burst and `P` on top of it. Without `P`, what was admitted within grants on top of a
+-- full burst would be forgiven at every flush.
 local function merge_bucket(record, component, rate, most, total, acked, answered_ms, answered_rest, since)
   restate(record, rate)
   record.ms, record.rest = later_of(record.ms, record.rest, answered_ms, answered_rest)
