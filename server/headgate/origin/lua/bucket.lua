@@ -119,7 +119,9 @@ local function bucket_come_to(record, component, key, latest)
   end
 end
 
--- `most` is a full burst and `P` on top of it: cut that off, and it is forgiven at every flush.
+-- Moves the arrival time by what the run admitted and had not reported, at most to `most` requests
+-- from now: a full burst and `P` on top of it. Without `P`, what was admitted within grants on top of a
+-- full burst would be forgiven at every flush.
 local function merge_bucket(
   record, component, key, rate, most, total, acknowledged, answered_ms, answered_rest, since
 )

@@ -1,21 +1,29 @@
 -- What the scripts share: exact arithmetic, expiry, and one limit key's window record.
 --
+-- Names are short here, because they are in every record; the glossary (docs/glossary.md)
+-- and the Python that this equals, step for step, have the words:
+--   n     own           one run's part of a cell: what it reported or was charged; only grows
+--   t     region total  all runs' parts of a cell and l; only grows
+--   l     unattributed  the part of t that was counted once and that no n explains: this
+--                       server lost it, a node vouches for it; falls as parts come back
+--   f     foreign       all other regions' parts of a cell together; only grows
+--   previous_n, _t, _l, _f: the same of the cell before
+--   seen  the highest t that a node was told, or knows to have been there
+--   sent  the most that a node may have told of itself in a cell: n can't have been more
+--   held  the grant that a run may be using; sum and previous_sum add up all runs' held of
+--         this generation and of the one before
+--   told  until when Redis was last told to keep the key
+--
 -- A limit key is one hash. Its values are packed numbers, read with one HMGET and written
 -- with one HSET:
---   w             a window's totals: format; sequence; t, l, f of the current and the
---                 previous cell; the generation of grants and its two sums; when the key
---                 expires, in ms of shard time
+--   w             a window's totals: format; sequence; t, l, f; previous t, l, f; generation, sum,
+--                 previous sum; told
 --   c<component>  a run's part: sequence, n, previous n, held, generation, call number
 --   f<region>     another region's part: sequence, current, previous
---   b             a bucket's totals: format; rate; arrival time, ms and rest; generation
---                 and sums; when the key expires
+--   b             a bucket's totals: format; rate; arrival time as ms and rest (in 1/rate ms);
+--                 generation, sum, previous sum; told
 --   d<component>  a run's part of a bucket: n, held, generation, call number
--- Short names, and what Python calls them:
---   n  own            a run's component: all that was charged to it or told of it
---   t  region_total   all components of the region, and l
---   l  unattributed   what was counted and lost, and no component here explains
---   f  foreign        all other regions together
--- Step for step this is window_record.py, bucket_record.py and grants.py.
+-- The same arithmetic in Python: window_record.py, bucket_record.py and grants.py.
 --
 -- One key's record concerns one key: whatever stands under a key, no other key of the call is
 -- touched by it. What can't be read is answered UNREADABLE (protocol.py).

@@ -6,7 +6,8 @@
 
 local flat = parts(ARGV[1])
 
--- It was here once, so it counts again.
+-- The region's own total, back from a peer. It was counted here once: what is missing of it now was
+-- lost, and counts again as unattributed (l).
 local function merge_own(record, sequence, total)
   if sequence == record.sequence then
     if total > record.t then

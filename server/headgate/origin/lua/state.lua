@@ -1,17 +1,30 @@
 -- What one call brings, and what is kept of it until it is answered.
 --
 -- KEYS     one per report, in order (or one key that only says where the call belongs)
--- ARGV[1]  the number of reports and how many of them are buckets; then each report, flat:
---          kind, deferred, field, number, held, limit or rate, window, precision, leaving;
---          then a window's number of cells and each one's sequence, total, reserved, seen,
---          sent; or a bucket's burst, total, reserved, acknowledged, answered ms and rest, since
--- ARGV[2]  the requests, flat: number of wants, then report and cost of each
--- Returns  packed, flat: the shard's time; per report sequence, n, t, f, previous n, t, f,
---          grant; or n, arrival ms and rest, grant (UNREADABLE in its place: nothing was done
---          for this key); per request 1 if it was charged, else 0
+-- ARGV[1]  packed: the number of reports, how many of them are buckets, then each report, flat.
+--          Read with `flat[at + i]`, where `at` is the place of the report's first number:
+--            0  kind: 0 sliding window, 1 fixed window, 2 bucket
+--            1  deferred: 1 if its state is kept until all wants are decided
+--            2  field: the run's field in the hash (c<component> or d<component>)
+--            3  call number          4  held: the grant in use    5  limit, or a bucket's rate
+--            6  window in ms         7  precision: P              8  leaving: 1 in a drain
+--          of a window:
+--            9  number of cells; from 10 on five numbers for each:
+--               sequence, total, reserved, seen (highest total seen), sent (highest sent)
+--          of a bucket:
+--            9  burst               10  total                    11  reserved
+--           12  acknowledged                                     13, 14  answered ms and rest
+--           15  since: when the first unacknowledged cost was admitted
+-- ARGV[2]  packed: the requests, flat: number of wants, then report (from 1 on) and cost of each
+-- Returns  packed, flat: the shard's time;
+--          per window  sequence; n, t, f; previous n, t, f; grant
+--          per bucket  n; arrival ms and rest; grant
+--          per request 1 if it was charged, else 0
+--          A grant of -2 is UNREADABLE: nothing was done for this key, the other numbers are 0.
+--          (n own, t region total, f foreign: the table at the head of common.lua)
 --
--- A report is deferred when a want refers to it or another report has its key: its state is
--- kept until all wants are decided. All others are read, merged and written at once.
+-- A report is deferred when a want refers to it or another report has its key. All others are
+-- read, merged and written at once.
 
 local FIXED, BUCKET = 1, 2
 local FIRST_REPORT = 3

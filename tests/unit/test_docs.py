@@ -1,0 +1,157 @@
+"""The docs point at what is there: links, tests, planted bugs, cases, terms and places in the code."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.origin.cases import CASES
+from tests.simulation import mutations
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SOURCE = ROOT / "server" / "headgate"
+PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md"), *(ROOT / "client").glob("*.md")])
+CONVERGENCE = (DOCS / "convergence.md").read_text()
+GLOSSARY = (DOCS / "glossary.md").read_text()
+ARCHITECTURE = (DOCS / "architecture.md").read_text()
+SOURCES = {path: path.read_text() for path in sorted([*SOURCE.rglob("*.py"), *SOURCE.rglob("*.lua")])}
+CASE_NAMES = {case.name for case in CASES}
+MUTATIONS = {mutation.__name__ for mutation in mutations.ALL}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def prose(text: str) -> str:
+    """Without blocks of code, in which brackets are no links and signs no headings."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub makes them: lower case, no punctuation, dashes for spaces."""
+    headings = re.findall(r"^#+ (.*)$", prose(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(text: str) -> Iterator[tuple[str, str]]:
+    """Path and anchor of every relative link or picture."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+        if not re.match(r"[a-z]+:", target):
+            path, _, anchor = target.partition("#")
+            yield path, anchor
+
+
+def is_broken(page: Path, path: str, anchor: str) -> bool:
+    target = (page.parent / path).resolve() if path else page
+    if not target.exists():
+        return True
+    return bool(anchor) and target.suffix == ".md" and anchor not in anchors(target)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert [link for link in links(page.read_text()) if is_broken(page, *link)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", page.read_text())
+    missing = [
+        f"{file}::{test}"
+        for file, test in named
+        if not any(re.search(rf"def {test}\b", path.read_text()) for path in (ROOT / "tests").rglob(file))
+    ]
+    assert missing == []
+
+
+# The theory
+
+
+def rules() -> dict[str, str]:
+    """The numbered rules of the page, each with its text up to the next one."""
+    parts = re.split(r"^\*\*(\d\.\d) ", CONVERGENCE, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("number", rules())
+def test_every_rule_has_the_history_that_breaks_a_simpler_one_and_what_plays_it(number: str) -> None:
+    text = rules()[number]
+    assert "- *Simpler:*" in text
+    played = re.split(r"\n\n", text.split("- *Played by:*")[1])[0]
+    quoted = set(re.findall(r"`(\w+)`", played))
+    assert quoted <= MUTATIONS, "what is planted"
+    cases = {" ".join(case.split()) for case in re.findall(r"“(.*?)”", played, re.DOTALL)}
+    assert cases <= CASE_NAMES
+    assert quoted or cases or "::" in played
+
+
+def test_every_planted_bug_plays_a_rule() -> None:
+    assert {name for name in MUTATIONS if f"`{name}`" not in CONVERGENCE} == set()
+
+
+def test_the_sections_that_modules_refer_to_are_there() -> None:
+    headings = set(re.findall(r"^## (\d)\. ", CONVERGENCE, re.MULTILINE))
+    referred = set()
+    for text in SOURCES.values():
+        for numbers in re.findall(r"docs/convergence\.md, sections? ([\d, and to]+)", text):
+            referred |= set(re.findall(r"\d", numbers))
+    assert referred
+    assert referred <= headings
+
+
+# The words
+
+
+def exists(name: str) -> bool:
+    """A path, a class's member, or a word of the source."""
+    if "/" in name:
+        return (ROOT / name).exists() or (SOURCE / name).exists()
+    owner, _, member = name.rpartition(".")
+    if not owner:
+        return any(re.search(rf"\b{re.escape(name)}\b", text) for text in SOURCES.values())
+    return any(re.search(rf"\b{member}\b", body) for text in SOURCES.values() for body in bodies(text, owner))
+
+
+def bodies(text: str, name: str) -> list[str]:
+    """What belongs to the classes of this name."""
+    return re.findall(rf"^class {name}\b.*\n((?:[ \t].*\n|\n)*)", text, re.MULTILINE)
+
+
+def rows(page: str, *columns: str) -> Iterator[list[str]]:
+    """Of all tables whose first columns are these."""
+    head = "| " + " | ".join(columns)
+    for table in page.split(head)[1:]:
+        for line in table.split("\n\n")[0].splitlines()[2:]:
+            yield [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def test_every_term_of_the_glossary_is_in_the_code() -> None:
+    terms = list(rows(GLOSSARY, "term", "in the code"))
+    assert len(terms) > 70
+    names = [(row[0], name) for row in terms for name in re.findall(r"`([^`]+)`", row[1])]
+    assert [(term, name) for term, name in names if not exists(name)] == []
+    assert [row[0] for row in terms if "`" not in row[1]] == []
+
+
+def test_every_short_name_of_the_glossary_is_in_the_lua() -> None:
+    lua = "\n".join(text for path, text in SOURCES.items() if path.suffix == ".lua")
+    names = [name for row in rows(GLOSSARY, "Lua", "means") for name in re.findall(r"`(\w+)`", row[0])]
+    assert len(names) > 15
+    assert [name for name in names if not re.search(rf"\b{name}\b", lua)] == []
+
+
+def test_every_place_that_the_architecture_names_is_there() -> None:
+    places = re.findall(r"`([\w/]+\.(?:py|lua))` `([\w.]+)`", ARCHITECTURE)
+    assert len(places) > 30
+    missing = []
+    for file, name in places:
+        path = SOURCE / file
+        text = path.read_text() if path.exists() else ""
+        owner, _, member = name.rpartition(".")
+        within = bodies(text, owner) if owner else [text]
+        if not any(re.search(rf"\b{member}\b", body) for body in within):
+            missing.append((file, name))
+    assert missing == []
