@@ -347,7 +347,7 @@ class ShardLink:
 
     def _breaker_changed(self, state: BreakerState, reason: str) -> None:
         log = self._logger.info if state is BreakerState.CLOSED else self._logger.warning
-        log("breaker", shard=self.index, state=state.value, reason=reason)
+        log("breaker_changed", shard=self.index, state=state.value, reason=reason)
         if state is BreakerState.OPEN:
             # Nobody waits for a shard that does not answer.
             while self._questions:

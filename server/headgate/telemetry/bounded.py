@@ -41,7 +41,7 @@ class BoundedLogger:
         self.emit("error", event, event, fields)
 
     def emit(self, level: str, kind: str, event: str, fields: dict[str, Any]) -> None:
-        """For events whose text varies: `kind` is what is counted."""
+        """Write the event unless the budget of its `kind` is used up; the other methods take the event as its own kind."""
         budget = self._budget(kind)
         now = self._clock.monotonic()
         if now >= budget.until:

@@ -134,8 +134,8 @@ def test_bad_rules_at_the_start_with_a_last_good_snapshot(tmp_path: Path) -> Non
     status = again.store.status
     assert (status.source, status.in_sync, status.accepted, status.rejected) == ("snapshot", False, 0, 1)
     assert [problem.line for problem in status.last_error] == [4]
-    assert any("serving the last good rules" in event for event in again.log.at("error"))
-    assert "rules problem" in again.log.at("error")
+    assert "serving_last_good_rules" in again.log.at("error")
+    assert "rules_problem" in again.log.at("error")
 
 
 def test_a_damaged_snapshot_does_not_help(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_damaged_snapshot_does_not_help(tmp_path: Path) -> None:
     (data_dir / snapshot.FILE_NAME).write_bytes(b"garbage")
     with pytest.raises(RulesError):
         rig.store.load_initial()
-    assert rig.log.at("warning") == ["no last good rules"]
+    assert rig.log.at("warning") == ["no_last_good_rules"]
 
 
 def test_a_missing_directory_with_a_last_good_snapshot(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_data_dir_that_can_not_be_written_is_logged_and_survived(tmp_path: Pat
     rig.write(text(7))
     rig.store.load_initial()
     assert rig.limit() == 7
-    assert rig.log.at("error") == ["rules could not be saved"]
+    assert rig.log.at("error") == ["rules_not_saved"]
 
 
 # Following
@@ -291,7 +291,7 @@ async def test_a_bad_change_is_refused_whole(rig: Rig) -> None:
         assert not status.in_sync
         assert [(Path(problem.file).name, problem.line) for problem in status.last_error] == [("b.yaml", 4)]
         assert status.last_error_at is not None
-        assert ("error", "rules problem") in [(level, event) for level, event, _ in rig.log.lines]
+        assert ("error", "rules_problem") in [(level, event) for level, event, _ in rig.log.lines]
         (rig.directory / "b.yaml").unlink()
         await until(lambda: rig.limit() == 2)
         assert rig.store.status.in_sync
@@ -317,7 +317,7 @@ async def test_the_same_content_again_does_nothing(rig: Rig) -> None:
     rig.store.subscribe(heard.append)
     async with rig.watching():
         os.utime(rig.directory / "a.yaml")
-        await until(lambda: "rules unchanged" in rig.log.at("info"))
+        await until(lambda: "rules_unchanged" in rig.log.at("info"))
     assert rig.store.current is before
     assert heard == []
 
@@ -406,7 +406,7 @@ async def test_the_watch_survives_what_nobody_thought_of(rig: Rig, monkeypatch: 
     async with rig.watching():
         rig.write(text(2))
         await until(lambda: rig.limit() == 2)
-    assert rig.log.at("exception") == ["watching the rules directory failed; trying again"]
+    assert rig.log.at("exception") == ["rules_watch_failed"]
 
 
 async def test_subscribers_hear_of_every_new_set_and_can_leave(rig: Rig) -> None:
@@ -426,7 +426,7 @@ async def test_subscribers_hear_of_every_new_set_and_can_leave(rig: Rig) -> None
         rig.write(text(3))
         await until(lambda: rig.limit() == 3)
     assert heard == [2]
-    assert rig.log.at("exception") == ["a subscriber to rules failed"] * 2
+    assert rig.log.at("exception") == ["rules_subscriber_failed"] * 2
 
 
 async def test_accepted_changes_are_saved(tmp_path: Path) -> None:
