@@ -123,10 +123,14 @@ class RuleSet:
 
     def rules(self) -> Iterator[RuleInfo]:
         """Every rule that has a limit, in file order within its key."""
-        for domain in self._domains.values():
-            for path, node, place in _walk(self.nodes, domain.level, ""):
-                if node.limit is not None:
-                    yield RuleInfo(domain.name, path, node.limit, self.place(place))
+        for domain in self._domains:
+            yield from self.rules_of(domain)
+
+    def rules_of(self, domain: str) -> Iterator[RuleInfo]:
+        """One domain's rules that have a limit, without a walk through those of others; KeyError if it has none."""
+        for path, node, place in _walk(self.nodes, self._domains[domain].level, ""):
+            if node.limit is not None:
+                yield RuleInfo(domain, path, node.limit, self.place(place))
 
 
 def _walk(nodes: Sequence[RuleNode], level: Level, parent: str) -> Iterator[tuple[str, RuleNode, int]]:
