@@ -108,6 +108,8 @@ class RegionalStats:
     """Per shard: costs that a policy decided, because the shard could not be asked or did not answer."""
     waits: list[int] = field(default_factory=lambda: [0] * (len(WAIT_BOUNDS_S) + 1))
     """Waits by how long they took, from the question to the decision: up to each bound, and longer."""
+    waits_sum_s: float = 0.0
+    """What these waits took together."""
 
 
 class Question:
@@ -276,6 +278,7 @@ class Waiting:
         decision = self._decide()
         waited_s = self._engine.monotonic() - self._began_s
         self._engine.stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
+        self._engine.stats.waits_sum_s += waited_s
         if self._timer is not None:
             self._timer.cancel()
         if self.future is not None and not self.future.done():

@@ -5,7 +5,6 @@ literals in the code, so the number of series is fixed however many users there 
 """
 
 import gc
-import itertools
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from headgate.region.shard_link import ShardLink
 from headgate.rules.store import RuleStore
 from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.tasks import BackgroundTasks
+from headgate.telemetry.histogram import Buckets
 from headgate.telemetry.logs import LogSink
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.otlp import MetricsPush, register_push
@@ -32,7 +32,7 @@ FINGERPRINT_DIGITS = 12
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Who keeps the numbers."""
+    """The parts of a running process whose counters are exported."""
 
     version: str
     is_ready: Callable[[], bool]
@@ -115,14 +115,13 @@ def _region(metrics: Metrics, node: RegionNode) -> None:
     def per_shard(value: Callable[[ShardLink], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
         return lambda: [(value(link), {"shard": str(link.index)}) for link in node.links]
 
-    def waits() -> Iterable[tuple[int, Mapping[str, str]]]:
-        for bound_s, count in zip((*WAIT_BOUNDS_S, "+Inf"), itertools.accumulate(stats.waits), strict=True):
-            yield count, {"le": str(bound_s)}
-
     metrics.gauge("headgate_live_nodes", "Nodes of the region, as last heard.", lambda: node.live_nodes)
     metrics.counter("headgate_origin_waits", "Requests that waited for a shard.", lambda: stats.asked)
-    metrics.labelled_counter(
-        "headgate_origin_waits_within", "Waits that were over within `le` seconds, as in a histogram.", waits
+    metrics.histogram(
+        "headgate_origin_wait_seconds",
+        "How long requests waited for shards, from the question to the decision.",
+        WAIT_BOUNDS_S,
+        lambda: Buckets(stats.waits, stats.waits_sum_s),
     )
     metrics.counter(
         "headgate_origin_deadline_missed", "Of these, decided by their rules' policies.", lambda: stats.deadline_missed

@@ -41,7 +41,7 @@ class BoundedLogger:
         self.emit("error", event, event, fields)
 
     def emit(self, level: str, kind: str, event: str, fields: dict[str, Any]) -> None:
-        """Write the event unless the budget of its `kind` is used up; the other methods take the event as its own kind."""
+        """Write the event unless the budget of its `kind` is used up. The methods above take the event as the kind."""
         budget = self._budget(kind)
         now = self._clock.monotonic()
         if now >= budget.until:
