@@ -77,10 +77,6 @@ class RuleSet:
                 return root.head + encode_part(value)
         return None
 
-    def with_version(self, version: Version) -> "RuleSet":
-        """The same rules under another number."""
-        return RuleSet(self._domains, self.nodes, version, self.count, self._files)
-
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
         root = self._domains.get(domain)
         if root is None:

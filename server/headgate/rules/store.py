@@ -12,7 +12,6 @@ and network file systems, which tell nobody about changes.
 
 import asyncio
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,7 +87,6 @@ class RuleStore:
         self._data_dir = data_dir
         self._merge_domains = merge_domains
         self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
-        self._subscribers: list[Callable[[RuleSet], None]] = []
         self._seen: Signature | _Unseen | None = "unseen"
         self._retry_at: float | None = None
         self._stop = threading.Event()
@@ -100,16 +98,6 @@ class RuleStore:
         if self._status is None:
             raise RuntimeError("load_initial() comes first")
         return self._status
-
-    def subscribe(self, callback: Callable[[RuleSet], None]) -> Callable[[], None]:
-        """Call back, on the watching loop, with every set that comes into force; returns the way out."""
-        self._subscribers.append(callback)
-
-        def unsubscribe() -> None:
-            if callback in self._subscribers:
-                self._subscribers.remove(callback)
-
-        return unsubscribe
 
     # Starting
 
@@ -209,7 +197,6 @@ class RuleStore:
             self._unchanged()
             return
         self._accept(loaded, in_sync=True)
-        self._tell(loaded.rules)
 
     def _retry_due(self) -> bool:
         return self._retry_at is not None and self._clock.monotonic() >= self._retry_at
@@ -285,13 +272,6 @@ class RuleStore:
         )
         for problem in error.problems[:LOGGED_PROBLEMS]:
             self._log.error("rules_problem", file=problem.file, line=problem.line, reason=problem.reason)
-
-    def _tell(self, rules: RuleSet) -> None:
-        for callback in tuple(self._subscribers):
-            try:
-                callback(rules)
-            except Exception:
-                self._log.exception("rules_subscriber_failed")
 
     def _save(self, rules: RuleSet, pace: Pace) -> None:
         if self._data_dir is None:

@@ -45,10 +45,6 @@ class WorkerSpec:
     """Its own, which it makes, for its private HTTP socket and whatever else it needs for a while."""
     settings: Settings
 
-    @property
-    def http_path(self) -> str:
-        return self.settings.http.removeprefix("unix:")
-
     def to_message(self) -> Message:
         return {
             "index": self.index,

@@ -24,7 +24,6 @@ class _Budget:
 
 class BoundedLogger:
     def __init__(self, logger: Any, clock: Clock, *, burst: int = 5, interval_s: float = 10.0) -> None:
-        self.suppressed = 0
         self._logger = logger
         self._clock = clock
         self._burst = burst
@@ -49,7 +48,6 @@ class BoundedLogger:
             budget.left = self._burst
         if budget.left <= 0:
             budget.suppressed += 1
-            self.suppressed += 1
             return
         budget.left -= 1
         if budget.suppressed:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from headgate.clock import ManualClock
 from headgate.telemetry.bounded import MAX_KINDS, BoundedLogger
 from headgate.telemetry.logs import LIBRARY_BURST, MAX_LINE_BYTES, LogSink, open_logs
+
+from tests.support.clock import ManualClock
 
 
 @pytest.fixture
@@ -193,7 +194,6 @@ def test_a_bounded_logger_writes_a_few_lines_per_event_and_says_what_it_kept_bac
         ("warning", "refused", {"number": 6, "suppressed": 4}),
         ("warning", "refused", {"number": 7}),
     ]
-    assert logger.suppressed == 4
 
 
 def test_a_bounded_loggers_memory_is_bounded_too() -> None:
