@@ -1,7 +1,8 @@
 """The source of both distributions as syntax trees, for tests that hold all of it to a rule."""
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -9,9 +10,9 @@ PACKAGES = (ROOT / "server" / "headgate", ROOT / "client" / "headgate_client")
 GENERATED = ROOT / "client" / "headgate_client" / "wire"
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+@functools.cache
+def modules() -> Sequence[tuple[str, ast.Module]]:
     """Each module that people write: its path from the repository's root, and its syntax tree."""
-    for package in PACKAGES:
-        for path in sorted(package.rglob("*.py")):
-            if not path.is_relative_to(GENERATED):
-                yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(), str(path))
+    paths = [path for package in PACKAGES for path in sorted(package.rglob("*.py"))]
+    written = [path for path in paths if not path.is_relative_to(GENERATED)]
+    return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(), str(path))) for path in written]
