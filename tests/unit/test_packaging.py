@@ -10,6 +10,7 @@ import headgate
 import headgate_client
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 from tests.support.source import ROOT
 
@@ -25,9 +26,9 @@ def test_what_is_installed_is_the_version_that_the_modules_name() -> None:
     assert version("headgate") == headgate.__version__
     assert version("headgate-client") == headgate_client.__version__ == headgate.__version__
     (wanted,) = [Requirement(text) for text in project(ROOT)["dependencies"] if text.startswith("headgate-client")]
-    major, minor, *_ = map(int, headgate.__version__.split("."))
+    ours = Version(headgate.__version__)
     assert headgate_client.__version__ in wanted.specifier
-    assert f"{major}.{minor + 1}.0" not in wanted.specifier
+    assert f"{ours.major}.{ours.minor + 1}.0" not in wanted.specifier
 
 
 @pytest.mark.parametrize("name", FOLDERS)
