@@ -1,4 +1,4 @@
-"""The same client for asyncio."""
+"""The client for asyncio: the same calls and values as `Client`, awaited."""
 
 from collections.abc import Iterable
 from types import TracebackType

@@ -11,6 +11,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """What tells a part the time. Production passes in `SystemClock`, tests and simulation clocks of their own."""
+
     def now_ms(self) -> int:
         """Unix time in milliseconds; never goes back."""
         ...

@@ -32,6 +32,8 @@ Signature = tuple[FileState, ...]
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
+    """One rules file as it was read."""
+
     path: str
     data: bytes
 

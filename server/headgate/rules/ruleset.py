@@ -17,7 +17,7 @@ STEP = " > "
 
 
 class Domain:
-    """One domain's rules, and how each of its keys begins."""
+    """The rules of one domain, with the bytes that begin each of its limit keys."""
 
     __slots__ = ("head", "level", "name", "shard_by")
 
@@ -31,7 +31,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class RuleInfo:
-    """One limit of a rule set, for people."""
+    """One rule that has a limit, as `GET /rules` and `headgate rules explain` show it."""
 
     domain: str
     rule: str
@@ -41,7 +41,7 @@ class RuleInfo:
 
 
 class RuleSet:
-    """Implements `Rules`."""
+    """All rules of one version. Implements `Rules`, which the handler matches requests against."""
 
     __slots__ = ("_domains", "_files", "count", "nodes", "version")
 

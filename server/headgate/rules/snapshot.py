@@ -57,6 +57,8 @@ _ENUMS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """A rule set that was read back, and when it was saved (unix time, ms)."""
+
     rules: RuleSet
     saved_ms: int
 

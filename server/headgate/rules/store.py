@@ -47,7 +47,7 @@ _Unseen = Literal["unseen"]
 
 @dataclass(frozen=True, slots=True)
 class RuleStatus:
-    """What an operator wants to know about the rules."""
+    """The state of the rules for operators: which version serves, since when, and what was refused last."""
 
     version: Version
     loaded_at: float
@@ -71,7 +71,7 @@ class _Loaded:
 
 
 class RuleStore:
-    """Load once with `load_initial`, then keep `watch` running."""
+    """Holds the rule set in force. Call `load_initial` once, then keep `watch` running to follow the directory."""
 
     def __init__(
         self,

@@ -28,6 +28,8 @@ NEVER = 1_000_000
 
 @dataclass(slots=True)
 class MemoryStats:
+    """How often surviving objects were frozen, for `/metrics`."""
+
     freezes: int = 0
 
 

@@ -25,7 +25,7 @@ _Target = tuple[Any, ...]
 
 
 class GrpcAddresses:
-    """Taken from construction to `close`. Raises ConfigError when the address can't be had."""
+    """The workers' gRPC addresses, reserved from construction to `close`. Raises ConfigError when one can't be had."""
 
     def __init__(self, address: str, workers: int) -> None:
         self._held: list[socket.socket] = []

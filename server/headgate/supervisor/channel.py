@@ -28,7 +28,7 @@ class Order(StrEnum):
 
 
 class Channel:
-    """One end. Never blocks, but for `receive_first`."""
+    """One end of the socket pair between a supervisor and a worker. Only `receive_first` waits."""
 
     def __init__(self, end: socket.socket) -> None:
         self.ended = False

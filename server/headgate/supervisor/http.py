@@ -1,4 +1,4 @@
-"""The HTTP of all workers under one address.
+"""Serves the HTTP address of all workers together, by asking them over their private sockets.
 
 Health is the supervisor's own. Readiness and metrics are those of all workers, asked in
 parallel; version and rules those of the first that is ready, with a note where others
@@ -33,7 +33,7 @@ _ANSWERING = (WorkerState.SERVING, WorkerState.DRAINING)
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A worker's place and how to ask whoever is in it."""
+    """One worker as HTTP sees it: its slot, which says how it is, and the connection to ask it."""
 
     slot: WorkerSlot
     upstream: Upstream
@@ -44,6 +44,8 @@ class Member:
 
 
 class WorkersHttp(HttpListener):
+    """The HTTP server of a supervisor. It counts the scrapes in which a worker was missing."""
+
     def __init__(
         self,
         address: str,

@@ -26,7 +26,7 @@ WORKER_MODULE = "headgate.supervisor.worker"
 
 
 class WorkerState(StrEnum):
-    """What a worker says of itself, in the service's words, and one for when it says nothing any more."""
+    """What a worker last said of itself (the states of a service), or `ended`."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -37,7 +37,7 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """All that a worker needs to know."""
+    """Everything that a worker is told when it starts."""
 
     index: int
     reuse_port: bool
@@ -60,7 +60,7 @@ class WorkerSpec:
 
 
 class WorkerProcess:
-    """From `spawn`, which loads it, by `begin`, when it does something, to `ended`."""
+    """One run of a worker: `spawn` starts the interpreter, `begin` lets it serve, `ended` gives its exit status."""
 
     def __init__(self, spec: WorkerSpec, process: Process, channel: Channel, clock: Clock) -> None:
         self.spec = spec

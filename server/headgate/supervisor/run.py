@@ -61,6 +61,8 @@ def run(settings: Settings) -> int:
 
 
 class WorkerSupervisor:
+    """The supervising process, from its settings to its exit status. `run` is its whole life."""
+
     def __init__(self, settings: Settings, logs: Logs, clock: Clock, rng: random.Random) -> None:
         self.settings = settings
         self.state = WorkerState.STARTING

@@ -1,4 +1,4 @@
-"""A worker's place: there is one process in it, and a new one whenever that has ended.
+"""One of the N workers of a supervisor: it runs a process, and starts another one when that has ended.
 
 The first start is different: a worker that can't start at all says why, and that is for
 the operator. Later ones are started again and again, with longer waits.
@@ -17,7 +17,7 @@ Spawn = Callable[[int], Awaitable[WorkerProcess]]
 
 
 class WorkerSlot:
-    """`start` once, `stop` at the end, and then wait for `ended`."""
+    """Keeps one worker running: call `start` once, `stop` at the end, then await `ended`."""
 
     def __init__(self, index: int, spawn: Spawn, tidy_up: Callable[[int], None], backoff: Backoff, logger: Any) -> None:
         self.index = index

@@ -28,6 +28,7 @@ SUPERVISOR_GONE = "the supervisor is gone"
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run one worker; the first argument is the descriptor of its end of the channel. Returns the exit status."""
     channel = Channel(socket.socket(fileno=int(arguments[0])))
     message = channel.receive_first()
     if message is None:

@@ -23,6 +23,8 @@ class _Budget:
 
 
 class BoundedLogger:
+    """Hands events on to `logger`, at most `burst` per kind in `interval_s` seconds."""
+
     def __init__(self, logger: Any, clock: Clock, *, burst: int = 5, interval_s: float = 10.0) -> None:
         self._logger = logger
         self._clock = clock

@@ -31,7 +31,7 @@ ReadMany = Callable[[], Iterable[tuple[Reading, Labels]]]
 
 
 class Metrics:
-    """The process's instruments and how a scrape reads them."""
+    """The metrics of one process: parts register functions that read numbers, scrapes and pushes call them."""
 
     def __init__(self, *, node: str, region: str) -> None:
         """`node` and `region` are in a snapshot, in OpenTelemetry's words; who scrapes knows whom it asks."""

@@ -27,6 +27,8 @@ RESULTS: Final = ("sent", "failed", "skipped")
 
 
 class MetricsPush:
+    """Sends a snapshot of all metrics every `interval_s` seconds; `results` counts what became of each."""
+
     def __init__(self, endpoint: str, interval_s: float, snapshot: Callable[[], Any]) -> None:
         # Here, because it is needed only where there is a collector.
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
@@ -80,6 +82,8 @@ def metrics_url(endpoint: str) -> str:
 
 
 def register_push(metrics: Metrics, push: MetricsPush) -> None:
+    """Make the metric that counts pushes by their result."""
+
     def results() -> list[tuple[int, dict[str, str]]]:
         return [(push.results[result], {"result": result}) for result in RESULTS]
 

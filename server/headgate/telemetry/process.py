@@ -30,11 +30,12 @@ def resident_bytes() -> int:
 
 
 def cpu_seconds() -> float:
+    """CPU time that the process has used, in user and kernel mode."""
     return time.process_time()
 
 
 class LoopLag:
-    """A timer on the loop that notices when it is called late."""
+    """Measures by how many seconds the event loop runs late, with a timer on it; keeps the last value and a peak."""
 
     def __init__(self) -> None:
         self.last_s = 0.0

@@ -46,6 +46,8 @@ class HttpLimits:
 
 
 class HttpListener:
+    """An HTTP server without routes of its own: subclasses bring them, it binds, bounds, counts and reports errors."""
+
     def __init__(
         self, address: str, routes: Iterable[web.RouteDef], *, limits: HttpLimits, logger: BoundedLogger
     ) -> None:
@@ -167,4 +169,5 @@ def pretty(value: Any) -> str:
 
 
 def error_response(status: int, message: str) -> web.Response:
+    """An error as JSON: `{"error": message}`."""
     return web.json_response({"error": message}, status=status)

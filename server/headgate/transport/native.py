@@ -42,6 +42,8 @@ _IO_THREADS = 1
 
 
 class NativeTransport:
+    """Implements `Transport` with pygrpc-native."""
+
     name = "native"
 
     def __init__(
