@@ -54,13 +54,13 @@ class Pace:
         self._file, self._file_size = path, max(1, size)
 
     def tick(self, position: int = 0) -> None:
-        """One more rule; `position` says how far into the file."""
+        """Count one more rule, and give way if it is time; `position` says how far into the file it is."""
         self._ticks += 1
         if self._ticks % _TICKS_PER_LOOK == 0:
             self._look(position)
 
     def breathe(self) -> None:
-        """A good moment to give way, between two larger pieces of work."""
+        """Give way, if it is time: called between larger pieces of work."""
         self._look(0)
 
     def _look(self, position: int) -> None:

@@ -64,7 +64,7 @@ class Snapshot:
 
 
 def _pause() -> None:
-    """Nobody to give way to."""
+    """Do nothing between two pieces of work: the default, where no loop serves beside it."""
 
 
 # Writing

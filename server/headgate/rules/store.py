@@ -102,7 +102,10 @@ class RuleStore:
     # Starting
 
     def load_initial(self) -> RuleSet:
-        """The directory's rules, or else the last good ones, loudly; raises `RulesError` when there are neither."""
+        """Load the directory's rules, or, if they can't be used, the last good ones from the snapshot.
+
+        The latter is logged as an error. Raises `RulesError` when there are neither.
+        """
         self._seen = signature(self._directory)
         try:
             loaded = self._load_directory(self._pace(polite=False))

@@ -271,7 +271,7 @@ class Service:
         self._tasks.start("loop_lag", self._lag.run)
 
     def _settle_memory(self) -> None:
-        """Last of all: what is there now stays, and need never be walked again."""
+        """Set what exists now aside from the garbage collector. Called last, when all that lives for long is there."""
         self._memory.start()
 
     def _become_ready(self) -> None:

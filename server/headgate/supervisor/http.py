@@ -151,7 +151,9 @@ class WorkersHttp(HttpListener):
         raise NotReady("no worker is ready")
 
     def _in_turn(self) -> Iterable[Member]:
-        """Those that serve, or while all drain, those; beginning with another one each time."""
+        """The workers to try, in order: those that serve, or while all drain those that drain. Each call begins with
+        another one.
+        """
         members = self._answering()
         serving = [member for member in members if member.slot.state is WorkerState.SERVING]
         chosen = serving or members
@@ -182,5 +184,5 @@ async def _ask(member: Member, target: str) -> WorkerAnswer | None:
 
 
 def _noting(body: dict[str, Any], name: str, values: Mapping[str, str]) -> dict[str, Any]:
-    """With one entry per worker where they differ, as for a moment after a change."""
+    """The body, with each worker's value under `name` if they differ, as they may for a moment after a change."""
     return {**body, name: dict(values)} if len(set(values.values())) > 1 else body

@@ -53,6 +53,7 @@ class LogSink:
         self._thread.start()
 
     def write(self, line: str) -> None:
+        """Queue one line, or count it as dropped where the queue is full."""
         data = line.encode(errors="backslashreplace")
         if len(data) > MAX_LINE_BYTES:
             data = data[:MAX_LINE_BYTES] + b" [cut]"

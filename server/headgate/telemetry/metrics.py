@@ -34,7 +34,7 @@ class Metrics:
     """The metrics of one process: parts register functions that read numbers, scrapes and pushes call them."""
 
     def __init__(self, *, node: str, region: str) -> None:
-        """`node` and `region` are in a snapshot, in OpenTelemetry's words; who scrapes knows whom it asks."""
+        """`node` and `region` are attributes of what is pushed. A scrape has neither: a scraper names whom it asks."""
         self._registry = CollectorRegistry()
         self._histograms: list[Histogram] = []
         self._registry.register(HistogramCollector(self._histograms))
@@ -57,6 +57,7 @@ class Metrics:
         self.labelled_counter(name, description, lambda: [(read(), {})])
 
     def labelled_counter(self, name: str, description: str, read: ReadMany) -> None:
+        """A total that only grows for each set of labels; exported as `name_total`."""
         self._meter.create_observable_counter(name, [_callback(read)], description=description)
 
     def gauge(self, name: str, description: str, read: ReadOne) -> None:
@@ -64,6 +65,7 @@ class Metrics:
         self.labelled_gauge(name, description, lambda: [(read(), {})])
 
     def labelled_gauge(self, name: str, description: str, read: ReadMany) -> None:
+        """A value that goes up and down for each set of labels."""
         self._meter.create_observable_gauge(name, [_callback(read)], description=description)
 
     def histogram(self, name: str, description: str, bounds: Sequence[float], read: Callable[[], Buckets]) -> None:

@@ -44,11 +44,13 @@ class MetricsPush:
         self._thread.start()
 
     async def run(self) -> None:
+        """Push every `interval_s` seconds until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
             self.push()
 
     def push(self) -> None:
+        """Take a snapshot and hand it to the thread that sends; skipped while the thread is busy."""
         if self._sending:
             self.results["skipped"] += 1
             return
@@ -56,7 +58,7 @@ class MetricsPush:
         self._work.put(self._snapshot())
 
     def close(self) -> None:
-        """Send the last figures, if somebody takes them."""
+        """Push once more, wait at most `CLOSE_TIMEOUT_S` until that is taken, and end."""
         self.push()
         self._work.put(None)
         self._thread.join(CLOSE_TIMEOUT_S)

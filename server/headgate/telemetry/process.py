@@ -48,6 +48,7 @@ class LoopLag:
         return max(self._peaks)
 
     def note(self, lag_s: float) -> None:
+        """Take one measurement into account."""
         self.last_s = lag_s
         self.stalls += lag_s > STALL_S
         self._ticks += 1
@@ -56,7 +57,7 @@ class LoopLag:
         self._peaks[1] = max(self._peaks[1], lag_s)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_INTERVAL_S
