@@ -94,7 +94,7 @@ def _obey(service: Service, order: Order) -> None:
 
 
 def _remove_directory(spec: WorkerSpec) -> None:
-    """Nobody else will; the last worker takes the directory of all."""
+    """Remove this worker's directory, as its supervisor can't; the last worker removes the directory of all."""
     shutil.rmtree(spec.directory, ignore_errors=True)
     with contextlib.suppress(OSError):
         spec.directory.parent.rmdir()

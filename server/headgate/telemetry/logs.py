@@ -27,7 +27,7 @@ MAX_LINE_BYTES = 64 * 1024
 """A longer line is cut: one event must not fill the queue."""
 
 LIBRARY_BURST = 10
-"""Lines of one library's logger in ten seconds."""
+"""The most lines of one library's logger that are written in ten seconds."""
 
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,

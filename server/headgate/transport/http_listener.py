@@ -157,7 +157,7 @@ class HttpListener:
         return f"the body may have {self.limits.max_body_bytes} bytes"
 
     async def read_body(self, request: web.Request) -> bytes:
-        """All of it, or TooLarge."""
+        """The whole body of a request. Raises TooLarge."""
         if (request.content_length or 0) > self.limits.max_body_bytes:
             raise TooLarge(self._too_large())
         return await request.read()
