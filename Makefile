@@ -50,9 +50,8 @@ COVER ?= tests/unit tests/conformance tests/simulation tests/e2e
 coverage: $(TEST_STAMP)
 	rm -rf .coverage
 	mkdir .coverage
-	$(BIN)/coverage run -m pytest $(COVER) -q --timeout 600
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
+	$(BIN)/coverage run -m pytest $(COVER) -q --timeout 600; status=$$?; \
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage report; exit $$status
 
 lint: $(TEST_STAMP)
 	$(BIN)/ruff check .
