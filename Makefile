@@ -8,18 +8,21 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 SERVE_STAMP := $(VENV)/.serve-installed
 TEST_STAMP  := $(VENV)/.test-installed
-PACKAGING   := pyproject.toml client/pyproject.toml
+# With the modules that hold the versions: what is installed says which it is.
+PACKAGING   := pyproject.toml client/pyproject.toml server/headgate/__init__.py client/headgate_client/__init__.py
 
 # The official descriptors, for comparison only: beside the environment and not in it,
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo test lint format bench verify simulate protos docs clean
+.PHONY: help run demo test unit coverage lint format bench verify simulate protos docs clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
 	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080"
 	@echo "make test    lint and all tests"
+	@echo "make unit    the tests of single parts, for the loop of edit and run: seconds"
+	@echo "make coverage  which lines no test runs (COVER=tests/unit for some tests only)"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff format the code"
 	@echo "make verify  the long forms that fill docs/accuracy.md and docs/failures.md"
@@ -37,6 +40,18 @@ demo: $(TEST_STAMP)
 
 test: lint
 	$(BIN)/pytest tests
+
+unit: $(TEST_STAMP)
+	$(BIN)/pytest tests/unit -m 'not slow' --hypothesis-profile=fast
+
+# Without those that judge how fast a region recovers: tracing slows it down. A process that a test
+# kills takes what it has run with it.
+COVER ?= tests/unit tests/conformance tests/simulation tests/e2e
+coverage: $(TEST_STAMP)
+	rm -rf .coverage
+	mkdir .coverage
+	$(BIN)/coverage run -m pytest $(COVER) -q --timeout 600; status=$$?; \
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage report; exit $$status
 
 lint: $(TEST_STAMP)
 	$(BIN)/ruff check .
@@ -82,6 +97,6 @@ $(TEST_STAMP): $(PACKAGING) Makefile | $(BIN)/python
 	@touch $(SERVE_STAMP) $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf *.egg-info client/*.egg-info server/*.egg-info client/build

@@ -9,6 +9,8 @@ from headgate_client.channel import Tls
 from headgate_client.client import Client
 from headgate_client.values import Code, Decision, Descriptor, DescriptorStatus, Limit, RateLimitError
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AsyncClient",
     "Client",
@@ -19,4 +21,5 @@ __all__ = [
     "Limit",
     "RateLimitError",
     "Tls",
+    "__version__",
 ]

@@ -1,4 +1,4 @@
-"""The same client for asyncio."""
+"""The client for asyncio: the same calls and values as `Client`, awaited."""
 
 from collections.abc import Iterable
 from types import TracebackType
@@ -38,7 +38,10 @@ class AsyncClient:
         *,
         timeout_s: float | None = None,
     ) -> Decision:
-        """As `Client.should_rate_limit`."""
+        """The server's decision. `hits` 0 leaves the cost to the server, which takes 1.
+
+        Raises RateLimitError when there is none within the timeout.
+        """
         request = encode_request(domain, descriptors, hits)
         try:
             response = await self._call(request, timeout=timeout_s or self._timeout_s)

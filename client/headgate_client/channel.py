@@ -38,10 +38,12 @@ def target(addr: str) -> str:
 
 
 def credentials(tls: Tls) -> grpc.ChannelCredentials:
+    """TLS credentials for gRPC. Reads the files, and raises OSError for one that can't be read."""
     return grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.cert))
 
 
 def options(tls: Tls | None) -> list[tuple[str, str | int]]:
+    """The channel's options for gRPC."""
     given: list[tuple[str, str | int]] = list(OPTIONS)
     if tls is not None and tls.server_name is not None:
         given.append(("grpc.ssl_target_name_override", tls.server_name))

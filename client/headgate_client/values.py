@@ -10,6 +10,8 @@ Entries = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
 class Code(StrEnum):
+    """Whether a request, or one of its descriptors, is within its limit; UNKNOWN for a code of a newer server."""
+
     UNKNOWN = "UNKNOWN"
     OK = "OK"
     OVER_LIMIT = "OVER_LIMIT"
@@ -25,6 +27,8 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
+    """The limit that applied to a descriptor."""
+
     requests_per_unit: int
     unit: str
     name: str
@@ -32,6 +36,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class DescriptorStatus:
+    """The outcome for one descriptor of the request, in the request's order."""
+
     code: Code
     limit: Limit | None
     """None when no limit applies."""
@@ -42,6 +48,8 @@ class DescriptorStatus:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
+    """The server's answer to one request."""
+
     code: Code
     statuses: tuple[DescriptorStatus, ...]
     headers: tuple[tuple[str, str], ...]
@@ -63,6 +71,7 @@ class RateLimitError(Exception):
 
 
 def encode_request(domain: str, descriptors: Iterable[Descriptor | Entries], hits: int) -> rls_pb2.RateLimitRequest:
+    """The message to send. Raises ValueError for a cost that the wire can't hold."""
     request = rls_pb2.RateLimitRequest(domain=domain, hits_addend=hits)
     for given in descriptors:
         descriptor = given if isinstance(given, Descriptor) else Descriptor(given)
@@ -79,6 +88,7 @@ def _pairs(entries: Entries) -> Iterable[tuple[str, str]]:
 
 
 def decode_response(response: rls_pb2.RateLimitResponse) -> Decision:
+    """The decision that a server's message holds."""
     return Decision(
         code=_code(response.overall_code),
         statuses=tuple(_status(status) for status in response.statuses),

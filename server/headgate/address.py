@@ -15,6 +15,8 @@ MAX_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
+    """A host and a port; port 0 lets the system choose one when it is bound."""
+
     host: str
     """Without the brackets of an IPv6 address."""
     port: int
@@ -25,6 +27,8 @@ class TcpAddress:
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
+    """The path of a Unix socket."""
+
     path: str
 
     def __str__(self) -> str:
@@ -35,6 +39,7 @@ Address = TcpAddress | UnixAddress
 
 
 def parse_address(text: str) -> Address:
+    """The address that a user wrote. Raises ConfigError, with the text and what is accepted."""
     if text.startswith("unix:"):
         return _parse_unix(text)
     return _parse_tcp(text)

@@ -1,4 +1,4 @@
-"""Time, real and simulated. Nothing else in the engine reads a clock.
+"""Time, as it is injected wherever it is needed. Nothing else in the engine reads a clock.
 
 Two readings, both injected: `now_ms` is unix time for windows, `monotonic` is for
 durations and deadlines. `now_ms` is anchored once and then follows the monotonic
@@ -11,6 +11,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """What tells a part the time. Production passes in `SystemClock`, tests and simulation clocks of their own."""
+
     def now_ms(self) -> int:
         """Unix time in milliseconds; never goes back."""
         ...
@@ -31,28 +33,3 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
-
-
-class ManualClock:
-    """A clock that stands until it is moved: for exact tests and for simulation."""
-
-    def __init__(self, now_ms: int = 0) -> None:
-        self._now_ms = now_ms
-        self._monotonic_ms = 0
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def monotonic(self) -> float:
-        return self._monotonic_ms / 1000
-
-    def advance(self, ms: int) -> None:
-        """Let time pass."""
-        if ms < 0:
-            raise ValueError("time passes forwards; use step() for a wall clock that is set back")
-        self._now_ms += ms
-        self._monotonic_ms += ms
-
-    def step(self, ms: int) -> None:
-        """Set the wall clock by `ms`, either way, while no time passes."""
-        self._now_ms += ms

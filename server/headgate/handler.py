@@ -32,6 +32,8 @@ RETRY_JITTER: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class AnswerSettings:
+    """The settings that shape answers: headers, the body of a denial, shadow mode, and the size of the cache."""
+
     response_headers: bool = False
     header_limit: str = "RateLimit-Limit"
     header_remaining: str = "RateLimit-Remaining"
@@ -45,7 +47,7 @@ class AnswerSettings:
 
 @dataclass(slots=True)
 class HandlerStats:
-    """Plain counters, read by whoever exports them."""
+    """Counts of decisions and of what came before them, kept as plain numbers that `/metrics` reads."""
 
     admitted: dict[DecisionPath, int] = field(default_factory=lambda: dict.fromkeys(DecisionPath, 0))
     denied: dict[DecisionPath, int] = field(default_factory=lambda: dict.fromkeys(DecisionPath, 0))
@@ -57,13 +59,13 @@ class HandlerStats:
 
 
 class Decider(Protocol):
-    """An engine: decides at once where it can."""
+    """The engine behind the handler: of a node on its own, or of a node of a region. Decides at once where it can."""
 
     def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]": ...
 
 
 class Plan:
-    """A request, ready to be decided. Without charges its answer is already there."""
+    """One request, parsed and matched. Where no rule applies there are no charges, and the answer is ready."""
 
     __slots__ = ("answer", "charges", "fixed", "heads", "path", "trailer")
 
@@ -78,7 +80,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One descriptor of a plan: a charge, or the status that it gets without one."""
+    """One descriptor of a plan: the charge that the engine decides, or the status that it gets without one."""
 
     charge: Charge | None = None
     status: bytes = wire.STATUS_WITHOUT_LIMIT
@@ -86,7 +88,7 @@ class Planned:
 
 
 class Matched(NamedTuple):
-    """What one descriptor of a request met."""
+    """The limit that applies to one descriptor of a request, the key of its counter, and what the request costs."""
 
     limit: Limit
     key: bytes
@@ -95,7 +97,7 @@ class Matched(NamedTuple):
 
 
 class RateLimitHandler:
-    """Serialized RateLimitRequest to serialized RateLimitResponse. Raises RequestError."""
+    """Answers a serialized RateLimitRequest with a serialized RateLimitResponse. Raises RequestError."""
 
     def __init__(
         self,

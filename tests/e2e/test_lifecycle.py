@@ -59,7 +59,7 @@ def test_a_server_is_ready_when_everything_listens_and_decides(rules: Path, tran
 def test_rules_are_in_force_before_anything_is_announced(rules: Path) -> None:
     with serve(rules) as headgate:
         names = [event["event"] for event in headgate.events]
-        assert names.index("rules in force") < names.index("serving")
+        assert names.index("rules_in_force") < names.index("serving")
         assert headgate.get("/rules").json()["version"] == headgate.wait_for_event("serving")["rules"]
 
 

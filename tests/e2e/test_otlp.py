@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from headgate_client import Client
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from tests.support.collector import Collector, attributes_of
 from tests.support.headgate import Headgate, serve, wait_until, write_rules
@@ -23,6 +24,13 @@ def pushes(headgate: Headgate) -> dict[str, int]:
     text = headgate.get("/metrics").body.decode()
     found = re.findall(r'^headgate_otlp_pushes_total{result="(\w+)"} (\S+)$', text, re.MULTILINE)
     return {result: int(float(count)) for result, count in found}
+
+
+def waits(push: ExportMetricsServiceRequest) -> int:
+    """How many requests of one process have waited for the origin."""
+    metrics = push.resource_metrics[0].scope_metrics[0].metrics
+    found = [metric.histogram for metric in metrics if metric.name == "headgate_origin_wait_seconds"]
+    return sum(point.count for histogram in found for point in histogram.data_points)
 
 
 def test_a_collector_gets_the_metrics_and_whose_they_are(rules: Path) -> None:
@@ -83,4 +91,7 @@ def test_every_worker_pushes_and_so_does_their_supervisor(rules: Path) -> None:
                 return {re.sub("-[0-9a-f]{8}$", "", instance) for instance in found}
 
             wait_until(lambda: instances() == {"n", "n-w0", "n-w1"}, "all three")
+            with Client(headgate.grpc, timeout_s=10) as client:
+                client.should_rate_limit("edge", BULK)
+            wait_until(lambda: 1 in map(waits, list(collector.pushes)), "the cold request's wait in a histogram")
             assert headgate.stop() == 0

@@ -11,8 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from headgate.region.stats import WAIT_BOUNDS_S
+from headgate_client import Client
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks import load
 from tests.support.headgate import Headgate, serve, wait_until, write_rules
@@ -120,6 +124,27 @@ def test_warm_requests_far_from_the_limit_wait_for_nobody(region: Region) -> Non
     outcome = region.load([node], "wide", per_s=500, seconds=2)
     assert outcome.answers > 800
     assert metric(node, "headgate_origin_waits_total") == waits
+
+
+def test_a_wait_is_in_its_bucket_of_the_histogram(region: Region) -> None:
+    """One cold request waits once; the sum of all waits is then its own, and says which bucket it belongs to."""
+    node = region.start_node()
+    assert waits(node).samples[-1].value == 0
+    with Client(node.grpc, timeout_s=10) as client:
+        assert client.should_rate_limit("region", [{"wide": "x"}]).admitted
+    *buckets, count, total = waits(node).samples
+    bounds_s = [float(bucket.labels["le"]) for bucket in buckets]
+    assert bounds_s == [*WAIT_BOUNDS_S, float("inf")]
+    assert (count.value, buckets[-1].value) == (1, 1)
+    assert total.value > 0
+    assert [bucket.value for bucket in buckets] == [int(total.value <= bound_s) for bound_s in bounds_s]
+
+
+def waits(node: Headgate) -> Metric:
+    families = text_string_to_metric_families(node.get("/metrics").body.decode())
+    (family,) = [family for family in families if family.name == "headgate_origin_wait_seconds"]
+    assert family.type == "histogram"
+    return family
 
 
 @pytest.mark.parametrize(("key", "limit"), [("ten", 10), ("exact", 50)])

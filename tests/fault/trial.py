@@ -182,7 +182,7 @@ class _Stamps:
 
     def waits_over(self, bound_s: float, since: str, until: str) -> int:
         def over(numbers: Numbers) -> int:
-            name = "headgate_origin_waits_within_total"
+            name = "headgate_origin_wait_seconds_bucket"
             return numbers.get(name, le="+Inf") - numbers.get(name, le=f"{bound_s:g}")
 
         return sum(over(b) - over(a) for a, b in zip(self.numbers[since], self.numbers[until], strict=True))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import UInt64Value
-from headgate.clock import ManualClock
 from headgate.errors import BadRequest
 from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
 from headgate.limiter.decision import DecisionPath
@@ -17,6 +16,8 @@ from headgate.rules.directory import load_directory
 from headgate.rules.model import Rules
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+
+from tests.support.clock import ManualClock
 
 NOW_MS = 1_700_000_040_000  # a minute's beginning
 OK, OVER = RateLimitResponse.OK, RateLimitResponse.OVER_LIMIT

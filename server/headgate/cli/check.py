@@ -21,6 +21,7 @@ examples:
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `headgate check` to the commands."""
     parser = commands.add_parser(
         "check",
         help="ask a running server for one decision",
@@ -58,6 +59,7 @@ def _seconds(text: str) -> float:
 
 
 def check(args: argparse.Namespace) -> int:
+    """Ask the server once and print its answer. Returns 0 for OK, 1 for over limit, 2 without a decision."""
     request = [descriptors.parse_descriptor(text) for text in args.descriptors]
     try:
         with Client(args.addr, tls=_tls(args), timeout_s=args.timeout) as client:

@@ -1,6 +1,6 @@
-"""All commands: which there are, and what becomes of their errors.
+"""Builds the parser of all commands, runs the one that was given, and turns its errors into an exit status.
 
-Answers go to stdout, messages to stderr, and the exit status says what came of it.
+Answers go to stdout, messages to stderr.
 """
 
 import argparse

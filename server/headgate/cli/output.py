@@ -10,6 +10,7 @@ EXIT_USAGE = 2
 
 
 def write(text: str) -> None:
+    """Print an answer to stdout."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

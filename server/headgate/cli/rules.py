@@ -12,6 +12,7 @@ from headgate.rules.problems import RulesError
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `headgate rules` and its subcommands to the commands."""
     parser = commands.add_parser("rules", help="check or explain a directory of rules")
     actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_check(actions)
@@ -51,6 +52,7 @@ def _add_directory(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> int:
+    """Print every problem of a rules directory. Returns 1 if there is one."""
     try:
         rules = load_directory(args.directory, merge_domains=args.merge_domains)
     except RulesError as error:
@@ -60,6 +62,7 @@ def check(args: argparse.Namespace) -> int:
 
 
 def explain_request(args: argparse.Namespace) -> int:
+    """Print which rule each descriptor of a request would hit, and why."""
     requested = [descriptors.parse_descriptor(text) for text in args.descriptors]
     try:
         rules = load_directory(args.directory, merge_domains=args.merge_domains)

@@ -41,6 +41,7 @@ examples:
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `headgate serve` to the commands, with a flag for each setting."""
     parser = commands.add_parser(
         "serve",
         help="run the service",
@@ -75,6 +76,7 @@ def _default(setting: Setting) -> str:
 
 
 def serve(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
+    """Serve until told to stop. Returns the exit status."""
     # The one place that reads the process's environment.
     environ = os.environ if environ is None else environ
     flags = {name: value for name, value in vars(args).items() if name != "command"}

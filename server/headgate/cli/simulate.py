@@ -29,6 +29,7 @@ examples:
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `headgate simulate` to the commands."""
     parser = commands.add_parser(
         "simulate",
         help="run the engine through bad days on virtual time",
@@ -71,6 +72,7 @@ def _seconds(text: str) -> float:
 
 
 def simulate(args: argparse.Namespace) -> int:
+    """Play the histories that were asked for and report what they broke. Returns 1 if one broke a promise."""
     many = args.seconds is not None or args.histories is not None
     if many:
         _leave_out(args, "--seed", "--faults", "--requests", because="--seconds and --histories run whole histories")

@@ -69,6 +69,6 @@ def _check_headers(values: Mapping[str, Any], at: Any) -> Iterator[str]:
 
 
 def refuse_unavailable(settings: Settings) -> None:
-    """Settings that are understood but that this version can't serve. Lifting one is deleting its lines."""
+    """Raise ConfigError for settings that are understood, and that this version does not implement yet."""
     if settings.peer or settings.exchange != _DEFAULTS["exchange"]:
         raise ConfigError("peer, exchange: regions can't exchange counts in this version; leave both out")

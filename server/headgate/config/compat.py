@@ -45,6 +45,8 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
+    """What one environment of ratelimit came to: settings, warnings for the operator, problems that stop the start."""
+
     settings: Mapping[str, Given] = field(default_factory=dict)
     """By the name of the setting."""
     warnings: tuple[str, ...] = ()
@@ -56,7 +58,7 @@ class _Refused(Exception):
 
 
 def translate(environ: Mapping[str, str]) -> Translation:
-    """What the environment means, if it asks to be read this way."""
+    """Read ratelimit's variables, if `HEADGATE_COMPAT=ratelimit` asks for it; else an empty translation."""
     mode = environ.get(COMPAT_ENV, "")
     if not mode:
         return Translation()

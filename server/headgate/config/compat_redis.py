@@ -5,7 +5,7 @@ from urllib.parse import quote, urlencode
 
 
 class RedisProblem(Exception):
-    """What Headgate's origin can't do with these variables."""
+    """These variables describe a Redis that Headgate can't use; the message says why."""
 
 
 def redis_origin(given: Mapping[str, str], is_true: Callable[[str], bool]) -> str:

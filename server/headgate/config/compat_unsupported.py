@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
+    """One variable of ratelimit that Headgate does not read, with the warning to print when it is set."""
+
     reason: str
     harmless: tuple[str, ...] = ()
 

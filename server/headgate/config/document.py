@@ -54,6 +54,7 @@ _TAIL = """
 
 
 def configuration_page() -> str:
+    """The whole of docs/configuration.md, as text."""
     return _HEAD + "".join(_sections()) + _TAIL
 
 

@@ -15,11 +15,14 @@ from headgate.errors import ConfigError
 
 
 def settings_to_plain(settings: Settings) -> dict[str, Any]:
+    """All settings as values that JSON can carry."""
     return {setting.name: _plain(getattr(settings, setting.name)) for setting in SETTINGS}
 
 
 def settings_from_plain(values: Mapping[str, Any]) -> Settings:
-    """Raises ConfigError when the sender has other settings than we know."""
+    """The settings that `settings_to_plain` was given. Raises ConfigError when its program has other settings than
+    this one.
+    """
     known = {setting.name for setting in SETTINGS}
     if values.keys() != known:
         names = ", ".join(sorted(values.keys() ^ known))

@@ -63,6 +63,8 @@ HEADER = Text("an HTTP header name", r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """One of a few words."""
+
     values: tuple[str, ...]
 
     @property
@@ -81,6 +83,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
+    """A whole number between two bounds."""
+
     low: int
     high: int
     metavar: str = "N"
@@ -97,6 +101,8 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Number:
+    """A number, with or without a fraction, between two bounds."""
+
     low: float
     high: float
     metavar: str = "N"
@@ -122,6 +128,8 @@ def _within(value: _N, low: float, high: float) -> _N:
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
+    """True or false, in the words that people use for them. A flag without a value is true."""
+
     accepts: str = "`true` or `false`"
     metavar: str = "true|false"
 
@@ -136,6 +144,8 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class FilePath:
+    """A path. Whether there is something at it is found out when it is opened."""
+
     accepts: str
     metavar: str = "FILE"
 
@@ -161,7 +171,7 @@ class AddressKind:
 
 @dataclass(frozen=True, slots=True)
 class OriginUrl:
-    """Checked for its shape only. Messages never repeat the URL: it may hold a password."""
+    """The URL of an origin, checked for its shape only. Messages never repeat it: it may hold a password."""
 
     accepts: str = "`memory://`, or hosts after `redis://`, `redis+cluster://` or `redis+sentinel://` (`rediss…`: TLS)"
     metavar: str = "URL"
@@ -179,7 +189,7 @@ class OriginUrl:
 
 @dataclass(frozen=True, slots=True)
 class HttpUrl:
-    """Messages never repeat it, for the same reason."""
+    """An `http://` or `https://` URL, checked for its shape only. Messages never repeat it: it may hold a password."""
 
     accepts: str = "`http://host:port` or `https://host:port`"
     metavar: str = "URL"
@@ -201,12 +211,16 @@ def _hosts(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
+    """Another region, and where its exchange listens."""
+
     region: str
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class PeerEntry:
+    """A `Peer`, written as `REGION=ADDRESS`."""
+
     accepts: str = "`REGION=ADDR`"
     metavar: str = "REGION=ADDR"
 
@@ -222,7 +236,9 @@ class PeerEntry:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """Repeated as a flag, a list in the file, comma separated in the environment."""
+    """Several values of another kind: a flag that is repeated, a list in the file, comma separated in the
+    environment.
+    """
 
     item: SettingKind
 

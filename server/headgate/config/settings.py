@@ -37,7 +37,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table."""
+    """One setting: its name, what it accepts, its default and how it is explained."""
 
     name: str
     kind: SettingKind
@@ -73,7 +73,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the table says of a field beside its name, type and default."""
+    """What a field of `Settings` is annotated with: all of its `Setting` but the name and the default, which Python
+    knows.
+    """
 
     kind: SettingKind
     section: str
@@ -83,7 +85,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that can be set, checked and complete."""
+    """The settings of one process: each is there, and was accepted by its kind."""
 
     rules: Annotated[
         Path,

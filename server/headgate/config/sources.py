@@ -33,7 +33,7 @@ Flags = Mapping[str, "str | Sequence[str]"]
 
 
 class SettingsError(ConfigError):
-    """Everything that is wrong with the configuration, one line each."""
+    """The settings can't be used; the message has one line for each thing that is wrong."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))

@@ -20,3 +20,5 @@ class RegionalStats:
     """Per shard: costs that a policy decided, because the shard could not be asked or did not answer."""
     waits: list[int] = field(default_factory=lambda: [0] * (len(WAIT_BOUNDS_S) + 1))
     """Waits by how long they took, from the question to the decision: up to each bound, and longer."""
+    waits_sum_s: float = 0.0
+    """What these waits took together."""

@@ -186,7 +186,9 @@ class Waiting:
 
     def _finish(self) -> None:
         decision = self._decide()
-        self._stats.waits[bisect_left(WAIT_BOUNDS_S, self._monotonic() - self._began_s)] += 1
+        waited_s = self._monotonic() - self._began_s
+        self._stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
+        self._stats.waits_sum_s += waited_s
         self._on_decided(decision)
 
     def _decide(self) -> Decision:

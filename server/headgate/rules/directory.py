@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.clock import Clock, SystemClock
+from headgate.clock import SystemClock
 from headgate.rules.model import Version
-from headgate.rules.pace import Pace, Progress
+from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.reader import MAX_FILE_BYTES, FileRules, read_file
 from headgate.rules.ruleset import Domain, RuleSet
@@ -32,6 +32,8 @@ Signature = tuple[FileState, ...]
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
+    """One rules file as it was read."""
+
     path: str
     data: bytes
 
@@ -181,23 +183,7 @@ def _collisions(level: LevelBuilder, rules: FileRules, read: Sequence[FileRules]
     return sorted(problems)
 
 
-def load_directory(
-    directory: Path | str,
-    *,
-    merge_domains: bool = False,
-    clock: Clock | None = None,
-    progress: Progress | None = None,
-) -> RuleSet:
+def load_directory(directory: Path | str, *, merge_domains: bool = False) -> RuleSet:
     """Read, check and compile a directory; raises `RulesError` with every problem."""
     source = read_directory(Path(directory), merge_domains=merge_domains)
-    pace = Pace(clock or SystemClock(), progress=progress)
-    return compile_source(source, Version(1, source.digest), pace, merge_domains=merge_domains)
-
-
-def check_directory(directory: Path | str, *, merge_domains: bool = False) -> tuple[Problem, ...]:
-    """Every problem of every file, in the order in which `headgate rules check` prints them."""
-    try:
-        load_directory(directory, merge_domains=merge_domains)
-    except RulesError as error:
-        return error.problems
-    return ()
+    return compile_source(source, Version(1, source.digest), Pace(SystemClock()), merge_domains=merge_domains)

@@ -11,6 +11,8 @@ from headgate.rules.tree import KeySlot, Level, RuleNode
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
+    """Which rule a request would hit, and each step of the search for it, as text."""
+
     match: Match | None
     lines: tuple[str, ...]
     """One per entry of the request, then the outcome."""

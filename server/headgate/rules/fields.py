@@ -33,14 +33,14 @@ class FieldError(Exception):
 
 
 def shown(text: str) -> str:
-    """A value, as a message quotes it."""
+    """A value in the form in which messages quote it: short and printable."""
     if len(text) > _LONGEST_SHOWN:
         text = text[:_LONGEST_SHOWN] + "…"
     return "`" + text.encode("unicode_escape").decode() + "`" if not text.isprintable() else f"`{text}`"
 
 
 def found(event: Event) -> str:
-    """What stands where something else was wanted."""
+    """What the file holds at this place, for a message that says what was expected there."""
     if isinstance(event, SequenceStartEvent):
         return "a list"
     if isinstance(event, MappingStartEvent):
@@ -51,6 +51,7 @@ def found(event: Event) -> str:
 
 
 def text(name: str, event: Event) -> str:
+    """Text, quoted or not. Raises FieldError for a list or a mapping."""
     if type(event) is not ScalarEvent:
         raise FieldError(f"`{name}` must be text, found {found(event)}")
     value: str = event.value
@@ -58,6 +59,7 @@ def text(name: str, event: Event) -> str:
 
 
 def boolean(name: str, event: Event) -> bool:
+    """True or false, in YAML 1.1's words. Raises FieldError."""
     if type(event) is ScalarEvent and is_plain(event):
         if event.value in _TRUE:
             return True
@@ -80,6 +82,7 @@ def _parse_whole(written: str) -> int | None:
 
 
 def whole(name: str, event: Event, low: int, high: int) -> int:
+    """A whole number from `low` to `high`. Raises FieldError."""
     value = _parse_whole(event.value) if type(event) is ScalarEvent and is_plain(event) else None
     if value is None or not low <= value <= high:
         raise FieldError(f"`{name}` must be a whole number from {low} to {high}, found {found(event)}")
@@ -87,6 +90,7 @@ def whole(name: str, event: Event, low: int, high: int) -> int:
 
 
 def one_of(name: str, event: Event, accepted: Mapping[str, T], *, any_case: bool = False) -> T:
+    """The value of one of the accepted words. Raises FieldError with all of them."""
     if type(event) is ScalarEvent:
         value = accepted.get(event.value.lower() if any_case else event.value)
         if value is not None:
@@ -95,7 +99,7 @@ def one_of(name: str, event: Event, accepted: Mapping[str, T], *, any_case: bool
 
 
 def percentage(name: str, event: Event) -> int:
-    """A share in millionths."""
+    """A share such as `5%`, in millionths. Raises FieldError."""
     written = event.value if type(event) is ScalarEvent else ""
     if written == "0":
         return 0

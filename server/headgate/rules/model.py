@@ -20,6 +20,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Version:
+    """Which rule set it is: a counter since the start, and a digest of the files, equal wherever they are equal."""
+
     counter: int
     digest: str
 

@@ -1,4 +1,4 @@
-"""Long loads that stay polite: small slices beside a serving loop, and a word every few seconds.
+"""Keeps a long load of rules from slowing down the loop that serves, and reports its progress every few seconds.
 
 A thread that compiles a million rules would hold the interpreter for the full switch
 interval (5 ms) each time the serving loop wants it. So it gives way by itself after
@@ -27,10 +27,12 @@ Progress = Callable[[str, int, float], None]
 
 
 class LoadCancelledError(Exception):
-    """Whoever waited for this load no longer does."""
+    """The load was given up, because the process stops."""
 
 
 class Pace:
+    """Told of each rule that is read, it sleeps for a moment when the thread has worked for `SLICE_S`."""
+
     def __init__(
         self,
         clock: Clock,
@@ -52,13 +54,13 @@ class Pace:
         self._file, self._file_size = path, max(1, size)
 
     def tick(self, position: int = 0) -> None:
-        """One more rule; `position` says how far into the file."""
+        """Count one more rule, and give way if it is time; `position` says how far into the file it is."""
         self._ticks += 1
         if self._ticks % _TICKS_PER_LOOK == 0:
             self._look(position)
 
     def breathe(self) -> None:
-        """A good moment to give way, between two larger pieces of work."""
+        """Give way, if it is time: called between larger pieces of work."""
         self._look(0)
 
     def _look(self, position: int) -> None:

@@ -8,6 +8,8 @@ from headgate.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
+    """One thing that is wrong with a rules file, and where."""
+
     file: str
     line: int
     reason: str

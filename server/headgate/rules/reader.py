@@ -43,7 +43,7 @@ MAX_LEVELS = 64
 
 @dataclass(slots=True)
 class FileRules:
-    """What one file says."""
+    """The outcome of reading one file: its domain, its compiled rules and its problems."""
 
     path: str
     domain: str = ""

@@ -17,7 +17,7 @@ STEP = " > "
 
 
 class Domain:
-    """One domain's rules, and how each of its keys begins."""
+    """The rules of one domain, with the bytes that begin each of its limit keys."""
 
     __slots__ = ("head", "level", "name", "shard_by")
 
@@ -31,7 +31,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class RuleInfo:
-    """One limit of a rule set, for people."""
+    """One rule that has a limit, as `GET /rules` and `headgate rules explain` show it."""
 
     domain: str
     rule: str
@@ -41,7 +41,7 @@ class RuleInfo:
 
 
 class RuleSet:
-    """Implements `Rules`."""
+    """All rules of one version. Implements `Rules`, which the handler matches requests against."""
 
     __slots__ = ("_domains", "_files", "count", "nodes", "version")
 
@@ -76,10 +76,6 @@ class RuleSet:
             if key == root.shard_by:
                 return root.head + encode_part(value)
         return None
-
-    def with_version(self, version: Version) -> "RuleSet":
-        """The same rules under another number."""
-        return RuleSet(self._domains, self.nodes, version, self.count, self._files)
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
         root = self._domains.get(domain)
@@ -123,10 +119,14 @@ class RuleSet:
 
     def rules(self) -> Iterator[RuleInfo]:
         """Every rule that has a limit, in file order within its key."""
-        for domain in self._domains.values():
-            for path, node, place in _walk(self.nodes, domain.level, ""):
-                if node.limit is not None:
-                    yield RuleInfo(domain.name, path, node.limit, self.place(place))
+        for domain in self._domains:
+            yield from self.rules_of(domain)
+
+    def rules_of(self, domain: str) -> Iterator[RuleInfo]:
+        """One domain's rules that have a limit, without a walk through those of others; KeyError if it has none."""
+        for path, node, place in _walk(self.nodes, self._domains[domain].level, ""):
+            if node.limit is not None:
+                yield RuleInfo(domain, path, node.limit, self.place(place))
 
 
 def _walk(nodes: Sequence[RuleNode], level: Level, parent: str) -> Iterator[tuple[str, RuleNode, int]]:

@@ -57,12 +57,14 @@ _ENUMS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """A rule set that was read back, and when it was saved (unix time, ms)."""
+
     rules: RuleSet
     saved_ms: int
 
 
 def _pause() -> None:
-    """Nobody to give way to."""
+    """Do nothing between two pieces of work: the default, where no loop serves beside it."""
 
 
 # Writing

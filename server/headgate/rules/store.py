@@ -12,7 +12,6 @@ and network file systems, which tell nobody about changes.
 
 import asyncio
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,7 +47,7 @@ _Unseen = Literal["unseen"]
 
 @dataclass(frozen=True, slots=True)
 class RuleStatus:
-    """What an operator wants to know about the rules."""
+    """The state of the rules for operators: which version serves, since when, and what was refused last."""
 
     version: Version
     loaded_at: float
@@ -72,7 +71,7 @@ class _Loaded:
 
 
 class RuleStore:
-    """Load once with `load_initial`, then keep `watch` running."""
+    """Holds the rule set in force. Call `load_initial` once, then keep `watch` running to follow the directory."""
 
     def __init__(
         self,
@@ -88,7 +87,6 @@ class RuleStore:
         self._data_dir = data_dir
         self._merge_domains = merge_domains
         self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
-        self._subscribers: list[Callable[[RuleSet], None]] = []
         self._seen: Signature | _Unseen | None = "unseen"
         self._retry_at: float | None = None
         self._stop = threading.Event()
@@ -101,20 +99,13 @@ class RuleStore:
             raise RuntimeError("load_initial() comes first")
         return self._status
 
-    def subscribe(self, callback: Callable[[RuleSet], None]) -> Callable[[], None]:
-        """Call back, on the watching loop, with every set that comes into force; returns the way out."""
-        self._subscribers.append(callback)
-
-        def unsubscribe() -> None:
-            if callback in self._subscribers:
-                self._subscribers.remove(callback)
-
-        return unsubscribe
-
     # Starting
 
     def load_initial(self) -> RuleSet:
-        """The directory's rules, or else the last good ones, loudly; raises `RulesError` when there are neither."""
+        """Load the directory's rules, or, if they can't be used, the last good ones from the snapshot.
+
+        The latter is logged as an error. Raises `RulesError` when there are neither.
+        """
         self._seen = signature(self._directory)
         try:
             loaded = self._load_directory(self._pace(polite=False))
@@ -149,7 +140,7 @@ class RuleStore:
         try:
             return snapshot.load(self._data_dir, pace.breathe, only_digest=source.digest).rules
         except SnapshotError as error:
-            self._log.debug("rules snapshot not used", reason=str(error))
+            self._log.debug("rules_snapshot_not_used", reason=str(error))
             return None
 
     def _last_good(self, error: RulesError) -> _Loaded:
@@ -158,10 +149,10 @@ class RuleStore:
         try:
             saved = snapshot.load(self._data_dir)
         except SnapshotError as missing:
-            self._log.warning("no last good rules", reason=str(missing))
+            self._log.warning("no_last_good_rules", reason=str(missing))
             raise error from None
         self._log.error(
-            "serving the last good rules from the snapshot, because the rules directory can't be used",
+            "serving_last_good_rules",
             directory=str(self._directory),
             version=str(saved.rules.version),
             saved_ms=saved.saved_ms,
@@ -181,7 +172,7 @@ class RuleStore:
                     await self._poll(executor)
                 except Exception:
                     # Whatever it was, the old set serves on and the next change is looked at again.
-                    self._log.exception("watching the rules directory failed; trying again")
+                    self._log.exception("rules_watch_failed")
                     await asyncio.sleep(1.0)
         finally:
             self._stop.set()
@@ -209,7 +200,6 @@ class RuleStore:
             self._unchanged()
             return
         self._accept(loaded, in_sync=True)
-        self._tell(loaded.rules)
 
     def _retry_due(self) -> bool:
         return self._retry_at is not None and self._clock.monotonic() >= self._retry_at
@@ -256,7 +246,7 @@ class RuleStore:
             rejected=before.rejected if before else 0,
         )
         self._log.info(
-            "rules in force",
+            "rules_in_force",
             version=str(rules.version),
             source=loaded.source,
             rules=rules.count,
@@ -266,7 +256,7 @@ class RuleStore:
     def _unchanged(self) -> None:
         """The files say what is in force already: after a touch, or a bad change that was taken back."""
         self._status = replace(self.status, in_sync=True, source="directory")
-        self._log.info("rules unchanged", version=str(self.current.version))
+        self._log.info("rules_unchanged", version=str(self.current.version))
 
     def _refuse(self, error: RulesError) -> None:
         if error.transient and not self.status.in_sync and error.problems == self.status.last_error:
@@ -279,19 +269,12 @@ class RuleStore:
             rejected=self.status.rejected + 1,
         )
         self._log.error(
-            "rules refused; the old ones serve on",
+            "rules_refused",
             problems=len(error.problems),
             version=str(self.current.version),
         )
         for problem in error.problems[:LOGGED_PROBLEMS]:
-            self._log.error("rules problem", file=problem.file, line=problem.line, reason=problem.reason)
-
-    def _tell(self, rules: RuleSet) -> None:
-        for callback in tuple(self._subscribers):
-            try:
-                callback(rules)
-            except Exception:
-                self._log.exception("a subscriber to rules failed")
+            self._log.error("rules_problem", file=problem.file, line=problem.line, reason=problem.reason)
 
     def _save(self, rules: RuleSet, pace: Pace) -> None:
         if self._data_dir is None:
@@ -299,13 +282,13 @@ class RuleStore:
         try:
             snapshot.save(rules, self._data_dir, self._clock.now_ms(), pace.breathe)
         except OSError as error:
-            self._log.error("rules could not be saved", data_dir=str(self._data_dir), reason=str(error))
+            self._log.error("rules_not_saved", data_dir=str(self._data_dir), reason=str(error))
 
     def _pace(self, *, polite: bool) -> Pace:
         return Pace(self._clock, polite=polite, progress=self._progress, stopped=self._stop.is_set)
 
     def _progress(self, file: str, rules: int, share: float) -> None:
-        self._log.info("loading rules", file=file, rules=rules, percent=round(100 * share))
+        self._log.info("rules_loading", file=file, rules=rules, percent=round(100 * share))
 
     def _now(self) -> float:
         return self._clock.now_ms() / 1000

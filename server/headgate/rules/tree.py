@@ -32,6 +32,7 @@ def pack_place(file_index: int, line: int) -> int:
 
 
 def unpack_place(place: int) -> tuple[int, int]:
+    """The file's index and the line that `pack_place` packed."""
     return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
 
 
@@ -75,7 +76,7 @@ class NodeTable:
 
 
 class Wildcard:
-    """A value with `*` in it."""
+    """A rule whose value has `*` in it, such as `/api/*`."""
 
     __slots__ = ("head", "node", "pattern", "place", "shared")
 
@@ -88,7 +89,7 @@ class Wildcard:
 
 
 class KeySlot:
-    """All rules of one key on one level."""
+    """All rules of one key on one level: those of exact values, of wildcards, and the one for any value."""
 
     __slots__ = ("any_head", "any_node", "any_place", "exact_head", "key", "places", "values", "wildcards")
 

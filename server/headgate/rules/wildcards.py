@@ -29,6 +29,8 @@ def matches(parts: Sequence[str], value: str) -> bool:
 
 
 class HasPattern(Protocol):
+    """Anything with a pattern: what an index of wildcards can hold."""
+
     @property
     def pattern(self) -> str: ...
 

@@ -55,6 +55,7 @@ class YamlError(Exception):
 
 
 def line_of(event: Event) -> int:
+    """The line on which an event begins, from 1."""
     line: int = event.start_mark.line + 1
     return line
 
@@ -83,6 +84,7 @@ def whole_node(first: Event, next_event: Callable[[], Event]) -> Iterator[Event]
 
 
 def skip_node(first: Event, next_event: Callable[[], Event]) -> None:
+    """Read past a node whose first event has been read."""
     deque(whole_node(first, next_event), maxlen=0)
 
 

@@ -28,6 +28,8 @@ NEVER = 1_000_000
 
 @dataclass(slots=True)
 class MemoryStats:
+    """How often surviving objects were frozen, for `/metrics`."""
+
     freezes: int = 0
 
 
@@ -39,14 +41,14 @@ class MemoryKeeper:
         self._thresholds_before = gc.get_threshold()
 
     def start(self) -> None:
-        """When all that lives for long has been made: rules, tables, modules."""
+        """Collect once and freeze what is left. Call it when all that lives for long exists: rules, tables, modules."""
         self._thresholds_before = gc.get_threshold()
         gc.set_threshold(YOUNG_OBJECTS, NEVER, NEVER)
         gc.collect()
         self._freeze()
 
     def tick(self) -> bool:
-        """Freeze what survived, if it is worth it; says whether it was."""
+        """Freeze the objects that survived, if there are enough of them. Returns whether there were."""
         young_collections = gc.get_count()[1]
         if young_collections == 0:
             return False

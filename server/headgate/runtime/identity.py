@@ -18,12 +18,15 @@ _RUN_RANDOM_BITS = 10
 
 @dataclass(frozen=True, slots=True)
 class Identity:
+    """The names under which this process counts: region, node, and run, which is another number at every start."""
+
     region: str
     node: str
     run: int
 
 
 def make_identity(region: str, node_id: str | None, clock: Clock, rng: random.Random) -> Identity:
+    """The identity of a process that starts now; without a `node_id` it is made from the host's name and chance."""
     node = node_id or f"{_host_part(socket.gethostname())}-{rng.getrandbits(32):08x}"
     run = (clock.now_ms() << _RUN_RANDOM_BITS) | rng.getrandbits(_RUN_RANDOM_BITS)
     return Identity(region, node, run)

@@ -5,7 +5,6 @@ literals in the code, so the number of series is fixed however many users there 
 """
 
 import gc
-import itertools
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from headgate.region.stats import WAIT_BOUNDS_S
 from headgate.rules.store import RuleStore
 from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.tasks import BackgroundTasks
+from headgate.telemetry.histogram import Buckets
 from headgate.telemetry.logs import LogSink
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.otlp import MetricsPush, register_push
@@ -33,7 +33,7 @@ FINGERPRINT_DIGITS = 12
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Who keeps the numbers."""
+    """The parts of a running process whose counters are exported."""
 
     version: str
     is_ready: Callable[[], bool]
@@ -53,7 +53,7 @@ class Parts:
 
 
 def register(metrics: Metrics, parts: Parts) -> None:
-    """Call it once, when all parts are there."""
+    """Make every metric of a serving process. Call it once, when all parts exist."""
     _process(metrics, parts)
     _decisions(metrics, parts)
     _cells(metrics, parts)
@@ -72,9 +72,13 @@ def _process(metrics: Metrics, parts: Parts) -> None:
     metrics.counter("headgate_process_cpu_seconds", "CPU time that the process has used.", cpu_seconds)
     metrics.gauge("headgate_loop_lag_seconds", "How late the event loop ran, just now.", lambda: parts.lag.last_s)
     metrics.gauge(
-        "headgate_loop_lag_peak_seconds", "The latest that it ran in the last 15 to 30 s.", lambda: parts.lag.peak_s
+        "headgate_loop_lag_peak_seconds",
+        "The latest that the event loop ran in the last 15 to 30 s.",
+        lambda: parts.lag.peak_s,
     )
-    metrics.counter("headgate_loop_stalls", "Times that it ran more than 50 ms late.", lambda: parts.lag.stalls)
+    metrics.counter(
+        "headgate_loop_stalls", "Times that the event loop ran more than 50 ms late.", lambda: parts.lag.stalls
+    )
 
 
 def _decisions(metrics: Metrics, parts: Parts) -> None:
@@ -92,13 +96,15 @@ def _decisions(metrics: Metrics, parts: Parts) -> None:
         "Requests that had to be parsed and matched; all other decisions were hits.",
         lambda: stats.planned,
     )
-    metrics.counter("headgate_match_cache_evicted", "Entries that made room for others.", lambda: stats.plans_evicted)
+    metrics.counter(
+        "headgate_match_cache_evicted", "Cached requests dropped to make room for others.", lambda: stats.plans_evicted
+    )
 
 
 def _cells(metrics: Metrics, parts: Parts) -> None:
     cells = parts.engine.counters
     metrics.gauge("headgate_cells_live", "Counters in memory.", lambda: len(cells))
-    metrics.gauge("headgate_cells_max", "How many there may be.", lambda: cells.max_cells)
+    metrics.gauge("headgate_cells_max", "The most counters that may be in memory.", lambda: cells.max_cells)
     metrics.counter(
         "headgate_cells_restarted",
         "Counters begun anew because their shard's clock was set back.",
@@ -121,31 +127,34 @@ def _region(metrics: Metrics, node: RegionNode) -> None:
     def per_shard(value: Callable[[ShardLink], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
         return lambda: [(value(link), {"shard": str(link.index)}) for link in node.links]
 
-    def waits() -> Iterable[tuple[int, Mapping[str, str]]]:
-        for bound_s, count in zip((*WAIT_BOUNDS_S, "+Inf"), itertools.accumulate(stats.waits), strict=True):
-            yield count, {"le": str(bound_s)}
-
     metrics.gauge("headgate_live_nodes", "Nodes of the region, as last heard.", lambda: node.live_nodes)
     metrics.counter("headgate_origin_waits", "Requests that waited for a shard.", lambda: stats.asked)
-    metrics.labelled_counter(
-        "headgate_origin_waits_within", "Waits that were over within `le` seconds, as in a histogram.", waits
+    metrics.histogram(
+        "headgate_origin_wait_seconds",
+        "How long requests waited for shards, from the question to the decision.",
+        WAIT_BOUNDS_S,
+        lambda: Buckets(stats.waits, stats.waits_sum_s),
     )
     metrics.counter(
-        "headgate_origin_deadline_missed", "Of these, decided by their rules' policies.", lambda: stats.deadline_missed
+        "headgate_origin_deadline_missed",
+        "Requests that waited until their deadline; failure policies decided them.",
+        lambda: stats.deadline_missed,
     )
     metrics.counter(
-        "headgate_cells_unplaced", "Requests on new keys when no cell could make room.", lambda: stats.unplaced
+        "headgate_cells_unplaced",
+        "Requests on new keys while no counter could be dropped to make room.",
+        lambda: stats.unplaced,
     )
     for name, text, value in (
         ("calls", "Calls to a shard.", lambda link: link.stats.calls),
-        ("call_failures", "Of these, failed.", lambda link: link.stats.failures),
-        ("reports", "Keys reported in them.", lambda link: link.stats.reports),
-        ("wants", "Questions that requests waited for.", lambda link: link.stats.wants),
+        ("call_failures", "Calls to a shard that failed.", lambda link: link.stats.failures),
+        ("reports", "Keys reported in calls to a shard.", lambda link: link.stats.reports),
+        ("wants", "Questions to a shard that requests waited for.", lambda link: link.stats.wants),
         ("refills", "Times that a shard had lost its memory.", lambda link: link.stats.refills),
-        ("clock_steps", "Times that its clock was found to have been set.", lambda link: link.stats.clock_steps),
-        ("unreadable", "Reports of keys whose records it could not read.", lambda link: link.stats.unreadable),
-        ("breaker_trips", "Times that its breaker opened.", lambda link: link.breaker.trips),
-        ("degraded", "Costs on its keys that failure policies decided.", lambda link: stats.degraded[link.index]),
+        ("clock_steps", "Times that a shard's clock was found to have been set.", lambda link: link.stats.clock_steps),
+        ("unreadable", "Reports of keys whose records a shard could not read.", lambda link: link.stats.unreadable),
+        ("breaker_trips", "Times that a shard's breaker opened.", lambda link: link.breaker.trips),
+        ("degraded", "Costs on a shard's keys that failure policies decided.", lambda link: stats.degraded[link.index]),
     ):
         metrics.labelled_counter(f"headgate_shard_{name}", text, per_shard(value))
     metrics.labelled_gauge(
@@ -168,7 +177,9 @@ def _transport(metrics: Metrics, parts: Parts) -> None:
 
     metrics.counter("headgate_grpc_calls", "ShouldRateLimit calls received.", lambda: stats.calls)
     metrics.gauge("headgate_grpc_pending_calls", "Calls waiting for an answer.", lambda: stats.pending_calls)
-    metrics.gauge("headgate_grpc_pending_bytes", "Their size.", lambda: stats.pending_bytes)
+    metrics.gauge(
+        "headgate_grpc_pending_bytes", "Bytes of the calls that wait for an answer.", lambda: stats.pending_bytes
+    )
     metrics.labelled_counter("headgate_grpc_refused", "Calls refused before they were decided.", refused)
     metrics.counter(
         "headgate_grpc_dropped_expired",
@@ -186,13 +197,19 @@ def _rules(metrics: Metrics, parts: Parts) -> None:
         return int(store.current.version.digest[:FINGERPRINT_DIGITS], 16)
 
     metrics.gauge(
-        "headgate_rules_version", "Counts the rule sets since the start.", lambda: store.current.version.counter
+        "headgate_rules_version",
+        "The number of the rule set in force: it rises with each new one.",
+        lambda: store.current.version.counter,
     )
-    metrics.gauge("headgate_rules_fingerprint", "Equal on nodes that have equal rules.", fingerprint)
+    metrics.gauge(
+        "headgate_rules_fingerprint", "A number made from the rules: equal on nodes that have equal rules.", fingerprint
+    )
     metrics.gauge("headgate_rules_limits", "Rules with a limit.", lambda: store.status.rules)
     metrics.gauge("headgate_rules_domains", "Domains with rules.", lambda: store.status.domains)
     metrics.gauge(
-        "headgate_rules_loaded_timestamp_seconds", "When they came into force.", lambda: store.status.loaded_at
+        "headgate_rules_loaded_timestamp_seconds",
+        "When the rules in force were loaded, in unix time.",
+        lambda: store.status.loaded_at,
     )
     metrics.gauge(
         "headgate_rules_in_sync",
@@ -200,7 +217,9 @@ def _rules(metrics: Metrics, parts: Parts) -> None:
         lambda: int(store.status.in_sync),
     )
     metrics.counter("headgate_rules_reloads", "Rule sets that came into force.", lambda: store.status.accepted)
-    metrics.counter("headgate_rules_reload_failures", "Changes that were refused.", lambda: store.status.rejected)
+    metrics.counter(
+        "headgate_rules_reload_failures", "Changes of the rules that were refused.", lambda: store.status.rejected
+    )
 
 
 def _background(metrics: Metrics, parts: Parts) -> None:
@@ -214,7 +233,9 @@ def _background(metrics: Metrics, parts: Parts) -> None:
 
     metrics.labelled_counter("headgate_gc_collections", "Runs of the garbage collector.", collections)
     metrics.counter(
-        "headgate_gc_freezes", "Times that survivors were set aside from it.", lambda: parts.memory.stats.freezes
+        "headgate_gc_freezes",
+        "Times that long-lived objects were set aside from the garbage collector.",
+        lambda: parts.memory.stats.freezes,
     )
     metrics.counter("headgate_log_lines_dropped", "Log lines dropped: stderr was not read.", lambda: parts.logs.dropped)
     if parts.push is not None:

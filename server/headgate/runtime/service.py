@@ -68,6 +68,8 @@ FORCED_EXIT_S = 0.5
 
 
 class ServiceState(StrEnum):
+    """Where a process is in its life. It only moves down this list."""
+
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
@@ -76,7 +78,7 @@ class ServiceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerRole:
-    """What is different for one of several processes with a supervisor above them."""
+    """What makes a process one of several workers: given to `Service` by the worker's main program."""
 
     reuse_port: bool
     """Whether all of them listen on the same port."""
@@ -95,6 +97,8 @@ def run(settings: Settings) -> int:
 
 
 class Service:
+    """One serving process, from its settings to its exit status. `run` is its whole life."""
+
     def __init__(
         self, settings: Settings, logs: Logs, clock: Clock, rng: random.Random, worker: WorkerRole | None = None
     ) -> None:
@@ -269,7 +273,7 @@ class Service:
         self._tasks.start("loop_lag", self._lag.run)
 
     def _settle_memory(self) -> None:
-        """Last of all: what is there now stays, and need never be walked again."""
+        """Set what exists now aside from the garbage collector. Called last, when all that lives for long is there."""
         self._memory.start()
 
     def _become_ready(self) -> None:

@@ -13,7 +13,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Counts from `with` to its end; both callbacks must be quick and may come at any moment."""
+    """Handles both signals inside a `with` block. The callbacks run at any moment of the program, so they must be
+    quick.
+    """
 
     def __init__(self, on_first: Callable[[signal.Signals], None], on_again: Callable[[signal.Signals], None]) -> None:
         self._on_first = on_first

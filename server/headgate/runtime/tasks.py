@@ -1,4 +1,4 @@
-"""Background work that must not end quietly: it is started again, and the failure is said and counted."""
+"""Background tasks that are started again whenever they end; each end is logged and counted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,6 +10,8 @@ RESTART_DELAY_S = 1.0
 
 
 class BackgroundTasks:
+    """The process's background tasks by name, from `start` to `stop`."""
+
     def __init__(self, logger: BoundedLogger) -> None:
         self.restarts: dict[str, int] = {}
         self._logger = logger

@@ -25,7 +25,7 @@ _Target = tuple[Any, ...]
 
 
 class GrpcAddresses:
-    """Taken from construction to `close`. Raises ConfigError when the address can't be had."""
+    """The workers' gRPC addresses, reserved from construction to `close`. Raises ConfigError when one can't be had."""
 
     def __init__(self, address: str, workers: int) -> None:
         self._held: list[socket.socket] = []
@@ -42,7 +42,7 @@ class GrpcAddresses:
 
     @property
     def all(self) -> list[str]:
-        """Each once, as a client would dial them."""
+        """Every address once, as a client would dial it."""
         return list(dict.fromkeys(self._each))
 
     def clear(self, index: int) -> None:
@@ -54,7 +54,7 @@ class GrpcAddresses:
                 SocketFile(address.path).release()
 
     def remove(self, index: int) -> None:
-        """The same for a worker of ours that may not have ended yet: its lock is not asked for."""
+        """Remove the socket file of a worker that may still run: unlike `clear`, without asking for its lock."""
         address = parse_address(self._each[index])
         if isinstance(address, UnixAddress):
             for path in (address.path, address.path + LOCK_SUFFIX):

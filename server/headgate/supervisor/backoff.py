@@ -14,6 +14,8 @@ LEAST_SHARE = 0.5
 
 
 class Backoff:
+    """The waiting times of one worker: they double with each early end, and start anew after a long run."""
+
     def __init__(self, rng: random.Random) -> None:
         self._random = rng
         self._next_s = FIRST_S

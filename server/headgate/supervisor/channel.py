@@ -28,7 +28,7 @@ class Order(StrEnum):
 
 
 class Channel:
-    """One end. Never blocks, but for `receive_first`."""
+    """One end of the socket pair between a supervisor and a worker. Only `receive_first` blocks."""
 
     def __init__(self, end: socket.socket) -> None:
         self.ended = False
@@ -40,13 +40,13 @@ class Channel:
         return self._socket.fileno()
 
     def send(self, message: Message) -> None:
-        """To nobody, if the other end is gone."""
+        """Send a message; when the other end is gone it is dropped."""
         with contextlib.suppress(OSError):
             self._socket.settimeout(SEND_TIMEOUT_S)
             self._socket.sendall(_encode(message))
 
     async def send_long(self, message: Message) -> None:
-        """The same for one that may not fit the buffer, to somebody who may not read yet."""
+        """Send a message that may not fit the socket's buffer, while the loop goes on; dropped as in `send`."""
         self._socket.setblocking(False)
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._socket, _encode(message))
@@ -59,7 +59,7 @@ class Channel:
         return messages[0] if messages else None
 
     def receive(self) -> list[Message]:
-        """All that is there by now."""
+        """All messages that have arrived by now."""
         self._socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while not self.ended:

@@ -1,4 +1,4 @@
-"""The HTTP of all workers under one address.
+"""Serves the HTTP address of all workers together, by asking them over their private sockets.
 
 Health is the supervisor's own. Readiness and metrics are those of all workers, asked in
 parallel; version and rules those of the first that is ready, with a note where others
@@ -33,7 +33,7 @@ _ANSWERING = (WorkerState.SERVING, WorkerState.DRAINING)
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A worker's place and how to ask whoever is in it."""
+    """One worker as HTTP sees it: its slot, which says how it is, and the connection to ask it."""
 
     slot: WorkerSlot
     upstream: Upstream
@@ -44,6 +44,8 @@ class Member:
 
 
 class WorkersHttp(HttpListener):
+    """The HTTP server of a supervisor. It counts the scrapes in which a worker was missing."""
+
     def __init__(
         self,
         address: str,
@@ -149,7 +151,9 @@ class WorkersHttp(HttpListener):
         raise NotReady("no worker is ready")
 
     def _in_turn(self) -> Iterable[Member]:
-        """Those that serve, or while all drain, those; beginning with another one each time."""
+        """The workers to try, in order: those that serve, or while all drain those that drain. Each call begins with
+        another one.
+        """
         members = self._answering()
         serving = [member for member in members if member.slot.state is WorkerState.SERVING]
         chosen = serving or members
@@ -180,5 +184,5 @@ async def _ask(member: Member, target: str) -> WorkerAnswer | None:
 
 
 def _noting(body: dict[str, Any], name: str, values: Mapping[str, str]) -> dict[str, Any]:
-    """With one entry per worker where they differ, as for a moment after a change."""
+    """The body, with each worker's value under `name` if they differ, as they may for a moment after a change."""
     return {**body, name: dict(values)} if len(set(values.values())) > 1 else body

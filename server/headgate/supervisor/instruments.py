@@ -11,7 +11,7 @@ from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
 
 
 def register(metrics: Metrics, slots: Sequence[WorkerSlot], http: WorkersHttp, lag: LoopLag, logs: LogSink) -> None:
-    """Call it once."""
+    """Make every metric of a supervisor. Call it once."""
 
     def per_worker(value: Callable[[WorkerSlot], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
         return lambda: [(value(slot), {"worker": str(slot.index)}) for slot in slots]

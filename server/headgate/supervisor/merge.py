@@ -59,7 +59,9 @@ def _families(text: bytes) -> Iterator[tuple[bytes, _Family]]:
 
 
 def _labelled(sample: bytes, label: bytes) -> bytes:
-    """Names have no brace and no blank, so the first of either ends the name, whatever the label values hold."""
+    """The sample with the label added. Its name has no brace and no blank, so the first of either ends it, whatever
+    labels hold.
+    """
     name_end = len(sample.split(b" ", 1)[0].split(b"{", 1)[0])
     name, rest = sample[:name_end], sample[name_end:]
     if not rest.startswith(b"{"):

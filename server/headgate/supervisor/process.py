@@ -26,7 +26,7 @@ WORKER_MODULE = "headgate.supervisor.worker"
 
 
 class WorkerState(StrEnum):
-    """What a worker says of itself, in the service's words, and one for when it says nothing any more."""
+    """What a worker last said of itself (the states of a service), or `ended`."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -37,17 +37,13 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """All that a worker needs to know."""
+    """Everything that a worker is told when it starts."""
 
     index: int
     reuse_port: bool
     directory: Path
     """Its own, which it makes, for its private HTTP socket and whatever else it needs for a while."""
     settings: Settings
-
-    @property
-    def http_path(self) -> str:
-        return self.settings.http.removeprefix("unix:")
 
     def to_message(self) -> Message:
         return {
@@ -64,7 +60,7 @@ class WorkerSpec:
 
 
 class WorkerProcess:
-    """From `spawn`, which loads it, by `begin`, when it does something, to `ended`."""
+    """One run of a worker: `spawn` starts the interpreter, `begin` lets it serve, `ended` gives its exit status."""
 
     def __init__(self, spec: WorkerSpec, process: Process, channel: Channel, clock: Clock) -> None:
         self.spec = spec
@@ -86,7 +82,7 @@ class WorkerProcess:
 
     @classmethod
     async def spawn(cls, spec: WorkerSpec, clock: Clock) -> Self:
-        """Raises OSError when the system gives no process."""
+        """Start the interpreter of a worker. Raises OSError when the system gives no process."""
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as undo, _stop_signals_held():
             undo.callback(ours.close)
@@ -121,17 +117,17 @@ class WorkerProcess:
         return 0.0 if self._serving_since is None else self._clock.monotonic() - self._serving_since
 
     async def begin(self) -> None:
-        """Hand it its settings."""
+        """Send the worker its settings, which lets it begin."""
         await self._channel.send_long(self.spec.to_message())
         self._begun = True
 
     async def settled(self) -> bool:
-        """Once it serves or has ended: whether it serves."""
+        """Wait until the worker serves or has ended. Returns whether it serves."""
         await self._settled.wait()
         return self.is_alive
 
     async def ended(self) -> int:
-        """Its exit status."""
+        """Wait for the end of the process. Returns its exit status."""
         return await asyncio.shield(self._end)
 
     def stop(self) -> None:
@@ -182,10 +178,10 @@ class WorkerProcess:
 
 @contextlib.contextmanager
 def _stop_signals_held() -> Iterator[None]:
-    """A worker inherits this, and holds them until it can handle them.
+    """Block SIGTERM and SIGINT while a worker is started: it inherits the block, and lifts it when it can handle them.
 
-    A terminal's Ctrl-C and some service managers signal the whole group: a worker that is
-    still loading must not die of it. Ours are delivered a moment later.
+    A terminal's Ctrl-C and some service managers signal the whole group: a worker that is still
+    loading must not die of it. Ours are delivered a moment later.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:

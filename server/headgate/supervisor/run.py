@@ -61,6 +61,8 @@ def run(settings: Settings) -> int:
 
 
 class WorkerSupervisor:
+    """The supervising process, from its settings to its exit status. `run` is its whole life."""
+
     def __init__(self, settings: Settings, logs: Logs, clock: Clock, rng: random.Random) -> None:
         self.settings = settings
         self.state = WorkerState.STARTING
@@ -143,7 +145,7 @@ class WorkerSupervisor:
         self._cleanup.push_async_callback(self._http.stop)
 
     def _start_push(self, metrics: Metrics) -> None:
-        """The supervisor's own; each worker pushes what is its."""
+        """Push the supervisor's own metrics; each worker pushes its own."""
         if self.settings.otlp_endpoint is None:
             return
         push = MetricsPush(self.settings.otlp_endpoint, self.settings.otlp_interval_s, metrics.snapshot)
@@ -152,14 +154,16 @@ class WorkerSupervisor:
         self._cleanup.callback(asyncio.create_task(push.run(), name="otlp").cancel)
 
     def _start_lag(self) -> None:
-        """Beside what it measures: a loop that wakes ten times a second sees a signal that another thread got."""
+        """Measure the lag of the loop. That wakes it ten times a second, and so it also notices a signal that another
+        thread got.
+        """
         self._cleanup.callback(asyncio.create_task(self._lag.run(), name="loop_lag").cancel)
 
     async def _start_workers(self) -> None:
-        """All load together, and the first one goes ahead.
+        """All workers load together; the first begins to serve before the others begin.
 
-        What is wrong for all is then said once, and the rules that it compiled and kept are
-        there for the others.
+        What is wrong for all is then said once, and the rules that it compiled and kept are there
+        for the others.
         """
         first, *others = self._slots
         at_once, go = asyncio.Event(), asyncio.Event()
@@ -209,7 +213,7 @@ class WorkerSupervisor:
         return await WorkerProcess.spawn(spec, self._clock)
 
     def _tidy_up(self, index: int) -> None:
-        """After a worker's end, which it may not have had time to prepare."""
+        """Remove the files of a worker that has ended, which it may not have had time to do."""
         shutil.rmtree(self._worker_directory(index), ignore_errors=True)
         self._grpc.clear(index)
 

@@ -1,4 +1,4 @@
-"""A worker's place: there is one process in it, and a new one whenever that has ended.
+"""One of the N workers of a supervisor: it runs a process, and starts another one when that has ended.
 
 The first start is different: a worker that can't start at all says why, and that is for
 the operator. Later ones are started again and again, with longer waits.
@@ -17,7 +17,7 @@ Spawn = Callable[[int], Awaitable[WorkerProcess]]
 
 
 class WorkerSlot:
-    """`start` once, `stop` at the end, and then wait for `ended`."""
+    """Keeps one worker running: call `start` once, `stop` at the end, then await `ended`."""
 
     def __init__(self, index: int, spawn: Spawn, tidy_up: Callable[[int], None], backoff: Backoff, logger: Any) -> None:
         self.index = index
@@ -58,7 +58,7 @@ class WorkerSlot:
         self._keeper = asyncio.create_task(self._keep(), name=f"slot-{self.index}")
 
     def stop(self) -> None:
-        """Drain; whatever ends from here on stays ended."""
+        """Let the worker drain; none is started after it."""
         self._stopping.set()
         if self.process is not None:
             self.process.stop()
@@ -74,7 +74,7 @@ class WorkerSlot:
             self.process.kill()
 
     async def ended(self) -> None:
-        """After `stop`: when nothing runs here any more."""
+        """Wait, after `stop`, until no process runs here any more."""
         if self._keeper is not None:
             await asyncio.shield(self._keeper)
         elif self.process is not None:
@@ -93,7 +93,7 @@ class WorkerSlot:
         self._tidy_up(self.index)
 
     def _note_end(self) -> float:
-        """Say it; how long to wait."""
+        """Log the end of a worker. Returns how long to wait before the next start, in seconds."""
         process = self.process
         wait_s = self._backoff.next_s(0.0 if process is None else process.served_s)
         if process is not None:

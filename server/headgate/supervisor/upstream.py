@@ -33,17 +33,21 @@ class NotReached(NoAnswer):
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
+    """A worker's whole HTTP answer."""
+
     status: int
     headers: CIMultiDict[str]
     body: bytes
 
 
 def end_to_end(headers: Mapping[str, str] | CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    """Without what belongs to one connection."""
+    """The headers without those that concern one connection alone."""
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _ONE_HOP)
 
 
 class Upstream:
+    """The HTTP client of one worker, from construction to `close`."""
+
     def __init__(self, path: str) -> None:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.UnixConnector(path),

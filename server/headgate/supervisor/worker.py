@@ -28,6 +28,7 @@ SUPERVISOR_GONE = "the supervisor is gone"
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run one worker; the first argument is the descriptor of its end of the channel. Returns the exit status."""
     channel = Channel(socket.socket(fileno=int(arguments[0])))
     message = channel.receive_first()
     if message is None:
@@ -93,7 +94,7 @@ def _obey(service: Service, order: Order) -> None:
 
 
 def _remove_directory(spec: WorkerSpec) -> None:
-    """Nobody else will; the last worker takes the directory of all."""
+    """Remove this worker's directory, as its supervisor can't; the last worker removes the directory of all."""
     shutil.rmtree(spec.directory, ignore_errors=True)
     with contextlib.suppress(OSError):
         spec.directory.parent.rmdir()

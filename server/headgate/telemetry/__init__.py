@@ -1,0 +1,1 @@
+"""Logs and metrics: bounded, and without cost to a decision."""

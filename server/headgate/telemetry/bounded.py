@@ -23,8 +23,9 @@ class _Budget:
 
 
 class BoundedLogger:
+    """Hands events on to `logger`, at most `burst` per kind in `interval_s` seconds."""
+
     def __init__(self, logger: Any, clock: Clock, *, burst: int = 5, interval_s: float = 10.0) -> None:
-        self.suppressed = 0
         self._logger = logger
         self._clock = clock
         self._burst = burst
@@ -41,7 +42,7 @@ class BoundedLogger:
         self.emit("error", event, event, fields)
 
     def emit(self, level: str, kind: str, event: str, fields: dict[str, Any]) -> None:
-        """For events whose text varies: `kind` is what is counted."""
+        """Write the event unless the budget of its `kind` is used up. The methods above take the event as the kind."""
         budget = self._budget(kind)
         now = self._clock.monotonic()
         if now >= budget.until:
@@ -49,7 +50,6 @@ class BoundedLogger:
             budget.left = self._burst
         if budget.left <= 0:
             budget.suppressed += 1
-            self.suppressed += 1
             return
         budget.left -= 1
         if budget.suppressed:

@@ -27,7 +27,7 @@ MAX_LINE_BYTES = 64 * 1024
 """A longer line is cut: one event must not fill the queue."""
 
 LIBRARY_BURST = 10
-"""Lines of one library's logger in ten seconds."""
+"""The most lines of one library's logger that are written in ten seconds."""
 
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,
@@ -53,6 +53,7 @@ class LogSink:
         self._thread.start()
 
     def write(self, line: str) -> None:
+        """Queue one line, or count it as dropped where the queue is full."""
         data = line.encode(errors="backslashreplace")
         if len(data) > MAX_LINE_BYTES:
             data = data[:MAX_LINE_BYTES] + b" [cut]"
@@ -166,7 +167,7 @@ def _first_things_first(_: Any, __: str, event: MutableMapping[str, Any]) -> Mut
 
 
 class _Bridge(logging.Handler):
-    """Lines of the standard library's loggers, as events of ours, and not too many of them.
+    """Turns lines of the standard library's loggers into `library_logged` events, a bounded number of them.
 
     Some libraries log once per bad client; what a client can cause must be bounded.
     """
@@ -181,8 +182,8 @@ class _Bridge(logging.Handler):
         except (TypeError, ValueError):
             message = str(record.msg)
         level = "error" if record.levelno >= logging.ERROR else "warning"
-        fields = {"logger": record.name, "exc_info": record.exc_info}
-        self._logger.emit(level, record.name, message, fields)
+        fields = {"logger": record.name, "message": message, "exc_info": record.exc_info}
+        self._logger.emit(level, record.name, "library_logged", fields)
 
 
 def _bridge_standard_logging(logger: Any, level: str) -> logging.Handler:

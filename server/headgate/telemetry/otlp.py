@@ -27,6 +27,8 @@ RESULTS: Final = ("sent", "failed", "skipped")
 
 
 class MetricsPush:
+    """Sends a snapshot of all metrics every `interval_s` seconds; `results` counts what became of each."""
+
     def __init__(self, endpoint: str, interval_s: float, snapshot: Callable[[], Any]) -> None:
         # Here, because it is needed only where there is a collector.
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
@@ -42,11 +44,13 @@ class MetricsPush:
         self._thread.start()
 
     async def run(self) -> None:
+        """Push every `interval_s` seconds until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
             self.push()
 
     def push(self) -> None:
+        """Take a snapshot and hand it to the thread that sends; skipped while the thread is busy."""
         if self._sending:
             self.results["skipped"] += 1
             return
@@ -54,7 +58,7 @@ class MetricsPush:
         self._work.put(self._snapshot())
 
     def close(self) -> None:
-        """Send the last figures, if somebody takes them."""
+        """Push once more, wait at most `CLOSE_TIMEOUT_S` until that is taken, and end."""
         self.push()
         self._work.put(None)
         self._thread.join(CLOSE_TIMEOUT_S)
@@ -80,6 +84,8 @@ def metrics_url(endpoint: str) -> str:
 
 
 def register_push(metrics: Metrics, push: MetricsPush) -> None:
+    """Make the metric that counts pushes by their result."""
+
     def results() -> list[tuple[int, dict[str, str]]]:
         return [(push.results[result], {"result": result}) for result in RESULTS]
 

@@ -30,11 +30,12 @@ def resident_bytes() -> int:
 
 
 def cpu_seconds() -> float:
+    """CPU time that the process has used, in user and kernel mode."""
     return time.process_time()
 
 
 class LoopLag:
-    """A timer on the loop that notices when it is called late."""
+    """Measures by how many seconds the event loop runs late, with a timer on it; keeps the last value and a peak."""
 
     def __init__(self) -> None:
         self.last_s = 0.0
@@ -47,6 +48,7 @@ class LoopLag:
         return max(self._peaks)
 
     def note(self, lag_s: float) -> None:
+        """Take one measurement into account."""
         self.last_s = lag_s
         self.stalls += lag_s > STALL_S
         self._ticks += 1
@@ -55,7 +57,7 @@ class LoopLag:
         self._peaks[1] = max(self._peaks[1], lag_s)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_INTERVAL_S

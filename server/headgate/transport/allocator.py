@@ -46,7 +46,7 @@ class Trimmer:
         self._due_at = math.inf
 
     def note(self, now: float) -> None:
-        """Something big is about to be freed."""
+        """Ask for a trim soon, because something large is about to be freed."""
         self._due_at = min(self._due_at, now + _DELAY_S)
 
     def run_if_due(self, now: float) -> None:

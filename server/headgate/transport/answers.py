@@ -24,6 +24,7 @@ def too_large(size: int, limits: TransportLimits) -> str:
 
 
 def overloaded(limits: TransportLimits) -> str:
+    """For a call that was refused because too much is pending."""
     return f"overloaded: more than {limits.max_pending_calls} calls or {limits.max_pending_bytes} bytes are pending"
 
 

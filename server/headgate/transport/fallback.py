@@ -18,7 +18,7 @@ _MAX_CALLS = 128
 
 
 class Fallback:
-    """Raises OSError where there is no directory that can hold its socket."""
+    """The private server, from `start` to `stop`. Raises OSError where no directory can hold its socket."""
 
     def __init__(self, methods: MethodHandlers, limits: TransportLimits) -> None:
         self._server = grpc.aio.server(

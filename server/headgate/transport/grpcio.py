@@ -42,6 +42,8 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 
 class GrpcioTransport:
+    """Implements `Transport` with grpc.aio."""
+
     name = "grpcio"
 
     def __init__(

@@ -46,7 +46,9 @@ def _service_name(payload: bytes) -> str:
 
 
 class Health(Generic[Key]):
-    """Not serving until told. Watchers are keyed by whatever identifies their stream."""
+    """The state that gRPC health shows: not serving until told. Watchers are keyed by whatever identifies their
+    stream.
+    """
 
     def __init__(self) -> None:
         self._serving = False

@@ -29,7 +29,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class HttpSources:
-    """What there is to show."""
+    """What the HTTP server answers with, as functions that it calls for each request."""
 
     handler: Handler
     accepts: Callable[[], bool]
@@ -42,6 +42,8 @@ class HttpSources:
 
 
 class HttpServer(HttpListener):
+    """The HTTP side of one serving process."""
+
     def __init__(self, address: str, sources: HttpSources, *, limits: HttpLimits, logger: BoundedLogger) -> None:
         routes = [
             web.get("/healthz", self._healthz),

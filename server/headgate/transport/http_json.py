@@ -33,6 +33,7 @@ def request_from_json(body: bytes) -> bytes:
 
 
 def parse_response(payload: bytes) -> rls_pb2.RateLimitResponse:
+    """The message that a handler's answer holds."""
     return rls_pb2.RateLimitResponse.FromString(payload)
 
 

@@ -46,6 +46,8 @@ class HttpLimits:
 
 
 class HttpListener:
+    """An HTTP server without routes of its own: subclasses bring them, it binds, bounds, counts and reports errors."""
+
     def __init__(
         self, address: str, routes: Iterable[web.RouteDef], *, limits: HttpLimits, logger: BoundedLogger
     ) -> None:
@@ -155,7 +157,7 @@ class HttpListener:
         return f"the body may have {self.limits.max_body_bytes} bytes"
 
     async def read_body(self, request: web.Request) -> bytes:
-        """All of it, or TooLarge."""
+        """The whole body of a request. Raises TooLarge."""
         if (request.content_length or 0) > self.limits.max_body_bytes:
             raise TooLarge(self._too_large())
         return await request.read()
@@ -167,4 +169,5 @@ def pretty(value: Any) -> str:
 
 
 def error_response(status: int, message: str) -> web.Response:
+    """An error as JSON: `{"error": message}`."""
     return web.json_response({"error": message}, status=status)

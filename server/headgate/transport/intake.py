@@ -58,7 +58,7 @@ class Intake:
         self._thread.start()
 
     def refuse_all(self) -> None:
-        """Tell everybody who still comes that the server is stopping."""
+        """Refuse all further calls, because the server is stopping."""
         self._refusing = True
 
     def join(self) -> None:

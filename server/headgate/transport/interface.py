@@ -66,6 +66,8 @@ class TransportStats:
 
 
 class Transport(Protocol):
+    """A gRPC server on one address, whichever library it is made with."""
+
     name: str
     stats: TransportStats
 

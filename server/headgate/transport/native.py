@@ -42,6 +42,8 @@ _IO_THREADS = 1
 
 
 class NativeTransport:
+    """Implements `Transport` with pygrpc-native."""
+
     name = "native"
 
     def __init__(
@@ -213,7 +215,7 @@ class NativeTransport:
         self._front.fail(call_id, code, message)
 
     def _send(self, call_id: int, status: bytes) -> None:
-        """To a Watch stream; whoever doesn't read what it asked for loses it."""
+        """Send a status to a Watch stream, or end the stream if its caller does not read."""
         if self._front.stream_try_send(call_id, status) != STREAM_SENT:
             self._health.unwatch(call_id)
             self._front.fail(call_id, Status.UNAVAILABLE, "a Watch stream that isn't read is closed")

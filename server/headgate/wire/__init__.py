@@ -1,0 +1,1 @@
+"""Envoy's rate limit messages, to and from plain values."""

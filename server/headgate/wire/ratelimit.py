@@ -32,6 +32,8 @@ OVERRIDE_UNITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
+    """One descriptor of a request: its entries, its cost, and, if it brings one, the limit that overrides the rules."""
+
     entries: tuple[tuple[str, str], ...]
     cost: int
     override: Limit | None
@@ -39,6 +41,8 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """A request that has passed all checks of `parse_request`."""
+
     domain: str
     descriptors: tuple[Descriptor, ...]
 
@@ -103,6 +107,7 @@ CODE_OVER_LIMIT: Final = _OVERALL_CODE + b"\x02"
 
 
 def varint(number: int) -> bytes:
+    """A number as protobuf writes it: seven bits per byte, the lowest first."""
     parts = bytearray()
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)
@@ -140,6 +145,7 @@ def _status_head(requests_per_unit: int, unit: int, name: str) -> StatusHead:
 
 
 def status_head(limit: Limit) -> StatusHead:
+    """Encode once per limit what `encode_status` repeats in every answer."""
     # A window of five minutes has no unit on the wire: Envoy leaves the window out of
     # its headers for UNKNOWN, where MINUTE would make it state a wrong one.
     unit = limit.unit if limit.unit_multiplier == 1 else Unit.UNKNOWN
@@ -179,10 +185,12 @@ def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
 
 
 def encode_raw_body(body: bytes) -> bytes:
+    """`raw_body`, with its tag and length."""
     return _RAW_BODY + varint(len(body)) + body if body else b""
 
 
 def encode_dynamic_metadata(metadata: Mapping[str, Any]) -> bytes:
+    """`dynamic_metadata`, with its tag and length."""
     struct = Struct()
     struct.update(dict(metadata))
     # Maps have no order on the wire; a plan's bytes are compared in tests, so give them one.

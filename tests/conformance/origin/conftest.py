@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pytest
-from headgate.clock import ManualClock, SystemClock
+from headgate.clock import SystemClock
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.protocol import Call
@@ -19,6 +19,7 @@ from headgate.origin.redis_origin.scripts import load_scripts
 from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import START_MS
+from tests.support.clock import ManualClock
 from tests.support.redis_servers import (
     RedisServer,
     SentinelSetup,

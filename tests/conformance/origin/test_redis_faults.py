@@ -358,6 +358,6 @@ async def test_a_change_is_logged_once_and_not_per_call() -> None:
                 await origin.call(0, said(), TIMEOUT_S)
         finally:
             await origin.close()
-    assert [event for event, _ in lines] == ["origin failed", "origin connected"]
+    assert [event for event, _ in lines] == ["origin_failed", "origin_connected"]
     assert lines[0][1] == {"shard": server.address, "reason": "the user name or password is wrong (WRONGPASS)"}
     assert "mistaken" not in repr(lines)

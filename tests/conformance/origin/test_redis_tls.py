@@ -18,6 +18,7 @@ from headgate.clock import SystemClock
 from headgate.origin.interface import OriginError
 from headgate.origin.select import open_origin
 
+from examples.envoy.certificates import verifiable
 from tests.conformance.origin.cases import said
 from tests.conformance.origin.conftest import RedisSetup
 from tests.support.tcp_proxy import TcpProxy
@@ -78,8 +79,8 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
     )
+    builder = verifiable(builder, key.public_key(), issuer_key.public_key(), authority=authority)
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())

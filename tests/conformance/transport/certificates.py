@@ -9,6 +9,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from examples.envoy.certificates import verifiable
+
 _PEM = serialization.Encoding.PEM
 
 
@@ -50,6 +52,7 @@ def issued_by(issuer: Certificate, name: str) -> Certificate:
 
 def _issue(name: str, issuer: Certificate | None) -> Certificate:
     key = ec.generate_private_key(ec.SECP256R1())
+    signer = issuer.key if issuer else key
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
     builder = (
@@ -61,6 +64,6 @@ def _issue(name: str, issuer: Certificate | None) -> Certificate:
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
-    return Certificate(builder.sign(issuer.key if issuer else key, hashes.SHA256()), key)
+    builder = verifiable(builder, key.public_key(), signer.public_key(), authority=issuer is None)
+    return Certificate(builder.sign(signer, hashes.SHA256()), key)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import grpc
 import pytest
-from headgate.clock import ManualClock
 from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.engine import Engine
 from headgate.rules.directory import load_directory
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
 
 from tests.conformance.transport.harness import KINDS, call, dialled, make_transport
+from tests.support.clock import ManualClock
 
 RULES = """
 domain: edge

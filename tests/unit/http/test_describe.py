@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headgate.clock import ManualClock
 from headgate.errors import BadRequest
 from headgate.rules.describe import MAX_RULES, describe_rules
 from headgate.rules.store import RuleStore
+
+from tests.support.clock import ManualClock
 
 EDGE = """\
 domain: edge

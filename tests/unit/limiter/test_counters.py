@@ -1,12 +1,13 @@
 """The table of cells is bounded: the expired go first, then the least recently used."""
 
-from headgate.clock import ManualClock
 from headgate.limiter.counters import CounterTable, WindowCounter
 from headgate.limiter.decision import Charge
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Limit, Unit
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.clock import ManualClock
 
 SECOND = Limit(5, Unit.SECOND)
 YEAR = Limit(5, Unit.YEAR)

@@ -3,12 +3,14 @@
 import random
 
 import pytest
-from headgate.clock import ManualClock
 from headgate.limiter.decision import Charge, Decision, DecisionPath
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Algorithm, Limit, Unit
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.clock import ManualClock
+from tests.support.properties import examples
 
 NOW_MS = 1_700_000_000_000 - 1_700_000_000_000 % 60_000
 TEN = Limit(10, Unit.MINUTE)
@@ -202,7 +204,7 @@ def _would_admit(decider: Engine, clock: ManualClock, rule: Limit, cost: int, af
 ALGORITHMS = st.sampled_from(list(Algorithm))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_all_or_nothing_under_any_interleaving(data: st.DataObject, seed: int) -> None:
     """Whatever requests come, each key's count is exactly the cost of the admitted ones."""

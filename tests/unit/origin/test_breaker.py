@@ -3,8 +3,9 @@
 import random
 
 import pytest
-from headgate.clock import ManualClock
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
+
+from tests.support.clock import ManualClock
 
 
 class Given(random.Random):

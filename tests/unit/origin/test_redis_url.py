@@ -1,7 +1,6 @@
 """Origin URLs: what they mean, and what is said of those that mean nothing."""
 
 import pytest
-from headgate.clock import ManualClock
 from headgate.errors import ConfigError
 from headgate.origin.redis_origin.url import (
     Credentials,
@@ -14,6 +13,8 @@ from headgate.origin.redis_origin.url import (
     parse_redis_url,
 )
 from headgate.origin.select import open_origin
+
+from tests.support.clock import ManualClock
 
 ACCEPTED = [
     ("redis://h", RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),))),

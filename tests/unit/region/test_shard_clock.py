@@ -1,8 +1,9 @@
 """A shard's time as a node knows it: bounds from answers, standing still for drift, following a clock that was set."""
 
 import pytest
-from headgate.clock import ManualClock
 from headgate.region.shard_clock import SET_MS, ShardClock
+
+from tests.support.clock import ManualClock
 
 UNIX_MS = 1_700_000_000_000
 

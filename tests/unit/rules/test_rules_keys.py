@@ -6,9 +6,10 @@ import pytest
 from headgate.limiter.limit import Algorithm
 from headgate.rules.keys import encode_key, override_key
 from headgate.rules.ruleset import RuleSet
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.unit.rules.support import compile_text
 
 
@@ -28,7 +29,7 @@ def parts_of(draw: st.DrawFn, text: str) -> list[str]:
 ENTRIES = st.lists(st.tuples(st.text("ko1:", max_size=3), st.text("ko1:", max_size=3)), max_size=3)
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(cut_twice())
 @example((["a", "b_c"], ["a_b", "c"]))
 @example((["1:a"], ["a"]))

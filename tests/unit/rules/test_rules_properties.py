@@ -8,9 +8,10 @@ from headgate.rules import snapshot
 from headgate.rules.explain import explain
 from headgate.rules.ruleset import RuleSet
 from headgate.rules.wildcards import WildcardIndex, matches
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tests.unit.rules.support import FIXTURES, Entries, compile_text, problems_of
 
 KEYS = st.sampled_from(["a", "b", "a_b"])
@@ -80,7 +81,7 @@ def compile_rules(level: list[Rule]) -> RuleSet:
     return compile_text(yaml.safe_dump({"domain": "d", "descriptors": [rule.plain() for rule in level]}))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(levels(2), REQUESTS)
 def test_the_matcher_finds_what_a_naive_one_finds(level: list[Rule], requests: list[Entries]) -> None:
     rules = compile_rules(level)
@@ -109,7 +110,7 @@ def test_a_snapshot_decides_as_its_rules_do(level: list[Rule], requests: list[En
     assert [(info.rule, info.limit) for info in again.rules()] == without_places
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(st.text("ab*", min_size=1, max_size=8).filter(lambda pattern: "*" in pattern), st.text("ab", max_size=10))
 def test_stars_match_as_a_regular_expression_would(pattern: str, value: str) -> None:
     expression = ".*".join(map(re.escape, pattern.split("*")))
@@ -121,7 +122,7 @@ class Pattern:
     pattern: str
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(PATTERNS.filter(lambda pattern: "*" in pattern), max_size=12), VALUES)
 def test_the_first_matching_wildcard_wins(patterns: list[str], value: str) -> None:
     index = WildcardIndex([Pattern(pattern) for pattern in patterns])
@@ -137,7 +138,7 @@ BREAKS = ("\n", "\n  ", "|\n ", "---\n", "...\n", "\t", "\x85", "%YAML 1.1\n")
 TOKENS = st.sampled_from((*WORDS.split(), *MARKS, *BREAKS))
 
 
-@settings(max_examples=600)
+@examples(600)
 @given(st.lists(TOKENS, max_size=40).map("".join))
 def test_no_text_makes_the_reader_fail_otherwise_than_with_problems(text: str) -> None:
     problems_of(text)

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import yaml
-from headgate.clock import ManualClock, SystemClock
+from headgate.clock import SystemClock
 from headgate.rules import pace, yaml_events
 from headgate.rules.directory import Source, SourceFile, compile_source, load_directory
 from headgate.rules.explain import describe, explain
 from headgate.rules.model import Version
 from headgate.rules.pace import LoadCancelledError, Pace
 
+from tests.support.clock import ManualClock
 from tests.unit.rules.support import FIXTURES, compile_text, entries_of, problems_of, rules_text
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "rules"

@@ -186,6 +186,7 @@ def test_a_write_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pyte
     assert [item.name for item in tmp_path.iterdir()] == [snapshot.FILE_NAME]
 
 
+@pytest.mark.slow
 def test_whoever_looks_finds_a_whole_snapshot_at_every_moment(tmp_path: Path) -> None:
     rules = compile_text(rules_text("d", *[(f"k=v{n}", n) for n in range(1000)]))
     path = snapshot.save(rules, tmp_path, saved_ms=0)
@@ -220,6 +221,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_a_whole_snapshot(tmp_path: Path) -> None:
     last = 0
     for delay_s in (0.0, 0.001, 0.002, 0.004, 0.007):
@@ -237,6 +239,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_snapshot(tmp_path: Path) -> None:
 
 
 def test_the_version_is_kept(tmp_path: Path) -> None:
-    rules = compile_text(EVERYTHING).with_version(Version(41, "abc"))
+    compiled = compile_text(EVERYTHING)
+    rules = RuleSet(compiled.domains, compiled.nodes, Version(41, "abc"), compiled.count)
     snapshot.save(rules, tmp_path, saved_ms=0)
     assert snapshot.load(tmp_path).rules.version == Version(41, "abc")

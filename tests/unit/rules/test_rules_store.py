@@ -134,8 +134,8 @@ def test_bad_rules_at_the_start_with_a_last_good_snapshot(tmp_path: Path) -> Non
     status = again.store.status
     assert (status.source, status.in_sync, status.accepted, status.rejected) == ("snapshot", False, 0, 1)
     assert [problem.line for problem in status.last_error] == [4]
-    assert any("serving the last good rules" in event for event in again.log.at("error"))
-    assert "rules problem" in again.log.at("error")
+    assert "serving_last_good_rules" in again.log.at("error")
+    assert "rules_problem" in again.log.at("error")
 
 
 def test_a_damaged_snapshot_does_not_help(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_damaged_snapshot_does_not_help(tmp_path: Path) -> None:
     (data_dir / snapshot.FILE_NAME).write_bytes(b"garbage")
     with pytest.raises(RulesError):
         rig.store.load_initial()
-    assert rig.log.at("warning") == ["no last good rules"]
+    assert rig.log.at("warning") == ["no_last_good_rules"]
 
 
 def test_a_missing_directory_with_a_last_good_snapshot(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_data_dir_that_can_not_be_written_is_logged_and_survived(tmp_path: Pat
     rig.write(text(7))
     rig.store.load_initial()
     assert rig.limit() == 7
-    assert rig.log.at("error") == ["rules could not be saved"]
+    assert rig.log.at("error") == ["rules_not_saved"]
 
 
 # Following
@@ -291,7 +291,7 @@ async def test_a_bad_change_is_refused_whole(rig: Rig) -> None:
         assert not status.in_sync
         assert [(Path(problem.file).name, problem.line) for problem in status.last_error] == [("b.yaml", 4)]
         assert status.last_error_at is not None
-        assert ("error", "rules problem") in [(level, event) for level, event, _ in rig.log.lines]
+        assert ("error", "rules_problem") in [(level, event) for level, event, _ in rig.log.lines]
         (rig.directory / "b.yaml").unlink()
         await until(lambda: rig.limit() == 2)
         assert rig.store.status.in_sync
@@ -313,13 +313,11 @@ async def test_a_bad_change_that_is_taken_back(rig: Rig) -> None:
 async def test_the_same_content_again_does_nothing(rig: Rig) -> None:
     rig.store.load_initial()
     before = rig.store.current
-    heard: list[RuleSet] = []
-    rig.store.subscribe(heard.append)
     async with rig.watching():
         os.utime(rig.directory / "a.yaml")
-        await until(lambda: "rules unchanged" in rig.log.at("info"))
+        await until(lambda: "rules_unchanged" in rig.log.at("info"))
     assert rig.store.current is before
-    assert heard == []
+    assert rig.store.status.accepted == 1
 
 
 async def test_a_file_that_is_written_slowly_is_read_when_it_is_whole(rig: Rig) -> None:
@@ -406,27 +404,7 @@ async def test_the_watch_survives_what_nobody_thought_of(rig: Rig, monkeypatch: 
     async with rig.watching():
         rig.write(text(2))
         await until(lambda: rig.limit() == 2)
-    assert rig.log.at("exception") == ["watching the rules directory failed; trying again"]
-
-
-async def test_subscribers_hear_of_every_new_set_and_can_leave(rig: Rig) -> None:
-    rig.store.load_initial()
-    heard: list[int | None] = []
-
-    def fails(rules: RuleSet) -> None:
-        raise ValueError("a subscriber's own fault")
-
-    rig.store.subscribe(fails)
-    leave = rig.store.subscribe(lambda rules: heard.append(limit_in(rules)))
-    async with rig.watching():
-        rig.write(text(2))
-        await until(lambda: heard == [2])
-        leave()
-        leave()
-        rig.write(text(3))
-        await until(lambda: rig.limit() == 3)
-    assert heard == [2]
-    assert rig.log.at("exception") == ["a subscriber to rules failed"] * 2
+    assert rig.log.at("exception") == ["rules_watch_failed"]
 
 
 async def test_accepted_changes_are_saved(tmp_path: Path) -> None:
@@ -534,6 +512,7 @@ def both_files(rules: RuleSet) -> set[int | None]:
     return found
 
 
+@pytest.mark.slow
 async def test_configmap_swaps_under_load(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     mount = ConfigMap(rig.directory)
@@ -551,6 +530,7 @@ async def test_configmap_swaps_under_load(tmp_path: Path) -> None:
     assert hammer.reads > 100
 
 
+@pytest.mark.slow
 async def test_swaps_faster_than_they_can_be_read(tmp_path: Path) -> None:
     """Whatever is picked up on the way, it is one generation; and the last one wins."""
     rig = Rig(tmp_path)
@@ -601,6 +581,7 @@ async def test_a_linked_directory_is_swapped(tmp_path: Path) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_a_large_reload_lets_the_loop_run(tmp_path: Path) -> None:
     """Compiling beside the loop gives way: the loop's longest wait stays far below the load's time."""
     rig = Rig(tmp_path)

@@ -8,13 +8,13 @@ import signal
 from typing import Any
 
 import pytest
-from headgate.clock import ManualClock
 from headgate.runtime import tasks
 from headgate.runtime.identity import make_identity
 from headgate.runtime.signals import StopSignals
 from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger
 
+from tests.support.clock import ManualClock
 from tests.support.waiting import until
 
 

@@ -1,6 +1,10 @@
 """Several expositions as one: exact texts, and what a Prometheus parser makes of them."""
 
+from functools import partial
+
 from headgate.supervisor.merge import merge_expositions
+from headgate.telemetry.histogram import Buckets
+from headgate.telemetry.metrics import Metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 ONE = b"""\
@@ -65,6 +69,34 @@ def test_samples_of_one_family_may_have_several_names() -> None:
     histogram = b'# HELP h Times.\n# TYPE h histogram\nh_bucket{le="+Inf"} 2.0\nh_count 2.0\nh_sum 3.0\n'
     (family,) = text_string_to_metric_families(merge_expositions(b"", [("0", histogram), ("1", histogram)]).decode())
     assert (family.name, len(family.samples)) == ("h", 6)
+
+
+def test_each_workers_histogram_stays_a_histogram() -> None:
+    """So that `sum by (le)` over the workers, and `histogram_quantile` over that, see all of them."""
+    texts = []
+    for counts in ([1, 2, 0], [0, 3, 4]):
+        metrics = Metrics(node="n", region="r")
+        metrics.histogram("h_seconds", "Times.", (0.5, 1.0), partial(Buckets, counts, 7.0))
+        texts.append(metrics.render())
+        metrics.close()
+    (family,) = text_string_to_metric_families(merge_expositions(b"", list(zip("01", texts, strict=True))).decode())
+    assert (family.name, family.type) == ("h_seconds", "histogram")
+    buckets = {(s.labels["worker"], s.labels["le"]): s.value for s in family.samples if s.name == "h_seconds_bucket"}
+    assert buckets == {
+        ("0", "0.5"): 1,
+        ("0", "1.0"): 3,
+        ("0", "+Inf"): 3,
+        ("1", "0.5"): 0,
+        ("1", "1.0"): 3,
+        ("1", "+Inf"): 7,
+    }
+    others = {(s.name, s.labels["worker"]): s.value for s in family.samples if "le" not in s.labels}
+    assert others == {
+        ("h_seconds_count", "0"): 3,
+        ("h_seconds_sum", "0"): 7,
+        ("h_seconds_count", "1"): 7,
+        ("h_seconds_sum", "1"): 7,
+    }
 
 
 def test_nothing_is_nothing() -> None:

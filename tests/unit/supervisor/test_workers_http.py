@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import aiohttp
 from aiohttp import web
-from headgate.clock import ManualClock
 from headgate.supervisor.http import Member, WorkersHttp
 from headgate.supervisor.process import WorkerState
 from headgate.supervisor.slot import WorkerSlot
@@ -16,6 +15,8 @@ from headgate.supervisor.upstream import Upstream
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_listener import HttpLimits, HttpListener
 from multidict import CIMultiDict
+
+from tests.support.clock import ManualClock
 
 
 class Worker:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from headgate.clock import ManualClock
 from headgate.telemetry.bounded import MAX_KINDS, BoundedLogger
 from headgate.telemetry.logs import LIBRARY_BURST, MAX_LINE_BYTES, LogSink, open_logs
+
+from tests.support.clock import ManualClock
 
 
 @pytest.fixture
@@ -78,9 +79,9 @@ def test_the_standard_librarys_loggers_end_in_the_same_log(pipe: tuple[int, int]
     logs.close()
     logging.getLogger("some.library").debug("after the end")
     events = [json.loads(line) for line in read_lines(*pipe)]
-    assert [(event["event"], event["logger"]) for event in events] == [
-        ("only 3 left", "some.library"),
-        ("bad format %d", "some.library"),
+    assert [(event["event"], event["logger"], event["message"]) for event in events] == [
+        ("library_logged", "some.library", "only 3 left"),
+        ("library_logged", "some.library", "bad format %d"),
     ]
 
 
@@ -90,8 +91,8 @@ def test_a_library_that_repeats_itself_is_kept_short(pipe: tuple[int, int]) -> N
         logging.getLogger("chatty").warning("again %d", number)
     logging.getLogger("other").warning("once")
     logs.close()
-    events = [json.loads(line)["event"] for line in read_lines(*pipe)]
-    assert events == [*(f"again {number}" for number in range(LIBRARY_BURST)), "once"]
+    messages = [json.loads(line)["message"] for line in read_lines(*pipe)]
+    assert messages == [*(f"again {number}" for number in range(LIBRARY_BURST)), "once"]
 
 
 def test_a_reader_that_does_not_read_blocks_nobody_and_losses_are_counted(pipe: tuple[int, int]) -> None:
@@ -193,7 +194,6 @@ def test_a_bounded_logger_writes_a_few_lines_per_event_and_says_what_it_kept_bac
         ("warning", "refused", {"number": 6, "suppressed": 4}),
         ("warning", "refused", {"number": 7}),
     ]
-    assert logger.suppressed == 4
 
 
 def test_a_bounded_loggers_memory_is_bounded_too() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import structlog
 from headgate.address import TcpAddress, UnixAddress, parse_address
-from headgate.clock import ManualClock
 from headgate.errors import BadRequest, ConfigError, NotReady
 from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import Failures
@@ -19,6 +18,8 @@ from headgate.transport.select import choose_transport
 from headgate.transport.socketfile import LOCK_SUFFIX, SocketFile
 from headgate.transport.timeouts import Timeouts, parse_timeout_s
 from structlog.testing import CapturingLogger
+
+from tests.support.clock import ManualClock
 
 
 @pytest.mark.parametrize(

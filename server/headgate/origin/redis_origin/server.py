@@ -123,7 +123,7 @@ class Server:
         self.state = ShardState(
             self.state.name, str(self._address), True, "primary", run_id, "", self._clock.now_ms()
         )  # fmt: skip
-        self._logger.info("origin connected", shard=self.state.name, address=self.state.address, run_id=run_id)
+        self._logger.info("origin_connected", shard=self.state.name, address=self.state.address, run_id=run_id)
 
     def _failed(self, error: Exception) -> OriginError:
         """What to raise; told once per change."""
@@ -155,4 +155,4 @@ class Server:
         if not self.state.connected and self.state.error == text:
             return
         self.state = replace(self.state, connected=False, error=text, since_ms=self._clock.now_ms())
-        self._logger.warning("origin failed", shard=self.state.name, reason=text)
+        self._logger.warning("origin_failed", shard=self.state.name, reason=text)

@@ -1,0 +1,18 @@
+"""The source of both distributions as syntax trees, for tests that hold all of it to a rule."""
+
+import ast
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = (ROOT / "server" / "headgate", ROOT / "client" / "headgate_client")
+GENERATED = ROOT / "client" / "headgate_client" / "wire"
+
+
+@functools.cache
+def modules() -> Sequence[tuple[str, ast.Module]]:
+    """Each module that people write: its path from the repository's root, and its syntax tree."""
+    paths = [path for package in PACKAGES for path in sorted(package.rglob("*.py"))]
+    written = [path for path in paths if not path.is_relative_to(GENERATED)]
+    return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(), str(path))) for path in written]
