@@ -184,7 +184,13 @@ class Service:
     async def _join_region(self) -> None:
         """A node on its own counts by itself; any other one meets the rest of its region at the origin."""
         settings = self.settings
-        origin = open_origin(settings.origin, clock=self._clock, region=settings.region, logger=self.logger)
+        origin = open_origin(
+            settings.origin,
+            clock=self._clock,
+            region=settings.region,
+            prefix=settings.redis_prefix,
+            logger=self.logger,
+        )
         if origin.exclusive:
             self._engine: Engine | RegionalEngine = Engine(self._clock, max_cells=settings.max_cells)
             return
