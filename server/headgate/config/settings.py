@@ -105,7 +105,7 @@ class Settings:
             MODE,
             "Serving",
             "Who may connect to the Unix sockets of `grpc` and `http`, as a file's mode: `0600` is this user alone, "
-            "`0660` its group too, which may be a proxy's in another container.",
+            "`0660` its group too, which may be a proxy's in another container. See docs/workers.md.",
         ),
     ] = "0600"
     transport: Annotated[
