@@ -198,6 +198,11 @@ class ShardLink:
             self._apply(batch, reply, sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER))
         return len(batch.cells)
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether it ever did: a heartbeat or a call."""
+        return self._time.known
+
     def heard(self, time_ms: int, epoch: bytes, sent_s: float) -> None:
         """Every answer tells the time, and whether the shard is the one that it was."""
         self._time.learn(time_ms, sent_s, self._clock.monotonic())

@@ -135,7 +135,7 @@ async def test_a_server_that_quotes_the_password_is_not_quoted() -> None:
 
 async def test_regions_and_prefixes_on_one_redis_share_nothing(one_redis: RedisSetup) -> None:
     one_redis.first.client.flushall()
-    alone = [
+    alone: list[dict[str, Any]] = [
         {"region": "eu"},
         {"region": "us"},
         {"region": "eu", "prefix": "staging"},
@@ -149,7 +149,7 @@ async def test_regions_and_prefixes_on_one_redis_share_nothing(one_redis: RedisS
             assert (await origin.heartbeat(0, b"run", TIMEOUT_S)).live_nodes == 1
         again = await stack.enter_async_context(opened(one_redis.url, region="us", prefix="staging"))
         assert (await counted(again, charge(2, 1))).t == 2, "the same prefix is the same counts"
-    keys = {key.decode() for key in one_redis.first.client.keys("*")}
+    keys = {key.decode() for key in one_redis.first.command("KEYS", "*")}
     prefixes = ("headgate:eu/", "headgate:us/", "staging/", "a/", "a:k/")
     assert keys == {prefix + key for prefix in prefixes for key in ("k:k", "live")}
 
@@ -159,7 +159,7 @@ async def test_a_prefix_leaves_a_cluster_s_keys_in_their_slots(cluster: RedisSet
         for group in range(origin.shards):
             await origin.heartbeat(group, b"run", TIMEOUT_S)
             await origin.call(group, charge(1, 0), TIMEOUT_S)
-    keys = [key.decode() for server in cluster.servers for key in server.client.keys("staging/*")]
+    keys = [key for server in cluster.servers for key in server.command("KEYS", "staging/*")]
     assert len(keys) == 2 * origin.shards
 
 

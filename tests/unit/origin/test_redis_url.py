@@ -133,6 +133,7 @@ def test_refused_with_the_reason_and_what_is_accepted(url: str, reason: str) -> 
     "url",
     [
         "redis://u:hunter2@h:0",
+        "redis://u:hunter2\udcff@h",
         "redis+x://u:hunter2@h",
         "http://u:hunter2@h",
         "redis://u:hunter2@",
@@ -159,7 +160,7 @@ def test_refused_with_the_reason_and_what_is_accepted(url: str, reason: str) -> 
 @pytest.mark.parametrize("in_a_file", [False, True])
 def test_a_password_is_never_shown(url: str, in_a_file: bool, tmp_path: Path) -> None:
     if in_a_file:
-        (tmp_path / "origin").write_text(f"{url}\n")
+        (tmp_path / "origin").write_bytes(f"{url}\n".encode(errors="surrogateescape"))
         url = f"file:{tmp_path}/origin"
     with pytest.raises(ConfigError) as refused:
         open_origin(url, clock=ManualClock())

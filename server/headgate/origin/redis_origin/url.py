@@ -95,6 +95,8 @@ def is_redis_url(url: str) -> bool:
 
 def parse_redis_url(url: str) -> RedisUrl:
     """Raises ConfigError that says what is wrong, without the password."""
+    if not _is_utf8(url):
+        raise _refuse("it is not text in UTF-8")
     scheme, _, rest = url.partition("://")
     secure, kind = _scheme(scheme)
     rest, _, query = rest.partition("?")
@@ -112,6 +114,15 @@ def parse_redis_url(url: str) -> RedisUrl:
         _sentinel_credentials(parameters),
         _tls(parameters) if secure else None,
     )
+
+
+def _is_utf8(text: str) -> bool:
+    """Not so when bytes of the environment or the command line were none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse(reason: str) -> ConfigError:
