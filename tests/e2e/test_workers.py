@@ -3,14 +3,16 @@
 import os
 import signal
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.headgate import FREE_PORTS, Headgate, http_request, start, wait_until, write_rules
+from tests.support.headgate import FREE_PORTS, Headgate, http_request, serve, start, wait_until, write_rules
 from tests.support.redis_servers import RedisServer
 from tests.support.workers import (
     Load,
@@ -134,21 +136,47 @@ def test_decisions_over_http_go_round(pair: Headgate) -> None:
     assert http_request(pair.http, "POST", "/json", b"x", {"Content-Encoding": "gzip"}).status == 415
 
 
-def test_a_worker_that_hangs_is_missing_but_does_not_hold_up_the_others(pair: Headgate) -> None:
-    hanging = pids(pair)[1]
-    os.kill(hanging, signal.SIGSTOP)
-    try:
-        samples = scrape(pair)
-        assert by_worker(samples, "headgate_grpc_calls_total").keys() == {"0"}
-        assert by_worker(samples, "headgate_worker_scrapes_missed_total") == {"0": 0, "1": 1}
-        ready = pair.get("/readyz")
-        assert ready.status == 503
-        assert [worker["ready"] for worker in ready.json()["workers"]] == [True, False]
-        assert ready.json()["workers"][1]["error"].startswith("no answer within")
-        assert pair.get("/rules").status == 200
-    finally:
-        os.kill(hanging, signal.SIGCONT)
-    wait_until(lambda: pair.get("/readyz").status == 200, "both")
+SPIN = """\
+import signal
+
+
+def spin(*_):
+    while True:
+        pass
+
+
+signal.signal(signal.SIGUSR1, spin)
+"""
+"""As `sitecustomize`, in every process: a way to make its loop spin from outside."""
+
+
+def noticed(headgate: Headgate) -> list[int]:
+    return [event["worker"] for event in headgate.events if event["event"] == "worker_hangs"]
+
+
+def test_workers_that_hang_are_replaced_and_nobody_else_notices(rules: Path, redis_url: str, tmp_path: Path) -> None:
+    """One that is stopped and one that spins: the sockets of both still accept."""
+    (tmp_path / "sitecustomize.py").write_text(SPIN)
+    environ = {"PYTHONPATH": str(tmp_path)}
+    with serve_workers(rules, redis_url, 3, environ=environ) as headgate, callers(headgate.grpc, 12) as everybody:
+        places = [worker_of(headgate, caller) for caller in everybody]
+        stopped, spins, healthy = described(headgate)
+        with Load(everybody) as load:
+            wait_until(lambda: min(load.answered) > 5, "load")
+            os.kill(stopped["pid"], signal.SIGSTOP)
+            os.kill(spins["pid"], signal.SIGUSR1)
+            wait_until(lambda: sorted(noticed(headgate)) == [0, 1], "both to be noticed", RESTART_S)
+            wait_until(lambda: headgate.get("/readyz").status == 200, "ready again", RESTART_S)
+            answered = list(load.answered)
+            wait_until(lambda: all(n > o + 5 for n, o in zip(load.answered, answered, strict=True)), "all are served")
+        ended = [event for event in headgate.events if event["event"] == "worker_ended"]
+        assert {(event["worker"], event["pid"]) for event in ended} == {(0, stopped["pid"]), (1, spins["pid"])}
+        assert all("no sign of life" in event["reason"] and "signal 9" in event["how"] for event in ended)
+        assert pids(headgate)[2] == healthy["pid"]
+        assert not is_running(stopped["pid"])
+        assert by_worker(scrape(headgate), "headgate_worker_hangs_total") == {"0": 1, "1": 1, "2": 0}
+        unaffected = [failed for place, failed in zip(places, load.failed, strict=True) if place == "2"]
+        assert not any(unaffected), unaffected
 
 
 def test_a_killed_worker_is_replaced_and_nobody_else_notices(rules: Path, redis_url: str) -> None:
@@ -248,6 +276,47 @@ def test_workers_without_a_supervisor_end_by_themselves(rules: Path, redis_url: 
             assert not any(load.failed), load.failed
         wait_until(lambda: not any(is_running(pid) for pid in processes), "their end")
         assert_nothing_left(scratch, processes)
+
+
+def test_a_stopped_worker_ends_with_its_supervisor(rules: Path, redis_url: str, scratch: Path) -> None:
+    with serve_workers(rules, redis_url, 2, environ={"TMPDIR": f"{scratch}/t"}) as headgate:
+        processes = pids(headgate)
+        os.kill(processes[0], signal.SIGSTOP)
+        headgate.process.kill()
+        headgate.process.wait()
+        wait_until(lambda: not any(is_running(pid) for pid in processes), "their end", RESTART_S)
+        assert_nothing_left(scratch, processes)
+
+
+def test_what_was_killed_with_all_its_workers_is_cleared_by_the_next_start(
+    rules: Path, redis_url: str, scratch: Path
+) -> None:
+    where: dict[str, Any] = {"grpc": f"unix:{scratch}/s/g", "http": f"unix:{scratch}/s/h"}
+    where["environ"] = {"TMPDIR": f"{scratch}/t"}
+    with serve_workers(rules, redis_url, 2, **where) as headgate:
+        processes = pids(headgate)
+        os.killpg(headgate.process.pid, signal.SIGKILL)
+        headgate.process.wait()
+        wait_until(lambda: not any(is_running(pid) for pid in processes), "the end of all")
+    assert len(list((scratch / "t").iterdir())) == 1
+    assert sorted(os.listdir(scratch / "s")) == ["g.0", "g.0.lock", "g.1", "g.1.lock", "h", "h.lock"]
+    # Another user's, or another program's, by all that can be seen.
+    (scratch / "t" / "headgate-of-others").mkdir()
+    # With one process, so that what is left of the workers is not simply used again.
+    with serve(rules, **where) as headgate:
+        fresh = set(os.listdir(scratch / "t")) - {"headgate-of-others"}
+        assert len(fresh) == 1
+        headgate.send(signal.SIGKILL)
+        headgate.wait_exit()
+    assert set(os.listdir(scratch / "t")) == {*fresh, "headgate-of-others"}
+    with serve_workers(rules, redis_url, 2, "--socket-mode", "0660", **where) as headgate:
+        assert not fresh & set(os.listdir(scratch / "t"))
+        sockets = ("g.0", "g.1", "h")
+        assert sorted(os.listdir(scratch / "s")) == sorted([*sockets, *(f"{name}.lock" for name in sockets)])
+        assert {stat.S_IMODE((scratch / "s" / name).stat().st_mode) for name in sockets} == {0o660}
+        assert headgate.stop() == 0
+    (scratch / "t" / "headgate-of-others").rmdir()
+    assert_nothing_left(scratch, [])
 
 
 @pytest.mark.parametrize("taken", ["grpc", "http"])

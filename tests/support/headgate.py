@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 
 FREE_PORTS = ("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")

@@ -17,7 +17,7 @@ from headgate.config import (
     load_settings,
     translate,
 )
-from headgate.config.kinds import Boolean
+from headgate.config.kinds import Boolean, holds_password
 from headgate.errors import ConfigError
 
 _EPILOG = """
@@ -86,6 +86,8 @@ def serve(args: argparse.Namespace, environ: Mapping[str, str] | None = None) ->
         return fail(str(error), EXIT_USAGE)
     for warning in translate(environ).warnings:
         warn(warning)
+    if holds_password(flags.get("origin", "")):
+        warn("--origin: others see its password in the process list: use file:/path, password_file= or HEADGATE_ORIGIN")
     try:
         return _run(settings)
     except ConfigError as error:

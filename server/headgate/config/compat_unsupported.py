@@ -63,7 +63,7 @@ VARIABLES: Mapping[str, Unsupported] = {
         "denials are always answered from memory; HEADGATE_MAX_CELLS bounds it", ("0",)
     ),
     "NEAR_LIMIT_RATIO": Unsupported("there is no near-limit metric"),
-    "CACHE_KEY_PREFIX": Unsupported("keys have a prefix of their own; a database in the URL keeps installations apart"),
+    "CACHE_KEY_PREFIX": Unsupported("HEADGATE_REDIS_PREFIX keeps installations apart on one Redis"),
     "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": Unsupported("a denied request never charges anything", _TRUE),
     "REDIS_SOCKET_TYPE": Unsupported("Redis is reached over TCP", ("tcp",)),
     "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION": Unsupported(

@@ -34,6 +34,7 @@ drain_s: 10
 - **The file** is named by `--config FILE` or `HEADGATE_CONFIG`. It is one YAML mapping; keys are the names below.
 - **Addresses** are `host:port` (an IPv6 host in brackets; port 0 takes a free one, which the `serving` log line
   names) or `unix:/path`. A stale socket file is replaced, one in use is refused, and ours is removed at exit.
+  Who may connect is `socket_mode`.
 - **Relative paths** start from the working directory, wherever they are written.
 - **An empty environment variable** counts as not set. Variables that Kubernetes adds for a Service named `headgate`
   (`HEADGATE_SERVICE_HOST`, `HEADGATE_PORT_8081_TCP`, …) are ignored; any other unknown `HEADGATE_…` is an error.

@@ -6,6 +6,7 @@ the same parser, so a value that is good in one place is good in all. Nothing he
 touches the disk or the network: whether a file exists is found out when it is opened.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,10 @@ class Text:
 
 NAME = Text("1 to 63 letters, digits, `.`, `_` or `-`, beginning with a letter or digit", r"[A-Za-z0-9][\w.-]{0,62}")
 BODY = Text("text of at most 4096 characters", r"(?s:.{0,4096})", "TEXT")
+PREFIX = Text("1 to 128 letters, digits, `.`, `_`, `-` or `:`", r"[A-Za-z0-9._:-]{1,128}", "TEXT")
+"""Without braces, which choose a Cluster's slot, without what a pattern of Redis takes for more than itself, and
+without the character that follows it in keys. Every key in Redis is that much longer."""
+MODE = Text("an octal mode from `0600` to `0777`", r"0?[67][0-7]{2}", "MODE")
 HEADER = Text("an HTTP header name", r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 
 
@@ -173,16 +178,21 @@ class AddressKind:
 class OriginUrl:
     """The URL of an origin, checked for its shape only. Messages never repeat it: it may hold a password."""
 
-    accepts: str = "`memory://`, or hosts after `redis://`, `redis+cluster://` or `redis+sentinel://` (`rediss…`: TLS)"
+    accepts: str = (
+        "`memory://`, or hosts after `redis://`, `redis+cluster://` or `redis+sentinel://` (`rediss…`: TLS), "
+        "or `file:/path` of a file that holds such a URL"
+    )
     metavar: str = "URL"
 
     def parse(self, text: str) -> str:
+        if text.startswith("file:"):
+            return _origin_file(text)
         scheme, separator, rest = text.partition("://")
         if not separator or scheme not in ORIGIN_SCHEMES:
             raise ValueError(f"expected {self.accepts}")
         if scheme == "memory" and rest:
             raise ValueError("`memory://` takes nothing after it")
-        if scheme != "memory" and not _hosts(text):
+        if scheme != "memory" and not _hosts(rest):
             raise ValueError(f"`{scheme}://` needs at least one host: `{scheme}://host:port,host:port`")
         return text
 
@@ -205,8 +215,23 @@ class HttpUrl:
         return text
 
 
-def _hosts(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2]
+def _hosts(rest: str) -> str:
+    # Not with urlsplit, whose errors repeat what they are about.
+    return rest.partition("?")[0].rpartition("@")[2].partition("/")[0]
+
+
+def holds_password(origin: str) -> bool:
+    """Whether an origin URL has one in it, rather than in a file."""
+    userinfo, at, _ = origin.partition("://")[2].rpartition("@")
+    return bool(at and ":" in userinfo) or "sentinel_password=" in origin
+
+
+def _origin_file(text: str) -> str:
+    path = text.removeprefix("file:").removeprefix("//")
+    if not path or "\0" in path:
+        raise ValueError("`file:` needs the path of a file that holds the origin's URL: `file:/run/secrets/origin`")
+    # Absolute from here on: it is read again for every connection.
+    return f"file:{os.path.abspath(path)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from typing import Annotated, Any, Literal, get_type_hints
 from headgate.config.kinds import (
     BODY,
     HEADER,
+    MODE,
     NAME,
+    PREFIX,
     AddressKind,
     Boolean,
     Choice,
@@ -99,6 +101,15 @@ class Settings:
     http: Annotated[
         str, Row(AddressKind(), "Serving", "Where HTTP listens: /json, health, metrics, the current rules.")
     ] = "0.0.0.0:8080"
+    socket_mode: Annotated[
+        str,
+        Row(
+            MODE,
+            "Serving",
+            "Who may connect to the Unix sockets of `grpc` and `http`, as a file's mode: `0600` is this user alone, "
+            "`0660` its group too, which may be a proxy's in another container. See docs/workers.md.",
+        ),
+    ] = "0600"
     transport: Annotated[
         Literal["auto", "native", "grpcio"],
         Row(
@@ -143,8 +154,33 @@ class Settings:
         Row(NAME, "Regions", "The name of this node, unique in its region.", absent="host name and a random part"),
     ] = None
     origin: Annotated[
-        str, Row(OriginUrl(), "Regions", "Where the nodes of a region meet. `memory://` is one process by itself.")
+        str,
+        Row(
+            OriginUrl(),
+            "Regions",
+            "Where the nodes of a region meet. `memory://` is one process by itself. A URL with a password belongs "
+            "into a file (`file:/path`): on the command line others see it. See docs/redis.md.",
+        ),
     ] = "memory://"
+    redis_prefix: Annotated[
+        str | None,
+        Row(
+            PREFIX,
+            "Regions",
+            "What begins every key in Redis, the same on all nodes of a region: with different ones, several "
+            "installations share a Redis and no counts.",
+            absent="`headgate:` and the region",
+        ),
+    ] = None
+    wait_for_origin: Annotated[
+        float,
+        Row(
+            Number(0, 3600, "SECONDS"),
+            "Regions",
+            "Be not ready until all of the origin has answered once, and end with an error when it has not after this "
+            "time, so that a wrong password stops a rollout. 0 is ready at once, by the rules' failure policies.",
+        ),
+    ] = 0.0
     origin_deadline_ms: Annotated[
         int,
         Row(

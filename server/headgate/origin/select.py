@@ -1,6 +1,6 @@
 """From the `origin` setting to an origin."""
 
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -8,12 +8,17 @@ from headgate.clock import Clock
 from headgate.errors import ConfigError
 from headgate.origin.interface import Origin
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.redis_origin.cluster import open_cluster
+from headgate.origin.redis_origin.base import Opening, RedisOrigin
+from headgate.origin.redis_origin.cluster import ClusterOrigin
 from headgate.origin.redis_origin.scripts import Scripts, load_scripts
+from headgate.origin.redis_origin.secrets import FILE_SCHEME, login, read_url, sentinel_login
 from headgate.origin.redis_origin.sentinel import open_sentinel
 from headgate.origin.redis_origin.shards import open_shards
-from headgate.origin.redis_origin.url import ACCEPTED, Topology, is_redis_url, parse_redis_url
+from headgate.origin.redis_origin.url import ACCEPTED, Topology, is_redis_url
 from headgate.telemetry.bounded import BoundedLogger
+
+DEFAULT_PREFIX: Final = "headgate:"
+"""Before the region's name, where no prefix is given: regions on one Redis never share counts."""
 
 
 def open_origin(
@@ -21,17 +26,34 @@ def open_origin(
     *,
     clock: Clock,
     region: str = "local",
+    prefix: str | None = None,
     logger: Any = None,
     scripts: Scripts | None = None,
 ) -> Origin:
     """Raises ConfigError for a URL that names no origin; connects to nothing yet."""
     if url == "memory://":
         return MemoryOrigin(clock, region=region.encode(), exclusive=True)
-    if not is_redis_url(url):
-        # Up to the scheme: what follows may hold a password.
-        scheme = url.partition("://")[0]
-        raise ConfigError(f"origin {scheme + '://'!r} is not known: accepted is memory://, {', '.join(ACCEPTED)}")
-    parsed = parse_redis_url(url)
-    bounded = BoundedLogger(logger if logger is not None else structlog.get_logger(), clock)
-    openers = {Topology.SHARDS: open_shards, Topology.CLUSTER: open_cluster, Topology.SENTINEL: open_sentinel}
-    return openers[parsed.kind](parsed, scripts or load_scripts(), region.encode(), clock, bounded)
+    if not is_redis_url(url) and not url.startswith(FILE_SCHEME):
+        # Not repeated: it may hold a password.
+        raise ConfigError(f"origin: the scheme is not known: accepted is memory://, {', '.join(ACCEPTED)}")
+    opening = Opening(
+        read_url(url),
+        login(url),
+        sentinel_login(url),
+        (prefix if prefix is not None else DEFAULT_PREFIX + region).encode(),
+        region.encode(),
+        scripts or load_scripts(),
+        clock,
+        BoundedLogger(logger if logger is not None else structlog.get_logger(), clock),
+    )
+    return _open(opening)
+
+
+def _open(opening: Opening) -> RedisOrigin:
+    match opening.url.kind:
+        case Topology.SHARDS:
+            return open_shards(opening)
+        case Topology.CLUSTER:
+            return ClusterOrigin(opening)
+        case Topology.SENTINEL:
+            return open_sentinel(opening)

@@ -86,6 +86,10 @@ class RegionNode:
     def earliest_ms(self) -> int:
         return min([link.now_ms() for link in self.links])
 
+    def unanswered(self) -> list[str]:
+        """Why not, for each shard that has never answered."""
+        return [f"shard {link.index}: {link.last_error}" for link in self.links if not link.has_answered]
+
     def describe(self) -> Mapping[str, Any]:
         """For people: every shard, and whether it is being asked."""
         shards = [

@@ -217,6 +217,11 @@ class ShardLink:
                 self._ask_again(batch)
         return len(batch.counters)
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether it ever answered: a heartbeat or a call."""
+        return self._time.known
+
     def heard(self, time_ms: int, epoch: bytes, sent_s: float) -> bool:
         """Every answer tells the time, and whether the shard is the one that it was.
 

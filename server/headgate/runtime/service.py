@@ -57,6 +57,12 @@ HOUSEKEEPING_INTERVAL_S = 0.1
 SWEEP_STEPS = 1_000
 """Cells looked at before the loop gets its turn again: well under a millisecond."""
 
+ORIGIN_LOOK_S = 0.05
+"""How often to look, while the origin is waited for, whether it has answered; it is asked every second."""
+
+REASONS_SHOWN = 3
+"""Of shards that do not answer. A Cluster has 64, and they say the same."""
+
 STOP_TIMEOUT_S = 5.0
 """For calls still in flight after the drain period; a decision takes microseconds."""
 
@@ -164,6 +170,7 @@ class Service:
         await self._bind_http()
         self._start_tasks()
         self._settle_memory()
+        await self._wait_for_origin()
         self._become_ready()
 
     def _prepare_data_dir(self) -> None:
@@ -190,7 +197,13 @@ class Service:
     async def _join_region(self) -> None:
         """A node on its own counts by itself; any other one meets the rest of its region at the origin."""
         settings = self.settings
-        origin = open_origin(settings.origin, clock=self._clock, region=settings.region, logger=self.logger)
+        origin = open_origin(
+            settings.origin,
+            clock=self._clock,
+            region=settings.region,
+            prefix=settings.redis_prefix,
+            logger=self.logger,
+        )
         if origin.exclusive:
             self._decider = self._engine = Engine(self._clock, max_cells=settings.max_cells)
             return
@@ -244,7 +257,12 @@ class Service:
         )
         reuse_port = self._worker is not None and self._worker.reuse_port
         self._transport: Transport = factory(
-            settings.grpc, self._handler, limits=limits, logger=self.logger, reuse_port=reuse_port
+            settings.grpc,
+            self._handler,
+            limits=limits,
+            logger=self.logger,
+            reuse_port=reuse_port,
+            socket_mode=int(settings.socket_mode, 8),
         )
         await self._transport.start()
         self._listening[self._transport.address] = self._close_grpc
@@ -259,7 +277,10 @@ class Service:
             version=self._version(),
         )
         limits = HttpLimits(max_body_bytes=self.settings.max_message_bytes)
-        self._http = HttpServer(self.settings.http, sources, limits=limits, logger=self._bounded)
+        socket_mode = int(self.settings.socket_mode, 8)
+        self._http = HttpServer(
+            self.settings.http, sources, limits=limits, logger=self._bounded, socket_mode=socket_mode
+        )
         await self._http.start()
         self._listening[self._http.address] = self._http.stop
 
@@ -275,6 +296,24 @@ class Service:
     def _settle_memory(self) -> None:
         """Set what exists now aside from the garbage collector. Called last, when all that lives for long is there."""
         self._memory.start()
+
+    async def _wait_for_origin(self) -> None:
+        """Until every shard has answered once, if that is wanted: then a wrong password ends the start.
+
+        Meanwhile health says not serving, /readyz says why, and calls that come anyway are decided
+        by their rules' failure policies.
+        """
+        patience_s = self.settings.wait_for_origin
+        if self._node is None or not patience_s:
+            return
+        deadline_s = self._clock.monotonic() + patience_s
+        while (reasons := self._node.unanswered()) and not self._stop.is_set():
+            if self._clock.monotonic() >= deadline_s:
+                shown = "; ".join(reasons[:REASONS_SHOWN])
+                more = f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else ""
+                raise ConfigError(f"origin: no answer within {patience_s:g} s (--wait-for-origin): {shown}{more}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), ORIGIN_LOOK_S)
 
     def _become_ready(self) -> None:
         if self._asked_to_stop:

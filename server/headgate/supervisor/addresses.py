@@ -8,6 +8,7 @@ nobody else can take the port.
 import contextlib
 import errno
 import os
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +33,7 @@ class GrpcAddresses:
         parsed = parse_address(address)
         if isinstance(parsed, UnixAddress):
             self.reuse_port = False
+            _clear_left(parsed.path)
             self._each = [str(parse_address(f"{parsed}.{index}")) for index in range(workers)]
         else:
             self.reuse_port = True
@@ -49,9 +51,7 @@ class GrpcAddresses:
         """Remove the socket file of a worker that ended without doing so."""
         address = parse_address(self._each[index])
         if isinstance(address, UnixAddress) and os.path.lexists(address.path):
-            # Only the holder of its lock may, so that of somebody else stays.
-            with contextlib.suppress(ConfigError):
-                SocketFile(address.path).release()
+            _clear(address.path)
 
     def remove(self, index: int) -> None:
         """Remove the socket file of a worker that may still run: unlike `clear`, without asking for its lock."""
@@ -93,6 +93,21 @@ class GrpcAddresses:
         if not self._held:
             raise failure
         return TcpAddress(address.host, port)
+
+
+def _clear_left(path: str) -> None:
+    """What a former run left that was killed, with more workers perhaps, or with one process: not what others hold."""
+    directory, name = os.path.split(path)
+    ours = re.compile(re.escape(name) + r"(\.\d{1,4})?(" + re.escape(LOCK_SUFFIX) + r")?")
+    with contextlib.suppress(OSError):
+        for found in {entry.removesuffix(LOCK_SUFFIX) for entry in os.listdir(directory) if ours.fullmatch(entry)}:
+            _clear(os.path.join(directory, found))
+
+
+def _clear(path: str) -> None:
+    # Only the holder of its lock may, so that of somebody else stays.
+    with contextlib.suppress(ConfigError):
+        SocketFile(path).release()
 
 
 def _resolve(address: TcpAddress) -> Iterator[tuple[socket.AddressFamily, _Target]]:

@@ -45,6 +45,12 @@ class Channel:
             self._socket.settimeout(SEND_TIMEOUT_S)
             self._socket.sendall(_encode(message))
 
+    def beat(self) -> None:
+        """Say that we live; to somebody who does not read, nothing. A line this short goes whole or not at all."""
+        self._socket.setblocking(False)
+        with contextlib.suppress(OSError):
+            self._socket.send(_BEAT)
+
     async def send_long(self, message: Message) -> None:
         """Send a message that may not fit the socket's buffer, while the loop goes on; dropped as in `send`."""
         self._socket.setblocking(False)
@@ -83,5 +89,15 @@ class Channel:
         return [json.loads(line) for line in lines]
 
 
+_BEAT_KEY = "beat"
+
+
+def is_beat(message: Message) -> bool:
+    return _BEAT_KEY in message
+
+
 def _encode(message: Message) -> bytes:
     return json.dumps(message).encode() + b"\n"
+
+
+_BEAT = _encode({_BEAT_KEY: 1})

@@ -21,6 +21,7 @@ from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import NoAnswer, NotReached, Upstream, WorkerAnswer, end_to_end
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_listener import HttpLimits, HttpListener, pretty
+from headgate.transport.socketfile import OWNER_ONLY
 
 READY_TIMEOUT_S = 0.7
 """Below the second that probes usually wait: they shall hear which worker is silent, not give up."""
@@ -29,6 +30,7 @@ ASK_TIMEOUT_S = 1.0
 """For metrics, rules and versions: a busy worker needs some ten milliseconds, a scraper waits for ten seconds."""
 
 _ANSWERING = (WorkerState.SERVING, WorkerState.DRAINING)
+_MAY_ANSWER = (WorkerState.STARTING, *_ANSWERING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class WorkersHttp(HttpListener):
         own_metrics: Callable[[], tuple[bytes, str]],
         limits: HttpLimits,
         logger: BoundedLogger,
+        socket_mode: int = OWNER_ONLY,
     ) -> None:
         routes = [
             web.get("/healthz", self._healthz),
@@ -64,7 +67,7 @@ class WorkersHttp(HttpListener):
             web.get("/version", self._version),
             web.post("/json", self._json),
         ]
-        super().__init__(address, routes, limits=limits, logger=logger)
+        super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode)
         self.unscraped: Counter[str] = Counter({member.name: 0 for member in members})
         """Scrapes that a living worker is missing from."""
         self._members = members
@@ -167,13 +170,16 @@ class WorkersHttp(HttpListener):
 
 async def _readiness(member: Member) -> dict[str, Any]:
     known = member.slot.describe()
-    if member.slot.state not in _ANSWERING:
+    if member.slot.state not in _MAY_ANSWER:
         return {**known, "ready": False}
+    starts = member.slot.state is WorkerState.STARTING
     try:
         answer = await member.upstream.get("/readyz", READY_TIMEOUT_S)
     except NoAnswer as error:
-        return {**known, "ready": False, "error": str(error)}
-    return {**known, **json.loads(answer.body)}
+        # One that starts need not have come as far as listening.
+        return {**known, "ready": False, **({} if starts else {"error": str(error)})}
+    # One that starts says what it waits for; whether it is ready, it tells us first.
+    return {**known, **json.loads(answer.body), **({"ready": False} if starts else {})}
 
 
 async def _ask(member: Member, target: str) -> WorkerAnswer | None:

@@ -30,6 +30,9 @@ def register(metrics: Metrics, slots: Sequence[WorkerSlot], http: WorkersHttp, l
         "headgate_worker_restarts", "Times that a worker ended and was begun again.", per_worker(lambda s: s.restarts)
     )
     metrics.labelled_counter(
+        "headgate_worker_hangs", "Times that a worker hung and was killed for it.", per_worker(lambda s: s.hangs)
+    )
+    metrics.labelled_counter(
         "headgate_worker_scrapes_missed",
         "Scrapes that a running worker is missing from, because it did not answer in time.",
         per_worker(lambda slot: http.unscraped[str(slot.index)]),

@@ -20,7 +20,11 @@ from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.config.handover import settings_from_plain, settings_to_plain
 from headgate.runtime.signals import STOP_SIGNALS
-from headgate.supervisor.channel import Channel, Message, Order
+from headgate.supervisor.channel import Channel, Message, Order, is_beat
+from headgate.supervisor.pulse import HANGS, Pulse
+
+STOP_GRACE_S = 20.0
+"""Beyond the drain period, for all that a worker may do while it ends; each of its steps has a bound of its own."""
 
 WORKER_MODULE = "headgate.supervisor.worker"
 
@@ -33,6 +37,10 @@ class WorkerState(StrEnum):
     DRAINING = "draining"
     STOPPED = "stopped"
     ENDED = "ended"
+
+
+WATCHED = (WorkerState.SERVING, WorkerState.DRAINING)
+"""When its loop must turn. While it starts it may compile rules for longer than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +77,12 @@ class WorkerProcess:
         self.status = 0
         """Its exit status, once it has ended; a signal's number, negative, if that ended it."""
         self.failure: str | None = None
-        """Why it could not start, in its own words."""
+        """Why it could not start, in its own words; or why it had to be ended."""
         self._process = process
         self._channel = channel
         self._clock = clock
         self._begun = False
+        self._pulse = Pulse()
         self._serving_since: float | None = None
         self._settled = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -81,8 +90,11 @@ class WorkerProcess:
         self._end = asyncio.create_task(self._wait(), name=f"worker-{spec.index}")
 
     @classmethod
-    async def spawn(cls, spec: WorkerSpec, clock: Clock) -> Self:
-        """Start the interpreter of a worker. Raises OSError when the system gives no process."""
+    async def spawn(cls, spec: WorkerSpec, clock: Clock, lock_fd: int) -> Self:
+        """Start the interpreter of a worker, which holds `lock_fd` for as long as it lives.
+
+        Raises OSError when the system gives no process.
+        """
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as undo, _stop_signals_held():
             undo.callback(ours.close)
@@ -94,7 +106,7 @@ class WorkerProcess:
                 WORKER_MODULE,
                 str(theirs.fileno()),
                 stdin=DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), lock_fd),
             )
             undo.pop_all()
         return cls(spec, process, Channel(ours), clock)
@@ -140,6 +152,14 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGKILL)
 
+    def look(self) -> bool:
+        """Once per beat: whether it hangs. Then it is ended."""
+        if self.state not in WATCHED or not self._pulse.look():
+            return False
+        self.failure = HANGS
+        self.kill()
+        return True
+
     def describe(self) -> dict[str, Any]:
         return {"worker": self.spec.index, "pid": self.pid, "node": self.node, "state": self.state}
 
@@ -157,6 +177,9 @@ class WorkerProcess:
             self._loop.remove_reader(self._channel.fileno())
 
     def _heard(self, message: Message) -> None:
+        self._pulse.heard()
+        if is_beat(message):
+            return
         if "failure" in message:
             self.failure = message["failure"]
             return

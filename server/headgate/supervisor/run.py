@@ -11,7 +11,6 @@ import os
 import random
 import shutil
 import signal
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +25,8 @@ from headgate.supervisor.addresses import GrpcAddresses
 from headgate.supervisor.backoff import Backoff
 from headgate.supervisor.http import Member, WorkersHttp
 from headgate.supervisor.instruments import register
-from headgate.supervisor.process import WorkerProcess, WorkerSpec, WorkerState
+from headgate.supervisor.process import STOP_GRACE_S, WorkerProcess, WorkerSpec, WorkerState
+from headgate.supervisor.pulse import BEAT_S
 from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import Upstream
 from headgate.telemetry.bounded import BoundedLogger
@@ -35,13 +35,11 @@ from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
 from headgate.telemetry.otlp import MetricsPush, register_push
 from headgate.telemetry.process import LoopLag
 from headgate.transport.http_listener import HttpLimits
+from headgate.transport.private_directory import PrivateDirectory
 from headgate.transport.socketfile import LOCK_SUFFIX
 
 EXIT_OK = 0
 EXIT_SIGNAL_BASE = 128
-
-STOP_GRACE_S = 20.0
-"""Beyond the drain period, for all that a worker may do while it ends; each of its steps has a bound of its own."""
 
 HURRY_S = 1.0
 """What a second signal leaves to the workers, who cut themselves short after half of it."""
@@ -106,6 +104,7 @@ class WorkerSupervisor:
         self._make_directory()
         await self._bind_http()
         self._start_lag()
+        self._start_watch()
         await self._start_workers()
         self._become_ready()
 
@@ -115,11 +114,11 @@ class WorkerSupervisor:
 
     def _make_directory(self) -> None:
         try:
-            # mkdtemp makes it 0700: nobody else gets at the workers' sockets.
-            self._directory = Path(tempfile.mkdtemp(prefix="headgate-"))
+            private = PrivateDirectory()
         except OSError as error:
             raise ConfigError(f"workers: no directory for temporary files: {error.strerror}") from error
-        self._cleanup.callback(shutil.rmtree, self._directory, ignore_errors=True)
+        self._cleanup.callback(private.remove)
+        self._directory, self._directory_fd = private.path, private.lock_fd
         if len(os.fsencode(self._http_path(len(self._slots)) + LOCK_SUFFIX)) > MAX_UNIX_PATH_BYTES:
             raise ConfigError(
                 f"workers: {self._directory}: too long for a Unix socket in it: set TMPDIR to a shorter one"
@@ -138,6 +137,7 @@ class WorkerSupervisor:
             own_metrics=lambda: (metrics.render(), CONTENT_TYPE),
             limits=HttpLimits(max_body_bytes=self.settings.max_message_bytes),
             logger=BoundedLogger(self._logger, self._clock),
+            socket_mode=int(self.settings.socket_mode, 8),
         )
         register(metrics, self._slots, self._http, self._lag, self._logs.sink)
         self._start_push(metrics)
@@ -152,6 +152,15 @@ class WorkerSupervisor:
         register_push(metrics, push)
         self._cleanup.callback(push.close)
         self._cleanup.callback(asyncio.create_task(push.run(), name="otlp").cancel)
+
+    def _start_watch(self) -> None:
+        self._cleanup.callback(asyncio.create_task(self._watch(), name="watch").cancel)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            for slot in self._slots:
+                slot.look()
 
     def _start_lag(self) -> None:
         """Measure the lag of the loop. That wakes it ten times a second, and so it also notices a signal that another
@@ -206,11 +215,13 @@ class WorkerSupervisor:
             workers=1,
             grpc=self._grpc.of(index),
             http=f"unix:{self._http_path(index)}",
+            # Once all have served, one that is replaced is ready whatever has become of the origin.
+            wait_for_origin=self.settings.wait_for_origin if self.state is WorkerState.STARTING else 0,
             # Another one at every start, so that no former self is mistaken for this one.
             node_id=f"{self._node}-w{index}-{self._random.getrandbits(32):08x}",
         )
         spec = WorkerSpec(index, self._grpc.reuse_port, self._worker_directory(index), settings)
-        return await WorkerProcess.spawn(spec, self._clock)
+        return await WorkerProcess.spawn(spec, self._clock, self._directory_fd)
 
     def _tidy_up(self, index: int) -> None:
         """Remove the files of a worker that has ended, which it may not have had time to do."""

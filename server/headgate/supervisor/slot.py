@@ -22,6 +22,8 @@ class WorkerSlot:
     def __init__(self, index: int, spawn: Spawn, tidy_up: Callable[[int], None], backoff: Backoff, logger: Any) -> None:
         self.index = index
         self.restarts = 0
+        self.hangs = 0
+        """How many of those were ended because they hung."""
         self.process: WorkerProcess | None = None
         """The latest, perhaps ended; None before the first, or when the system gave none."""
         self._spawn = spawn
@@ -72,6 +74,12 @@ class WorkerSlot:
         self._stopping.set()
         if self.process is not None:
             self.process.kill()
+
+    def look(self) -> None:
+        """Once per beat: a worker that hangs is ended, and so replaced; one that ends anyway has its own bounds."""
+        if self.process is not None and not self._stopping.is_set() and self.process.look():
+            self.hangs += 1
+            self._logger.warning("worker_hangs", worker=self.index, pid=self.process.pid, node=self.process.node)
 
     async def ended(self) -> None:
         """Wait, after `stop`, until no process runs here any more."""

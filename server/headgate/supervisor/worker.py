@@ -1,12 +1,12 @@
 """A worker's life: settings from the supervisor, then a service like any other.
 
-It listens to its supervisor all along. When that is gone, however it went, the worker
-drains and ends by itself, and takes its temporary directory with it.
+It listens to its supervisor all along, and says twice a second that it lives. When the
+supervisor is gone, however it went, the worker drains and ends by itself, and takes its
+temporary directory with it.
 Started as `python -m headgate.supervisor.worker FD`, by a supervisor only.
 """
 
 import asyncio
-import contextlib
 import random
 import shutil
 import signal
@@ -20,8 +20,11 @@ from headgate.errors import ConfigError
 from headgate.runtime.service import Service, ServiceState, WorkerRole
 from headgate.runtime.signals import STOP_SIGNALS
 from headgate.supervisor.channel import Channel, Order
-from headgate.supervisor.process import WorkerSpec
+from headgate.supervisor.orphan import end_with_supervisor
+from headgate.supervisor.process import STOP_GRACE_S, WorkerSpec
+from headgate.supervisor.pulse import BEAT_S
 from headgate.telemetry.logs import Logs, open_logs
+from headgate.transport.private_directory import remove_if_empty
 
 EXIT_FAILED = 1
 SUPERVISOR_GONE = "the supervisor is gone"
@@ -41,8 +44,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(spec: WorkerSpec, channel: Channel) -> int:
-    _make_directory(spec)
     settings = spec.settings
+    end_with_supervisor(channel.fileno(), settings.drain_s + STOP_GRACE_S)
+    _make_directory(spec)
     logs = open_logs(settings.log_level, settings.log_format, worker=spec.index)
     try:
         return asyncio.run(_serve(spec, channel, logs))
@@ -77,12 +81,20 @@ async def _serve(spec: WorkerSpec, channel: Channel, logs: Logs) -> int:
     service = Service(spec.settings, logs, SystemClock(), random.SystemRandom(), role)
     loop = asyncio.get_running_loop()
     loop.add_reader(channel.fileno(), listen)
+    beats = loop.create_task(_beat(channel))
     # The supervisor started us with these held; when this is called, the service handles them.
     loop.call_soon(signal.pthread_sigmask, signal.SIG_UNBLOCK, STOP_SIGNALS)
     try:
         return await service.run()
     finally:
+        beats.cancel()
         loop.remove_reader(channel.fileno())
+
+
+async def _beat(channel: Channel) -> None:
+    while True:
+        channel.beat()
+        await asyncio.sleep(BEAT_S)
 
 
 def _obey(service: Service, order: Order) -> None:
@@ -96,8 +108,7 @@ def _obey(service: Service, order: Order) -> None:
 def _remove_directory(spec: WorkerSpec) -> None:
     """Remove this worker's directory, as its supervisor can't; the last worker removes the directory of all."""
     shutil.rmtree(spec.directory, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        spec.directory.parent.rmdir()
+    remove_if_empty(spec.directory.parent)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,11 @@ Reflection streams both ways, which the front doesn't; it forwards whatever it d
 know to this server, on a Unix socket in a directory that only we may enter.
 """
 
-import os
-import shutil
-import tempfile
-
 import grpc
 
 from headgate.transport.interface import TransportLimits
 from headgate.transport.methods import MethodHandlers, Methods
+from headgate.transport.private_directory import PrivateDirectory
 
 # Beyond what reflection allows itself there are only calls to unknown methods, quickly answered.
 _MAX_CALLS = 128
@@ -26,21 +23,17 @@ class Fallback:
             options=[("grpc.max_receive_message_length", limits.max_message_bytes)],
             maximum_concurrent_rpcs=_MAX_CALLS,
         )
-        # mkdtemp makes it 0700.
-        self._directory = tempfile.mkdtemp(prefix="headgate-")
-        self.path = os.path.join(self._directory, "fallback.sock")
+        self._directory = PrivateDirectory()
+        self.path = str(self._directory.path / "fallback.sock")
 
     async def start(self) -> None:
         try:
             self._server.add_insecure_port(f"unix:{self.path}")
         except RuntimeError as error:
-            self._remove_directory()
+            self._directory.remove()
             raise OSError(f"can't listen on {self.path}") from error
         await self._server.start()
 
     async def stop(self) -> None:
         await self._server.stop(None)
-        self._remove_directory()
-
-    def _remove_directory(self) -> None:
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.remove()

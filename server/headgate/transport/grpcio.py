@@ -23,7 +23,7 @@ from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
 from headgate.transport.methods import MethodHandlers, Methods
 from headgate.transport.reflection import Reflection
-from headgate.transport.socketfile import SocketFile
+from headgate.transport.socketfile import OWNER_ONLY, binding_at
 from headgate.transport.tls import TlsFiles, server_credentials
 
 # grpc-core's own limit is one ping in five minutes, and then it cuts the connection:
@@ -55,6 +55,7 @@ class GrpcioTransport:
         logger: FilteringBoundLogger,
         tls: TlsFiles | None = None,
         reuse_port: bool = False,
+        socket_mode: int = OWNER_ONLY,
     ) -> None:
         self.stats = TransportStats()
         self._address = parse_address(address)
@@ -63,6 +64,7 @@ class GrpcioTransport:
         self._logger = logger
         self._tls = tls
         self._reuse_port = reuse_port
+        self._socket_mode = socket_mode
         self._failures = Failures(self.stats, logger)
         self._health: health.Health[_Statuses] = health.Health()
         # Calls that wait for the handler's future, each with one of its own.
@@ -83,11 +85,10 @@ class GrpcioTransport:
         bound_allocator()
         credentials = server_credentials(self._tls, self._logger) if self._tls else None
         async with AsyncExitStack() as cleanup:
-            if isinstance(self._address, UnixAddress):
-                cleanup.callback(SocketFile(self._address.path).release)
-            server = grpc.aio.server(handlers=[Methods(self._methods())], options=self._options())
-            cleanup.push_async_callback(server.stop, _CLOSE_GRACE_S)
-            self._bind(server, credentials)
+            with binding_at(self._address, self._socket_mode, cleanup):
+                server = grpc.aio.server(handlers=[Methods(self._methods())], options=self._options())
+                cleanup.push_async_callback(server.stop, _CLOSE_GRACE_S)
+                self._bind(server, credentials)
             await server.start()
             self._cleanup = cleanup.pop_all()
 

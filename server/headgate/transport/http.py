@@ -21,6 +21,7 @@ from headgate.transport.http_json import (
 )
 from headgate.transport.http_listener import HttpLimits, HttpListener, error_response, pretty
 from headgate.transport.interface import Handler
+from headgate.transport.socketfile import OWNER_ONLY
 
 __all__ = ["HttpLimits", "HttpServer", "HttpSources"]
 
@@ -44,7 +45,15 @@ class HttpSources:
 class HttpServer(HttpListener):
     """The HTTP side of one serving process."""
 
-    def __init__(self, address: str, sources: HttpSources, *, limits: HttpLimits, logger: BoundedLogger) -> None:
+    def __init__(
+        self,
+        address: str,
+        sources: HttpSources,
+        *,
+        limits: HttpLimits,
+        logger: BoundedLogger,
+        socket_mode: int = OWNER_ONLY,
+    ) -> None:
         routes = [
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
@@ -53,7 +62,7 @@ class HttpServer(HttpListener):
             web.get("/version", self._version),
             web.post("/json", self._json),
         ]
-        super().__init__(address, routes, limits=limits, logger=logger)
+        super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode)
         self._sources = sources
 
     async def _json(self, request: web.Request) -> web.Response:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from aiohttp import web
 from headgate.address import TcpAddress, UnixAddress, parse_address
 from headgate.errors import ConfigError, RequestError, Status, TooLarge, status_of
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.transport.socketfile import SocketFile
+from headgate.transport.socketfile import OWNER_ONLY, binding_at
 
 HTTP_STATUS: Mapping[Status, int] = {
     Status.INVALID_ARGUMENT: 400,
@@ -49,7 +50,13 @@ class HttpListener:
     """An HTTP server without routes of its own: subclasses bring them, it binds, bounds, counts and reports errors."""
 
     def __init__(
-        self, address: str, routes: Iterable[web.RouteDef], *, limits: HttpLimits, logger: BoundedLogger
+        self,
+        address: str,
+        routes: Iterable[web.RouteDef],
+        *,
+        limits: HttpLimits,
+        logger: BoundedLogger,
+        socket_mode: int = OWNER_ONLY,
     ) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
         """By route (never by raw path) and status."""
@@ -58,6 +65,7 @@ class HttpListener:
         self._routes = tuple(routes)
         self._paths = frozenset(route.path for route in self._routes)
         self._logger = logger
+        self._socket_mode = socket_mode
         self._cleanup = contextlib.AsyncExitStack()
 
     @property
@@ -68,12 +76,11 @@ class HttpListener:
     async def start(self) -> None:
         """Bind and accept. Raises ConfigError when the address can't be had."""
         async with contextlib.AsyncExitStack() as cleanup:
-            if isinstance(self._address, UnixAddress):
-                cleanup.callback(SocketFile(self._address.path).release)
+            bound = self._bind_unix(cleanup)
             runner = self._runner()
             await runner.setup()
             cleanup.push_async_callback(runner.cleanup)
-            await self._bind(runner)
+            await self._listen(runner, bound)
             self._cleanup = cleanup.pop_all()
 
     async def stop(self) -> None:
@@ -95,16 +102,32 @@ class HttpListener:
             shutdown_timeout=limits.close_timeout_s,
         )
 
-    async def _bind(self, runner: web.AppRunner) -> None:
+    def _bind_unix(self, cleanup: contextlib.AsyncExitStack) -> socket.socket | None:
+        """By ourselves: a server binds at a moment of its own, and the mode is the umask's."""
+        if not isinstance(self._address, UnixAddress):
+            return None
+        with binding_at(self._address, self._socket_mode, cleanup):
+            bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            cleanup.callback(bound.close)
+            try:
+                bound.bind(self._address.path)
+            except OSError as error:
+                raise self._refusal(error) from error
+        return bound
+
+    async def _listen(self, runner: web.AppRunner, bound: socket.socket | None) -> None:
         try:
-            if isinstance(self._address, UnixAddress):
-                await web.UnixSite(runner, self._address.path).start()
-                return
-            await web.TCPSite(runner, self._address.host, self._address.port).start()
+            if bound is not None:
+                await web.SockSite(runner, bound).start()
+            elif isinstance(self._address, TcpAddress):
+                await web.TCPSite(runner, self._address.host, self._address.port).start()
+                self._address = TcpAddress(self._address.host, runner.addresses[0][1])
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            raise ConfigError(f"can't listen on {self._address}: {reason.lower()}") from error
-        self._address = TcpAddress(self._address.host, runner.addresses[0][1])
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> ConfigError:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        return ConfigError(f"can't listen on {self._address}: {reason.lower()}")
 
     # One request
 

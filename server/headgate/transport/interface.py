@@ -12,6 +12,8 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from headgate.transport.socketfile import OWNER_ONLY
+
 RATE_LIMIT_SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 RATE_LIMIT_METHOD = f"/{RATE_LIMIT_SERVICE}/ShouldRateLimit"
 
@@ -103,4 +105,5 @@ class TransportFactory(Protocol):
         limits: TransportLimits,
         logger: FilteringBoundLogger,
         reuse_port: bool = False,
+        socket_mode: int = OWNER_ONLY,
     ) -> Transport: ...

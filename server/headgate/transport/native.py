@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pygrpc_native._native import STREAM_SENT, NativeGrpcFront
 from structlog.typing import FilteringBoundLogger
 
-from headgate.address import TcpAddress, UnixAddress, parse_address
+from headgate.address import TcpAddress, parse_address
 from headgate.errors import ConfigError, Status
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
@@ -28,7 +28,7 @@ from headgate.transport.fallback import Fallback
 from headgate.transport.intake import RATE_LIMIT, Batch, Intake
 from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
 from headgate.transport.reflection import Reflection
-from headgate.transport.socketfile import SocketFile
+from headgate.transport.socketfile import OWNER_ONLY, binding_at
 from headgate.transport.timeouts import TIMEOUT_HEADER, Timeouts
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class NativeTransport:
         limits: TransportLimits,
         logger: FilteringBoundLogger,
         reuse_port: bool = False,
+        socket_mode: int = OWNER_ONLY,
     ) -> None:
         self.stats = TransportStats()
         self._address = parse_address(address)
@@ -61,6 +62,7 @@ class NativeTransport:
         self._limits = limits
         self._logger = logger
         self._reuse_port = reuse_port
+        self._socket_mode = socket_mode
         self._failures = Failures(self.stats, logger)
         self._health: health.Health[int] = health.Health()
         self._timeouts = Timeouts()
@@ -87,9 +89,8 @@ class NativeTransport:
         self._loop = asyncio.get_running_loop()
         bound_allocator()
         async with AsyncExitStack() as cleanup:
-            if isinstance(self._address, UnixAddress):
-                cleanup.callback(SocketFile(self._address.path).release)
-            self._front = self._bind()
+            with binding_at(self._address, self._socket_mode, cleanup):
+                self._front = self._bind()
             self._intake = Intake(self._front, self._limits, self.stats, self._hand_over)
             self._intake.start()
             cleanup.push_async_callback(asyncio.to_thread, self._intake.join)

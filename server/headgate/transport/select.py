@@ -8,6 +8,7 @@ from structlog.typing import FilteringBoundLogger
 
 from headgate.errors import ConfigError
 from headgate.transport.interface import Handler, Transport, TransportFactory, TransportLimits
+from headgate.transport.socketfile import OWNER_ONLY
 from headgate.transport.tls import TlsFiles
 
 TransportKind = Literal["auto", "native", "grpcio"]
@@ -41,7 +42,14 @@ def _grpcio(tls: TlsFiles | None) -> TransportFactory:
 
 
 def _grpcio_instead(
-    address: str, handler: Handler, *, limits: TransportLimits, logger: FilteringBoundLogger, reuse_port: bool = False
+    address: str,
+    handler: Handler,
+    *,
+    limits: TransportLimits,
+    logger: FilteringBoundLogger,
+    reuse_port: bool = False,
+    socket_mode: int = OWNER_ONLY,
 ) -> Transport:
     logger.warning("transport_fallback", transport="grpcio", reason="pygrpc-native is not installed")
-    return _grpcio(None)(address, handler, limits=limits, logger=logger, reuse_port=reuse_port)
+    make = _grpcio(None)
+    return make(address, handler, limits=limits, logger=logger, reuse_port=reuse_port, socket_mode=socket_mode)

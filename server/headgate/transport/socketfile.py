@@ -1,9 +1,12 @@
-"""One owner for a Unix socket's path.
+"""One owner for a Unix socket's path, and a say in who may connect to it.
 
 Servers replace a socket file that is there already, be it stale or in use, and unlink
 the path when they close, be it theirs or not. A lock file beside the socket decides
 instead: its holder may replace the socket and removes it, anybody else is refused. The
 kernel drops the lock with the process, so a crash leaves nothing that blocks a start.
+
+Servers give a socket the mode that the umask leaves; who may write to it may connect.
+Here nobody but the owner may until the mode that is wanted has been set.
 """
 
 import contextlib
@@ -12,10 +15,14 @@ import fcntl
 import os
 import socket
 import stat
+from collections.abc import Iterator
 
+from headgate.address import Address, UnixAddress
 from headgate.errors import ConfigError
 
 LOCK_SUFFIX = ".lock"
+OWNER_ONLY = 0o600
+"""A socket's mode unless told otherwise: whoever may connect may spend everybody's limits."""
 # Connecting to a live Unix socket takes microseconds, unless its backlog is full.
 _PROBE_TIMEOUT_S = 0.2
 
@@ -23,8 +30,9 @@ _PROBE_TIMEOUT_S = 0.2
 class SocketFile:
     """The right to listen on `path`, from construction to `release`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mode: int = OWNER_ONLY) -> None:
         self._path = path
+        self._mode = mode
         self._lock_path = path + LOCK_SUFFIX
         self._lock_fd = self._lock()
         try:
@@ -32,6 +40,16 @@ class SocketFile:
         except BaseException:
             self._unlock()
             raise
+
+    @contextlib.contextmanager
+    def binding(self) -> Iterator[None]:
+        """Bind the socket inside, and await nothing: the umask is the whole process's."""
+        before = os.umask(0o777 & ~OWNER_ONLY)
+        try:
+            yield
+        finally:
+            os.umask(before)
+        os.chmod(self._path, self._mode)
 
     def release(self) -> None:
         """Remove the socket and its lock. Call it when nothing listens there any more."""
@@ -79,6 +97,18 @@ class SocketFile:
         if _answers(self._path):
             raise ConfigError(f"unix:{self._path} is in use by another process")
         os.unlink(self._path)
+
+
+@contextlib.contextmanager
+def binding_at(address: Address, mode: int, cleanup: contextlib.AsyncExitStack) -> Iterator[None]:
+    """Around the binding of a listener. For a Unix socket: the right to its path, which `cleanup` gives back."""
+    if not isinstance(address, UnixAddress):
+        yield
+        return
+    file = SocketFile(address.path, mode)
+    cleanup.callback(file.release)
+    with file.binding():
+        yield
 
 
 def _answers(path: str) -> bool:

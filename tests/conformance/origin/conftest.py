@@ -33,7 +33,7 @@ from tests.support.redis_servers import (
 )
 
 TEST_CLOCK = """
-local of = string.match(KEYS[1], '^hg:{%d+}:') or 'hg:'
+local of = string.match(KEYS[1], '^headgate:here/{%d+}:') or 'headgate:here/'
 local now = tonumber(redis.call('GET', of .. 'test-time'))
 """
 SCRIPTS = load_scripts(time=TEST_CLOCK, checks=True)
@@ -87,7 +87,7 @@ class RedisSetup(Protocol):
 @dataclass
 class Shards:
     servers: list[RedisServer]
-    prefix: str = "hg:"
+    prefix: str = "headgate:here/"
 
     @property
     def url(self) -> str:
@@ -102,7 +102,7 @@ class Shards:
 
 
 class Cluster(Shards):
-    prefix = f"hg:{{{TAGS[0].decode()}}}:"
+    prefix = f"headgate:here/{{{TAGS[0].decode()}}}:"
 
     def __init__(self, servers: list[RedisServer]) -> None:
         super().__init__(servers, self.prefix)
@@ -123,7 +123,7 @@ class Cluster(Shards):
 @dataclass
 class Sentinel:
     setup: SentinelSetup
-    prefix: str = "hg:"
+    prefix: str = "headgate:here/"
 
     @property
     def url(self) -> str:

@@ -81,11 +81,11 @@ async def test_every_key_expires_and_none_too_early(origin: Origin, one_redis: R
     await origin.import_foreign(0, [ForeignCount(b"foreign", 60_000, now_ms // 60_000, b"eu", 1)], TIMEOUT_S)
     left_ms = {key.decode(): client.pttl(key) for key in client.scan_iter()}
     needed_ms = {
-        "hg:k:hour": (now_ms // 3_600_000 + 2) * 3_600_000 - now_ms,
-        "hg:k:second": 20_000,
-        "hg:k:b": 520_000,
-        "hg:k:foreign": (now_ms // 60_000 + 2) * 60_000 - now_ms,
-        "hg:live": 5_000,
+        "headgate:here/k:hour": (now_ms // 3_600_000 + 2) * 3_600_000 - now_ms,
+        "headgate:here/k:second": 20_000,
+        "headgate:here/k:b": 520_000,
+        "headgate:here/k:foreign": (now_ms // 60_000 + 2) * 60_000 - now_ms,
+        "headgate:here/live": 5_000,
     }
     assert left_ms.keys() == needed_ms.keys()
     for key, needed in needed_ms.items():
@@ -104,10 +104,10 @@ async def test_expiry_moves_on_with_reports(one_redis: RedisSetup) -> None:
         for number, at_ms in enumerate((0, 5_000, 9_000, 11_000), 1):
             if at_ms == 11_000:
                 # What the first report asked for is almost over.
-                client.pexpire("hg:k:k", 19_000)
+                client.pexpire("headgate:here/k:k", 19_000)
             await harness.set_time(START_MS + at_ms)
             await harness.origin.call(0, said(window("a", number)), TIMEOUT_S)
-        assert client.pttl("hg:k:k") > 20_000
+        assert client.pttl("headgate:here/k:k") > 20_000
     finally:
         await harness.origin.close()
 
@@ -121,14 +121,14 @@ async def test_runs_that_are_gone_leave_the_hash(one_redis: RedisSetup) -> None:
             await harness.set_time(START_MS + generation * WINDOW_MS)
             await harness.origin.call(0, said(*runs), TIMEOUT_S)
         # Those of this window, of the last one, and of the one before while their grants count.
-        assert client.hlen("hg:k:k") <= 1 + 3 * 20
+        assert client.hlen("headgate:here/k:k") <= 1 + 3 * 20
         foreign = [ForeignCount(b"k", WINDOW_MS, SEQUENCE + 5, b"eu-%d" % index, 1) for index in range(9)]
         await harness.origin.import_foreign(0, foreign, TIMEOUT_S)
         await harness.set_time(START_MS + 9 * WINDOW_MS)
         await harness.origin.call(0, said(window("last", 1)), TIMEOUT_S)
         await harness.set_time(START_MS + 10 * WINDOW_MS)
         await harness.origin.call(0, said(window("last", 2)), TIMEOUT_S)
-        assert set(client.hkeys("hg:k:k")) == {b"w", b"clast"}
+        assert set(client.hkeys("headgate:here/k:k")) == {b"w", b"clast"}
     finally:
         await harness.origin.close()
 

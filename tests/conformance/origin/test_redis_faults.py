@@ -88,8 +88,8 @@ async def test_a_password_where_none_is_wanted_is_named(one_redis: RedisSetup) -
 async def test_a_user_with_few_rights_is_enough_and_one_without_is_named() -> None:
     """The list is the one in docs/redis.md."""
     with RedisServer() as server:
-        server.command("ACL", "SETUSER", "limits", "on", ">p%40", "~hg:*", *RIGHTS)
-        server.command("ACL", "SETUSER", "nothing", "on", ">p", "~hg:*", "+role", "+info")
+        server.command("ACL", "SETUSER", "limits", "on", ">p%40", "~headgate:*", *RIGHTS)
+        server.command("ACL", "SETUSER", "nothing", "on", ">p", "~headgate:*", "+role", "+info")
         async with opened(f"redis://limits:p%2540@{server.address}") as origin:
             assert (await counted(origin, charge(1, 0))).own == 1
             await origin.heartbeat(0, b"run", TIMEOUT_S)
@@ -211,7 +211,7 @@ async def test_a_call_that_loses_its_connection_fails_at_once_and_the_next_is_an
             await origin.call(0, said(), TIMEOUT_S)
             proxy.lose_replies = True
             call = asyncio.create_task(origin.call(0, charge(1, 0), TIMEOUT_S))
-            await until(lambda: bool(server.client.exists("hg:k:k")), "the charge")
+            await until(lambda: bool(server.client.exists("headgate:local/k:k")), "the charge")
             server.command("CLIENT", "KILL", "TYPE", "normal")
             with pytest.raises(OriginError, match=r"it closed the connection|the connection was lost"):
                 await call

@@ -21,6 +21,7 @@ from headgate.origin.select import open_origin
 from examples.envoy.certificates import verifiable
 from tests.conformance.origin.cases import said
 from tests.conformance.origin.conftest import RedisSetup
+from tests.conformance.origin.test_redis_secrets import Log
 from tests.support.tcp_proxy import TcpProxy
 
 TIMEOUT_S = 5.0
@@ -95,9 +96,9 @@ def _write(directory: Path, name: str, certificate: x509.Certificate, key: ec.El
     )  # fmt: skip
 
 
-async def ask(url: str) -> str:
+async def ask(url: str, log: Log | None = None) -> str:
     """What goes wrong with a call, or nothing."""
-    origin = open_origin(url, clock=SystemClock())
+    origin = open_origin(url, clock=SystemClock(), logger=log or Log())
     try:
         await origin.call(0, said(), TIMEOUT_S)
     except OriginError as error:
@@ -111,7 +112,9 @@ async def test_a_server_that_its_authority_vouches_for_is_trusted(
     one_redis: RedisSetup, certificates: Certificates
 ) -> None:
     async with TcpProxy(one_redis.first.port, tls=certificates.server("here")) as proxy:
-        assert await ask(f"rediss://{proxy.address}?ca={certificates.path('ca')}") == ""
+        log = Log()
+        assert await ask(f"rediss://{proxy.address}?ca={certificates.path('ca')}", log) == ""
+        assert log.risks == []
 
 
 async def test_an_unknown_authority_is_refused(one_redis: RedisSetup, certificates: Certificates) -> None:
@@ -119,7 +122,10 @@ async def test_an_unknown_authority_is_refused(one_redis: RedisSetup, certificat
         refused = "its TLS certificate is not accepted"
         assert refused in await ask(f"rediss://{proxy.address}")
         assert refused in await ask(f"rediss://{proxy.address}?ca={certificates.path('stranger')}")
-        assert await ask(f"rediss://{proxy.address}?verify=none") == ""
+        log = Log()
+        assert await ask(f"rediss://{proxy.address}?verify=none", log) == ""
+        (risk,) = log.risks
+        assert "is not verified (verify=none)" in risk
 
 
 async def test_a_certificate_for_another_host_is_refused(one_redis: RedisSetup, certificates: Certificates) -> None:

@@ -92,7 +92,7 @@ def slot(cluster: RedisSetup) -> Iterator[Slot]:
 
 
 def name(key: str) -> str:
-    return f"hg:{{{TAGS[0].decode()}}}:k:{key}"
+    return f"headgate:local/{{{TAGS[0].decode()}}}:k:{key}"
 
 
 async def test_every_group_is_counted_on_its_own_master(cluster: RedisSetup) -> None:

@@ -81,6 +81,21 @@ async def test_unix_socket_is_served_and_removed(kind: TransportKind, tmp_path: 
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
+async def test_unix_socket_is_for_its_owner_unless_told_otherwise(
+    kind: TransportKind, tmp_path: Path, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        async with serving(kind, f"unix:{tmp_path}/s"), serving(kind, f"unix:{tmp_path}/t", socket_mode=0o660):
+            modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("s", "t")}
+            assert modes == {"s": 0o600, "t": 0o660}
+            assert await _answers(f"unix:{tmp_path}/t")
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+
+
 async def test_stale_socket_file_is_replaced(kind: TransportKind, tmp_path: Path) -> None:
     """As a crash leaves it: the file is there, nobody listens."""
     path = tmp_path / "s"

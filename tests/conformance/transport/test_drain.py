@@ -68,7 +68,7 @@ async def test_calls_are_answered_while_it_waits(server: Server, channel: grpc.a
 
 async def test_waiting_is_bounded_and_the_rest_is_told(kind: TransportKind, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without reflection's server, whose end would take the time that answers need to leave.
-    monkeypatch.setattr("headgate.transport.fallback.tempfile.mkdtemp", _no_directory)
+    monkeypatch.setattr("tempfile.mkdtemp", _no_directory)
     async with serving(kind) as server, AsyncExitStack() as stack:
         server.script.answer = lambda _payload: asyncio.get_running_loop().create_future()
         channels = [await stack.enter_async_context(dialled(server.address)) for _ in range(4)]

@@ -87,6 +87,7 @@ def _another_value(name: str) -> str:
         "log_format": "console",
         "max_pending_bytes": "2097152",
         "breaker_error_rate": "0.5",
+        "socket_mode": "0660",
     }
     (setting,) = [setting for setting in SETTINGS if setting.name == name]
     if name in special:
@@ -250,12 +251,44 @@ def test_both_listeners_may_take_free_ports() -> None:
         ("memory://x", "`memory://` takes nothing after it"),
         ("redis://", "`redis://` needs at least one host"),
         ("redis://user:hunter2@", "`redis://` needs at least one host"),
+        ("redis://user:hunter2@/0", "`redis://` needs at least one host"),
+        ("user:hunter2@h", "expected `memory://`, or hosts after"),
+        ("hunter2", "expected `memory://`, or hosts after"),
+        ("file:", "`file:` needs the path of a file"),
+        ("file://", "`file:` needs the path of a file"),
     ],
 )
 def test_origin_problems_never_repeat_the_url(url: str, reason: str) -> None:
     (problem,) = problems({**RULES, "origin": url})
     assert problem.startswith(f"--origin: {reason}")
     assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize("url", ["redis://:hunter2ⅷ@h℀", "redis://:[hunter2@h", "redis://:hunt/er2@h"])
+def test_an_odd_origin_url_is_left_to_its_own_parser(url: str) -> None:
+    """Others repeat in their errors what they can't split."""
+    assert load_settings({**RULES, "origin": url}, {}).origin == url
+
+
+def test_a_file_instead_of_an_origin_url_is_found_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    for given in ("file:/run/o", "file:///run/o", "file:run/o"):
+        assert load_settings({**RULES, "origin": given}, {}).origin == "file:/run/o"
+
+
+@pytest.mark.parametrize("prefix", ["", "a b", "a{b}", "a*", "a/b", "é", "x" * 129])
+def test_what_is_no_prefix_is_refused(prefix: str) -> None:
+    (problem,) = problems({**RULES, "redis_prefix": prefix})
+    assert problem.startswith("--redis-prefix: expected 1 to 128 letters, digits, `.`, `_`, `-` or `:`, got ")
+    assert load_settings({**RULES, "redis_prefix": "prod:eu-1_a.b"}, {}).redis_prefix == "prod:eu-1_a.b"
+
+
+@pytest.mark.parametrize("mode", ["", "600x", "0400", "1777", "0o660", "777777", "rw"])
+def test_what_is_no_mode_is_refused(mode: str, tmp_path: Path) -> None:
+    (problem,) = problems({**RULES, "socket_mode": mode})
+    assert problem.startswith("--socket-mode: expected an octal mode from `0600` to `0777`, got ")
+    config = write(tmp_path / "headgate.yaml", "rules: r\nsocket_mode: 0660\n")
+    assert load_settings({"config": config}, {}).socket_mode == "0660"
 
 
 @pytest.mark.parametrize(

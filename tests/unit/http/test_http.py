@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import stat
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -315,7 +316,13 @@ async def test_a_unix_socket_serves_and_is_removed(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="in use by another process"):
             await Service(lambda _: b"", f"unix:{path}").server.start()
         assert service.server.address == f"unix:{path}"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_unix_socket_that_can_t_be_made_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"unix:{tmp_path}/missing/s: can't create"):
+        await Service(lambda _: b"", f"unix:{tmp_path}/missing/s").server.start()
 
 
 async def test_a_port_in_use_is_a_config_error() -> None:

@@ -1,5 +1,9 @@
 """Origin URLs: what they mean, and what is said of those that mean nothing."""
 
+import os
+import traceback
+from pathlib import Path
+
 import pytest
 from headgate.errors import ConfigError
 from headgate.origin.redis_origin.url import (
@@ -33,6 +37,24 @@ ACCEPTED = [
         "redis://me:a@b:c@h",
         RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),), credentials=Credentials("me", "a@b:c")),
     ),
+    (
+        "redis://me@h?password_file=/run/p",
+        RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),), credentials=Credentials("me", None, "/run/p")),
+    ),
+    (
+        "redis://h?password_file=/run/p",
+        RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),), credentials=Credentials(None, None, "/run/p")),
+    ),
+    (
+        "redis+sentinel://s/limits?sentinel_password_file=/run/s",
+        RedisUrl(
+            Topology.SENTINEL,
+            (RedisAddress("s", 26379),),
+            0,
+            "limits",
+            sentinel_credentials=Credentials(None, None, "/run/s"),
+        ),
+    ),
     ("rediss://h", RedisUrl(Topology.SHARDS, (RedisAddress("h", 6379),), tls=RedisTls())),
     (
         "rediss://h?ca=/a.pem&cert=/c.pem&key=/k.pem&verify=chain",
@@ -57,35 +79,40 @@ ACCEPTED = [
 ]
 
 REFUSED = [
-    ("redis+shard://h", "scheme 'redis+shard'"),
-    ("redis+://h", "scheme 'redis+'"),
+    ("redis+shard://h", "scheme is not known"),
+    ("redis+://h", "scheme is not known"),
     ("redis://", "no host"),
     ("redis:///0", "no host"),
-    ("redis://a,,b", "'' is not host"),
-    ("redis://a b", "'a b' is not host"),
+    ("redis://a,,b", "host 2 is not host"),
+    ("redis://a b", "host 1 is not host"),
     ("redis://h:", "no port after the colon"),
-    ("redis://h:0", "'0' is not a port"),
-    ("redis://h:70000", "'70000' is not a port"),
-    ("redis://h:six", "'six' is not a port"),
+    ("redis://h:0", "host 1: its port is not a number from 1 to 65535"),
+    ("redis://h:70000", "its port is not a number"),
+    ("redis://h:six", "its port is not a number"),
     ("redis://::1", "brackets"),
     ("redis://[::1]7", "is not [address]:port"),
     ("redis://h,H:6379", "h:6379 is there twice"),
     ("redis://" + ",".join(f"h{n}" for n in range(257)), "257 hosts"),
-    ("redis://h/zero", "database 'zero'"),
-    ("redis://h/-1", "database '-1'"),
+    ("redis://h/zero", "the database is not a number"),
+    ("redis://h/-1", "the database is not a number"),
     ("redis://h/0/1", "one part too many"),
     ("redis+cluster://h/1", "no databases but 0"),
     ("redis+sentinel://h", "service name is missing"),
     ("redis+sentinel://h/", "service name is missing"),
     ("redis+sentinel://h/limits/0/1", "one part too many"),
     ("redis://h?ca=/x", "'ca' needs rediss"),
-    ("redis://h?timeout=1", "'timeout' is not known"),
-    ("rediss://h?sentinel_user=a", "'sentinel_user' is not known"),
+    ("redis://h?timeout=1", "parameter 1 is not known (password_file accepted here)"),
+    ("rediss://h?sentinel_user=a", "parameter 1 is not known (password_file, ca,"),
     ("rediss://h?ca=", "'ca' is empty"),
     ("rediss://h?ca=/a&ca=/b", "'ca' is there twice"),
-    ("rediss://h?verify=maybe", "verify='maybe'"),
+    ("rediss://h?verify=maybe", "verify is none of hostname, chain, none"),
     ("rediss://h?key=/k", "a key and no cert"),
     ("redis://user@h", "no password"),
+    ("redis://user:@h", "no password"),
+    ("redis://u:p@h?password_file=/f", "a password and a password_file"),
+    ("redis+sentinel://h/s?sentinel_password=p&sentinel_password_file=/f", "a sentinel_password and a sentinel"),
+    ("redis://h/99999999999999999999", "the database is not a number"),
+    ("redis://h:" + "9" * 5000, "its port is not a number"),
 ]
 
 
@@ -104,17 +131,77 @@ def test_refused_with_the_reason_and_what_is_accepted(url: str, reason: str) -> 
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://u:secret@h:0", "redis+x://u:secret@h", "http://u:secret@h", "redis://u:secret@"]
+    "url",
+    [
+        "redis://u:hunter2@h:0",
+        "redis://u:hunter2\udcff@h",
+        "redis+x://u:hunter2@h",
+        "http://u:hunter2@h",
+        "redis://u:hunter2@",
+        # What was meant to be a password, in a URL with a slip.
+        "hunter2",
+        "hunter2@h",
+        "hunter2://h",
+        "redis+hunter2://h",
+        "redis://u:hunter2",
+        "redis://:hunter2",
+        "redis://:hunter2?@h",
+        "redis://:x?hunter2@h",
+        "redis://:x?hunter2=1@h",
+        "redis://:x/hunter2",
+        "redis://h/0/hunter2",
+        "redis://:x:hunter2",
+        "redis://[x]hunter2",
+        "redis://a hunter2",
+        "redis://u:hunter2@h?verify=none",
+        "rediss://h?verify=hunter2",
+        "redis+sentinel://h/s?sentinel_pasword=hunter2",
+    ],
 )
-def test_a_password_is_never_shown(url: str) -> None:
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_a_password_is_never_shown(url: str, in_a_file: bool, tmp_path: Path) -> None:
+    if in_a_file:
+        (tmp_path / "origin").write_bytes(f"{url}\n".encode(errors="surrogateescape"))
+        url = f"file:{tmp_path}/origin"
     with pytest.raises(ConfigError) as refused:
         open_origin(url, clock=ManualClock())
-    assert "secret" not in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+    assert str(tmp_path) in str(refused.value) or not in_a_file
 
 
 def test_a_password_is_not_in_a_repr() -> None:
     url = "redis+sentinel://u:secret@h/service?sentinel_password=secret"
     assert "secret" not in repr(parse_redis_url(url))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "expected one line"),
+        (b"\n", "expected one line"),
+        (b"redis://h\nredis://i\n", "expected one line"),
+        (b"x" * 70_000, "expected one line of at most 65536 bytes"),
+        (b"\xff", "not text in UTF-8"),
+        (b"memory://\n", "expected an origin URL: redis://"),
+        (b"file:/etc/passwd\n", "expected an origin URL: redis://"),
+        (None, "can't be read: No such file or directory"),
+    ],
+)
+def test_a_file_that_holds_no_url_is_named_with_the_reason(content: bytes | None, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "origin"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        open_origin(f"file:{path}", clock=ManualClock())
+    assert str(refused.value).startswith(f"{path}: {reason}" if content is None else f"{path}: ")
+    assert reason in str(refused.value)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "origin")
+    with pytest.raises(ConfigError, match="not a file that can be read again"):
+        open_origin(f"file:{tmp_path}/origin", clock=ManualClock())
 
 
 def test_addresses_read_as_they_are_written() -> None:

@@ -107,6 +107,23 @@ def test_a_unix_socket_each() -> None:
         GrpcAddresses(f"unix:{path}xxx", 11)
 
 
+def test_what_a_former_run_left_is_cleared_and_what_is_not_ours_is_not(tmp_path: Path) -> None:
+    for name in ("g", "g.0", "g.7", "gg.0", "g.x"):
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(f"{tmp_path}/{name}")
+        (tmp_path / f"{name}.lock").touch()
+    (tmp_path / "g.3.lock").touch()
+    (tmp_path / "g.4").write_text("precious")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{tmp_path}/g.5")
+        listening.listen()
+        held = SocketFile(f"{tmp_path}/g.6")
+        with taken(f"unix:{tmp_path}/g"):
+            left = ["g.4", "g.5", "g.6.lock", "g.x", "g.x.lock", "gg.0", "gg.0.lock"]
+            assert sorted(os.listdir(tmp_path)) == left
+        held.release()
+
+
 def test_what_a_killed_worker_left_is_cleared_and_what_others_have_is_not(tmp_path: Path) -> None:
     with taken(f"unix:{tmp_path}/g") as addresses:
         stale = socket.socket(socket.AF_UNIX)

@@ -42,6 +42,8 @@ def other_than_default(setting: Any) -> Any:
             return f"dir/{setting.name}"
         case ListOf():
             return ["us=10.0.0.1:8082", "ap=[::1]:1"]
+        case Text(metavar="MODE"):
+            return "0660"
         case Text():
             return f"X-{setting.name}"[:60]
     raise AssertionError(setting)

@@ -24,6 +24,7 @@ class Process:
         self.failure: str | None = None
         self.served_s = 0.0
         self.orders: list[str] = []
+        self.hangs = False
         self._settled = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -37,6 +38,9 @@ class Process:
     async def ended(self) -> int:
         await self._ended.wait()
         return self.status
+
+    def look(self) -> bool:
+        return self.hangs
 
     def stop(self) -> None:
         self.orders.append("stop")
@@ -123,6 +127,22 @@ async def test_what_ends_is_tidied_up_said_and_started_again() -> None:
     place.slot.stop()
     await place.slot.ended()
     assert (len(place.started), place.tidied) == (3, 3)
+
+
+async def test_one_that_hangs_is_said_and_counted() -> None:
+    place = Place()
+    place.slot.look()
+    first = await place.started_and_serving()
+    place.slot.look()
+    assert (place.slot.hangs, place.log.events) == (0, [])
+    first.hangs = True
+    place.slot.look()
+    assert place.slot.hangs == 1
+    assert place.log.events == [("worker_hangs", {"worker": 7, "pid": 0, "node": "n0"})]
+    place.slot.stop()
+    place.slot.look()
+    assert place.slot.hangs == 1, "what is being stopped may take its time"
+    await place.slot.ended()
 
 
 async def test_it_loads_before_it_may_begin() -> None:

@@ -1,5 +1,6 @@
 """The HTTP of all workers under one address, with workers made up over real Unix sockets."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,8 +31,9 @@ class Worker:
         self.digest = "d"
         self.asked: list[web.Request] = []
         self.cuts = False
+        self.silent = False
         routes = [
-            web.get("/readyz", self._say(lambda: {"ready": True})),
+            web.get("/readyz", self._say(lambda: {"ready": True, "waits": "for nothing"})),
             web.get("/version", self._say(lambda: {"version": self.version, "node": f"n{index}"})),
             web.get("/rules", self._say(lambda: {"digest": self.digest, "of": index})),
             web.get("/metrics", self._metrics),
@@ -45,6 +47,8 @@ class Worker:
     def _say(self, what: Callable[[], Any]) -> Any:
         async def answer(request: web.Request) -> web.Response:
             self.asked.append(request)
+            if self.silent:
+                await asyncio.Event().wait()
             return web.json_response(what())
 
         return answer
@@ -176,11 +180,19 @@ async def test_ready_is_when_all_are(tmp_path: Path) -> None:
         it.workers[0].state = WorkerState.STARTING
         status, body, _ = await it.call("GET", "/readyz")
         assert (status, [worker["ready"] for worker in body["workers"]]) == (503, [False, True])
+        assert body["workers"][0]["waits"] == "for nothing", "one that starts says why it is not ready"
         it.workers[0].state = WorkerState.SERVING
         await it.workers[0].server.stop()
         status, body, _ = await it.call("GET", "/readyz")
         assert (status, body["workers"][0]["error"]) == (503, "can't be reached: No such file or directory")
         assert (await it.call("GET", "/healthz"))[0] == 200
+        it.workers[0].state = WorkerState.STARTING
+        status, body, _ = await it.call("GET", "/readyz")
+        assert (status, body["workers"][0]) == (503, {"worker": 0, "state": "starting", "ready": False})
+        it.workers[1].silent = True
+        status, body, _ = await it.call("GET", "/readyz")
+        assert (status, body["workers"][1]["error"]) == (503, "no answer within 0.7 s")
+        it.workers[1].silent = False
 
 
 async def test_metrics_of_a_worker_that_says_too_much_are_left_out_and_counted(tmp_path: Path) -> None:

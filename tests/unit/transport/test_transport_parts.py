@@ -3,6 +3,9 @@
 import asyncio
 import fcntl
 import math
+import os
+import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -180,6 +183,24 @@ def test_one_owner_of_a_socket_path_at_a_time(tmp_path: Path) -> None:
     owner.release()
     SocketFile(str(path)).release()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_socket_is_its_owner_s_alone_until_it_has_its_mode(tmp_path: Path) -> None:
+    before = os.umask(0)
+    file = SocketFile(f"{tmp_path}/s", 0o666)
+    try:
+        with socket.socket(socket.AF_UNIX) as bound:
+            with file.binding():
+                bound.bind(f"{tmp_path}/s")
+                assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
+            assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o666
+        assert os.umask(0) == 0
+        with pytest.raises(FileNotFoundError), file.binding():
+            raise FileNotFoundError
+        assert os.umask(0) == 0
+    finally:
+        file.release()
+        os.umask(before)
 
 
 def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(

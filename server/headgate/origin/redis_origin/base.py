@@ -2,18 +2,40 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+from headgate.clock import Clock
 from headgate.origin.interface import NODE_GONE_MS, OriginError
 from headgate.origin.protocol import Call, ForeignCount, Pulse, Reply
 from headgate.origin.redis_origin.codec import pack_foreign, pack_reports, pack_requests, unpack_reply
 from headgate.origin.redis_origin.scripts import Script, Scripts
+from headgate.origin.redis_origin.secrets import Login
 from headgate.origin.redis_origin.server import ShardState
+from headgate.origin.redis_origin.url import RedisUrl
+from headgate.telemetry.bounded import BoundedLogger
 
+AFTER_PREFIX: Final = b"/"
+"""Ends the prefix in every key. No prefix holds one, so keys of two prefixes can't meet."""
 LIMIT: Final = b"k:"
 LIVE: Final = b"live"
 """What follows a shard's prefix: a limit key, or the set of the living. No limit key's name can
 be that of the set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """All that an origin in Redis is made from."""
+
+    url: RedisUrl
+    login: Login
+    sentinel_login: Login
+    prefix: bytes
+    """Begins every key of this region and of nobody else; without braces, which mean something in a Cluster."""
+    region: bytes
+    scripts: Scripts
+    clock: Clock
+    logger: BoundedLogger
 
 
 class RedisOrigin(ABC):

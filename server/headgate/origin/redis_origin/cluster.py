@@ -15,17 +15,15 @@ from typing import Any, Final
 from redis.crc import key_slot
 from redis.exceptions import RedisError
 
-from headgate.clock import Clock
 from headgate.origin.interface import OriginError, OriginTimeout
-from headgate.origin.redis_origin.base import RedisOrigin
+from headgate.origin.redis_origin.base import AFTER_PREFIX, Opening, RedisOrigin
 from headgate.origin.redis_origin.dial import Dialler, ask_once
 from headgate.origin.redis_origin.errors import Redirected, TryAgain, explain
-from headgate.origin.redis_origin.scripts import Script, Scripts
+from headgate.origin.redis_origin.scripts import Script
 from headgate.origin.redis_origin.server import Server, ShardState
 from headgate.origin.redis_origin.shards import at
-from headgate.origin.redis_origin.url import RedisAddress, RedisUrl
+from headgate.origin.redis_origin.url import RedisAddress
 from headgate.origin.rendezvous import hash_of
-from headgate.telemetry.bounded import BoundedLogger
 
 SLOTS: Final = 16384
 GROUPS: Final = 64
@@ -57,27 +55,20 @@ GROUP_SLOTS: Final = [key_slot(tag) for tag in TAGS]
 
 
 class ClusterOrigin(RedisOrigin):
-    def __init__(
-        self,
-        seeds: Sequence[RedisAddress],
-        dialler: Dialler,
-        scripts: Scripts,
-        region: bytes,
-        clock: Clock,
-        logger: BoundedLogger,
-    ) -> None:
-        super().__init__(scripts, region, [b"hg:{%s}:" % tag for tag in TAGS])
-        self._seeds = seeds
-        self._dialler = dialler
-        self._clock = clock
-        self._logger = logger
+    def __init__(self, opening: Opening) -> None:
+        prefix = opening.prefix + AFTER_PREFIX
+        super().__init__(opening.scripts, opening.region, [b"%s{%s}:" % (prefix, tag) for tag in TAGS])
+        self._seeds = opening.url.addresses
+        self._dialler = Dialler(opening.login, opening.url.tls, cluster=True)
+        self._clock = opening.clock
+        self._logger = opening.logger
         self._owners: list[RedisAddress | None] = [None] * GROUPS
         self._servers: dict[RedisAddress, Server] = {}
         self._reading: asyncio.Task[None] | None = None
         self._read_at_s = float("-inf")
         self._turn = -1
         self._map_error = "not connected yet"
-        self._since_ms = clock.now_ms()
+        self._since_ms = opening.clock.now_ms()
         self._closing: set[asyncio.Task[None]] = set()
 
     def shard_of(self, key: bytes) -> int:
@@ -234,8 +225,3 @@ async def _ask_slots(dialler: Dialler, address: RedisAddress) -> list[tuple[int,
     if not ranges:
         raise OriginError(f"{address} knows no slots")
     return sorted(ranges, key=lambda found: found[0])
-
-
-def open_cluster(url: RedisUrl, scripts: Scripts, region: bytes, clock: Clock, logger: BoundedLogger) -> ClusterOrigin:
-    dialler = Dialler(url.credentials, url.tls, cluster=True)
-    return ClusterOrigin(url.addresses, dialler, scripts, region, clock, logger)

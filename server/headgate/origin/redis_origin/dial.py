@@ -2,51 +2,69 @@
 
 A primary, never a replica; part of a Cluster when the URL says so, and only then. Its
 run id is remembered with the connection: within one connection it can't change, so
-every reply's epoch is the one that was asked for when its connection was made.
+every reply's epoch is the one that was asked for when its connection was made. User name
+and password are found out anew each time, and no error holds them.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
 
 from headgate.origin.redis_origin.errors import NotUsable
 from headgate.origin.redis_origin.link import Session
+from headgate.origin.redis_origin.secrets import Login
 from headgate.origin.redis_origin.url import Credentials, RedisAddress, RedisTls, Verify
 
 ROLES: Final = {b"slave": "a replica", b"sentinel": "a Sentinel"}
+NOT_VERIFIED: Final = "its TLS certificate is not verified (verify=none): anybody on the way may be the server"
+KEEPS_ALL: Final = b"noeviction"
 
 
 @dataclass(frozen=True, slots=True)
 class Dialler:
     """How the servers of one URL are connected to."""
 
-    credentials: Credentials
+    login: Login
     tls: RedisTls | None
     db: int = 0
     cluster: bool = False
 
     async def dial(self, address: RedisAddress) -> Session:
         """A connection to a primary. Raises NotUsable for a server that must not be used."""
-        connection = self.connection(address)
+        connection = await self.connect(address)
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]  # redis-py's is not typed
             role, info = await ask(connection, ("ROLE",)), await ask(connection, ("INFO", "server"))
-            return Session(connection, self._verify(role, _fields(info)))
+            epoch = self._verify(role, _fields(info))
+            return Session(connection, epoch, await self._hazards(connection))
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
 
-    def connection(self, address: RedisAddress) -> Connection:
-        """Not connected yet. Never retries and has no timeouts: whoever uses it has."""
+    async def connect(self, address: RedisAddress) -> Connection:
+        """A connection to whatever is there. Never retries and has no timeouts: whoever uses it has."""
+        credentials = self.login()
+        connection = self._connection(address, credentials)
+        try:
+            with _not_said(credentials.password):
+                await connection.connect()  # type: ignore[no-untyped-call]  # redis-py's is not typed
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    def _connection(self, address: RedisAddress, credentials: Credentials) -> Connection:
         options: dict[str, Any] = {
             "host": address.host,
             "port": address.port,
             "db": self.db,
-            "username": self.credentials.user,
-            "password": self.credentials.password,
+            "username": credentials.user,
+            "password": credentials.password,
             "socket_timeout": None,
             "socket_connect_timeout": None,
             "retry": Retry(NoBackoff(), 0),
@@ -75,6 +93,22 @@ class Dialler:
             )
         return info[b"run_id"]
 
+    async def _hazards(self, connection: Connection) -> tuple[str, ...]:
+        """What works, and may cost counts or more one day."""
+        hazards = [NOT_VERIFIED] if self.tls is not None and self.tls.verify is Verify.NONE else []
+        try:
+            memory = _fields(await ask(connection, ("INFO", "memory")))
+        except ResponseError:
+            # Whoever may not know need not be warned.
+            return tuple(hazards)
+        policy = memory.get(b"maxmemory_policy", KEEPS_ALL)
+        if policy != KEEPS_ALL and memory.get(b"maxmemory", b"0") != b"0":
+            hazards.append(
+                f"its maxmemory-policy is {policy.decode(errors='replace')}: when memory is short it drops keys, "
+                "and what they counted is admitted again; use noeviction"
+            )
+        return tuple(hazards)
+
 
 async def ask(connection: Connection, command: tuple[str, ...]) -> Any:
     """One command on a connection that nobody else uses."""
@@ -84,12 +118,22 @@ async def ask(connection: Connection, command: tuple[str, ...]) -> Any:
 
 async def ask_once(dialler: Dialler, address: RedisAddress, command: tuple[str, ...]) -> Any:
     """One command on a connection of its own."""
-    connection = dialler.connection(address)
+    connection = await dialler.connect(address)
     try:
-        await connection.connect()  # type: ignore[no-untyped-call]  # redis-py's is not typed
         return await ask(connection, command)
     finally:
         await connection.disconnect(nowait=True)
+
+
+@contextlib.contextmanager
+def _not_said(password: str | None) -> Iterator[None]:
+    """A server that refuses may quote what it was sent, and the driver quotes the server."""
+    try:
+        yield
+    except RedisError as error:
+        if password and password in str(error):
+            raise NotUsable("it refuses, in words that hold the password") from None
+        raise
 
 
 def _fields(info: bytes) -> dict[bytes, bytes]:

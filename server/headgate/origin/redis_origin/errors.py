@@ -71,6 +71,8 @@ def is_read_only(error: ResponseError) -> bool:
 def explain(error: BaseException) -> str:
     """One line without the server's name."""
     text = str(error)
+    if isinstance(error, OriginError):
+        return text
     for kind, hint in CLASSES:
         if isinstance(error, kind):
             return hint

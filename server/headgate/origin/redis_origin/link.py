@@ -30,8 +30,10 @@ class Lost(Exception):
 class Session:
     """A connection that was made and verified. `epoch` is the run of the server behind it."""
 
-    def __init__(self, connection: Connection, epoch: bytes) -> None:
+    def __init__(self, connection: Connection, epoch: bytes, hazards: tuple[str, ...] = ()) -> None:
         self.epoch = epoch
+        self.hazards = hazards
+        """What an operator should know of this server, though it can be used."""
         self.alive = True
         self._connection = connection
         self._pending: deque[asyncio.Future[Any]] = deque()

@@ -12,16 +12,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from headgate.clock import Clock
 from headgate.origin.interface import OriginError
 from headgate.origin.protocol import Pulse
+from headgate.origin.redis_origin.base import Opening
 from headgate.origin.redis_origin.dial import Dialler, ask_once
 from headgate.origin.redis_origin.errors import explain
-from headgate.origin.redis_origin.scripts import Scripts
 from headgate.origin.redis_origin.server import Server
 from headgate.origin.redis_origin.shards import ShardsOrigin
-from headgate.origin.redis_origin.url import RedisAddress, RedisUrl
-from headgate.telemetry.bounded import BoundedLogger
+from headgate.origin.redis_origin.url import RedisAddress
 
 ASK_TIMEOUT_S: Final = 0.5
 """For a Sentinel that stalls, while the others are no majority without it."""
@@ -68,8 +66,8 @@ class Sentinels:
 
 
 class SentinelOrigin(ShardsOrigin):
-    def __init__(self, server: Server, sentinels: Sentinels, scripts: Scripts, region: bytes) -> None:
-        super().__init__([server], scripts, region)
+    def __init__(self, opening: Opening, server: Server, sentinels: Sentinels) -> None:
+        super().__init__(opening, [server])
         self._server = server
         self._sentinels = sentinels
         self._watching: asyncio.Task[None] | None = None
@@ -95,9 +93,9 @@ class SentinelOrigin(ShardsOrigin):
         self._server.leave_unless_at(primary)
 
 
-def open_sentinel(
-    url: RedisUrl, scripts: Scripts, region: bytes, clock: Clock, logger: BoundedLogger
-) -> SentinelOrigin:
-    sentinels = Sentinels(url.addresses, url.service, Dialler(url.sentinel_credentials, url.tls))
-    server = Server(url.service, sentinels.primary, Dialler(url.credentials, url.tls, url.db), clock, logger)
-    return SentinelOrigin(server, sentinels, scripts, region)
+def open_sentinel(opening: Opening) -> SentinelOrigin:
+    url = opening.url
+    sentinels = Sentinels(url.addresses, url.service, Dialler(opening.sentinel_login, url.tls))
+    dialler = Dialler(opening.login, url.tls, url.db)
+    server = Server(url.service, sentinels.primary, dialler, opening.clock, opening.logger)
+    return SentinelOrigin(opening, server, sentinels)

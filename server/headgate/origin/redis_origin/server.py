@@ -59,6 +59,7 @@ class Server:
         self._address: RedisAddress | None = None
         self._calls = RedisLink(self._dial)
         self._beats = RedisLink(self._dial)
+        self._hazards: tuple[str, ...] = ()
         self.state = ShardState(name, since_ms=clock.now_ms())
 
     async def connect(self) -> None:
@@ -114,7 +115,18 @@ class Server:
 
     async def _dial(self) -> Session:
         self._address = await self._find()
-        return await self._dialler.dial(self._address)
+        session = await self._dialler.dial(self._address)
+        self._warn_of(session.hazards)
+        return session
+
+    def _warn_of(self, hazards: tuple[str, ...]) -> None:
+        """Once for each, and again only when it was gone meanwhile: not with every connection."""
+        for hazard in hazards:
+            if hazard not in self._hazards:
+                # A kind of its own for each server, or the sixth one's would be kept back for good.
+                fields = {"shard": self.state.name, "address": str(self._address), "reason": hazard}
+                self._logger.emit("warning", f"origin_at_risk {self.state.name}", "origin_at_risk", fields)
+        self._hazards = hazards
 
     def _answered(self, session: Session) -> None:
         run_id = session.epoch.decode()
@@ -127,7 +139,7 @@ class Server:
 
     def _failed(self, error: Exception) -> OriginError:
         """What to raise; told once per change."""
-        text = str(error) if isinstance(error, OriginError | Lost) else explain(error)
+        text = str(error) if isinstance(error, Lost) else explain(error)
         self._note(text)
         return OriginError(f"{self.state.name}: {text}")
 

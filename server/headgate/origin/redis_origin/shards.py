@@ -2,25 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
-from headgate.clock import Clock
 from headgate.origin.interface import OriginError
-from headgate.origin.redis_origin.base import RedisOrigin
+from headgate.origin.redis_origin.base import AFTER_PREFIX, Opening, RedisOrigin
 from headgate.origin.redis_origin.dial import Dialler
-from headgate.origin.redis_origin.scripts import Script, Scripts
+from headgate.origin.redis_origin.scripts import Script
 from headgate.origin.redis_origin.server import Server, ShardState
-from headgate.origin.redis_origin.url import RedisAddress, RedisUrl
+from headgate.origin.redis_origin.url import RedisAddress
 from headgate.origin.rendezvous import Rendezvous
-from headgate.telemetry.bounded import BoundedLogger
-
-PREFIX: Final = b"hg:"
-"""Begins every key of ours."""
 
 
 class ShardsOrigin(RedisOrigin):
-    def __init__(self, servers: Sequence[Server], scripts: Scripts, region: bytes) -> None:
-        super().__init__(scripts, region, [PREFIX] * len(servers))
+    def __init__(self, opening: Opening, servers: Sequence[Server]) -> None:
+        super().__init__(opening.scripts, opening.region, [opening.prefix + AFTER_PREFIX] * len(servers))
         self._servers = servers
         self._rendezvous = Rendezvous([server.state.name for server in servers])
 
@@ -57,10 +52,11 @@ async def _try_to_connect(server: Server) -> None:
         return
 
 
-def open_shards(url: RedisUrl, scripts: Scripts, region: bytes, clock: Clock, logger: BoundedLogger) -> ShardsOrigin:
-    dialler = Dialler(url.credentials, url.tls, url.db)
-    servers = [Server(str(address), at(address), dialler, clock, logger) for address in url.addresses]
-    return ShardsOrigin(servers, scripts, region)
+def open_shards(opening: Opening) -> ShardsOrigin:
+    url = opening.url
+    dialler = Dialler(opening.login, url.tls, url.db)
+    servers = [Server(str(address), at(address), dialler, opening.clock, opening.logger) for address in url.addresses]
+    return ShardsOrigin(opening, servers)
 
 
 def at(address: RedisAddress) -> Callable[[], Awaitable[RedisAddress]]:

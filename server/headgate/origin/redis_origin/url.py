@@ -7,6 +7,11 @@
 `rediss` instead of `redis` is TLS; then `ca`, `cert` and `key` (files) and
 `verify=hostname|chain|none` may follow as query parameters. User name and password are
 those of the servers that count; Sentinels get `sentinel_user` and `sentinel_password`.
+`password_file` and `sentinel_password_file` name files instead, which are read when a
+connection is made (secrets.py).
+
+What is refused is named by its place, never repeated: in a URL with a slip in it (an `@`
+that is missing, a `?` that is not escaped) any part may be the password.
 """
 
 from dataclasses import dataclass, field
@@ -21,6 +26,7 @@ ACCEPTED: Final = (
     "redis+cluster://[user:password@]host[:port][,…]",
     "redis+sentinel://[user:password@]host[:port][,…]/service[/db]",
     "rediss for TLS in each",
+    "file:/path of a file that holds one of these",
 )
 REDIS_PORT: Final = 6379
 SENTINEL_PORT: Final = 26379
@@ -43,7 +49,8 @@ class Verify(StrEnum):
 
 
 TLS_PARAMETERS: Final = ("ca", "cert", "key", "verify")
-SENTINEL_PARAMETERS: Final = ("sentinel_user", "sentinel_password")
+SENTINEL_PARAMETERS: Final = ("sentinel_user", "sentinel_password", "sentinel_password_file")
+PARAMETERS: Final = ("password_file",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ class RedisAddress:
 class Credentials:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    password_file: str | None = None
+    """Where the password is, when it is not here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,8 @@ def is_redis_url(url: str) -> bool:
 
 def parse_redis_url(url: str) -> RedisUrl:
     """Raises ConfigError that says what is wrong, without the password."""
+    if not _is_utf8(url):
+        raise _refuse("it is not text in UTF-8")
     scheme, _, rest = url.partition("://")
     secure, kind = _scheme(scheme)
     rest, _, query = rest.partition("?")
@@ -99,10 +110,19 @@ def parse_redis_url(url: str) -> RedisUrl:
         _addresses(hosts, SENTINEL_PORT if kind is Topology.SENTINEL else REDIS_PORT),
         db,
         service,
-        _credentials(userinfo),
-        Credentials(parameters.get("sentinel_user"), parameters.get("sentinel_password")),
+        _credentials(userinfo, parameters.get("password_file")),
+        _sentinel_credentials(parameters),
         _tls(parameters) if secure else None,
     )
+
+
+def _is_utf8(text: str) -> bool:
+    """Not so when bytes of the environment or the command line were none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse(reason: str) -> ConfigError:
@@ -112,53 +132,63 @@ def _refuse(reason: str) -> ConfigError:
 def _scheme(scheme: str) -> tuple[bool, Topology]:
     name, plus, kind = scheme.partition("+")
     if name not in ("redis", "rediss") or (plus and kind not in ("cluster", "sentinel")):
-        raise _refuse(f"scheme {scheme!r} is not known")
+        raise _refuse("the scheme is not known")
     return name == "rediss", Topology(kind)
 
 
-def _credentials(userinfo: str) -> Credentials:
-    if not userinfo:
-        return Credentials()
-    user, colon, password = userinfo.partition(":")
-    if not colon or not password:
-        raise _refuse("there is a user name and no password (user:password@, or :password@ for the default user)")
-    return Credentials(unquote(user) or None, unquote(password))
+def _credentials(userinfo: str, password_file: str | None) -> Credentials:
+    user, _, password = userinfo.partition(":")
+    if password and password_file:
+        raise _refuse("there is a password and a password_file: give one of them")
+    if userinfo and not password and not password_file:
+        raise _refuse(
+            "there is a user name and no password (user:password@, :password@ for the default user, or password_file=)"
+        )
+    return Credentials(unquote(user) or None, unquote(password) or None, password_file)
+
+
+def _sentinel_credentials(parameters: dict[str, str]) -> Credentials:
+    credentials = Credentials(*map(parameters.get, SENTINEL_PARAMETERS))
+    if credentials.password and credentials.password_file:
+        raise _refuse("there is a sentinel_password and a sentinel_password_file: give one of them")
+    return credentials
 
 
 def _addresses(hosts: str, default_port: int) -> tuple[RedisAddress, ...]:
     if not hosts:
         raise _refuse("there is no host")
-    addresses = tuple(_address(part, default_port) for part in hosts.split(","))
+    parts = hosts.split(",")
+    if len(parts) > MOST_SHARDS:
+        raise _refuse(f"there are {len(parts)} hosts, and at most {MOST_SHARDS} are allowed")
+    addresses = tuple(_address(part, f"host {number}", default_port) for number, part in enumerate(parts, 1))
     doubled = {str(address) for address in addresses if addresses.count(address) > 1}
     if doubled:
         raise _refuse(f"{', '.join(sorted(doubled))} is there twice")
-    if len(addresses) > MOST_SHARDS:
-        raise _refuse(f"there are {len(addresses)} hosts, and at most {MOST_SHARDS} are allowed")
     return addresses
 
 
-def _address(text: str, default_port: int) -> RedisAddress:
-    host, port = _split_port(text)
+def _address(text: str, which: str, default_port: int) -> RedisAddress:
+    host, port = _split_port(text, which)
     if not host or any(character in host for character in " []/?#@"):
-        raise _refuse(f"{text!r} is not host or host:port")
+        raise _refuse(f"{which} is not host or host:port (escape `?` in a password as %3F)")
     if not port:
         return RedisAddress(host.lower(), default_port)
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise _refuse(f"{port!r} is not a port (1 to 65535)")
+    if not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        raise _refuse(f"{which}: its port is not a number from 1 to 65535")
     return RedisAddress(host.lower(), int(port))
 
 
-def _split_port(text: str) -> tuple[str, str]:
+def _split_port(text: str, which: str) -> tuple[str, str]:
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
         if rest and not rest.startswith(":"):
-            raise _refuse(f"{text!r} is not [address]:port")
+            raise _refuse(f"{which} is not [address]:port")
         return host, rest[1:]
     if text.count(":") > 1:
-        raise _refuse(f"{text!r}: an IPv6 address goes in brackets")
+        raise _refuse(f"{which}: an IPv6 address goes in brackets")
     host, colon, port = text.partition(":")
     if colon and not port:
-        raise _refuse(f"{text!r} has no port after the colon")
+        raise _refuse(f"{which} has no port after the colon")
     return host, port
 
 
@@ -170,7 +200,7 @@ def _path(path: str, kind: Topology) -> tuple[str, int]:
             raise _refuse("the Sentinels' service name is missing (redis+sentinel://host/service)")
         service = unquote(parts.pop(0))
     if len(parts) > 1:
-        raise _refuse(f"{path!r} is one part too many")
+        raise _refuse("the path has one part too many")
     db = _db(parts[0]) if parts and parts[0] else 0
     if db and kind is Topology.CLUSTER:
         raise _refuse("a Cluster has no databases but 0")
@@ -178,19 +208,20 @@ def _path(path: str, kind: Topology) -> tuple[str, int]:
 
 
 def _db(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise _refuse(f"database {text!r} is not a number")
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise _refuse("the database is not a number")
     return int(text)
 
 
 def _parameters(query: str, *, secure: bool, kind: Topology) -> dict[str, str]:
-    accepted = (TLS_PARAMETERS if secure else ()) + (SENTINEL_PARAMETERS if kind is Topology.SENTINEL else ())
+    accepted = PARAMETERS + (TLS_PARAMETERS if secure else ())
+    accepted += SENTINEL_PARAMETERS if kind is Topology.SENTINEL else ()
     parameters: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for number, (name, value) in enumerate(parse_qsl(query, keep_blank_values=True), 1):
         if name in TLS_PARAMETERS and not secure:
             raise _refuse(f"parameter {name!r} needs rediss")
         if name not in accepted:
-            raise _refuse(f"parameter {name!r} is not known ({', '.join(accepted) or 'none'} accepted here)")
+            raise _refuse(f"parameter {number} is not known ({', '.join(accepted)} accepted here)")
         if name in parameters or not value:
             raise _refuse(f"parameter {name!r} is {'empty' if not value else 'there twice'}")
         parameters[name] = value
@@ -200,7 +231,7 @@ def _parameters(query: str, *, secure: bool, kind: Topology) -> dict[str, str]:
 def _tls(parameters: dict[str, str]) -> RedisTls:
     verify = parameters.get("verify", Verify.HOSTNAME)
     if verify not in list(Verify):
-        raise _refuse(f"verify={verify!r} is none of {', '.join(Verify)}")
+        raise _refuse(f"verify is none of {', '.join(Verify)}")
     if "key" in parameters and "cert" not in parameters:
         raise _refuse("there is a key and no cert")
     return RedisTls(parameters.get("ca"), parameters.get("cert"), parameters.get("key"), Verify(verify))

@@ -1,0 +1,28 @@
+"""Whether a worker's loop still turns: it says so twice a second, over the channel.
+
+Its sockets say nothing of that: the kernel accepts for a process that is stopped, or that
+spins. The supervisor looks as often as a worker speaks, and counts its looks rather than the
+time: a supervisor that was stopped itself, with its workers or without, blames nobody for that.
+"""
+
+BEAT_S = 0.5
+"""How often a worker speaks, and the supervisor looks. A line of ten bytes each."""
+MOST_MISSED = 5
+"""Looks in a row without a word. A loop that is held up for that long, 2.5 to 3 s, answers nobody; killing it and
+starting another takes a second or two more, so that callers are served again within 5 s."""
+
+HANGS = f"it hung: no sign of life for {BEAT_S * (MOST_MISSED + 1):g} s"
+
+
+class Pulse:
+    def __init__(self) -> None:
+        self._missed = 0
+
+    def heard(self) -> None:
+        """It spoke."""
+        self._missed = 0
+
+    def look(self) -> bool:
+        """Whether with this look it counts as hanging: true once, until it is heard again."""
+        self._missed += 1
+        return self._missed == MOST_MISSED + 1
