@@ -15,7 +15,8 @@ import pytest
 from grpc_health.v1 import health_pb2
 from headgate_client import Client, RateLimitError
 
-from tests.support.headgate import FREE_PORTS, Headgate, clean_environ, serve, start, wait_until, write_rules
+from tests.support.headgate import FREE_PORTS, Headgate, clean_environ, serve, start, write_rules
+from tests.support.waiting import wait_until
 
 ONE_PER_HOUR = "domain: edge\ndescriptors:\n- {key: user, rate_limit: {unit: hour, requests_per_unit: 1}}\n"
 BULK = [{"bulk": "x"}]

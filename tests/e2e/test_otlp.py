@@ -8,8 +8,9 @@ import pytest
 from headgate_client import Client
 
 from tests.support.collector import Collector, attributes_of
-from tests.support.headgate import Headgate, serve, wait_until, write_rules
+from tests.support.headgate import Headgate, serve, write_rules
 from tests.support.redis_servers import redis_shards, shards_url
+from tests.support.waiting import wait_until
 
 BULK = [{"bulk": "x"}]
 

@@ -15,9 +15,10 @@ from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 imp
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 from benchmarks import load
-from tests.support.headgate import Headgate, serve, wait_until, write_rules
+from tests.support.headgate import Headgate, serve, write_rules
 from tests.support.observer import total_in_current_window
 from tests.support.redis_servers import RedisServer, cluster_url, redis_cluster, redis_shards, shards_url
+from tests.support.waiting import wait_until
 
 METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 LIMIT = 1_000_000

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.headgate import FREE_PORTS, Headgate, http_request, start, wait_until, write_rules
+from tests.support.headgate import FREE_PORTS, Headgate, http_request, start, write_rules
 from tests.support.redis_servers import RedisServer
+from tests.support.waiting import wait_until
 from tests.support.workers import (
     Load,
     by_worker,

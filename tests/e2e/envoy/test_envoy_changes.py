@@ -15,7 +15,8 @@ from tests.e2e.envoy.conftest import TRANSPORTS
 from tests.support.envoy import Envoy, run_envoy
 from tests.support.envoy_config import header_limit, health_checked, http_config, route
 from tests.support.envoy_load import Load
-from tests.support.headgate import serve, wait_until, write_rules
+from tests.support.headgate import serve, write_rules
+from tests.support.waiting import wait_until
 
 ROUTES = [route("/user", limits=[header_limit("user")]), route("/bulk", limits=[header_limit("bulk")])]
 

@@ -14,7 +14,8 @@ import pytest
 from tests.support.envoy import Envoy, run_envoy
 from tests.support.envoy_config import header_limit, http_config, route
 from tests.support.envoy_load import Load
-from tests.support.headgate import Headgate, serve, wait_until, write_rules
+from tests.support.headgate import Headgate, serve, write_rules
+from tests.support.waiting import wait_until
 
 RULES = """\
 domain: edge

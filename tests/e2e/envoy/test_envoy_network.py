@@ -9,7 +9,8 @@ import pytest
 from tests.e2e.envoy.conftest import TRANSPORTS
 from tests.support.envoy import Envoy, run_envoy
 from tests.support.envoy_config import network_config
-from tests.support.headgate import serve, wait_until, write_rules
+from tests.support.headgate import serve, write_rules
+from tests.support.waiting import wait_until
 
 RULES = """\
 domain: edge
