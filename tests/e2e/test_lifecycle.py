@@ -16,9 +16,8 @@ from grpc_health.v1 import health_pb2
 from headgate_client import Client, RateLimitError
 
 from tests.support.headgate import FREE_PORTS, Headgate, clean_environ, serve, start, write_rules
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, undisturbed, wait_until
 
-ONE_PER_HOUR = "domain: edge\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n"
 BULK = [{"bulk": "x"}]
 DRAIN_S = 3
 """Long enough to look at a process that drains, on a busy machine too."""
@@ -139,6 +138,11 @@ def test_a_second_signal_ends_it_at_once_and_leaves_no_socket(
 ) -> None:
     sockets = tmp_path / "s"
     sockets.mkdir()
+    undisturbed(lambda _: end_at_once(rules, sockets, number, status))
+
+
+def end_at_once(rules: Path, sockets: Path, number: signal.Signals, status: int) -> list[str]:
+    """What it said last, if it was cut off, not cut short: it has half a second to stop in good order."""
     with serve(rules, grpc=f"unix:{sockets}/g", http=f"unix:{sockets}/h", drain_s=FOR_EVER_S) as headgate:
         assert headgate.get("/readyz").status == 200
         headgate.send(signal.SIGTERM)
@@ -146,7 +150,8 @@ def test_a_second_signal_ends_it_at_once_and_leaves_no_socket(
         headgate.send(number)
         assert headgate.wait_exit() == status
         assert list(sockets.iterdir()) == []
-        assert headgate.events[-1]["event"] == "stopped", "cut short, not cut off"
+        last = headgate.events[-1]["event"]
+        return [] if last == "stopped" else [last]
 
 
 def test_a_second_signal_works_even_if_the_loop_is_stuck(rules: Path, tmp_path: Path) -> None:

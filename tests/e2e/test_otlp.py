@@ -1,9 +1,12 @@
 """Metrics pushed to a collector; and what a bad collector does to decisions, which is nothing."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
+from headgate.telemetry import otlp
+from headgate.telemetry.metrics import Metrics
 from headgate_client import Client
 
 from tests.support.collector import Collector, attributes_of
@@ -68,6 +71,19 @@ def test_a_bad_collector_is_not_noticed(behaviour: str, rules: Path) -> None:
             wait_until(lambda: pushes(headgate)["skipped"] >= 6, "it to be still so")
             client.close()
             assert headgate.stop() == 0
+
+
+def test_closing_does_not_wait_for_a_collector_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "SEND_TIMEOUT_S", 10 * PATIENCE_S)
+    metrics = Metrics(node="n", region="eu")
+    with Collector("stalls") as collector:
+        push = otlp.MetricsPush(collector.url, 3600, metrics.snapshot)
+        push.push()
+        wait_until(lambda: collector.connections == 1, "an export that stalls")
+        began_s = time.monotonic()
+        push.close()
+        assert time.monotonic() - began_s < PATIENCE_S
+    metrics.close()
 
 
 def test_every_worker_pushes_and_so_does_their_supervisor(rules: Path) -> None:

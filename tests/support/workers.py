@@ -12,7 +12,7 @@ import grpc
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.headgate import Headgate, serve
+from tests.support.headgate import Answer, Headgate, serve
 from tests.support.waiting import PATIENCE_S, wait_until
 
 METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
@@ -149,6 +149,15 @@ def scrape_all(headgate: Headgate) -> Samples:
     return samples
 
 
+def decided_by_policy(samples: Samples) -> float:
+    """Decisions without the origin: it took too long."""
+    return sum(
+        value
+        for (sample, labels), value in samples.items()
+        if sample == "headgate_decisions_total" and dict(labels)["path"].startswith("degraded")
+    )
+
+
 def by_worker(samples: Samples, name: str) -> dict[str, float]:
     """One metric, summed over all labels but `worker`."""
     totals: dict[str, float] = {}
@@ -166,6 +175,18 @@ def worker_of(headgate: Headgate, caller: Caller) -> str:
     after = by_worker(scrape_all(headgate), "headgate_grpc_calls_total")
     (worker,) = [name for name in after if after[name] > before[name]]
     return worker
+
+
+def when_ready(headgate: Headgate) -> Answer:
+    """Its readiness, once all workers have answered in time."""
+    answers = []
+
+    def ready() -> bool:
+        answers.append(headgate.get("/readyz"))
+        return answers[-1].status == 200
+
+    wait_until(ready, "all workers to be ready")
+    return answers[-1]
 
 
 def described(headgate: Headgate) -> list[dict[str, Any]]:

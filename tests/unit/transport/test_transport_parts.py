@@ -208,8 +208,8 @@ async def test_quiet_is_nothing_pending_and_nothing_new_for_a_moment() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     loop.call_later(0.1, lambda: setattr(stats, "finished_calls", 1))
-    await wait_until_quiet(stats, PATIENCE_S)
-    assert loop.time() - began >= 0.1 + FLUSH_S
+    await wait_until_quiet(stats, 2 * PATIENCE_S)
+    assert 0.1 + FLUSH_S <= loop.time() - began < PATIENCE_S
 
 
 async def test_waiting_for_quiet_is_bounded() -> None:
