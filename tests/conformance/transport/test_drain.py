@@ -12,6 +12,7 @@ from tests.conformance.transport.harness import TIMEOUT_S, Server, call, dialled
 from tests.conformance.transport.server_process import server_process
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_every_call_in_flight_gets_its_answer(server: Server, channel: grpc.aio.Channel) -> None:
     """Half are answered at once, half late, the last of them just before the end."""
     loop = asyncio.get_running_loop()
@@ -34,7 +35,8 @@ async def test_every_call_in_flight_gets_its_answer(server: Server, channel: grp
     await stopping
 
 
-@pytest.mark.parametrize("attempt", range(5))
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize("attempt", range(3))
 async def test_answers_given_at_the_very_end_arrive(kind: TransportKind, attempt: int) -> None:
     """The last answer ends the wait, and the close comes right after it."""
     async with serving(kind) as server, dialled(server.address) as channel:
@@ -51,6 +53,7 @@ async def test_answers_given_at_the_very_end_arrive(kind: TransportKind, attempt
         await stopping
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_calls_are_answered_while_it_waits(server: Server, channel: grpc.aio.Channel) -> None:
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     server.script.answer = future
@@ -65,6 +68,7 @@ async def test_calls_are_answered_while_it_waits(server: Server, channel: grpc.a
     await stopping
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_waiting_is_bounded_and_the_rest_is_told(kind: TransportKind, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without reflection's server, whose end would take the time that answers need to leave.
     monkeypatch.setattr("headgate.transport.fallback.tempfile.mkdtemp", _no_directory)
@@ -97,6 +101,7 @@ async def _stops_early(server: Server) -> None:
     assert time.monotonic() - began < TIMEOUT_S
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_callers_who_keep_coming_do_not_hold_it_up(server: Server, channel: grpc.aio.Channel) -> None:
     """They get an answer, or UNAVAILABLE, which says that trying elsewhere is safe."""
     outcomes: set[object] = set()
