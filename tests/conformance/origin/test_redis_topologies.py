@@ -16,7 +16,7 @@ from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import said
 from tests.conformance.origin.conftest import RedisSetup
-from tests.support.redis_servers import RedisServer, SentinelSetup, redis_sentinel, refused_address
+from tests.support.redis_servers import RedisServer, SentinelSetup, redis_sentinel, refused_address, wait_until
 from tests.support.waiting import PATIENCE_S, until
 
 TIMEOUT_S = PATIENCE_S
@@ -67,11 +67,22 @@ class Slot:
         self.source.command("CLUSTER SETSLOT", self.number, "MIGRATING", self._id(self.target))
 
     def move(self, key: str) -> None:
-        self.source.command("MIGRATE", "127.0.0.1", self.target.port, key, 0, 5000)
+        self.source.command("MIGRATE", "127.0.0.1", self.target.port, key, 0, 60_000)
 
     def give(self, owner: RedisServer) -> None:
+        """For good: by a newer word than any claim of the former owner's that is still on its way."""
         for server in (owner, *self.servers):
             server.command("CLUSTER SETSLOT", self.number, "NODE", self._id(owner))
+            owner.command("CLUSTER BUMPEPOCH")
+        wait_until(
+            lambda: {self._owner_for(server) for server in self.servers} == {owner.port}, "all to know the owner"
+        )
+
+    def _owner_for(self, server: RedisServer) -> int:
+        """The port of the master that this server believes to have the slot."""
+        ranges = server.command("CLUSTER SLOTS")
+        found = [master[1] for first, last, master, *_ in ranges if first <= self.number <= last]
+        return int(found[0]) if found else 0
 
     def tries(self) -> int:
         """How often somebody has said TRYAGAIN: the source, or, before Redis 7, the target."""
