@@ -18,7 +18,8 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS = 0x1, 0x1, 0x4
 RECEIVE_WINDOW = 2**30
-STALLED_S = 20
+STALLED_S = 60
+"""Without an answer: then there will be none. A busy machine takes seconds at most."""
 MAX_STREAMS = 90
 """Under way per connection: servers allow about 100, and cut a connection that takes more."""
 
@@ -181,18 +182,22 @@ def run_paced(
     on_answer: OnAnswer | None = None,
     connections: int = 2,
 ) -> Outcome:
-    """Calls at random times, `per_s` on average, to random addresses, whatever is still unanswered."""
+    """Calls at random times, `per_s` on average, to random addresses, whatever is still unanswered.
+
+    As many as `per_s` gives in `seconds`: where the machine is too busy for that it takes longer, and not fewer.
+    """
+    calls = round(per_s * seconds)
     outcome = Outcome()
     count = _counting(outcome, on_answer)
     began = time.monotonic()
-    due, number = began, 0
+    due, number, heard = began, 0, began
     with selectors.DefaultSelector() as selector:
         opened = [Connection(address, path) for address in addresses for _ in range(connections)]
         for connection in opened:
             selector.register(connection.socket, selectors.EVENT_READ, connection)
         while True:
             now = time.monotonic()
-            while due <= now < began + seconds:
+            while due <= now and number < calls:
                 free = [connection for connection in opened if connection.under_way < MAX_STREAMS]
                 if not free:
                     break
@@ -201,11 +206,12 @@ def run_paced(
                 due += chooser.expovariate(per_s)
             for connection in opened:
                 connection.send()
-            over = now >= began + seconds
-            if over and (not any(c.under_way for c in opened) or now > began + seconds + STALLED_S):
+            over = number == calls
+            if now > max(heard, due) + STALLED_S or (over and not any(c.under_way for c in opened)):
                 break
             for key, _ in selector.select(timeout=0.05 if over or due <= now else due - now):
                 key.data.receive(count)
+                heard = now
         outcome.unanswered = sum(connection.under_way for connection in opened)
         for connection in opened:
             connection.socket.close()

@@ -10,6 +10,7 @@ requests given to one perfect limiter say how many could have been admitted.
 
 import argparse
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -26,7 +27,7 @@ from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 imp
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 from benchmarks import load
-from tests.support.headgate import serve, write_rules
+from tests.support.headgate import Headgate, serve, write_rules
 from tests.support.redis_servers import redis_shards, shards_url
 
 METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
@@ -34,6 +35,7 @@ NODES = 4
 SHARDS = 3
 DEADLINE_MS = 1_000
 """Raised, so that a slow machine does not turn a test of counting into one of failures."""
+BY_POLICY = r'^headgate_decisions_total{.*path="degraded_\w+".*} (\S+)$'
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Result:
     perfect: int
     worst: int
     failed: int
+    by_policy: int
+    """Decisions without the origin: then the machine was too busy for a test of counting."""
 
     @property
     def bound(self) -> int:
@@ -122,32 +126,38 @@ QUICK = [Case(10, 2), Case(100, 2), Case(1000, 2), Case(100, 2, Algorithm.GCRA),
 
 
 @contextmanager
-def region(cases: list[Case]) -> Iterator[list[str]]:
-    """Real nodes over real shards; where the nodes listen."""
+def region(cases: list[Case]) -> Iterator[list[Headgate]]:
+    """Real nodes over real shards."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory()))
         rules = write_rules(directory / "rules", "domain: accuracy\ndescriptors:\n" + "".join(c.rule() for c in cases))
         url = shards_url(stack.enter_context(redis_shards(SHARDS)))
         options = ("--origin", url, "--origin-deadline-ms", str(DEADLINE_MS))
-        nodes = [stack.enter_context(serve(rules, *options)) for _ in range(NODES)]
-        yield [node.grpc for node in nodes]
+        yield [stack.enter_context(serve(rules, *options)) for _ in range(NODES)]
 
 
-def request(case: Case) -> bytes:
-    entry = RateLimitDescriptor.Entry(key=case.name, value="all")
+def request(case: Case, value: str) -> bytes:
+    entry = RateLimitDescriptor.Entry(key=case.name, value=value)
     return RateLimitRequest(domain="accuracy", descriptors=[RateLimitDescriptor(entries=[entry])]).SerializeToString()
 
 
-def measure(case: Case, nodes: list[str], *, windows: float, seed: int = 1) -> Result:
+def by_policy(nodes: list[Headgate]) -> int:
+    """Decisions that were made without the origin, which took too long."""
+    found = [re.findall(BY_POLICY, node.get("/metrics").body.decode(), re.MULTILINE) for node in nodes]
+    return sum(int(float(count)) for counts in found for count in counts)
+
+
+def measure(case: Case, nodes: list[Headgate], *, windows: float, value: str = "all", seed: int = 1) -> Result:
     log: list[Answered] = []
+    before = by_policy(nodes)
 
     def answered(number: int, message: bytes | None) -> None:
         if message is not None:
             log.append(read(case, RateLimitResponse.FromString(message), time.time_ns() // 1_000_000))
 
-    payload = request(case)
+    payload = request(case, value)
     outcome = load.run_paced(
-        nodes,
+        [node.grpc for node in nodes],
         METHOD,
         lambda number: payload,
         per_s=case.requests / case.window_s * case.load,
@@ -158,7 +168,7 @@ def measure(case: Case, nodes: list[str], *, windows: float, seed: int = 1) -> R
     admitted = [answer for answer in log if answer.admitted]
     worst = worst_bucket(case, admitted) if case.algorithm is Algorithm.GCRA else worst_window(case, admitted)
     failed = outcome.failures + outcome.unanswered
-    return Result(case, len(log), len(admitted), perfect(case, log), worst, failed)
+    return Result(case, len(log), len(admitted), perfect(case, log), worst, failed, by_policy(nodes) - before)
 
 
 def read(case: Case, response: RateLimitResponse, received_ms: int) -> Answered:

@@ -12,8 +12,9 @@ from urllib.parse import quote
 import grpc
 import pytest
 
-from tests.support.headgate import Answer, Headgate, http_request, run, serve, start, wait_until, write_rules
+from tests.support.headgate import Answer, Headgate, http_request, run, serve, start, write_rules
 from tests.support.redis_servers import RedisServer
+from tests.support.waiting import wait_until
 
 PASSWORD = "open/sesame?@%"  # noqa: S105 - of a server that lives for a test
 WRONG = "close/sesame?@%"

@@ -12,19 +12,23 @@ from typing import Any
 
 import pytest
 
-from tests.support.headgate import FREE_PORTS, Headgate, http_request, serve, start, wait_until, write_rules
+from tests.support.headgate import FREE_PORTS, Headgate, http_request, serve, start, write_rules
 from tests.support.redis_servers import RedisServer
+from tests.support.waiting import undisturbed, wait_until
 from tests.support.workers import (
     Load,
     by_worker,
     callers,
     count_admitted,
+    decided_by_policy,
     described,
     is_running,
     loading,
     request,
     scrape,
+    scrape_all,
     serve_workers,
+    when_ready,
     worker_of,
 )
 
@@ -33,12 +37,15 @@ RULES = f"""\
 domain: edge
 descriptors:
 - key: user
-  rate_limit: {{unit: day, requests_per_unit: {LIMIT}, algorithm: fixed_window, precision: 0}}
+  rate_limit: {{unit: year, requests_per_unit: {LIMIT}, algorithm: fixed_window, precision: 0}}
 - key: bulk
-  rate_limit: {{unit: hour, requests_per_unit: 1000000}}
+  rate_limit: {{unit: year, requests_per_unit: 1000000}}
 """
-RESTART_S = 30.0
-"""For a new worker on a busy machine; about a second on an idle one."""
+DRAIN_S = 3
+"""Long enough to look at processes that drain, on a busy machine too."""
+FOR_EVER_S = 3600
+CALLERS = 20
+"""The kernel spreads them by chance: that all end at one of two workers does not happen."""
 BULK = {"domain": "edge", "descriptors": [{"entries": [{"key": "bulk", "value": "x"}]}]}
 
 
@@ -93,19 +100,29 @@ def test_one_port_one_limit_one_picture(
     names = [str(index) for index in range(workers)]
     data = tmp_path / "data"
     flags = ("--transport", transport, "--data-dir", str(data), "--node-id", "n1")
-    with serve_workers(rules, redis_url, workers, *flags) as headgate, callers(headgate.grpc, 24) as everybody:
-        assert count_admitted(everybody, 5, request("user", "alice")) == LIMIT
+    with serve_workers(rules, redis_url, workers, *flags) as headgate, callers(headgate.grpc, CALLERS) as everybody:
+        called = 0
 
-        samples = scrape(headgate)
+        def attempt(number: int) -> float:
+            nonlocal called
+            before = decided_by_policy(scrape_all(headgate))
+            admitted = count_admitted(everybody, 5, request("user", f"alice-{number}"))
+            called += CALLERS * 5
+            by_policy = decided_by_policy(scrape_all(headgate)) - before
+            assert by_policy or admitted == LIMIT
+            return by_policy
+
+        undisturbed(attempt)
+        samples = scrape_all(headgate)
         calls = by_worker(samples, "headgate_grpc_calls_total")
-        assert sum(calls.values()) == 24 * 5
+        assert sum(calls.values()) == called
         assert sorted(calls) == names
-        assert len([worker for worker in calls if calls[worker]]) > 1, "24 connections ended at one worker"
+        assert len([worker for worker in calls if calls[worker]]) > 1, "all connections ended at one worker"
         assert by_worker(samples, "headgate_decisions_total").keys() == set(names)
         assert by_worker(samples, "headgate_worker_restarts_total") == dict.fromkeys(names, 0)
 
-        ready = headgate.get("/readyz")
-        assert (ready.status, ready.json()["ready"], ready.json()["state"]) == (200, True, "serving")
+        ready = when_ready(headgate)
+        assert (ready.json()["ready"], ready.json()["state"]) == (True, "serving")
         seen = ready.json()["workers"]
         assert [worker["worker"] for worker in seen] == list(range(workers))
         assert [worker["grpc"]["address"] for worker in seen] == [headgate.grpc] * workers
@@ -122,15 +139,23 @@ def test_one_port_one_limit_one_picture(
 
 
 def test_decisions_over_http_go_round(pair: Headgate) -> None:
-    body = {"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "bob"}]}], "hitsAddend": 10}
-    before = by_worker(scrape(pair), "headgate_decisions_total")
-    answers = [pair.post_json(body) for _ in range(4)]
-    assert [answer.status for answer in answers] == [200, 200, 429, 429]
-    assert answers[2].headers["ratelimit-limit"].startswith(str(LIMIT))
-    assert int(answers[2].headers["retry-after"]) > 0
-    assert answers[2].json()["overallCode"] == "OVER_LIMIT"
-    after = by_worker(scrape(pair), "headgate_decisions_total")
-    assert {worker: after[worker] - before[worker] for worker in after} == {"0": 2, "1": 2}
+    def attempt(number: int) -> float:
+        entry = {"key": "user", "value": f"bob-{number}"}
+        body = {"domain": "edge", "descriptors": [{"entries": [entry]}], "hitsAddend": 10}
+        before = scrape_all(pair)
+        answers = [pair.post_json(body) for _ in range(4)]
+        after = scrape_all(pair)
+        decided = [by_worker(samples, "headgate_decisions_total") for samples in (before, after)]
+        assert {worker: decided[1][worker] - decided[0][worker] for worker in decided[1]} == {"0": 2, "1": 2}
+        by_policy = decided_by_policy(after) - decided_by_policy(before)
+        if not by_policy:
+            assert [answer.status for answer in answers] == [200, 200, 429, 429]
+            assert answers[2].headers["ratelimit-limit"].startswith(str(LIMIT))
+            assert int(answers[2].headers["retry-after"]) > 0
+            assert answers[2].json()["overallCode"] == "OVER_LIMIT"
+        return by_policy
+
+    undisturbed(attempt)
     assert pair.post_json(b"{").status == 400
     assert pair.post_json(b" " * 100_000).status == 413
     assert http_request(pair.http, "POST", "/json", b"x", {"Content-Encoding": "gzip"}).status == 415
@@ -165,8 +190,8 @@ def test_workers_that_hang_are_replaced_and_nobody_else_notices(rules: Path, red
             wait_until(lambda: min(load.answered) > 5, "load")
             os.kill(stopped["pid"], signal.SIGSTOP)
             os.kill(spins["pid"], signal.SIGUSR1)
-            wait_until(lambda: sorted(noticed(headgate)) == [0, 1], "both to be noticed", RESTART_S)
-            wait_until(lambda: headgate.get("/readyz").status == 200, "ready again", RESTART_S)
+            wait_until(lambda: sorted(noticed(headgate)) == [0, 1], "both to be noticed")
+            wait_until(lambda: headgate.get("/readyz").status == 200, "ready again")
             answered = list(load.answered)
             wait_until(lambda: all(n > o + 5 for n, o in zip(load.answered, answered, strict=True)), "all are served")
         ended = [event for event in headgate.events if event["event"] == "worker_ended"]
@@ -180,9 +205,9 @@ def test_workers_that_hang_are_replaced_and_nobody_else_notices(rules: Path, red
 
 
 def test_a_killed_worker_is_replaced_and_nobody_else_notices(rules: Path, redis_url: str) -> None:
-    with serve_workers(rules, redis_url, 2) as headgate, callers(headgate.grpc, 12) as everybody:
+    with serve_workers(rules, redis_url, 2) as headgate, callers(headgate.grpc, CALLERS) as everybody:
         places = [worker_of(headgate, caller) for caller in everybody]
-        assert set(places) == {"0", "1"}, "12 connections ended at one worker"
+        assert set(places) == {"0", "1"}, "all connections ended at one worker"
         before, other = described(headgate)
         with Load(everybody) as load:
             wait_until(lambda: min(load.answered) > 20, "load")
@@ -190,7 +215,7 @@ def test_a_killed_worker_is_replaced_and_nobody_else_notices(rules: Path, redis_
             wait_until(lambda: headgate.get("/readyz").status == 503, "not ready while one is down")
             ended = headgate.wait_for_event("worker_ended")
             assert (ended["worker"], ended["pid"], ended["how"]) == (0, before["pid"], "was ended by signal 9")
-            wait_until(lambda: headgate.get("/readyz").status == 200, "ready again", RESTART_S)
+            wait_until(lambda: headgate.get("/readyz").status == 200, "ready again")
             answered = list(load.answered)
             wait_until(lambda: all(n > o + 20 for n, o in zip(load.answered, answered, strict=True)), "all are served")
         after, same = described(headgate)
@@ -206,14 +231,17 @@ def test_a_killed_worker_is_replaced_and_nobody_else_notices(rules: Path, redis_
 @pytest.mark.parametrize("unix", [False, True])
 def test_a_drain_under_load_loses_no_answer(rules: Path, redis_url: str, scratch: Path, unix: bool) -> None:
     addresses = {"grpc": f"unix:{scratch}/s/g", "http": f"unix:{scratch}/s/h"} if unix else {}
-    with serve_workers(rules, redis_url, 2, drain_s=1, environ={"TMPDIR": f"{scratch}/t"}, **addresses) as headgate:
+    with serve_workers(
+        rules, redis_url, 2, drain_s=DRAIN_S, environ={"TMPDIR": f"{scratch}/t"}, **addresses
+    ) as headgate:
         listening = headgate.grpc.split(",")
         if unix:
             assert listening == [f"unix:{scratch}/s/g.0", f"unix:{scratch}/s/g.1"]
         processes = pids(headgate)
-        with callers(listening[0], 6) as some, callers(listening[-1], 6) as more, Load(some + more) as load:
+        half = CALLERS // 2
+        with callers(listening[0], half) as some, callers(listening[-1], half) as more, Load(some + more) as load:
             wait_until(lambda: min(load.answered) > 20, "load")
-            assert all(by_worker(scrape(headgate), "headgate_grpc_calls_total").values())
+            assert all(by_worker(scrape_all(headgate), "headgate_grpc_calls_total").values())
             begun = time.monotonic()
             headgate.send(signal.SIGTERM)
             wait_until(lambda: headgate.get("/readyz").status == 503, "not ready")
@@ -225,27 +253,31 @@ def test_a_drain_under_load_loses_no_answer(rules: Path, redis_url: str, scratch
             wait_until(lambda: all(n > o for n, o in zip(load.answered, answered, strict=True)), "answers on the way")
             load.leave()
             assert headgate.wait_exit() == 0
-            assert time.monotonic() - begun >= 1
+            assert time.monotonic() - begun >= DRAIN_S
         assert not any(load.failed), load.failed
         assert headgate.events[-1]["event"] == "stopped"
         assert_nothing_left(scratch, processes)
 
 
 def test_a_second_signal_ends_all_at_once(rules: Path, redis_url: str, scratch: Path) -> None:
+    undisturbed(lambda _: end_all_at_once(rules, redis_url, scratch))
+
+
+def end_all_at_once(rules: Path, redis_url: str, scratch: Path) -> list[object]:
+    """Who has said that it stopped, if it is not all who could: they have half a second to do so."""
     addresses = {"grpc": f"unix:{scratch}/s/g", "http": f"unix:{scratch}/s/h"}
-    with serve_workers(rules, redis_url, 2, drain_s=60, environ={"TMPDIR": f"{scratch}/t"}, **addresses) as headgate:
+    environ = {"TMPDIR": f"{scratch}/t"}
+    with serve_workers(rules, redis_url, 2, drain_s=FOR_EVER_S, environ=environ, **addresses) as headgate:
         processes = pids(headgate)
         # One that does not even read its orders.
         os.kill(processes[0], signal.SIGSTOP)
         headgate.send(signal.SIGTERM)
         headgate.wait_for_event("stopping")
-        begun = time.monotonic()
         headgate.send(signal.SIGINT)
         assert headgate.wait_exit() == 128 + signal.SIGINT
-        assert time.monotonic() - begun < 10
-        stopped = [event.get("worker", "supervisor") for event in headgate.events if event["event"] == "stopped"]
-        assert stopped == [1, "supervisor"], "cut short, not cut off"
         assert_nothing_left(scratch, processes)
+        stopped = [event.get("worker", "supervisor") for event in headgate.events if event["event"] == "stopped"]
+        return [] if stopped == [1, "supervisor"] else ["cut off, not cut short", *stopped]
 
 
 def test_a_signal_to_the_whole_group_is_one_signal(rules: Path, redis_url: str) -> None:
@@ -264,7 +296,7 @@ def test_a_signal_to_the_whole_group_is_one_signal(rules: Path, redis_url: str) 
 
 def test_workers_without_a_supervisor_end_by_themselves(rules: Path, redis_url: str, scratch: Path) -> None:
     grpc = f"unix:{scratch}/s/g"
-    with serve_workers(rules, redis_url, 2, grpc=grpc, drain_s=0.5, environ={"TMPDIR": f"{scratch}/t"}) as headgate:
+    with serve_workers(rules, redis_url, 2, grpc=grpc, drain_s=DRAIN_S, environ={"TMPDIR": f"{scratch}/t"}) as headgate:
         processes = pids(headgate)
         with callers(f"{grpc}.0", 2) as some, callers(f"{grpc}.1", 2) as more, Load(some + more) as load:
             wait_until(lambda: min(load.answered) > 20, "load")
@@ -284,7 +316,7 @@ def test_a_stopped_worker_ends_with_its_supervisor(rules: Path, redis_url: str, 
         os.kill(processes[0], signal.SIGSTOP)
         headgate.process.kill()
         headgate.process.wait()
-        wait_until(lambda: not any(is_running(pid) for pid in processes), "their end", RESTART_S)
+        wait_until(lambda: not any(is_running(pid) for pid in processes), "their end")
         assert_nothing_left(scratch, processes)
 
 
@@ -357,7 +389,7 @@ def test_a_worker_can_be_asked_to_go_and_its_successor_reads_no_file(
 ) -> None:
     config = tmp_path / "headgate.yaml"
     addresses = "grpc: 127.0.0.1:0\nhttp: 127.0.0.1:0\n"
-    config.write_text(f"rules: {rules}\nregion: eu\nworkers: 2\norigin: {redis_url}\ndrain_s: 0.5\n{addresses}")
+    config.write_text(f"rules: {rules}\nregion: eu\nworkers: 2\norigin: {redis_url}\ndrain_s: {DRAIN_S}\n{addresses}")
     with start("serve", "--config", str(config)) as headgate:
         headgate.wait_ready()
         config.write_text("nonsense: true\n")
@@ -366,7 +398,7 @@ def test_a_worker_can_be_asked_to_go_and_its_successor_reads_no_file(
         wait_until(lambda: described(headgate)[1]["state"] == "draining", "the drain")
         assert headgate.get("/readyz").status == 503
         assert headgate.post_json(BULK).status == 200
-        wait_until(lambda: headgate.get("/readyz").status == 200, "its successor", RESTART_S)
+        wait_until(lambda: headgate.get("/readyz").status == 200, "its successor")
         assert [pid == first for pid in pids(headgate)] == [True, False]
         serving = [event for event in headgate.events if event["event"] == "worker_serving"]
         assert [(event["worker"], event["region"]) for event in serving] == [(0, "eu"), (1, "eu"), (1, "eu")]

@@ -44,6 +44,8 @@ class Outage:
     """Fails all the time until it is healed, so that breakers open and stay open."""
     silent: bool = True
     """Nothing of it is ever heard until then: no answer teaches a node anything."""
+    felt: bool = True
+    """Policies decide because of it."""
     restarts: int | None = None
     """A node that starts only when the fault is there already."""
 
@@ -185,8 +187,11 @@ def name_lost(name: str, answer: str) -> Outage:
     return Outage(name, begin, heal)
 
 
-def outages(deadline_s: float, slow_s: float) -> list[Outage]:
-    """One of each. What is late comes well after the deadline, what is slow takes `slow_s` each way."""
+def outages(*, late_s: float, slow_s: float, flap_s: float) -> list[Outage]:
+    """One of each. What is late comes after `late_s`, what is slow takes `slow_s` each way: both beyond the deadline.
+
+    What flaps is well and not in turns of `flap_s`, which must be longer than the deadline too.
+    """
     return [
         killed("killed"),
         stopped("stopped (SIGSTOP)"),
@@ -199,8 +204,8 @@ def outages(deadline_s: float, slow_s: float) -> list[Outage]:
         stopped("all stopped", ALL),
         at_startup("down at startup", Fault("refuse")),
         at_startup("stalled at startup", Fault("stall")),
-        network("flapping, refused", Fault("flap", other="refuse"), steady=False, silent=False),
-        network("flapping, stalled", Fault("flap", other="stall"), steady=False, silent=False),
+        network("flapping, refused", Fault("flap", other="refuse", every_s=flap_s), steady=False, silent=False),
+        network("flapping, stalled", Fault("flap", other="stall", every_s=flap_s), steady=False, silent=False),
         Outage("out of memory (OOM)", _out_of_memory, _in_memory),
         Outage("disk gone (MISCONF)", _disk_gone, _disk_back),
         Outage("password set (NOAUTH)", _password_set, _password_gone),
@@ -208,17 +213,17 @@ def outages(deadline_s: float, slow_s: float) -> list[Outage]:
         answers("ERR"),
         network("answers nonsense", Fault("answer", text=NONSENSE)),
         answers("LOADING"),
-        answers("ERR", after_s=2 * deadline_s),
+        answers("ERR", after_s=late_s),
         name_lost("name gone", GONE),
         name_lost("name stalled", STALLED),
     ]
 
 
-def more_outages(deadline_s: float) -> list[Outage]:
+def more_outages(*, late_s: float) -> list[Outage]:
     """The same in other combinations: everything at once, and every error late."""
     return [
         network("all blackholed", Fault("blackhole"), ALL),
         at_startup("all down at startup", Fault("refuse"), ALL),
         at_startup("all stalled at startup", Fault("stall"), ALL),
-        *(answers(error, after_s=2 * deadline_s) for error in ERRORS if error != "ERR"),
+        *(answers(error, after_s=late_s) for error in ERRORS if error != "ERR"),
     ]

@@ -17,13 +17,13 @@ from headgate.origin.select import open_origin
 
 from tests.fault.keys import Key, make_keys, rules_text
 from tests.support.fault_proxy import FaultProxies
-from tests.support.headgate import Headgate, serve, wait_until, write_rules
+from tests.support.headgate import Headgate, serve, write_rules
 from tests.support.redis_servers import RedisServer, redis_shards, shards_url
 from tests.support.resolver_hosts import ResolverHosts
+from tests.support.waiting import PATIENCE_S, wait_until
 
 NODES: Final = 3
 SHARDS: Final = 3
-OBSERVE_TIMEOUT_S: Final = 5.0
 SAMPLE: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 SILENT: Final = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
@@ -41,6 +41,11 @@ class Numbers:
 
     def get(self, name: str, **labels: str) -> int:
         return int(self._values[name, frozenset(labels.items())])
+
+    def decisions(self, path: str, outcome: str) -> int:
+        """None so far is not shown."""
+        labels = frozenset({("path", path), ("outcome", outcome)})
+        return int(self._values.get(("headgate_decisions_total", labels), 0))
 
     def of_shard(self, name: str, shard: int) -> int:
         return self.get(f"headgate_shard_{name}_total", shard=str(shard))
@@ -101,10 +106,10 @@ class Region:
             found.update({(index, shard): states[shard]["breaker"] for shard in shards})
         return found
 
-    def wait_until_open(self, shards: Sequence[int], timeout_s: float) -> None:
-        wait_until(lambda: "closed" not in self.breakers(shards).values(), "the breakers to open", timeout_s)
+    def wait_until_open(self, shards: Sequence[int]) -> None:
+        wait_until(lambda: "closed" not in self.breakers(shards).values(), "the breakers to open")
 
-    def wait_until_closed(self, shards: Sequence[int], timeout_s: float) -> float:
+    def wait_until_closed(self, shards: Sequence[int]) -> float:
         """Until each breaker has been seen closed; the seconds that it took.
 
         Each, not all at once: where the machine is too busy for the deadline they open now and then.
@@ -116,8 +121,17 @@ class Region:
             waiting.difference_update(pair for pair, state in self.breakers(shards).items() if state == "closed")
             return not waiting
 
-        wait_until(closed, "the breakers to close", timeout_s)
+        wait_until(closed, "the breakers to close")
         return time.monotonic() - began_s
+
+    def wait_until_degraded(self, shards: Sequence[int], since: Sequence[Numbers]) -> None:
+        """Until policies have decided on each of these shards."""
+
+        def degraded(shard: int) -> int:
+            pairs = zip(since, self.numbers(), strict=True)
+            return sum(now.of_shard("degraded", shard) - then.of_shard("degraded", shard) for then, now in pairs)
+
+        wait_until(lambda: all(degraded(shard) for shard in shards), "a fault that is felt")
 
     def numbers(self) -> list[Numbers]:
         return [Numbers(node.get("/metrics").body.decode()) for node in self.nodes]
@@ -138,7 +152,7 @@ class Region:
             for shard in range(SHARDS):
                 mine = [key for key in keys if key.shard == shard]
                 call = Call(tuple(key.observed() for key in mine), ())
-                reply = await origin.call(shard, call, OBSERVE_TIMEOUT_S)
+                reply = await origin.call(shard, call, PATIENCE_S)
                 for key, answer in zip(mine, reply.answers, strict=True):
                     assert isinstance(answer, WindowAnswer)
                     found[key.name] = answer.current.region_total

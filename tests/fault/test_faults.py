@@ -12,17 +12,13 @@ from tests.fault.region import NODES, Region, open_region
 from tests.fault.traffic import Traffic
 from tests.fault.trial import Load, run_trial
 from tests.support.fault_proxy import Fault
-from tests.support.headgate import wait_until
+from tests.support.waiting import PATIENCE_S, undisturbed, wait_until
 
-DEADLINE_MS = 95
-"""Far above what a busy machine adds to a healthy shard's answer."""
-SLACK_S = 0.105
-"""For the same reason; with the deadline it is 200 ms, a bound of the server's histogram."""
-LOAD = Load(per_s=300, before=60, during=220, after=50, deadline_s=DEADLINE_MS / 1000, slack_s=SLACK_S)
-RECOVERY_MARGIN_S = 1.0
-"""For what a busy machine adds: starting a server, polling, a probe that itself came too late."""
-RECOVERY_TIMEOUT_S = 12.0
-OUTAGES = outages(LOAD.deadline_s, slow_s=0.1)
+DEADLINE_MS = 250
+"""Far above what a busy machine adds to a healthy shard's answer, and still well below the time after which a
+call is given up: what is slow or late must find the calls still there."""
+LOAD = Load(per_s=300, before=60, during=220, after=50, deadline_s=DEADLINE_MS / 1000, slack_s=0.25)
+OUTAGES = outages(late_s=0.35, slow_s=0.17, flap_s=0.6)
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +33,14 @@ def key_of(region: Region, case: str, rule: str) -> Key:
 
 @pytest.mark.parametrize("outage", OUTAGES, ids=str)
 def test_an_outage_is_lived_through(outage: Outage, region: Region) -> None:
-    trial = run_trial(region, outage, LOAD)
-    assert not trial.problems(RECOVERY_MARGIN_S) + trial.side_effects(), trial
+    """How soon it is over is for `make verify` to judge (table.py): here nothing depends on the machine."""
+
+    def attempt(number: int) -> list[str]:
+        trial = run_trial(region, outage, LOAD, f"{outage}-{number}")
+        assert not trial.problems(), trial
+        return trial.side_effects()
+
+    undisturbed(attempt)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_requests_that_waited_together_are_held_to_one_bound(rule: str, admitted
     finally:
         stalled.heal(region)
     assert sum(request.admitted for request in asked) == admitted
-    region.wait_until_closed([SICK], RECOVERY_TIMEOUT_S)
+    region.wait_until_closed([SICK])
 
 
 @pytest.mark.parametrize("kind", ["refuse", "stall", "blackhole"])
@@ -82,7 +84,7 @@ def test_what_was_admitted_is_reported_though_nobody_asks_again(kind: str, regio
     admitted = [traffic.admitted(key) for key in keys]
     assert min(admitted) > 0
     wait_until(lambda: region.totals(keys) == admitted, "all of it to be counted")
-    region.wait_until_closed([SICK], RECOVERY_TIMEOUT_S)
+    region.wait_until_closed([SICK])
 
 
 def test_the_live_count_survives_a_restart_with_the_shards_away(region: Region) -> None:
@@ -99,28 +101,41 @@ def test_the_live_count_survives_a_restart_with_the_shards_away(region: Region) 
         assert sum(request.admitted for request in asked) == LOCAL_LIMIT // 2, "its own count for 3 ÷ 1.5 nodes"
     finally:
         away.heal(region)
-    region.wait_until_closed(ALL, RECOVERY_TIMEOUT_S)
+    region.wait_until_closed(ALL)
     wait_until(lambda: region.totals([key]) == [LOCAL_LIMIT // 2], "all that was admitted to be counted")
 
 
-async def test_more_pending_calls_than_allowed_are_refused_at_once(region: Region) -> None:
+def test_more_pending_calls_than_allowed_are_refused_at_once(region: Region) -> None:
     """And those that wait get their answer: a stalled shard can't fill the memory with requests."""
-    key = key_of(region, "pending", "closed-exact")
-    node = region.start_node(NODES, "--max-pending-calls", "4", "--origin-deadline-ms", "450")
+    node = region.start_node(NODES, "--max-pending-calls", "4", "--origin-deadline-ms", "1000")
     stalled = network("stalled", Fault("stall"))
+
+    def attempt(number: int) -> list[str]:
+        key = key_of(region, f"pending-{number}", "closed-exact")
+        wait_until(lambda: region.origin_of(node)["shards"][SICK]["breaker"] == "closed", "a shard that is asked")
+        stalled.begin(region)
+        try:
+            outcomes = asyncio.run(ask_together(node.grpc, key, 12))
+        finally:
+            stalled.heal(region)
+        in_order = outcomes == ["UNAVAILABLE"] * 8 + ["denied"] * 4
+        # On a busy machine some may come only when others have got their answer.
+        return [] if in_order else outcomes
+
+    undisturbed(attempt)
+
+
+async def ask_together(address: str, key: Key, number: int) -> list[str]:
+    """What came of each, in the order in which the answers came."""
     outcomes: list[str] = []
 
     async def ask(client: AsyncClient) -> None:
         try:
-            decision = await client.should_rate_limit(DOMAIN, [{key.rule: key.value}], timeout_s=10)
+            decision = await client.should_rate_limit(DOMAIN, [{key.rule: key.value}], timeout_s=PATIENCE_S)
             outcomes.append("admitted" if decision.admitted else "denied")
         except RateLimitError as error:
             outcomes.append(error.status)
 
-    stalled.begin(region)
-    try:
-        async with AsyncClient(node.grpc) as client:
-            await asyncio.gather(*(ask(client) for _ in range(12)))
-    finally:
-        stalled.heal(region)
-    assert outcomes == ["UNAVAILABLE"] * 8 + ["denied"] * 4, "in the order in which they came"
+    async with AsyncClient(address) as client:
+        await asyncio.gather(*(ask(client) for _ in range(number)))
+    return outcomes

@@ -9,6 +9,7 @@ import random
 import selectors
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,12 +18,13 @@ from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRes
 
 from benchmarks import load
 from tests.fault.keys import Key
+from tests.support.waiting import PATIENCE_S, wait_until
 
 METHOD: Final = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-HUNG_S: Final = 10.0
+HUNG_S: Final = PATIENCE_S
 """A call that is not answered so long after the last one was sent never will be."""
 CONNECTIONS: Final = 4
-"""To each node: a server takes 100 calls at a time on one, and this client does not hold back."""
+"""To each node: a server takes 100 calls at a time on one."""
 IDLE_S: Final = 0.02
 """How long the thread waits for answers before it looks whether it is to stop."""
 
@@ -101,12 +103,19 @@ class Traffic:
         self._stop.set()
         self._thread.join()
 
-    def wait_for_more(self, number: int, timeout_s: float = 60.0) -> None:
+    def wait_for_more(self, number: int) -> None:
         """Until that many more are answered."""
-        goal, deadline_s = self._answered + number, time.monotonic() + timeout_s
-        while self._answered < goal:
-            assert time.monotonic() < deadline_s, f"waited {timeout_s} s for {number} answers"
-            time.sleep(0.01)
+        goal = self._answered + number
+        wait_until(lambda: self._answered >= goal, f"{number} answers")
+
+    def wait_for_each(self, keys: Sequence[Key], number: int) -> None:
+        """Until that many are answered on each of these keys, since the beginning."""
+
+        def enough() -> bool:
+            answered = Counter(request.key.name for request in list(self.log) if request.answered_s)
+            return all(answered[key.name] >= number for key in keys)
+
+        wait_until(enough, f"{number} answers on each key")
 
     def admitted(self, key: Key) -> int:
         return sum(request.admitted for request in list(self.log) if request.key is key)
@@ -140,7 +149,10 @@ class Traffic:
         while True:
             now_s = time.monotonic()
             while due_s <= now_s and not self._stop.is_set():
-                index = self._random.randrange(len(opened))
+                free = [index for index, connection in enumerate(opened) if connection.under_way < load.MAX_STREAMS]
+                if not free:
+                    break
+                index = self._random.choice(free)
                 key = self._random.choice(self.keys)
                 pending[number] = (self._note(key, index // CONNECTIONS, number), opened[index])
                 opened[index].call(number, key.payload)
@@ -151,6 +163,6 @@ class Traffic:
                 give_up_s = min(give_up_s, now_s + HUNG_S)
                 if not pending or now_s > give_up_s:
                     return
-            wait_s = IDLE_S if self._stop.is_set() else min(IDLE_S, max(0.0, due_s - now_s))
+            wait_s = min(IDLE_S, due_s - now_s) if due_s > now_s and not self._stop.is_set() else IDLE_S
             for ready, _ in selector.select(timeout=wait_s):
                 ready.data.receive(answered)

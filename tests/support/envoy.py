@@ -20,10 +20,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.headgate import Answer, http_request, wait_until
+from tests.support.headgate import Answer, http_request
+from tests.support.waiting import PATIENCE_S, wait_until
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 20.0
 BINARY = Path(sys.executable).with_name("envoy")
 
 ADMIN_SOCKET = "admin.sock"
@@ -74,7 +73,7 @@ class Envoy:
                 return self.admin("/ready").status == 200
             return False
 
-        wait_until(ready, "Envoy to be ready", START_TIMEOUT_S)
+        wait_until(ready, "Envoy to be ready")
         listeners = self.admin("/listeners?format=json").json()["listener_statuses"]
         (front,) = [item["local_address"] for item in listeners if item["name"] == "front"]
         socket_address = front["socket_address"]
@@ -83,7 +82,7 @@ class Envoy:
     def _stop(self) -> None:
         self.process.terminate()
         try:
-            self.process.wait(STOP_TIMEOUT_S)
+            self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -134,6 +133,6 @@ def validate(path: Path, directory: Path) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         cwd=directory,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )

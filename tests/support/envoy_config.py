@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.support.envoy import BACKEND_SOCKET, DIRECTORY
+from tests.support.waiting import PATIENCE_S
 
 Json = dict[str, Any]
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = PATIENCE_S
 """For a decision. Envoy's default of 20 ms is for production: on a busy machine it would let requests pass."""
 
 _TYPES = "type.googleapis.com/envoy.extensions"
@@ -106,7 +107,7 @@ def headgate_cluster(addresses: Sequence[str], **fields: Any) -> Json:
     return {
         "name": "headgate",
         "type": "STATIC",
-        "connect_timeout": "5s",
+        "connect_timeout": f"{TIMEOUT_S}s",
         "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options},
         "load_assignment": _endpoints("headgate", [_address(address) for address in addresses]),
         **fields,

@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Mapping
 from types import TracebackType
 
+from tests.support.waiting import PATIENCE_S
+
 PACE_S = 0.005
 """Between two requests of a connection: steady traffic, and still some CPU for what is tested."""
 
-HANG_S = 20.0
+HANG_S = 2 * PATIENCE_S
 """No answer for so long is a hang: Envoy gives up on Headgate long before."""
 
 
@@ -49,7 +51,7 @@ class Load:
         if error is None:
             assert not any(thread.is_alive() for thread in self._threads), "a request hangs"
 
-    def wait_for_answers(self, count: int, timeout_s: float = 30.0) -> Counter[int]:
+    def wait_for_answers(self, count: int, timeout_s: float = PATIENCE_S) -> Counter[int]:
         """Statuses of this phase, once there are so many of them."""
         with self._changed:
             enough = self._changed.wait_for(lambda: self._phase.total() >= count or self.broken, timeout_s)

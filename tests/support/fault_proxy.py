@@ -33,7 +33,7 @@ from typing import Any, Final
 
 HOST: Final = "127.0.0.1"
 SCRIPTS: Final = (b"EVALSHA", b"SCRIPT")
-STOP_TIMEOUT_S: Final = 10.0
+STOP_TIMEOUT_S: Final = 60.0
 CUTTING: Final = ("reset", "refuse")
 
 

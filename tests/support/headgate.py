@@ -20,14 +20,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 20.0
+from tests.support.waiting import PATIENCE_S
 
 FREE_PORTS = ("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
@@ -35,23 +33,17 @@ RULES = """\
 domain: edge
 descriptors:
 - key: user
-  rate_limit: {unit: hour, requests_per_unit: 5}
+  rate_limit: {unit: year, requests_per_unit: 5}
 - key: bulk
-  rate_limit: {unit: hour, requests_per_unit: 1000000}
+  rate_limit: {unit: year, requests_per_unit: 1000000}
 """
+"""Of a year, so that no window ends during a test."""
 
 
 def write_rules(directory: Path, text: str = RULES, name: str = "edge.yaml") -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / name).write_text(text)
     return directory
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +58,12 @@ class Answer:
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=10)
+        super().__init__("localhost", timeout=PATIENCE_S)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(10)
+        self.sock.settimeout(PATIENCE_S)
         self.sock.connect(self._path)
 
 
@@ -82,7 +74,7 @@ def http_request(
     connection = (
         _UnixConnection(address.removeprefix("unix:"))
         if address.startswith("unix:")
-        else http.client.HTTPConnection(address, timeout=10)
+        else http.client.HTTPConnection(address, timeout=PATIENCE_S)
     )
     with contextlib.closing(connection):
         connection.request(method, path, body, dict(headers or {}))
@@ -127,7 +119,7 @@ class Headgate:
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
 
-    def wait_for_event(self, name: str, timeout_s: float = START_TIMEOUT_S) -> dict[str, Any]:
+    def wait_for_event(self, name: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The first log line of that event; fails when the process ends without it."""
         found: list[dict[str, Any]] = []
 
@@ -155,7 +147,7 @@ class Headgate:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait_exit(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+    def wait_exit(self, timeout_s: float = PATIENCE_S) -> int:
         status = self.process.wait(timeout_s)
         self._reader.join(timeout_s)
         return status
@@ -169,11 +161,11 @@ class Headgate:
         """Whatever the test left running is killed; what the process itself left behind is a failure."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        self.process.wait(STOP_TIMEOUT_S)
+        self.process.wait(PATIENCE_S)
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         left_behind = _kill_group(self.process.pid)
-        self._reader.join(STOP_TIMEOUT_S)
+        self._reader.join(PATIENCE_S)
         self.process.stdout.close()
         self.process.stderr.close()
         self._scratch.cleanup()
@@ -224,7 +216,7 @@ def run(*arguments: str, environ: Mapping[str, str] | None = None) -> "subproces
         [sys.executable, "-m", "headgate", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
         env=clean_environ(environ or {}),
     )

@@ -9,6 +9,8 @@ from headgate.origin.protocol import Call, WindowAnswer, WindowReport
 from headgate.origin.select import open_origin
 from headgate.rules.directory import load_directory
 
+from tests.support.waiting import PATIENCE_S
+
 
 def total_in_current_window(url: str, rules: Path, domain: str, *entries: tuple[str, str]) -> int:
     """The region's total on the limit key that this descriptor meets."""
@@ -24,7 +26,7 @@ def total_in_current_window(url: str, rules: Path, domain: str, *entries: tuple[
         origin = open_origin(url, clock=SystemClock())
         await origin.open()
         try:
-            reply = await origin.call(origin.shard_of(shard_key), Call((report,), ()), 5.0)
+            reply = await origin.call(origin.shard_of(shard_key), Call((report,), ()), PATIENCE_S)
         finally:
             await origin.close()
         answer = reply.answers[0]

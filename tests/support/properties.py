@@ -1,6 +1,6 @@
 """How many examples a property test tries: all of them in `make test`, a tenth in the fast loop of `make unit`."""
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 USUAL_EXAMPLES = 100
 """Hypothesis's own default."""
@@ -8,7 +8,7 @@ USUAL_EXAMPLES = 100
 
 def register_profiles() -> None:
     """`headgate`, unless `--hypothesis-profile=fast` is given: examples are the same each time, no time is judged."""
-    common = settings(deadline=None, derandomize=True, print_blob=True)
+    common = settings(deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("headgate", common, max_examples=USUAL_EXAMPLES)
     settings.register_profile("fast", common, max_examples=USUAL_EXAMPLES // 10)
     settings.load_profile("headgate")

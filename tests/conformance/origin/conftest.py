@@ -14,6 +14,9 @@ from headgate.clock import SystemClock
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.protocol import Call
+from headgate.origin.redis_origin import cluster as cluster_module
+from headgate.origin.redis_origin import link
+from headgate.origin.redis_origin import sentinel as sentinel_module
 from headgate.origin.redis_origin.cluster import GROUP_SLOTS, TAGS
 from headgate.origin.redis_origin.scripts import load_scripts
 from headgate.origin.select import open_origin
@@ -31,12 +34,23 @@ from tests.support.redis_servers import (
     shards_url,
     wait_until,
 )
+from tests.support.waiting import PATIENCE_S
 
 TEST_CLOCK = """
 local of = string.match(KEYS[1], '^headgate:here/{%d+}:') or 'headgate:here/'
 local now = tonumber(redis.call('GET', of .. 'test-time'))
 """
+NOTICE_S = 5.0
+"""For a server that was left to be noticed: a failed attempt is no error, so it need not be patient."""
 SCRIPTS = load_scripts(time=TEST_CLOCK, checks=True)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What production allows a server, a busy machine may exceed: here only tests that are about it have it."""
+    monkeypatch.setattr(link, "CONNECT_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(cluster_module, "MAP_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(sentinel_module, "ASK_TIMEOUT_S", PATIENCE_S)
 
 
 class Harness(Protocol):
@@ -146,28 +160,32 @@ class RedisHarness:
     def __init__(self, setup: RedisSetup) -> None:
         self.setup = setup
         self.time_ms = START_MS
+        self._first: RedisServer | None = None
         self.origin = open_origin(setup.url, clock=SystemClock(), region="here", scripts=SCRIPTS)
 
     async def set_time(self, ms: int) -> None:
         self.time_ms = ms
-        self.setup.first.client.set(self.setup.prefix + "test-time", ms)
+        if self._first is None:
+            self._first = self.setup.first  # found once: asking a Sentinel for every step takes longer than the step
+        self._first.client.set(self.setup.prefix + "test-time", ms)
 
     async def wipe(self, *, restart: bool) -> None:
         for server in self.setup.servers:
             server.client.flushall()
         if restart:
             self.setup.restart()
+            self._first = None
         await self.set_time(self.time_ms)
         if restart:
             await self._answers()
 
     async def _answers(self) -> None:
         """Until the origin has noticed that it is another run, whose clock alone was set."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
-                    await self.origin.heartbeat(0, b"noticing", 1.0)
-                    await self.origin.call(0, Call((), ()), 1.0)
+                    await self.origin.heartbeat(0, b"noticing", NOTICE_S)
+                    await self.origin.call(0, Call((), ()), NOTICE_S)
                 except OriginError:
                     await asyncio.sleep(0.01)
                 else:

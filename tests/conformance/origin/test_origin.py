@@ -7,8 +7,9 @@ from headgate.origin.protocol import Call, ForeignCount, WindowAnswer
 
 from tests.conformance.origin.cases import CASES, SEQUENCE, START_MS, WINDOW_MS, Case, cell, counts, said, window
 from tests.conformance.origin.conftest import Harness
+from tests.support.waiting import PATIENCE_S
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = PATIENCE_S
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

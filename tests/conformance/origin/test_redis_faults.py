@@ -17,13 +17,14 @@ from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import said
 from tests.conformance.origin.conftest import RedisSetup
-from tests.support.redis_servers import RedisServer, free_port, wait_until
+from tests.support.redis_servers import RedisServer, refused_address, wait_until
 from tests.support.tcp_proxy import StubRedis, TcpProxy, healthy
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = PATIENCE_S
 SHORT_S = 0.1
-DAY_MS = 86_400_000
+YEAR_MS = 365 * 86_400_000
+"""A window that does not end during a test."""
 RIGHT = "right"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "redis.md"
 RIGHTS = [right for line in re.findall(r"^    \+.*$", DOCUMENT.read_text(), re.MULTILINE) for right in line.split()]
@@ -51,10 +52,10 @@ async def complaint(origin: Origin, timeout_s: float = TIMEOUT_S) -> str:
 
 
 def charge(number: int, total: int, *, cost: int = 1, sent: int = 0, sequence: int | None = None) -> Call:
-    """One run's report of a day's cell, and one cost to be charged."""
-    current = int(time.time() * 1000) // DAY_MS if sequence is None else sequence
+    """One run's report of a year's cell, and one cost to be charged."""
+    current = int(time.time() * 1000) // YEAR_MS if sequence is None else sequence
     report = WindowReport(
-        b"k", b"run", number, 0, 100, DAY_MS, 0, True, False, (CellReport(current, total, 0, 0, sent),)
+        b"k", b"run", number, 0, 100, YEAR_MS, 0, True, False, (CellReport(current, total, 0, 0, sent),)
     )  # fmt: skip
     return said(report, wants=((cost,),))
 
@@ -140,8 +141,9 @@ async def test_a_server_of_another_kind_is_named(one_redis: RedisSetup, cluster:
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
-    async with opened(f"redis://127.0.0.1:{free_port()}") as origin:
-        assert "connection refused" in await complaint(origin)
+    with refused_address() as dead:
+        async with opened(f"redis://{dead}") as origin:
+            assert "connection refused" in await complaint(origin)
     async with opened("redis://nowhere.invalid") as origin:
         assert "the host name has no address" in await complaint(origin)
 
@@ -284,9 +286,9 @@ async def test_nothing_is_sent_twice() -> None:
             assert bytes(proxy.seen).count(script) - before == 6
 
 
-async def test_a_timeout_bounds_the_connecting_too() -> None:
-    async with TcpProxy(free_port()) as proxy:
-        proxy.connect_delay_s = 60
+async def test_a_timeout_bounds_the_connecting_too(one_redis: RedisSetup) -> None:
+    async with TcpProxy(one_redis.first.port) as proxy:
+        proxy.connect_delay_s = 2 * PATIENCE_S
         origin = open_origin(f"redis://{proxy.address}", clock=SystemClock())
         began = time.monotonic()
         try:
@@ -294,7 +296,7 @@ async def test_a_timeout_bounds_the_connecting_too() -> None:
                 await origin.call(0, said(), SHORT_S)
         finally:
             await origin.close()
-        assert time.monotonic() - began < 2, "neither the call nor the closing waits for it"
+        assert time.monotonic() - began < PATIENCE_S, "neither the call nor the closing waits for it"
 
 
 async def test_a_slow_connection_is_made_in_the_end_whoever_gave_up(one_redis: RedisSetup) -> None:
@@ -314,10 +316,12 @@ async def test_a_slow_connection_is_made_in_the_end_whoever_gave_up(one_redis: R
 async def test_a_heartbeat_does_not_wait_behind_a_call_that_stalls(one_redis: RedisSetup) -> None:
     async with TcpProxy(one_redis.first.port) as proxy, opened(f"redis://{proxy.address}") as origin:
         proxy.hold_when = load_scripts().call.sha
-        stalled = asyncio.create_task(origin.call(0, said(), 1.0))
-        await origin.heartbeat(0, b"run", 0.9)
+        stalled = asyncio.create_task(origin.call(0, said(), 2 * TIMEOUT_S))
+        await origin.heartbeat(0, b"run", TIMEOUT_S)
         assert not stalled.done()
         with pytest.raises(OriginTimeout):
+            await origin.call(0, said(), SHORT_S)
+        with pytest.raises(OriginError, match="dropped after another call's timeout"):
             await stalled
 
 
@@ -325,11 +329,13 @@ async def test_one_sick_shard_does_not_touch_the_others(three_shards: RedisSetup
     async with opened(three_shards.url) as origin:
         three_shards.servers[1].pause()
         try:
-            sick = asyncio.create_task(origin.call(1, said(), 1.0))
+            sick = asyncio.create_task(origin.call(1, said(), 2 * TIMEOUT_S))
             for _ in range(5):
-                await asyncio.gather(origin.call(0, said(), 0.9), origin.call(2, said(), 0.9))
+                await asyncio.gather(origin.call(0, said(), TIMEOUT_S), origin.call(2, said(), TIMEOUT_S))
             assert not sick.done()
             with pytest.raises(OriginTimeout):
+                await origin.call(1, said(), SHORT_S)
+            with pytest.raises(OriginError, match="dropped after another call's timeout"):
                 await sick
         finally:
             three_shards.servers[1].resume()

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from headgate.clock import SystemClock
 from headgate.origin.interface import OriginError
+from headgate.origin.redis_origin import link
 from headgate.origin.select import open_origin
 
 from examples.envoy.certificates import verifiable
@@ -23,8 +24,9 @@ from tests.conformance.origin.cases import said
 from tests.conformance.origin.conftest import RedisSetup
 from tests.conformance.origin.test_redis_secrets import Log
 from tests.support.tcp_proxy import TcpProxy
+from tests.support.waiting import PATIENCE_S
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,9 @@ async def test_a_certificate_of_our_own_is_shown(one_redis: RedisSetup, certific
         assert await ask(url + mine) == ""
 
 
-async def test_a_server_without_tls_is_no_server(one_redis: RedisSetup) -> None:
+async def test_a_server_without_tls_is_no_server(one_redis: RedisSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the rest of a command, and we for its certificate."""
+    monkeypatch.setattr(link, "CONNECT_TIMEOUT_S", 1.0)
     assert "no connection in 1 s" in await ask(f"rediss://{one_redis.first.address}")
 
 

@@ -7,24 +7,29 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from headgate.clock import SystemClock
+from headgate.clock import Clock, SystemClock
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
 from headgate.origin.protocol import Call, CellReport, Count, WindowAnswer, WindowReport
+from headgate.origin.redis_origin import sentinel as sentinel_module
 from headgate.origin.redis_origin.cluster import GROUP_SLOTS, GROUPS, TAGS
 from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import said
 from tests.conformance.origin.conftest import RedisSetup
-from tests.support.redis_servers import RedisServer, SentinelSetup, free_port, redis_sentinel
-from tests.support.waiting import until
+from tests.support.clock import ManualClock
+from tests.support.redis_servers import RedisServer, SentinelSetup, redis_sentinel, refused_address, wait_until
+from tests.support.waiting import PATIENCE_S, until
 
-TIMEOUT_S = 5.0
-DAY_MS = 86_400_000
+TIMEOUT_S = PATIENCE_S
+YEAR_MS = 365 * 86_400_000
+"""A window that does not end during a test."""
+SHORT_S = 0.1
+"""To see a timeout."""
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Any]:
-    origin = open_origin(url, clock=SystemClock())
+async def opened(url: str, clock: Clock | None = None) -> AsyncIterator[Any]:
+    origin = open_origin(url, clock=clock or SystemClock())
     try:
         await origin.open()
         yield origin
@@ -33,9 +38,9 @@ async def opened(url: str) -> AsyncIterator[Any]:
 
 
 def charge(number: int, total: int, *keys: bytes, sent: int = 0) -> Call:
-    sequence = int(time.time() * 1000) // DAY_MS
+    sequence = int(time.time() * 1000) // YEAR_MS
     reports = [
-        WindowReport(key, b"run", number, 0, 100, DAY_MS, 0, True, False, (CellReport(sequence, total, 0, 0, sent),))
+        WindowReport(key, b"run", number, 0, 100, YEAR_MS, 0, True, False, (CellReport(sequence, total, 0, 0, sent),))
         for key in keys or (b"k",)
     ]
     return said(*reports, wants=((1,) * len(reports),))
@@ -63,16 +68,32 @@ class Slot:
         self.source.command("CLUSTER SETSLOT", self.number, "MIGRATING", self._id(self.target))
 
     def move(self, key: str) -> None:
-        self.source.command("MIGRATE", "127.0.0.1", self.target.port, key, 0, 5000)
+        self.source.command("MIGRATE", "127.0.0.1", self.target.port, key, 0, 60_000)
 
     def give(self, owner: RedisServer) -> None:
+        """For good: by a newer word than any claim of the former owner's that is still on its way."""
         for server in (owner, *self.servers):
             server.command("CLUSTER SETSLOT", self.number, "NODE", self._id(owner))
+            owner.command("CLUSTER BUMPEPOCH")
+        wait_until(
+            lambda: {self._owner_for(server) for server in self.servers} == {owner.port}, "all to know the owner"
+        )
+
+    def _owner_for(self, server: RedisServer) -> int:
+        """The port of the master that this server believes to have the slot."""
+        ranges = server.command("CLUSTER SLOTS")
+        found = [master[1] for first, last, master, *_ in ranges if first <= self.number <= last]
+        return int(found[0]) if found else 0
 
     def tries(self) -> int:
         """How often somebody has said TRYAGAIN: the source, or, before Redis 7, the target."""
         stats = [server.client.info("errorstats") for server in (self.source, self.target)]
         return sum(stat.get("errorstat_TRYAGAIN", {"count": 0})["count"] for stat in stats)
+
+    async def try_again(self) -> None:
+        """Until it was said a few times more."""
+        before = self.tries()
+        await until(lambda: self.tries() > before + 2, "the call to try again")
 
     @staticmethod
     def _id(server: RedisServer) -> str:
@@ -139,15 +160,18 @@ async def test_a_slot_that_is_moving_is_asked_where_its_keys_are(cluster: RedisS
 
 
 async def test_keys_on_both_sides_of_a_move_wait_for_it(cluster: RedisSetup, slot: Slot) -> None:
-    async with opened(cluster.url) as origin:
+    clock = ManualClock()
+    async with opened(cluster.url, clock) as origin:
         await counted(origin, 0, charge(1, 0, b"a", b"b"))
         slot.begin_to_move()
         slot.move(name("a"))
+        in_vain = asyncio.create_task(origin.call(0, charge(2, 1, b"a", b"b"), TIMEOUT_S))
+        await slot.try_again()
+        clock.advance(int(TIMEOUT_S * 1000))
         with pytest.raises(OriginError, match="its keys are on two nodes"):
-            await origin.call(0, charge(2, 1, b"a", b"b"), 0.05)
-        refused = slot.tries()
+            await in_vain
         waiting = asyncio.create_task(origin.call(0, charge(3, 1, b"a", b"b", sent=1), TIMEOUT_S))
-        await until(lambda: slot.tries() > refused + 2, "the call to try again")
+        await slot.try_again()
         slot.move(name("b"))
         slot.give(slot.target)
         answers = (await waiting).answers
@@ -158,22 +182,28 @@ async def test_a_master_that_stalls_does_not_touch_the_others(cluster: RedisSetu
     async with opened(cluster.url) as origin:
         slot.source.pause()
         try:
-            sick = asyncio.create_task(origin.call(0, said(), 1.0))
-            await asyncio.gather(origin.call(30, said(), 0.9), origin.call(60, said(), 0.9))
+            sick = asyncio.create_task(origin.call(0, said(), 2 * TIMEOUT_S))
+            await asyncio.gather(origin.call(30, said(), TIMEOUT_S), origin.call(60, said(), TIMEOUT_S))
             assert not sick.done()
             with pytest.raises(OriginTimeout, match=slot.source.address):
+                await origin.call(0, said(), SHORT_S)
+            with pytest.raises(OriginError, match="dropped after another call's timeout"):
                 await sick
-            await asyncio.gather(origin.call(30, said(), 0.9), origin.call(60, said(), 0.9))
+            await asyncio.gather(origin.call(30, said(), TIMEOUT_S), origin.call(60, said(), TIMEOUT_S))
         finally:
             slot.source.resume()
         await origin.call(0, said(), TIMEOUT_S)
 
 
 async def test_any_node_of_the_cluster_is_enough_to_find_it(cluster: RedisSetup) -> None:
-    dead = f"127.0.0.1:{free_port()}"
-    async with opened(f"redis+cluster://{dead},{cluster.servers[2].address}") as origin:
-        await asyncio.gather(*(origin.call(group, said(), TIMEOUT_S) for group in range(0, GROUPS, 9)))
-        assert len(origin.describe()) == 3
+    with refused_address() as dead:
+        async with opened(f"redis+cluster://{dead},{cluster.servers[2].address}") as origin:
+            await asyncio.gather(*(origin.call(group, said(), TIMEOUT_S) for group in range(0, GROUPS, 9)))
+            assert len(origin.describe()) == 3
+        await nobody_knows_the_cluster(dead)
+
+
+async def nobody_knows_the_cluster(dead: str) -> None:
     async with opened(f"redis+cluster://{dead}") as origin:
         with pytest.raises(OriginError, match="no map of the Cluster: connection refused"):
             await origin.call(0, said(), TIMEOUT_S)
@@ -189,15 +219,18 @@ async def test_a_service_that_nobody_knows_is_named(sentinel: Any) -> None:
     async with opened(f"redis+sentinel://{address}/nothing") as origin:
         with pytest.raises(OriginError, match="the Sentinels know no service 'nothing'"):
             await origin.call(0, said(), TIMEOUT_S)
-    async with opened(f"redis+sentinel://127.0.0.1:{free_port()}/headgate") as origin:
-        with pytest.raises(OriginError, match="no Sentinel can be asked: connection refused"):
-            await origin.call(0, said(), TIMEOUT_S)
+    with refused_address() as dead:
+        async with opened(f"redis+sentinel://{dead}/headgate") as origin:
+            with pytest.raises(OriginError, match="no Sentinel can be asked: connection refused"):
+                await origin.call(0, said(), TIMEOUT_S)
 
 
-async def test_one_sentinel_that_answers_is_enough(sentinel: Any) -> None:
-    with RedisServer() as stalled:
+async def test_one_sentinel_that_answers_is_enough(sentinel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that stalls is waited for, but not for ever."""
+    monkeypatch.setattr(sentinel_module, "ASK_TIMEOUT_S", 2.0)
+    with RedisServer() as stalled, refused_address() as dead:
         stalled.pause()
-        addresses = f"{stalled.address},127.0.0.1:{free_port()},{sentinel.setup.sentinel.address}"
+        addresses = f"{stalled.address},{dead},{sentinel.setup.sentinel.address}"
         async with opened(f"redis+sentinel://{addresses}/headgate") as origin:
             await origin.call(0, said(), TIMEOUT_S)
             assert origin.describe()[0].address == sentinel.setup.primary.address
@@ -206,16 +239,16 @@ async def test_one_sentinel_that_answers_is_enough(sentinel: Any) -> None:
 
 @pytest.fixture
 def small_sentinel() -> Iterator[SentinelSetup]:
-    with redis_sentinel(down_after_ms=500) as setup:
+    with redis_sentinel(down_after_ms=1_500) as setup:
         yield setup
 
 
 async def beaten(origin: Origin, until_not: bytes) -> bytes:
     """Heartbeats until another run answers them; its epoch."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with contextlib.suppress(OriginError):
-                epoch = (await origin.heartbeat(0, b"run", 1.0)).epoch
+                epoch = (await origin.heartbeat(0, b"run", 2.0)).epoch
                 if epoch != until_not:
                     return epoch
             await asyncio.sleep(0.02)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+from headgate.transport import drain
 from headgate.transport.select import TransportKind
 
 from tests.conformance.transport.harness import KINDS, Server, dialled, serving
@@ -13,6 +14,13 @@ from tests.conformance.transport.harness import KINDS, Server, dialled, serving
 def kind(request: pytest.FixtureRequest) -> TransportKind:
     value: TransportKind = request.param
     return value
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers have more time to leave before connections are closed: on a busy machine they need it."""
+    monkeypatch.setattr(drain, "FLUSH_S", 0.5)
+    monkeypatch.setattr(drain, "_REFUSING_S", 5.0)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What the transport suite shares: a programmable handler, both transports, ways to wait."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,9 +11,11 @@ from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, Transport, 
 from headgate.transport.select import TransportKind, choose_transport
 from structlog.testing import CapturingLogger
 
+from tests.support.waiting import PATIENCE_S, until
+
 KINDS: tuple[TransportKind, ...] = ("native", "grpcio")
 # Loopback answers within a millisecond; the rest is room for a busy machine.
-TIMEOUT_S = 10.0
+TIMEOUT_S = PATIENCE_S
 
 
 class Script:
@@ -106,7 +107,4 @@ async def status_of_call(pending: Any) -> tuple[grpc.StatusCode, str | None]:
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
     """Wait for a condition; fail when it doesn't come true."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        await asyncio.sleep(0.002)
+    await until(condition, "a condition that never came true", timeout_s)

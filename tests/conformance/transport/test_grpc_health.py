@@ -95,6 +95,7 @@ async def test_watch_tells_the_status_and_every_change(server: Server, channel: 
     watch.stream.cancel()
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_watch_of_an_unknown_service_stays_open_and_silent(kind: TransportKind) -> None:
     async with serving(kind) as server, dialled(server.address) as channel:
         unknown, known = Watch(channel, "nobody"), Watch(channel, "")
@@ -102,17 +103,18 @@ async def test_watch_of_an_unknown_service_stays_open_and_silent(kind: Transport
         assert await known.next() == SERVING
         server.transport.set_serving(False)
         assert await known.next() == NOT_SERVING
-        await server.transport.stop(1.0)
+        await server.transport.stop(TIMEOUT_S)
         # The next that it hears is the end.
         assert (await status_of_call(unknown.stream.read()))[0] == grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_watch_streams_end_with_the_server(kind: TransportKind) -> None:
     async with serving(kind) as server, dialled(server.address) as channel:
         watch = Watch(channel, "")
         assert await watch.next() == SERVING
         server.transport.set_serving(False)
-        await server.transport.stop(1.0)
+        await server.transport.stop(TIMEOUT_S)
         assert await watch.next() == NOT_SERVING
         assert await status_of_call(watch.stream.read()) == (grpc.StatusCode.UNAVAILABLE, "the server is stopping")
 

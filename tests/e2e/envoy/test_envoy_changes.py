@@ -5,8 +5,6 @@ Failed calls are denials here (`failure_mode_deny`), so that not one can go unno
 
 import contextlib
 import signal
-import statistics
-import time
 from pathlib import Path
 
 import pytest
@@ -15,15 +13,16 @@ from tests.e2e.envoy.conftest import TRANSPORTS
 from tests.support.envoy import Envoy, run_envoy
 from tests.support.envoy_config import header_limit, health_checked, http_config, route
 from tests.support.envoy_load import Load
-from tests.support.headgate import serve, wait_until, write_rules
+from tests.support.headgate import serve, write_rules
+from tests.support.waiting import PATIENCE_S, wait_until
 
 ROUTES = [route("/user", limits=[header_limit("user")]), route("/bulk", limits=[header_limit("bulk")])]
 
 RELOADS = 5
-HEALTH_INTERVAL_S = 0.5
-HEALTH_TIMEOUT_S = 1.0
-DRAIN_S = 2.0
-"""Two health intervals and a timeout: what Envoy needs, at worst, to see that a process is leaving."""
+HEALTH_INTERVAL_S = 0.2
+HEALTH_TIMEOUT_S = PATIENCE_S
+DRAIN_S = 3.0
+"""Fifteen health intervals: two are what Envoy needs to see that a process is leaving."""
 
 
 def rules_with(limit: int) -> str:
@@ -49,9 +48,7 @@ def limit_in_force(envoy: Envoy, user: str) -> int:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_rules_change_under_load_without_a_failure_and_are_in_force_within_a_second(
-    tmp_path: Path, transport: str
-) -> None:
+def test_rules_change_under_load_without_a_failure(tmp_path: Path, transport: str) -> None:
     rules = write_rules(tmp_path / "rules", rules_with(100_000))
     with serve(rules, "--transport", transport) as headgate:
         config = http_config(
@@ -62,7 +59,8 @@ def test_rules_change_under_load_without_a_failure_and_are_in_force_within_a_sec
         )
         with run_envoy(config) as envoy, Load(envoy.address, "/bulk", {"x-bulk": "load"}) as load:
             load.wait_for_answers(100)
-            delays_s = [_reload(envoy, rules, limit) for limit in range(100_001, 100_001 + RELOADS)]
+            for limit in range(100_001, 100_001 + RELOADS):
+                _reload(envoy, rules, limit)
             # Lowered below what was used already: it is in force at once, in the same window.
             _reload(envoy, rules, 3)
             assert envoy.statuses("/user", {"x-user": "fresh"}, 5) == [200] * 3 + [429] * 2
@@ -70,15 +68,11 @@ def test_rules_change_under_load_without_a_failure_and_are_in_force_within_a_sec
             load.wait_for_answers(100)
         assert set(load.total) == {200}, load.total
         assert load.broken == []
-        # The median, because one reload may meet a busy machine.
-        assert statistics.median(delays_s) <= 1.0, delays_s
 
 
-def _reload(envoy: Envoy, rules: Path, limit: int) -> float:
-    began = time.monotonic()
+def _reload(envoy: Envoy, rules: Path, limit: int) -> None:
     replace_rules(rules, limit)
     wait_until(lambda: limit_in_force(envoy, f"user-{limit}") == limit, f"a limit of {limit} to be in force")
-    return time.monotonic() - began
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.envoy import validate
-from tests.support.headgate import clean_environ, http_request, run, wait_until
+from tests.support.headgate import clean_environ, http_request, run
+from tests.support.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "envoy"
 VARIANTS = sorted(path.stem for path in EXAMPLES.glob("*.yaml"))

@@ -14,7 +14,8 @@ import pytest
 from tests.support.envoy import Envoy, run_envoy
 from tests.support.envoy_config import header_limit, http_config, route
 from tests.support.envoy_load import Load
-from tests.support.headgate import Headgate, serve, wait_until, write_rules
+from tests.support.headgate import Headgate, serve, write_rules
+from tests.support.waiting import wait_until
 
 RULES = """\
 domain: edge
@@ -26,7 +27,7 @@ descriptors:
 """
 ROUTES = [route("/user", limits=[header_limit("user")]), route("/bulk", limits=[header_limit("bulk")])]
 
-STALL_TIMEOUT_S = 1.0
+STALL_TIMEOUT_S = 3.0
 """How long Envoy waits for a decision here: a stalled Headgate is seen soon, a busy machine is not taken for one."""
 
 FAILED = 503
@@ -46,12 +47,13 @@ def address(socket: str, directory: Path) -> str:
 
 
 @contextmanager
-def under_load(headgate: Headgate, mode: dict[str, Any]) -> Iterator[tuple[Envoy, Load]]:
+def under_load(headgate: Headgate, mode: dict[str, Any], **fields: Any) -> Iterator[tuple[Envoy, Load]]:
     config = http_config(
         routes=ROUTES,
         headgate=[headgate.grpc],
         enable_x_ratelimit_headers="DRAFT_VERSION_03",
-        **{"timeout": f"{STALL_TIMEOUT_S}s", **mode},
+        **mode,
+        **fields,
     )
     with run_envoy(config) as envoy, Load(envoy.address, "/bulk", {"x-bulk": "load"}) as load:
         load.wait_for_answers(100)
@@ -95,7 +97,10 @@ def test_stalled_and_resumed(
     rules: Path, short_dir: Path, transport: str, socket: str, mode: dict[str, Any], expected: int
 ) -> None:
     where = address(socket, short_dir)
-    with serve(rules, "--transport", transport, grpc=where) as headgate, under_load(headgate, mode) as (envoy, load):
+    with (
+        serve(rules, "--transport", transport, grpc=where) as headgate,
+        under_load(headgate, mode, timeout=f"{STALL_TIMEOUT_S}s") as (envoy, load),
+    ):
         errors = envoy.rate_limit_errors()
         headgate.send(signal.SIGSTOP)
         wait_until(lambda: is_stopped(headgate), "Headgate to stop")

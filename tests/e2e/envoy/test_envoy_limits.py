@@ -13,8 +13,9 @@ import pytest
 
 from tests.support.envoy import Envoy, run_envoy
 from tests.support.envoy_config import generic_limit, header_limit, http_config, route
-from tests.support.headgate import Answer, Headgate, serve, wait_until, write_rules
+from tests.support.headgate import Answer, Headgate, serve, write_rules
 from tests.support.jwt import Issuer
+from tests.support.waiting import wait_until
 
 YEAR_S = 365 * 24 * 3600
 

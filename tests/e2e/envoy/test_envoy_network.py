@@ -9,7 +9,8 @@ import pytest
 from tests.e2e.envoy.conftest import TRANSPORTS
 from tests.support.envoy import Envoy, run_envoy
 from tests.support.envoy_config import network_config
-from tests.support.headgate import serve, wait_until, write_rules
+from tests.support.headgate import serve, write_rules
+from tests.support.waiting import PATIENCE_S, wait_until
 
 RULES = """\
 domain: edge
@@ -22,7 +23,7 @@ descriptors:
 
 def answered(envoy: Envoy) -> bool:
     """Whether a new connection is served, or closed without an answer."""
-    connection = http.client.HTTPConnection(envoy.address, timeout=10)
+    connection = http.client.HTTPConnection(envoy.address, timeout=PATIENCE_S)
     with contextlib.closing(connection):
         try:
             connection.request("GET", "/")

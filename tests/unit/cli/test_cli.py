@@ -110,7 +110,7 @@ def test_check_prints_the_decision_as_json(server: Answering, capsys: pytest.Cap
 
 def test_check_exits_1_over_the_limit(server: Answering, capsys: pytest.CaptureFixture[str]) -> None:
     server.answer = RateLimitResponse(overall_code=RateLimitResponse.OVER_LIMIT)
-    assert main(["check", "--addr", server.address, "--domain", "edge", "user=alice"]) == 1
+    assert main(["check", "--timeout", "60", "--addr", server.address, "--domain", "edge", "user=alice"]) == 1
     assert json.loads(capsys.readouterr().out)["overall_code"] == "OVER_LIMIT"
 
 
@@ -118,7 +118,7 @@ def test_check_exits_2_on_an_error_with_the_message_on_stderr(
     server: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.answer = grpc.StatusCode.INVALID_ARGUMENT
-    assert main(["check", "--addr", server.address, "--domain", "edge", "user=alice"]) == 2
+    assert main(["check", "--timeout", "60", "--addr", server.address, "--domain", "edge", "user=alice"]) == 2
     output = capsys.readouterr()
     assert (output.out, output.err) == ("", f"headgate: {server.address}: INVALID_ARGUMENT: made up\n")
 

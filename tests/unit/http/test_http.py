@@ -18,7 +18,7 @@ from headgate.transport.interface import Handler
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 from tests.support.clock import ManualClock
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 OK_ANSWER = RateLimitResponse(
     overall_code=RateLimitResponse.OK,
@@ -134,11 +134,12 @@ async def test_an_answer_that_comes_later_is_awaited_and_never_cancelled() -> No
         futures.append(asyncio.get_running_loop().create_future())
         return futures[-1]
 
-    async with served(later, request_timeout_s=0.2) as service:
+    async with served(later) as service:
         call = asyncio.create_task(service.call("POST", "/json", json=REQUEST))
         await until(lambda: bool(futures), "the call")
         futures[0].set_result(OK_ANSWER.SerializeToString())
         assert (await call)[0] == 200
+    async with served(later, request_timeout_s=1) as service:
         with pytest.raises(aiohttp.ClientError):
             await service.call("POST", "/json", json=REQUEST)
         assert not futures[1].cancelled()
@@ -246,7 +247,7 @@ async def _raw(service: Service, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(data)
     try:
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), PATIENCE_S)
     except ConnectionResetError:
         return b""
     finally:
@@ -275,7 +276,7 @@ async def test_a_client_that_sends_no_request_is_cut(data: bytes) -> None:
 
 
 async def test_a_client_that_sends_its_body_slowly_is_cut(caplog: pytest.LogCaptureFixture) -> None:
-    async with served(request_timeout_s=0.2) as service:
+    async with served(request_timeout_s=1) as service:
         head = b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
         assert await _raw(service, head) == b""
         assert service.server.requests == {("/json", 408): 1}

@@ -9,18 +9,20 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TextIO
 
 import pytest
-from headgate.clock import SystemClock
+from headgate.clock import Clock, SystemClock
 from headgate.rules import directory, snapshot, store
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
 from headgate.rules.store import RuleStore
 
+from tests.support import waiting
+from tests.support.clock import ManualClock
 from tests.unit.rules.support import rules_text
 
-DEADLINE_S = 10.0
 BAD = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: fortnight, requests_per_unit: 1}\n"
 
 
@@ -40,12 +42,18 @@ class Log:
 class Rig:
     """A rules directory and its store."""
 
-    def __init__(self, tmp_path: Path, *, data_dir: Path | None = None, merge_domains: bool = False) -> None:
+    def __init__(
+        self, tmp_path: Path, *, data_dir: Path | None = None, merge_domains: bool = False, clock: Clock | None = None
+    ) -> None:
         self.directory = tmp_path / "rules"
         self.directory.mkdir(exist_ok=True)
         self.log = Log()
         self.store = RuleStore(
-            self.directory, clock=SystemClock(), data_dir=data_dir, merge_domains=merge_domains, logger=self.log
+            self.directory,
+            clock=clock or SystemClock(),
+            data_dir=data_dir,
+            merge_domains=merge_domains,
+            logger=self.log,
         )
 
     def write(self, text: str, name: str = "a.yaml") -> None:
@@ -79,10 +87,43 @@ def text(requests: int) -> str:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition, with a deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.005)
+    await waiting.until(condition, "what should happen")
+
+
+class SetTime:
+    """The watch sleeps until a test lets time pass; what it does in between takes none."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = ManualClock()
+        self._due_s = 0.0
+        self._asleep: asyncio.Future[None] | None = None
+        mine = SimpleNamespace(sleep=self._sleep, get_running_loop=asyncio.get_running_loop)
+        monkeypatch.setattr(store, "asyncio", mine)
+
+    async def _sleep(self, seconds: float) -> None:
+        self._due_s = self.clock.monotonic() + seconds
+        self._asleep = asyncio.get_running_loop().create_future()
+        await self._asleep
+
+    async def let_pass(self, seconds: float) -> None:
+        """Returns when the watch sleeps beyond that time."""
+        end_s = self.clock.monotonic() + seconds
+        while True:
+            await until(lambda: self._asleep is not None and not self._asleep.done())
+            if self._due_s > end_s:
+                break
+            self._advance_to(self._due_s)
+            assert self._asleep is not None
+            self._asleep.set_result(None)
+        self._advance_to(end_s)
+
+    def _advance_to(self, time_s: float) -> None:
+        self.clock.advance(max(0, round((time_s - self.clock.monotonic()) * 1000)))
+
+
+@pytest.fixture
+def time_set(monkeypatch: pytest.MonkeyPatch) -> SetTime:
+    return SetTime(monkeypatch)
 
 
 @pytest.fixture
@@ -197,19 +238,19 @@ def test_a_data_dir_that_can_not_be_written_is_logged_and_survived(tmp_path: Pat
 # Following
 
 
-async def test_a_change_is_live_within_half_a_second_of_the_write(rig: Rig) -> None:
+async def test_a_change_is_live_within_half_a_second_of_the_write(tmp_path: Path, time_set: SetTime) -> None:
+    """Half a second of waiting; reading and compiling come on top, and are as fast as the machine is."""
+    rig = Rig(tmp_path, clock=time_set.clock)
+    rig.write(text(1))
     rig.store.load_initial()
-    took = []
     async with rig.watching():
-        for requests in range(2, 7):
+        for requests in range(2, 22):
+            await time_set.let_pass(0.023 * requests)  # at another moment between two looks each time
             rig.write(text(requests))
-            written = time.monotonic()
-            await until(lambda requests=requests: rig.limit() == requests)  # type: ignore[misc]
-            took.append(time.monotonic() - written)
-    # The middle one: this machine may be busy with something else for a moment.
-    assert statistics.median(took) < 0.5
-    assert rig.store.status.accepted == 6
-    assert rig.store.status.version.counter == 6
+            await time_set.let_pass(0.5)
+            assert rig.limit() == requests
+    assert rig.store.status.accepted == 21
+    assert rig.store.status.version.counter == 21
 
 
 def in_place(path: Path, content: str) -> None:
@@ -320,17 +361,21 @@ async def test_the_same_content_again_does_nothing(rig: Rig) -> None:
     assert rig.store.status.accepted == 1
 
 
-async def test_a_file_that_is_written_slowly_is_read_when_it_is_whole(rig: Rig) -> None:
+async def test_a_file_that_is_written_slowly_is_read_when_it_is_whole(tmp_path: Path, time_set: SetTime) -> None:
     """Written in parts, each within the settling time: no part of it is ever looked at."""
     whole = rules_text("d", *[(f"k=v{n}", 2) for n in range(50)], ("k", 2))
+    rig = Rig(tmp_path, clock=time_set.clock)
+    rig.write(text(1))
     rig.store.load_initial()
     async with rig.watching():
         with rig.opened() as file:
             for start in range(0, len(whole), 200):
                 file.write(whole[start : start + 200])
                 file.flush()
-                await asyncio.sleep(0.01)
-        await until(lambda: rig.limit() == 2)
+                await time_set.let_pass(0.09)
+        assert rig.limit() == 1
+        await time_set.let_pass(0.5)
+        assert rig.limit() == 2
     assert rig.store.status.rejected == 0
     assert rig.store.status.accepted == 2
     assert rig.store.status.rules == 51
@@ -523,11 +568,11 @@ async def test_configmap_swaps_under_load(tmp_path: Path) -> None:
             for generation in range(2, 7):
                 mount.swap(two_files(generation))
                 await until(lambda generation=generation: generation in hammer.seen)  # type: ignore[misc]
+            await until(lambda: hammer.reads > 100)
     assert hammer.error is None
     assert hammer.mixtures == []
     assert {1, 6} < hammer.seen
     assert None not in hammer.seen
-    assert hammer.reads > 100
 
 
 @pytest.mark.slow
@@ -593,10 +638,12 @@ async def test_a_large_reload_lets_the_loop_run(tmp_path: Path) -> None:
         begun = time.monotonic()
         while rig.limit() != 2:
             before = time.monotonic()
-            assert before - begun < DEADLINE_S
+            assert before - begun < waiting.PATIENCE_S
             await asyncio.sleep(0.001)
             waits.append(time.monotonic() - before)
-    assert statistics.median(waits) < 0.02
+        took_s = time.monotonic() - begun
+    # Measured by the load itself, which a busy machine makes longer too.
+    assert statistics.median(waits) < took_s / 20
     assert rig.store.status.rules == 20_001
 
 

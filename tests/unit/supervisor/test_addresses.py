@@ -11,6 +11,8 @@ from headgate.errors import ConfigError
 from headgate.supervisor.addresses import GrpcAddresses
 from headgate.transport.socketfile import SocketFile
 
+from tests.support.waiting import PATIENCE_S
+
 
 @contextlib.contextmanager
 def taken(address: str, workers: int = 2) -> Iterator[GrpcAddresses]:
@@ -29,7 +31,7 @@ def worker(address: str) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listening.bind((host, int(port)))
     listening.listen()
-    listening.settimeout(5)
+    listening.settimeout(PATIENCE_S)
     return listening
 
 
@@ -40,10 +42,10 @@ def test_one_real_port_for_all_and_no_connection_ends_at_the_one_who_keeps_it() 
         assert [addresses.of(index) for index in range(3)] == [address] * 3
         host, _, port = address.rpartition(":")
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((host, int(port)), timeout=5)
+            socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         with worker(address) as listening:
             for _ in range(100):
-                with socket.create_connection((host, int(port)), timeout=5), listening.accept()[0]:
+                with socket.create_connection((host, int(port)), timeout=PATIENCE_S), listening.accept()[0]:
                     pass
 
 

@@ -7,7 +7,7 @@ import sys
 
 from headgate.supervisor.backoff import FIRST_S
 from headgate.supervisor.channel import Channel, is_beat
-from headgate.supervisor.pulse import BEAT_S, MOST_MISSED, Pulse
+from headgate.supervisor.pulse import BEAT_S, MOST_MISSED, WorkerPulse
 
 WANTED_S = 5.0
 START_S = 1.5
@@ -15,7 +15,7 @@ START_S = 1.5
 
 
 def test_silence_counts_from_the_last_word_and_is_noticed_once() -> None:
-    pulse = Pulse()
+    pulse = WorkerPulse()
     assert not any(pulse.look() for _ in range(MOST_MISSED))
     pulse.heard()
     looks = [pulse.look() for _ in range(3 * MOST_MISSED)]
@@ -24,7 +24,7 @@ def test_silence_counts_from_the_last_word_and_is_noticed_once() -> None:
 
 
 def test_one_that_is_late_does_not_hang() -> None:
-    pulse = Pulse()
+    pulse = WorkerPulse()
     for _ in range(1000):
         assert not any(pulse.look() for _ in range(MOST_MISSED))
         pulse.heard()

@@ -10,7 +10,7 @@ from headgate.supervisor.backoff import Backoff
 from headgate.supervisor.process import WorkerProcess, WorkerState
 from headgate.supervisor.slot import WorkerSlot
 
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 
 class Process:
@@ -213,6 +213,6 @@ async def test_being_stopped_while_waiting_starts_nobody() -> None:
     first.end(1)
     await until(lambda: bool(place.log.events), "the wait")
     place.slot.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await place.slot.ended()
     assert len(place.started) == 1
