@@ -10,13 +10,14 @@ restart comes back empty, at the same port, with another run id.
 """
 
 import contextlib
+import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,16 @@ def _is_free(port: int) -> bool:
 class RedisServer:
     """One server. `options` are those of redis.conf, as words on the command line."""
 
-    def __init__(self, *options: str, password: str | None = None, cluster: bool = False, sentinel: str = "") -> None:
+    def __init__(
+        self,
+        *options: str,
+        password: str | None = None,
+        cluster: bool = False,
+        sentinel: str = "",
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="headgate-redis-"))
+        self._environ = {**os.environ, **(environ or {})}
         self._options = list(options)
         self._password = password
         self._sentinel = sentinel
@@ -121,7 +130,12 @@ class RedisServer:
             arguments += ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0", *self._options]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self._environ,
             )
         process = self.process
         wait_until(lambda: process.poll() is not None or self._answers(process.pid), f"redis-server at {self.address}")
