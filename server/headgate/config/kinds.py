@@ -58,6 +58,10 @@ class Text:
 
 NAME = Text("1 to 63 letters, digits, `.`, `_` or `-`, beginning with a letter or digit", r"[A-Za-z0-9][\w.-]{0,62}")
 BODY = Text("text of at most 4096 characters", r"(?s:.{0,4096})", "TEXT")
+SAN = Text(
+    "a name in a certificate: a DNS name (`*.` stands for one label), a URI (`*` at its end for any rest), an address",
+    r"(\*\.)?[^*,\s]{1,253}|[a-z][a-z0-9+.-]*://[^*,\s]{0,2000}\*?",
+)
 HEADER = Text("an HTTP header name", r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 
 

@@ -15,6 +15,7 @@ from headgate.config.kinds import (
     BODY,
     HEADER,
     NAME,
+    SAN,
     AddressKind,
     Boolean,
     Choice,
@@ -97,6 +98,16 @@ class Settings:
     http: Annotated[
         str, Row(AddressKind(), "Serving", "Where HTTP listens: /json, health, metrics, the current rules.")
     ] = "0.0.0.0:8080"
+    admin: Annotated[
+        str | None,
+        Row(
+            AddressKind(),
+            "Serving",
+            "Where HTTP for operators listens: /metrics, /rules and /version are then here alone, without a token, "
+            "and /json is not; health is on both. See docs/security.md.",
+            absent="all of it is on `http`",
+        ),
+    ] = None
     transport: Annotated[
         Literal["auto", "native", "grpcio"],
         Row(
@@ -205,18 +216,44 @@ class Settings:
 
     tls_cert: Annotated[
         Path | None,
-        Row(FilePath("a PEM file"), "TLS", "Certificate chain for gRPC; read again when it changes.", absent="no TLS"),
+        Row(
+            FilePath("a PEM file"),
+            "Callers",
+            "Certificate chain for gRPC; read again when it changes.",
+            absent="no TLS",
+        ),
     ] = None
     tls_key: Annotated[
-        Path | None, Row(FilePath("a PEM file"), "TLS", "The certificate's private key.", absent="no TLS")
+        Path | None, Row(FilePath("a PEM file"), "Callers", "The certificate's private key.", absent="no TLS")
     ] = None
     tls_client_ca: Annotated[
         Path | None,
         Row(
             FilePath("a PEM file"),
-            "TLS",
+            "Callers",
             "Authorities whose clients may connect: clients must then present a certificate.",
             absent="any client",
+        ),
+    ] = None
+
+    tls_client_san: Annotated[
+        tuple[str, ...],
+        Row(
+            ListOf(SAN),
+            "Callers",
+            "A name (SAN) that a client's certificate must have; any of those given is enough. May be repeated. "
+            "Others get PERMISSION_DENIED; health checks are answered all the same.",
+            absent="any certificate of `tls_client_ca`",
+        ),
+    ] = ()
+    token_file: Annotated[
+        Path | None,
+        Row(
+            FilePath("a text file"),
+            "Callers",
+            "Bearer tokens, one per line, of which callers must send one (`authorization: Bearer TOKEN`), over gRPC "
+            "and for /json and /rules; read again when it changes. Health checks need none.",
+            absent="no token",
         ),
     ] = None
 

@@ -33,6 +33,7 @@ from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
 from headgate.rules.describe import describe_rules
 from headgate.rules.store import RuleStore
+from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
 from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.identity import make_identity
 from headgate.runtime.instruments import Parts, register
@@ -44,6 +45,7 @@ from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
 from headgate.telemetry.otlp import MetricsPush
 from headgate.telemetry.process import LoopLag
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
+from headgate.transport.http_access import OPEN
 from headgate.transport.interface import Transport, TransportLimits
 from headgate.transport.select import choose_transport
 from headgate.transport.socketfile import LOCK_SUFFIX
@@ -152,6 +154,7 @@ class Service:
         self.logger.debug("starting", version=__version__, pid=os.getpid())
         self._prepare_data_dir()
         self._load_rules()
+        self._load_callers()
         await self._join_region()
         self._make_handler()
         await self._bind_grpc()
@@ -180,6 +183,10 @@ class Service:
             logger=self.logger,
         )
         self._store.load_initial()
+
+    def _load_callers(self) -> None:
+        self._tokens = open_tokens(self.settings, self.logger)
+        self._callers = grpc_callers(self.settings, self._tokens)
 
     async def _join_region(self) -> None:
         """A node on its own counts by itself; any other one meets the rest of its region at the origin."""
@@ -229,7 +236,7 @@ class Service:
 
     async def _bind_grpc(self) -> None:
         settings = self.settings
-        factory = choose_transport(settings.transport, _tls_files(settings))
+        factory = choose_transport(settings.transport, _tls_files(settings), self._callers)
         limits = TransportLimits(
             max_message_bytes=settings.max_message_bytes,
             max_pending_calls=settings.max_pending_calls,
@@ -253,9 +260,17 @@ class Service:
             version=self._version(),
         )
         limits = HttpLimits(max_body_bytes=self.settings.max_message_bytes)
-        self._http = HttpServer(self.settings.http, sources, limits=limits, logger=self._bounded)
-        await self._http.start()
-        self._listening[self._http.address] = self._http.stop
+        # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
+        listeners = (
+            http_listeners(self.settings, self._tokens) if self._worker is None else [(self.settings.http, OPEN)]
+        )
+        self._https = [
+            HttpServer(address, sources, limits=limits, logger=self._bounded, access=access)
+            for address, access in listeners
+        ]
+        for listener in self._https:
+            await listener.start()
+            self._listening[listener.address] = listener.stop
 
     def _start_tasks(self) -> None:
         if self.settings.otlp_endpoint is not None:
@@ -265,6 +280,8 @@ class Service:
         self._tasks.start("housekeeping", self._housekeeping)
         self._tasks.start("rules", self._store.watch)
         self._tasks.start("loop_lag", self._lag.run)
+        if self._tokens is not None:
+            self._tasks.start("tokens", self._tokens.watch)
 
     def _settle_memory(self) -> None:
         """Last of all: what is there now stays, and need never be walked again."""
@@ -278,7 +295,7 @@ class Service:
             # Of several workers, the supervisor says when all of them serve.
             "serving" if self._worker is None else "worker_serving",
             grpc=self._transport.address,
-            http=self._http.address,
+            **self._http_addresses(),
             transport=self._transport.name,
             rules=str(self._store.current.version),
             region=self.identity.region,
@@ -316,9 +333,12 @@ class Service:
             "state": self.state.value,
             "rules": {"version": str(rules.version), "source": rules.source, "in_sync": rules.in_sync},
             "grpc": {"address": self._transport.address, "serving": serving},
-            "http": {"address": self._http.address, "serving": True},
+            **{name: {"address": address, "serving": True} for name, address in self._http_addresses().items()},
             "origin": {"url": "memory://"} if self._node is None else self._node.describe(),
         }
+
+    def _http_addresses(self) -> dict[str, str]:
+        return {name: listener.address for name, listener in zip(("http", "admin"), self._https, strict=False)}
 
     def _describe_rules(self, query: Mapping[str, str]) -> Mapping[str, Any]:
         return describe_rules(self._store, query)
@@ -342,7 +362,8 @@ class Service:
             engine=self._engine,
             node=self._node,
             transport=self._transport,
-            http=self._http,
+            http=self._https,
+            tokens=self._tokens,
             rules=self._store,
             lag=self._lag,
             memory=self._memory,

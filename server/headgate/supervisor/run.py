@@ -20,6 +20,7 @@ from headgate.address import MAX_UNIX_PATH_BYTES
 from headgate.clock import Clock, SystemClock
 from headgate.config import Settings, refuse_unavailable
 from headgate.errors import ConfigError
+from headgate.runtime.access import http_listeners, open_tokens
 from headgate.runtime.identity import make_identity
 from headgate.runtime.signals import StopSignals
 from headgate.supervisor.addresses import GrpcAddresses
@@ -129,18 +130,26 @@ class WorkerSupervisor:
             self._cleanup.push_async_callback(member.upstream.close)
         metrics = Metrics(node=self._node, region=self.settings.region)
         self._cleanup.callback(metrics.close)
-        self._http = WorkersHttp(
-            self.settings.http,
-            members,
-            state=lambda: self.state,
-            own_metrics=lambda: (metrics.render(), CONTENT_TYPE),
-            limits=HttpLimits(max_body_bytes=self.settings.max_message_bytes),
-            logger=BoundedLogger(self._logger, self._clock),
-        )
-        register(metrics, self._slots, self._http, self._lag, self._logs.sink)
+        tokens = open_tokens(self.settings, self._logger)
+        if tokens is not None:
+            self._cleanup.callback(asyncio.create_task(tokens.watch(), name="tokens").cancel)
+        self._https = [
+            WorkersHttp(
+                address,
+                members,
+                state=lambda: self.state,
+                own_metrics=lambda: (metrics.render(), CONTENT_TYPE),
+                limits=HttpLimits(max_body_bytes=self.settings.max_message_bytes),
+                logger=BoundedLogger(self._logger, self._clock),
+                access=access,
+            )
+            for address, access in http_listeners(self.settings, tokens)
+        ]
+        register(metrics, self._slots, self._https, self._lag, self._logs.sink)
         self._start_push(metrics)
-        await self._http.start()
-        self._cleanup.push_async_callback(self._http.stop)
+        for listener in self._https:
+            await listener.start()
+            self._cleanup.push_async_callback(listener.stop)
 
     def _start_push(self, metrics: Metrics) -> None:
         """The supervisor's own; each worker pushes what is its."""
@@ -186,7 +195,7 @@ class WorkerSupervisor:
         self._logger.info(
             "serving",
             grpc=",".join(self._grpc.all),
-            http=self._http.address,
+            **{name: listener.address for name, listener in zip(("http", "admin"), self._https, strict=False)},
             workers=len(self._slots),
             region=self.settings.region,
             node=self._node,
@@ -202,6 +211,7 @@ class WorkerSupervisor:
             workers=1,
             grpc=self._grpc.of(index),
             http=f"unix:{self._http_path(index)}",
+            admin=None,
             # Another one at every start, so that no former self is mistaken for this one.
             node_id=f"{self._node}-w{index}-{self._random.getrandbits(32):08x}",
         )

@@ -15,13 +15,14 @@ import grpc
 from structlog.typing import FilteringBoundLogger
 
 from headgate.address import TcpAddress, UnixAddress, parse_address
-from headgate.errors import ConfigError, NotReady
+from headgate.errors import ConfigError, Forbidden, NotReady, Unauthenticated
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures, overloaded
+from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
-from headgate.transport.methods import MethodHandlers, Methods
+from headgate.transport.methods import CODES, MethodHandlers, Methods
 from headgate.transport.reflection import Reflection
 from headgate.transport.socketfile import SocketFile
 from headgate.transport.tls import TlsFiles, server_credentials
@@ -34,7 +35,6 @@ _MIN_PING_INTERVAL_MS = 5_000
 _CLOSE_GRACE_S = 0.5
 # Only the newest status matters to a watcher who reads slowly.
 _KEPT_STATUSES = 4
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 # A status to send, or the stream's end.
 _Statuses = asyncio.Queue[bytes | None]
@@ -52,6 +52,7 @@ class GrpcioTransport:
         limits: TransportLimits,
         logger: FilteringBoundLogger,
         tls: TlsFiles | None = None,
+        callers: Callers = EVERYBODY,
         reuse_port: bool = False,
     ) -> None:
         self.stats = TransportStats()
@@ -60,6 +61,7 @@ class GrpcioTransport:
         self._limits = limits
         self._logger = logger
         self._tls = tls
+        self._callers = callers
         self._reuse_port = reuse_port
         self._failures = Failures(self.stats, logger)
         self._health: health.Health[_Statuses] = health.Health()
@@ -106,7 +108,7 @@ class GrpcioTransport:
             RATE_LIMIT_METHOD: grpc.unary_unary_rpc_method_handler(self._should_rate_limit),
             health.CHECK_METHOD: grpc.unary_unary_rpc_method_handler(self._check),
             health.WATCH_METHOD: grpc.unary_stream_rpc_method_handler(self._watch),
-            **Reflection().methods(),
+            **Reflection(self._callers).methods(),
         }
 
     def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
@@ -139,9 +141,20 @@ class GrpcioTransport:
             self.stats.dropped_expired += 1
             return b""  # to nobody: the call has ended
         try:
+            self._check_caller(context)
             return await self._decide(payload)
         except Exception as error:
             return await self._abort(context, error)
+
+    def _check_caller(self, context: _Context) -> None:
+        try:
+            self._callers.check_context(context)
+        except Unauthenticated:
+            self.stats.refused_unauthenticated += 1
+            raise
+        except Forbidden:
+            self.stats.refused_forbidden += 1
+            raise
 
     async def _decide(self, payload: bytes) -> bytes:
         self._admit(len(payload))
@@ -205,7 +218,7 @@ class GrpcioTransport:
 
     async def _abort(self, context: _Context, error: Exception) -> Never:
         code, message = self._failures.answer(error)
-        await context.abort(_CODES[code], message)
+        await context.abort(CODES[code], message)
 
 
 def _settle(reply: asyncio.Future[bytes], outcome: bytes | BaseException) -> None:

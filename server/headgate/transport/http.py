@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport.http_access import OPEN, HttpAccess, Surface
 from headgate.transport.http_json import (
     OVER_LIMIT,
     parse_response,
@@ -42,7 +43,15 @@ class HttpSources:
 
 
 class HttpServer(HttpListener):
-    def __init__(self, address: str, sources: HttpSources, *, limits: HttpLimits, logger: BoundedLogger) -> None:
+    def __init__(
+        self,
+        address: str,
+        sources: HttpSources,
+        *,
+        limits: HttpLimits,
+        logger: BoundedLogger,
+        access: HttpAccess = OPEN,
+    ) -> None:
         routes = [
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
@@ -51,7 +60,7 @@ class HttpServer(HttpListener):
             web.get("/version", self._version),
             web.post("/json", self._json),
         ]
-        super().__init__(address, routes, limits=limits, logger=logger)
+        super().__init__(address, routes, limits=limits, logger=logger, access=access)
         self._sources = sources
 
     async def _json(self, request: web.Request) -> web.Response:
@@ -71,6 +80,9 @@ class HttpServer(HttpListener):
 
     async def _readyz(self, _: web.Request) -> web.Response:
         ready, detail = self._sources.readiness()
+        if self.access.surface is Surface.CALLERS:
+            # Addresses, the origin and the rules are for the admin listener.
+            detail = {"state": detail["state"]}
         return web.json_response({"ready": ready, **detail}, status=200 if ready else 503)
 
     async def _rules(self, request: web.Request) -> web.Response:
