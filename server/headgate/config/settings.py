@@ -214,6 +214,17 @@ class Settings:
         bool, Row(Boolean(), "Answers", "Return a matched rule's `metadata` as dynamic metadata.")
     ] = False
 
+    request_limits: Annotated[
+        Literal["allow", "lower", "refuse"],
+        Row(
+            Choice(("allow", "lower", "refuse")),
+            "Answers",
+            "Limits that come with a request (`limit` in a descriptor): `allow` takes them instead of the rule's, "
+            "`lower` lets them only take away, `refuse` answers INVALID_ARGUMENT. A rules file may say otherwise for "
+            "its domain. See docs/rules.md.",
+        ),
+    ] = "allow"
+
     tls_cert: Annotated[
         Path | None,
         Row(

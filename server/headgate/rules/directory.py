@@ -11,6 +11,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headgate.clock import Clock, SystemClock
 from headgate.rules.model import Version
@@ -132,10 +133,14 @@ def compile_source(source: Source, version: Version, pace: Pace, *, merge_domain
         read.append(read_file(file.path, file.data, index=index, table=table, pace=pace))
     problems = [problem for rules in read for problem in rules.problems]
     levels = _join(read, problems, merge_domains=merge_domains)
-    shard_by = _join_shard_by(read, problems)
+    shard_by = _join_field(read, problems, "shard_by")
+    request_limits = _join_field(read, problems, "request_limits")
     if problems:
         raise RulesError(problems)
-    domains = {name: Domain(name, level.finish(), shard_by.get(name, "")) for name, level in levels.items()}
+    domains = {
+        name: Domain(name, level.finish(), shard_by.get(name, ""), request_limits.get(name))
+        for name, level in levels.items()
+    }
     count = sum(rules.count for rules in read)
     return RuleSet(domains, table.nodes, version, count, [file.path for file in source.files])
 
@@ -160,16 +165,16 @@ def _join(read: Sequence[FileRules], problems: list[Problem], *, merge_domains: 
     return levels
 
 
-def _join_shard_by(read: Sequence[FileRules], problems: list[Problem]) -> dict[str, str]:
-    """What each domain is sharded by; the files of one domain must not say different things."""
+def _join_field(read: Sequence[FileRules], problems: list[Problem], name: str) -> dict[str, Any]:
+    """What each domain says at the top level; the files of one domain must not say different things."""
     said: dict[str, FileRules] = {}
     for rules in read:
-        if rules.shard_by:
+        if getattr(rules, name):
             first = said.setdefault(rules.domain, rules)
-            if first.shard_by != rules.shard_by:
-                reason = f"`shard_by` is `{first.shard_by}` in {first.path} already: one domain, one way to shard it"
-                problems.append(Problem(rules.path, rules.shard_by_line, reason))
-    return {domain: rules.shard_by for domain, rules in said.items()}
+            if getattr(first, name) != getattr(rules, name):
+                reason = f"`{name}` is `{getattr(first, name)}` in {first.path} already: one domain, one `{name}`"
+                problems.append(Problem(rules.path, getattr(rules, f"{name}_line"), reason))
+    return {domain: getattr(rules, name) for domain, rules in said.items()}
 
 
 def _collisions(level: LevelBuilder, rules: FileRules, read: Sequence[FileRules]) -> list[Problem]:

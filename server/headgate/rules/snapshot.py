@@ -1,6 +1,6 @@
 """A compiled rule set as a file: for restarts, and to serve on when the directory is bad.
 
-    headgate-rules-snapshot 1 <sha256 of the rest> <bytes of the rest>\n
+    headgate-rules-snapshot 2 <sha256 of the rest> <bytes of the rest>\n
     {"digest": …, "counter": …, "count": …, "saved_ms": …, "limits": […]}\n
     one JSON list per line
 
@@ -11,7 +11,7 @@ and lines, because a million rules in one call would hold the interpreter for a 
 
 Lines are lists, told apart by their first item: [slot number, {value: node number}] is
 a part of a large slot; [null, limit, level] the next node (limit: an index, or null);
-[domain, level, shard_by] a domain. A level is a list of [key, values, wildcards, any], where
+[domain, level, shard_by, request_limits] a domain. A level is a list of [key, values, wildcards, any], where
 values is a dict, or the number of a large slot whose parts came before, and nodes are
 named by their numbers. A node comes after those that its level names.
 """
@@ -29,13 +29,14 @@ from typing import Any
 from headgate.limiter.limit import Algorithm, Limit, OnError, Scope, TrafficClass, Unit
 from headgate.rules.model import Version
 from headgate.rules.problems import SnapshotError
+from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import Domain, RuleSet
 from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, Wildcard
 from headgate.rules.wildcards import WildcardIndex
 
 FILE_NAME = "rules.snapshot"
 MAGIC = "headgate-rules-snapshot"
-FORMAT = 1
+FORMAT = 2
 """Goes up whenever an older program would misread what a newer one writes, or the other way round."""
 
 CHUNK = 500
@@ -85,7 +86,7 @@ class _Encoder:
             yield [None, self._limit(node.limit), level]
         for domain in self._rules.domains.values():
             level = yield from self._level(domain.level)
-            yield [domain.name, level, domain.shard_by]
+            yield [domain.name, level, domain.shard_by, domain.request_limits]
 
     def _level(self, level: Level) -> Generator[Any, None, Any]:
         encoded = []
@@ -247,8 +248,9 @@ class _Decoder:
             children = None if level is None else self._level(level)
             self.nodes.append(RuleNode(len(self.nodes), None if limit is None else self._limits[limit], children))
         else:
-            level, shard_by = content
-            self.domains[kind] = Domain(kind, self._level(level), shard_by)
+            level, shard_by, said = content
+            request_limits = None if said is None else RequestLimits(said)
+            self.domains[kind] = Domain(kind, self._level(level), shard_by, request_limits)
 
     def _level(self, encoded: list[Any]) -> Level:
         level: Level = {}

@@ -32,6 +32,7 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
 from headgate.rules.describe import describe_rules
+from headgate.rules.request_limits import RequestLimits
 from headgate.rules.store import RuleStore
 from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
 from headgate.runtime.garbage import MemoryKeeper
@@ -231,6 +232,7 @@ class Service:
                 shadow_mode=settings.shadow_mode,
                 dynamic_metadata=settings.dynamic_metadata,
                 match_cache_entries=settings.match_cache_entries,
+                request_limits=RequestLimits(settings.request_limits),
             ),
         )
 

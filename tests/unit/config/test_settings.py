@@ -83,6 +83,7 @@ def _another_value(name: str) -> str:
         "admin": "127.0.0.1:3",
         "exchange": "127.0.0.1:3",
         "transport": "grpcio",
+        "request_limits": "lower",
         "origin": "redis://h:1",
         "otlp_endpoint": "http://h:1",
         "peer": "eu=h:1",
