@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
-from headgate_client.wire.envoy.type.v3.ratelimit_unit_pb2 import RateLimitUnit
+from headgate_client.wire.envoy.type.v3 import ratelimit_unit_pb2
 
 from tests.support.headgate import Headgate, serve, write_rules
 from tests.support.redis_servers import RedisServer
@@ -40,7 +40,7 @@ def ask(headgate: Headgate, domain: str, value: str, requests: int, unit: str) -
     descriptor = request.descriptors.add()
     descriptor.entries.add(key="user", value=value)
     descriptor.limit.requests_per_unit = requests
-    descriptor.limit.unit = RateLimitUnit.Value(unit)
+    descriptor.limit.unit = getattr(ratelimit_unit_pb2, unit)
     with grpc.insecure_channel(headgate.grpc) as channel:
         call = channel.unary_unary(
             METHOD,

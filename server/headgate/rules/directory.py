@@ -19,6 +19,7 @@ from headgate.rules.pace import Pace, Progress
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.reader import MAX_FILE_BYTES, FileRules, read_file
 from headgate.rules.ruleset import Domain, RuleSet
+from headgate.rules.sharding import split_counters
 from headgate.rules.tree import LevelBuilder, NodeTable, unpack_place
 
 EXTENSIONS = (".yaml", ".yml")
@@ -76,10 +77,13 @@ def read_directory(directory: Path, *, merge_domains: bool) -> Source:
         ) from None
     if not names:
         raise RulesError([Problem(str(directory), 1, f"no rules file ({' or '.join(EXTENSIONS)}) in this directory")])
+    return _read_all([os.path.join(directory, name) for name in names], merge_domains=merge_domains)
+
+
+def _read_all(paths: Sequence[str], *, merge_domains: bool) -> Source:
     files: list[SourceFile] = []
     problems: list[Problem] = []
-    for name in names:
-        path = os.path.join(directory, name)
+    for path in paths:
         try:
             files.append(SourceFile(path, _read(path)))
         except OSError as error:
@@ -137,9 +141,16 @@ def compile_source(source: Source, version: Version, pace: Pace, *, merge_domain
     request_limits = _join_field(read, problems, "request_limits")
     if problems:
         raise RulesError(problems)
+    finished = {name: level.finish() for name, level in levels.items()}
+    for name, key in shard_by.items():
+        problems += [
+            Problem(read[unpack_place(place)[0]].path, unpack_place(place)[1], reason)
+            for place, reason in split_counters(table.nodes, finished[name], key, pace.breathe)
+        ]
+    if problems:
+        raise RulesError(sorted(problems))
     domains = {
-        name: Domain(name, level.finish(), shard_by.get(name, ""), request_limits.get(name))
-        for name, level in levels.items()
+        name: Domain(name, level, shard_by.get(name, ""), request_limits.get(name)) for name, level in finished.items()
     }
     count = sum(rules.count for rules in read)
     return RuleSet(domains, table.nodes, version, count, [file.path for file in source.files])
@@ -193,8 +204,12 @@ def load_directory(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> RuleSet:
-    """Read, check and compile a directory; raises `RulesError` with every problem."""
-    source = read_directory(Path(directory), merge_domains=merge_domains)
+    """Read, check and compile a directory, or one file whatever its name; raises `RulesError` with every problem."""
+    path = Path(directory)
+    if path.is_file():
+        source = _read_all([str(path)], merge_domains=merge_domains)
+    else:
+        source = read_directory(path, merge_domains=merge_domains)
     pace = Pace(clock or SystemClock(), progress=progress)
     return compile_source(source, Version(1, source.digest), pace, merge_domains=merge_domains)
 

@@ -316,3 +316,10 @@ def test_what_is_no_name_of_a_certificate_is_refused(name: str) -> None:
     tls = {"tls_cert": "c", "tls_key": "k", "tls_client_ca": "a"}
     (problem,) = problems({**RULES, **tls, "tls_client_san": ["*.example", "spiffe://a/*", "10.0.0.1", name]})
     assert problem.startswith("--tls-client-san: expected any number of a name in a certificate")
+
+
+def test_a_tab_in_the_config_file_is_named(tmp_path: Path) -> None:
+    config = write(tmp_path / "headgate.yaml", "rules: r\npeer:\n\t- eu=h:1\n")
+    (problem,) = problems({"config": config})
+    assert problem.startswith(f"{config}:3: is not YAML: ")
+    assert problem.endswith("(a tab: YAML is indented with spaces only)")
