@@ -30,6 +30,8 @@ from headgate.transport.tls import TlsFiles, server_credentials
 # grpc-core's own limit is one ping in five minutes, and then it cuts the connection:
 # proxies with an ordinary keepalive would lose it again and again.
 _MIN_PING_INTERVAL_MS = 5_000
+# An int to grpc-core.
+_NO_BOUND = 2**31 - 1
 # Ends as soon as all answers have left; only streams that nobody ends, as those of
 # reflection, use it up.
 _CLOSE_GRACE_S = 0.5
@@ -98,6 +100,11 @@ class GrpcioTransport:
             # Or the first calls of a new connection, sent before the caller can know the bound
             # above, are refused. Who knows it is held to it.
             ("grpc.http.overload_protection", 0),
+            # Or calls that come while the loop is busy, from the thousandth on, end as CANCELLED,
+            # for which nobody tries again. They wait instead, as many as connections may have
+            # streams, and get a decision or UNAVAILABLE from us.
+            ("grpc.server.max_pending_requests", _NO_BOUND),
+            ("grpc.server.max_pending_requests_hard_limit", _NO_BOUND),
             ("grpc.so_reuseport", int(self._reuse_port)),
             ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
             ("grpc.keepalive_permit_without_calls", 1),
