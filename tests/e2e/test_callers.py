@@ -161,6 +161,10 @@ def test_a_certificate_needs_an_allowed_name_and_http_has_none_to_show(
             assert "certificate" in answer.json()["error"]
             assert "token_file" in answer.json()["error"]
         assert headgate.get("/metrics").status == headgate.get("/readyz").status == 200
+        trusted = ["--tls-ca", str(tmp_path / "ca.crt"), "--tls-server-name", "localhost"]
+        asked = run("check", "--addr", headgate.grpc, "--timeout", "10", "--domain", "edge", *trusted, "user=alice")
+        assert asked.returncode == 2
+        assert "it may want a client certificate: --tls-cert FILE --tls-key FILE" in asked.stderr
 
 
 def _health(address: str, tls: Tls) -> int:

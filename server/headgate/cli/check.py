@@ -20,6 +20,10 @@ examples:
 """
 
 
+_CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "handshake")
+"""How gRPC says that a connection was made and did not last."""
+
+
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "check",
@@ -70,12 +74,21 @@ def check(args: argparse.Namespace) -> int:
         with Client(args.addr, tls=_tls(args), token=_token(args.token_file), timeout_s=args.timeout) as client:
             decision = client.should_rate_limit(args.domain, request, args.hits)
     except RateLimitError as error:
-        return fail(f"{args.addr}: {error}", EXIT_USAGE)
+        return fail(f"{args.addr}: {error}{_why_closed(args, error)}", EXIT_USAGE)
     except (OSError, ValueError) as error:
         return fail(str(error), EXIT_USAGE)
     write(json.dumps(_as_json(decision), indent=2))
     _warn_of_no_rule(args, decision)
     return EXIT_OK if decision.admitted else EXIT_FAILED
+
+
+def _why_closed(args: argparse.Namespace, error: RateLimitError) -> str:
+    """A server that wants TLS, or a certificate, closes the connection without a word."""
+    if error.status != "UNAVAILABLE" or not any(sign in error.message for sign in _CLOSED):
+        return ""
+    if _tls(args) is None:
+        return " (it may want TLS: --tls-ca FILE)"
+    return "" if args.tls_cert else " (it may want a client certificate: --tls-cert FILE --tls-key FILE)"
 
 
 def _descriptor(text: str, hits: int) -> Descriptor:
