@@ -128,6 +128,9 @@ def test_who_looks_can_not_spend_and_who_spends_can_not_look(rules: Path, tokens
         name = "headgate_http_requests_total{" if workers == 1 else "headgate_supervisor_http_requests_total{"
         assert _total(shown, name, 'route="/json",status="401"') == 1
         assert _total(shown, name, 'route="/rules",status="200"') == 1
+        tokens.write_text("two\n")
+        rotated = {"Authorization": "Bearer two"}
+        wait_until(lambda: post(headgate.http, rotated).status == 200, "the new token", timeout_s=30)
 
 
 @pytest.fixture

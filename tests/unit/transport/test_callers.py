@@ -112,6 +112,8 @@ def test_a_changed_file_is_taken_and_a_bad_one_keeps_what_was(tmp_path: Path) ->
     change("new\n")
     assert not tokens.allows("Bearer old")
     change("")
+    tokens.refresh()
+    assert tokens.failures == 1, "one change is told once"
     path.unlink()
     tokens.refresh()
     assert tokens.allows("Bearer new")
