@@ -73,6 +73,8 @@ def test_a_token_is_demanded_on_grpc_and_on_http_alike(rules: Path, tokens: Path
             assert headgate.get(path).status == 200, path
         metrics = headgate.get("/metrics").body.decode()
         assert _total(metrics, "headgate_grpc_refused_total{", 'reason="unauthenticated"') == 1
+        assert _total(metrics, "headgate_tokens ", "") == 1
+        assert "\nheadgate_token_reload_failures_total 0.0\n" in metrics
 
         tokens.write_text("# rotated\nthe-next-one\none\n")
         next_bearer = {"Authorization": "Bearer the-next-one"}

@@ -47,6 +47,7 @@ from headgate.telemetry.otlp import MetricsPush
 from headgate.telemetry.process import LoopLag
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
 from headgate.transport.http_access import OPEN
+from headgate.transport.http_listener import addresses_of
 from headgate.transport.interface import Transport, TransportLimits
 from headgate.transport.select import choose_transport
 from headgate.transport.socketfile import LOCK_SUFFIX
@@ -297,7 +298,7 @@ class Service:
             # Of several workers, the supervisor says when all of them serve.
             "serving" if self._worker is None else "worker_serving",
             grpc=self._transport.address,
-            **self._http_addresses(),
+            **addresses_of(self._https),
             transport=self._transport.name,
             rules=str(self._store.current.version),
             region=self.identity.region,
@@ -335,12 +336,9 @@ class Service:
             "state": self.state.value,
             "rules": {"version": str(rules.version), "source": rules.source, "in_sync": rules.in_sync},
             "grpc": {"address": self._transport.address, "serving": serving},
-            **{name: {"address": address, "serving": True} for name, address in self._http_addresses().items()},
+            **{name: {"address": address, "serving": True} for name, address in addresses_of(self._https).items()},
             "origin": {"url": "memory://"} if self._node is None else self._node.describe(),
         }
-
-    def _http_addresses(self) -> dict[str, str]:
-        return {name: listener.address for name, listener in zip(("http", "admin"), self._https, strict=False)}
 
     def _describe_rules(self, query: Mapping[str, str]) -> Mapping[str, Any]:
         return describe_rules(self._store, query)

@@ -35,7 +35,7 @@ from headgate.telemetry.logs import Logs, open_logs
 from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
 from headgate.telemetry.otlp import MetricsPush, register_push
 from headgate.telemetry.process import LoopLag
-from headgate.transport.http_listener import HttpLimits
+from headgate.transport.http_listener import HttpLimits, addresses_of
 from headgate.transport.socketfile import LOCK_SUFFIX
 
 EXIT_OK = 0
@@ -195,7 +195,7 @@ class WorkerSupervisor:
         self._logger.info(
             "serving",
             grpc=",".join(self._grpc.all),
-            **{name: listener.address for name, listener in zip(("http", "admin"), self._https, strict=False)},
+            **addresses_of(self._https),
             workers=len(self._slots),
             region=self.settings.region,
             node=self._node,

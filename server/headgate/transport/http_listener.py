@@ -176,6 +176,11 @@ class HttpListener:
         return await request.read()
 
 
+def addresses_of(listeners: Iterable[HttpListener]) -> dict[str, str]:
+    """By the setting that gave them: the one for all or for callers, and then the one for operators."""
+    return {name: listener.address for name, listener in zip(("http", "admin"), listeners, strict=False)}
+
+
 def total_requests(listeners: Iterable[HttpListener]) -> Counter[tuple[str, int]]:
     """Of several listeners together, by route and status."""
     return sum((listener.requests for listener in listeners), Counter[tuple[str, int]]())
