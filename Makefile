@@ -10,12 +10,18 @@ SERVE_STAMP := $(VENV)/.serve-installed
 TEST_STAMP  := $(VENV)/.test-installed
 # With the modules that hold the versions: what is installed says which it is.
 PACKAGING   := pyproject.toml client/pyproject.toml server/headgate/__init__.py client/headgate_client/__init__.py
+# From the clone, with the setuptools that is locked.
+OURS        := --no-deps --no-build-isolation --editable ./client --editable .
+
+# For the supply chain only, and apart from what is tested.
+TOOLS       := $(VENV)/tools
+TOOLS_STAMP := $(TOOLS)/.installed
 
 # The official descriptors, for comparison only: beside the environment and not in it,
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo test unit coverage lint format bench verify simulate protos docs clean
+.PHONY: help run demo test unit coverage lint format bench verify simulate protos docs lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -30,6 +36,9 @@ help:
 	@echo "make bench   measure, and print the figures that docs/ shows"
 	@echo "make protos  generate messages and stubs from protos/"
 	@echo "make docs    write docs/configuration.md from the settings table"
+	@echo "make lock    pin what is installed, with hashes, in requirements/*.lock (UPGRADE=1: to the newest)"
+	@echo "make sbom    write build/sbom.cdx.json: what an image of requirements/serve.lock holds"
+	@echo "make audit   look what is locked up among known advisories"
 	@echo "make clean   remove everything that these targets made"
 
 run: $(SERVE_STAMP)
@@ -87,12 +96,37 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headgate needs Python 3.11 or later; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 
-$(SERVE_STAMP): $(PACKAGING) | $(BIN)/python
-	$(PIP) --editable ./client --editable .
+# What is tested is what is served: the second file has the versions of the first.
+COMPILE := $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-package headgate-client --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+# Ours, from here and not from an index; and what builds it.
+INPUTS := printf './client\nsetuptools>=77\n' |
+
+lock: $(TOOLS_STAMP)
+	$(INPUTS) $(COMPILE) pyproject.toml - --extra test --output-file requirements/test.lock
+	$(INPUTS) $(COMPILE) pyproject.toml - --constraints requirements/test.lock --output-file requirements/serve.lock
+
+sbom: $(TOOLS_STAMP)
+	@mkdir -p build
+	$(TOOLS)/bin/cyclonedx-py requirements requirements/serve.lock --pyproject pyproject.toml \
+		--output-reproducible --of JSON -o build/sbom.cdx.json
+
+audit: $(TOOLS_STAMP)
+	$(TOOLS)/bin/python requirements/audit.py $(TOOLS)/bin/pip-audit requirements/serve.lock requirements/test.lock
+
+$(SERVE_STAMP): $(PACKAGING) requirements/serve.lock | $(BIN)/python
+	$(PIP) --require-hashes --requirement requirements/serve.lock
+	$(PIP) $(OURS)
 	@touch $@
 
-$(TEST_STAMP): $(PACKAGING) Makefile | $(BIN)/python
-	$(PIP) --editable ./client --editable '.[test]'
+$(TOOLS_STAMP): requirements/tools.txt | $(BIN)/python
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/tools.txt
+	@touch $@
+
+$(TEST_STAMP): $(PACKAGING) requirements/test.lock Makefile | $(BIN)/python
+	$(PIP) --require-hashes --requirement requirements/test.lock
+	$(PIP) $(OURS)
 	$(PIP) --no-deps --upgrade --target $(VENV)/xds $(XDS_PROTOS)
 	@touch $(SERVE_STAMP) $@
 

@@ -33,7 +33,7 @@ def _literal(name: bytes, value: bytes) -> bytes:
     return b"\x00" + bytes((len(name),)) + name + bytes((len(value),)) + value
 
 
-def request_headers(path: str, authority: str) -> bytes:
+def request_headers(path: str, authority: str, token: str | None = None) -> bytes:
     fields = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -42,6 +42,8 @@ def request_headers(path: str, authority: str) -> bytes:
         (b"content-type", b"application/grpc"),
         (b"te", b"trailers"),
     ]
+    if token is not None:
+        fields.append((b"authorization", b"Bearer " + token.encode()))
     return b"".join(_literal(name, value) for name, value in fields)
 
 
@@ -61,7 +63,7 @@ OnAnswer = Callable[[int, bytes | None], None]
 class Connection:
     """One connection: calls go out when told to, answers come in as they are received."""
 
-    def __init__(self, address: str, path: str) -> None:
+    def __init__(self, address: str, path: str, token: str | None = None) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=STALLED_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -70,7 +72,7 @@ class Connection:
             + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
             + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", RECEIVE_WINDOW))
         )
-        self._headers = request_headers(path, address)
+        self._headers = request_headers(path, address, token)
         self._next_stream = 1
         self._buffer = b""
         self._calls: dict[int, int] = {}
@@ -138,14 +140,22 @@ def _counting(outcome: Outcome, on_answer: OnAnswer | None) -> OnAnswer:
     return count
 
 
-def run(address: str, path: str, payloads: Iterator[bytes], *, connections: int = 4, streams: int = 16) -> Outcome:
+def run(
+    address: str,
+    path: str,
+    payloads: Iterator[bytes],
+    *,
+    connections: int = 4,
+    streams: int = 16,
+    token: str | None = None,
+) -> Outcome:
     """Call `path` once with each payload, as fast as it is answered; returns when all are."""
     outcome = Outcome()
     count = _counting(outcome, None)
     numbered = enumerate(payloads)
     began = time.monotonic()
     with selectors.DefaultSelector() as selector:
-        opened = [Connection(address, path) for _ in range(connections)]
+        opened = [Connection(address, path, token) for _ in range(connections)]
         for connection in opened:
             _fill(connection, numbered, streams)
             selector.register(connection.socket, selectors.EVENT_READ, connection)

@@ -76,6 +76,8 @@ class Server:
 
     process: "subprocess.Popen[str]"
     address: str
+    token: str | None = None
+    """To be sent with every call."""
 
     def cpu_s(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -95,16 +97,19 @@ def start_floor() -> Server:
     return Server(process, f"127.0.0.1:{process.stdout.readline().strip()}")
 
 
-def start_headgate(directory: Path) -> Server:
+def start_headgate(directory: Path, token: str | None = None) -> Server:
     (directory / "bench.yaml").write_text(RULES)
     command = [sys.executable, "-m", "headgate", "serve", "--rules", str(directory), "--log-format", "json"]
     command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    if token is not None:
+        (directory / "tokens").write_text(token)
+        command += ["--token-file", str(directory / "tokens")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
         event = json.loads(line)
         if event.get("event") == "serving":
-            return Server(process, event["grpc"])
+            return Server(process, event["grpc"], token)
     raise SystemExit("headgate did not start")
 
 
@@ -131,18 +136,19 @@ WANTED = {"warm allow, 1 descriptor": 2.0, "warm allow, 5 descriptors": 3.0, "de
 
 def cost_us(server: Server, payloads: Iterator[bytes], calls: int) -> float:
     before = server.cpu_s()
-    outcome = load.run(server.address, METHOD, payloads)
+    outcome = load.run(server.address, METHOD, payloads, token=server.token)
     assert outcome.failures == 0, f"{outcome.failures} calls got no answer"
     assert outcome.answers == calls
     return (server.cpu_s() - before) / calls * 1e6
 
 
-def measure(floor: Server, headgate: Server, calls: int, rounds: int) -> dict[str, list[float]]:
+def measure(floor: Server, headgate: Server, guarded: Server, calls: int, rounds: int) -> dict[str, list[float]]:
     """Interleaved rounds; the first one warms everything up and does not count."""
     costs: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         plan = [("bare transport (floor)", floor, ONE)]
         plan += [(name, headgate, payload) for name, payload in SCENARIOS.items()]
+        plan.append(("warm allow, bearer token", guarded, ONE))
         for name, server, payload in plan:
             cost = cost_us(server, itertools.repeat(payload, calls), calls)
             if number:
@@ -169,7 +175,9 @@ def main() -> None:
         stack.callback(floor.stop)
         headgate = start_headgate(Path(directory))
         stack.callback(headgate.stop)
-        costs = measure(floor, headgate, arguments.calls, arguments.rounds)
+        guarded = start_headgate(Path(directory), token="0123456789abcdef" * 2)
+        stack.callback(guarded.stop)
+        costs = measure(floor, headgate, guarded, arguments.calls, arguments.rounds)
         unique_us, cell_bytes = measure_unique(headgate)
     floors = costs["bare transport (floor)"]
     print(f"{'scenario':<28}{'CPU µs':>8}{'× floor':>9}{'wanted':>8}")

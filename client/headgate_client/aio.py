@@ -17,8 +17,16 @@ from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitReq
 class AsyncClient:
     """`await AsyncClient("127.0.0.1:8081").should_rate_limit("edge", [{"user": "alice"}])`."""
 
-    def __init__(self, addr: str, *, tls: Tls | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        addr: str,
+        *,
+        tls: Tls | None = None,
+        token: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
         self._timeout_s = timeout_s
+        self._metadata = channel.metadata(token)
         target, options = channel.target(addr), channel.options(tls)
         if tls is None:
             self._channel = grpc.aio.insecure_channel(target, options)
@@ -44,7 +52,7 @@ class AsyncClient:
         """
         request = encode_request(domain, descriptors, hits)
         try:
-            response = await self._call(request, timeout=timeout_s or self._timeout_s)
+            response = await self._call(request, timeout=timeout_s or self._timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise RateLimitError(error.code().name, error.details() or "") from error
         return decode_response(response)

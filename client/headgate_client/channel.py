@@ -1,5 +1,6 @@
 """How a client reaches a server: the address, TLS, and the bounds of its channel."""
 
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,12 @@ class Tls:
     server_name: str | None = None
     """The name in the server's certificate, when it is not the one that is dialled."""
 
+    def __post_init__(self) -> None:
+        # gRPC ends the whole process where it gets the one without the other.
+        if (self.cert is None) != (self.key is None):
+            given, missing = ("cert", "key") if self.key is None else ("key", "cert")
+            raise ValueError(f"a client certificate is a pair: {given} is given and {missing} is not")
+
 
 def target(addr: str) -> str:
     """`host:port` or `unix:/path`, as gRPC writes it."""
@@ -38,8 +45,33 @@ def target(addr: str) -> str:
 
 
 def credentials(tls: Tls) -> grpc.ChannelCredentials:
-    """TLS credentials for gRPC. Reads the files, and raises OSError for one that can't be read."""
-    return grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.cert))
+    """TLS credentials for gRPC. Raises OSError or ValueError naming the file that can't be used."""
+    ca, cert, key = _read(tls.ca), _read(tls.cert), _read(tls.key)
+    if tls.cert is not None and tls.key is not None:
+        _check_pair(tls.cert, tls.key)
+    return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def _check_pair(cert: Path, key: Path) -> None:
+    """gRPC says nothing of a pair that doesn't fit: it only never connects."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        raise ValueError(f"{cert} and {key} are no certificate and its key: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or str(error)
+
+
+def _no_password() -> str:
+    # Without this OpenSSL asks on the terminal.
+    raise ValueError("the key is encrypted")
+
+
+def metadata(token: str | None) -> tuple[tuple[str, str | bytes], ...]:
+    """What a call carries beside its message."""
+    return () if token is None else (("authorization", f"Bearer {token}"),)
 
 
 def options(tls: Tls | None) -> list[tuple[str, str | int]]:

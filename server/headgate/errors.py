@@ -14,10 +14,12 @@ class Status(IntEnum):
     OK = 0
     INVALID_ARGUMENT = 3
     NOT_FOUND = 5
+    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 class RequestError(Exception):
@@ -36,6 +38,24 @@ class TooLarge(RequestError):
     """The caller's fault: more bytes than the setting allows."""
 
     status = Status.RESOURCE_EXHAUSTED
+
+
+class NotFound(RequestError):
+    """The caller's fault: it asks for something that isn't served here."""
+
+    status = Status.NOT_FOUND
+
+
+class Unauthenticated(RequestError):
+    """The caller's fault: no token, or one that is not accepted."""
+
+    status = Status.UNAUTHENTICATED
+
+
+class Forbidden(RequestError):
+    """The caller is known, and may not do this."""
+
+    status = Status.PERMISSION_DENIED
 
 
 class NotReady(RequestError):

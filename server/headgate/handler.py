@@ -10,16 +10,17 @@ belongs to one rule set: another one starts it afresh, so no request sees a mixt
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from headgate.errors import RequestError
-from headgate.limiter.decision import Charge, Decision, DecisionPath
+from headgate.errors import BadRequest, RequestError
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict
 from headgate.limiter.limit import Limit
 from headgate.rules.keys import override_key
 from headgate.rules.model import Rules
+from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
 from headgate.wire import ratelimit as wire
 
 MAX_CACHED_REQUEST_BYTES: Final = 1024
@@ -43,6 +44,8 @@ class AnswerSettings:
     shadow_mode: bool = False
     dynamic_metadata: bool = False
     match_cache_entries: int = 16_384
+    request_limits: RequestLimits = RequestLimits.ALLOW
+    """For domains that don't say it themselves."""
 
 
 @dataclass(slots=True)
@@ -67,12 +70,14 @@ class Decider(Protocol):
 class Plan:
     """One request, parsed and matched. Where no rule applies there are no charges, and the answer is ready."""
 
-    __slots__ = ("answer", "charges", "fixed", "heads", "path", "trailer")
+    __slots__ = ("answer", "charges", "fixed", "heads", "pairs", "path", "trailer")
 
     def __init__(self, descriptors: list["Planned"], trailer: bytes) -> None:
-        self.charges = tuple([d.charge for d in descriptors if d.charge is not None])
+        self.charges = tuple([charge for d in descriptors for charge in d.charges])
         self.heads = tuple([wire.status_head(charge.limit) for charge in self.charges])
-        self.fixed = tuple([d.status for d in descriptors]) if len(self.charges) < len(descriptors) else None
+        self.fixed = tuple([d.status for d in descriptors]) if not all(d.charges for d in descriptors) else None
+        self.pairs = _pairs(descriptors)
+        """Where two charges, this one and the next, are of one descriptor: a rule's and a request's limit."""
         self.path = DecisionPath.UNLIMITED if any(d.unlimited for d in descriptors) else DecisionPath.NO_RULE
         self.trailer = trailer
         self.answer = b"" if self.charges else b"".join([wire.CODE_OK, *(d.status for d in descriptors), trailer])
@@ -80,9 +85,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One descriptor of a plan: the charge that the engine decides, or the status that it gets without one."""
+    """One descriptor of a plan: its charges, or the status that it gets without any."""
 
-    charge: Charge | None = None
+    charges: tuple[Charge, ...] = ()
     status: bytes = wire.STATUS_WITHOUT_LIMIT
     unlimited: bool = False
 
@@ -151,9 +156,12 @@ class RateLimitHandler:
         else:
             self.stats.denied[path] += 1
             parts = [wire.CODE_OVER_LIMIT]
+        shown: Iterable[_Outcome] = zip(plan.heads, plan.charges, verdicts, strict=True)
+        if plan.pairs:
+            shown = _one_per_descriptor(plan.pairs, list(shown))
         statuses = [
             wire.encode_status(head.over if over and not charge.shadow else head.ok, remaining, reset_ms)
-            for head, charge, (over, remaining, reset_ms) in zip(plan.heads, plan.charges, verdicts, strict=True)
+            for head, charge, (over, remaining, reset_ms) in shown
         ]
         if plan.fixed is None:
             parts += statuses
@@ -200,51 +208,102 @@ class RateLimitHandler:
         self.stats.planned += 1
         try:
             request = wire.parse_request(payload)
+            limits = rules.request_limits(request.domain) or self._settings.request_limits
+            if limits is RequestLimits.REFUSE:
+                _refuse_limits(request)
         except RequestError:
             self.stats.refused += 1
             raise
-        known_domain = rules.has_domain(request.domain)
-        matched: list[Matched | None] = []
-        for descriptor in request.descriptors:
-            domain, entries, override = request.domain, descriptor.entries, descriptor.override
-            shard_key = rules.shard_key(domain, entries)
-            if override is not None and known_domain:
-                key = override_key(domain, entries, override.window_ms)
-                matched.append(Matched(override, key, descriptor.cost, shard_key))
-            elif (match := rules.match(domain, entries)) is not None:
-                matched.append(Matched(match.limit, match.key, descriptor.cost, shard_key))
-            else:
-                matched.append(None)
-        in_force = _without_replaced(matched)
+        in_force = _without_replaced([_match(rules, request.domain, d, limits) for d in request.descriptors])
         trailer = b""
         if self._settings.dynamic_metadata and (metadata := _merged_metadata(in_force)):
             trailer = wire.encode_dynamic_metadata(metadata)
-        return Plan([self._planned(part) for part in in_force], trailer)
+        return Plan([self._planned(parts) for parts in in_force], trailer)
 
-    def _planned(self, matched: Matched | None) -> Planned:
-        if matched is None:
+    def _planned(self, parts: "_Parts") -> Planned:
+        if not parts:
             return Planned()
-        limit, key, cost, shard_key = matched
-        if limit.unlimited:
-            return Planned(status=wire.STATUS_UNLIMITED, unlimited=True)
         shadow = self._settings.shadow_mode
-        return Planned(charge=Charge(key, limit, cost, shadow=shadow, shard_key=shard_key), status=b"")
+        charges = tuple(
+            [
+                Charge(part.key, part.limit, part.cost, shadow=shadow, shard_key=part.shard_key)
+                for part in parts
+                if not part.limit.unlimited
+            ]
+        )
+        return Planned(charges, b"") if charges else Planned(status=wire.STATUS_UNLIMITED, unlimited=True)
 
 
-def _without_replaced(matched: list[Matched | None]) -> list[Matched | None]:
+_Parts = tuple[Matched, ...]
+"""What one descriptor met: nothing, one limit, or a rule's and then the request's own."""
+
+_Outcome = tuple[wire.StatusHead, Charge, Verdict]
+
+
+def _refuse_limits(request: wire.Request) -> None:
+    for index, descriptor in enumerate(request.descriptors):
+        if descriptor.override is not None:
+            raise BadRequest(
+                f"descriptors[{index}].limit: limits in requests are refused here (request_limits: refuse)"
+            )
+
+
+def _match(rules: Rules, domain: str, descriptor: wire.Descriptor, limits: RequestLimits) -> _Parts:
+    entries, cost = descriptor.entries, descriptor.cost
+    shard_key = rules.shard_key(domain, entries)
+
+    def by_itself(limit: Limit) -> Matched:
+        return Matched(limit, override_key(domain, entries, limit.window_ms), cost, shard_key)
+
+    asked = descriptor.override if rules.has_domain(domain) else None
+    if asked is not None and limits is RequestLimits.ALLOW:
+        return (by_itself(asked),)
+    match = rules.match(domain, entries)
+    if match is None:
+        return () if asked is None else (by_itself(asked),)
+    rule = Matched(match.limit, match.key, cost, shard_key)
+    if asked is None or not is_smaller(asked, match.limit):
+        return (rule,)
+    return rule, by_itself(lowered(asked, match.limit))
+
+
+def _pairs(descriptors: list[Planned]) -> tuple[int, ...]:
+    """Positions of charges, the last first."""
+    found, position = [], 0
+    for descriptor in descriptors:
+        if len(descriptor.charges) > 1:
+            found.append(position)
+        position += len(descriptor.charges)
+    return tuple(reversed(found))
+
+
+def _one_per_descriptor(pairs: tuple[int, ...], outcomes: list[_Outcome]) -> list[_Outcome]:
+    """Of each pair the one that the caller meets first: the longer denial, or the least left."""
+    for position in pairs:
+        outcomes[position : position + 2] = [min(outcomes[position : position + 2], key=_room)]
+    return outcomes
+
+
+def _room(outcome: _Outcome) -> tuple[bool, int, int]:
+    _, charge, (over, remaining, reset_ms) = outcome
+    return not over or charge.shadow, remaining, -reset_ms
+
+
+def _without_replaced(matched: list[_Parts]) -> list[_Parts]:
     """Leave out what another matched rule of the same request replaces."""
-    replaced = {name for part in matched if part is not None for name in part.limit.replaces}
+    replaced = {name for parts in matched for part in parts for name in part.limit.replaces}
     if not replaced:
         return matched
-    return [part if part is not None and part.limit.name not in replaced else None for part in matched]
+    return [tuple([part for part in parts if part.limit.name not in replaced]) for parts in matched]
 
 
-def _merged_metadata(matched: list[Matched | None]) -> dict[str, Any]:
+def _merged_metadata(matched: list[_Parts]) -> dict[str, Any]:
     """The metadata of all rules in force; where two name one key, the earlier descriptor's stays."""
     merged: dict[str, Any] = {}
-    for part in reversed(matched):
-        if part is not None and part.limit.metadata:
-            merged.update(part.limit.metadata)
+    for parts in reversed(matched):
+        for part in parts:
+            if part.limit.metadata:
+                merged.update(part.limit.metadata)
     return merged
 
 

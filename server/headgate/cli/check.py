@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headgate_client import Client, Decision, DescriptorStatus, RateLimitError, Tls
+from headgate_client import Client, Decision, Descriptor, DescriptorStatus, RateLimitError, Tls
 
 from headgate.cli import descriptors
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
+from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, warn, write
 
 _EPILOG = r"""
 exit status: 0 OK, 1 over limit, 2 error (the message is on stderr)
@@ -18,6 +18,10 @@ examples:
   headgate check --addr unix:/run/headgate.sock --domain edge --hits 5 user=alice,path=/login remote_address=10.0.0.1
   headgate check --domain edge 'query=a=1\,b=2'
 """
+
+
+_CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "handshake")
+"""How gRPC says that a connection was made and did not last."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -31,7 +35,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("--addr", default="127.0.0.1:8081", help="host:port or unix:/path (default: %(default)s)")
     parser.add_argument("--domain", required=True, help="the domain whose rules apply")
-    parser.add_argument("--hits", type=_hits, default=1, metavar="N", help="the request's cost (default: %(default)s)")
+    parser.add_argument(
+        "--hits",
+        type=_hits,
+        default=1,
+        metavar="N",
+        help="the request's cost; 0 looks without charging (default: %(default)s)",
+    )
     parser.add_argument(
         "--timeout", type=_seconds, default=2.0, metavar="S", help="seconds to wait (default: %(default)s)"
     )
@@ -40,6 +50,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate to show, with --tls-key")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     parser.add_argument("--tls-server-name", metavar="NAME", help="the name in the server's certificate")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with the bearer token to send")
     parser.add_argument("descriptors", nargs="+", metavar="key=value[,key=value]", help=descriptors.HELP)
     parser.set_defaults(command=check)
 
@@ -60,20 +71,62 @@ def _seconds(text: str) -> float:
 
 def check(args: argparse.Namespace) -> int:
     """Ask the server once and print its answer. Returns 0 for OK, 1 for over limit, 2 without a decision."""
-    request = [descriptors.parse_descriptor(text) for text in args.descriptors]
+    request = [_descriptor(text, args.hits) for text in args.descriptors]
     try:
-        with Client(args.addr, tls=_tls(args), timeout_s=args.timeout) as client:
+        with Client(args.addr, tls=_tls(args), token=_token(args.token_file), timeout_s=args.timeout) as client:
             decision = client.should_rate_limit(args.domain, request, args.hits)
     except RateLimitError as error:
-        return fail(f"{args.addr}: {error}", EXIT_USAGE)
+        return fail(f"{args.addr}: {error}{_why_closed(args, error)}", EXIT_USAGE)
     except (OSError, ValueError) as error:
         return fail(str(error), EXIT_USAGE)
     write(json.dumps(_as_json(decision), indent=2))
+    _warn_of_no_rule(args, decision)
     return EXIT_OK if decision.admitted else EXIT_FAILED
 
 
+def _why_closed(args: argparse.Namespace, error: RateLimitError) -> str:
+    """A server that wants TLS, or a certificate, closes the connection without a word."""
+    if error.status != "UNAVAILABLE" or not any(sign in error.message for sign in _CLOSED):
+        return ""
+    if _tls(args) is None:
+        return " (it may want TLS: --tls-ca FILE)"
+    return "" if args.tls_cert else " (it may want a client certificate: --tls-cert FILE --tls-key FILE)"
+
+
+def _descriptor(text: str, hits: int) -> Descriptor:
+    # A request's cost of 0 means 1 on the wire; a descriptor's means 0: look, and charge nothing.
+    return Descriptor(descriptors.parse_descriptor(text), 0 if hits == 0 else None)
+
+
+def _warn_of_no_rule(args: argparse.Namespace, decision: Decision) -> None:
+    """An answer without any limit is a yes, and most often a mistake in the question."""
+    without = [text for text, status in zip(args.descriptors, decision.statuses, strict=False) if _is_unmet(status)]
+    if without and len(without) == len(decision.statuses):
+        warn(
+            f"no rule of domain {args.domain!r} applies to {', '.join(without)}: "
+            "is the domain one that this server has?"
+        )
+    elif without:
+        warn(f"no rule of domain {args.domain!r} applies to {', '.join(without)}")
+
+
+def _is_unmet(status: DescriptorStatus) -> bool:
+    return status.limit is None and status.remaining == 0
+
+
+def _token(path: Path | None) -> str | None:
+    """The first token of a file like the server's."""
+    if path is None:
+        return None
+    lines = (line.strip() for line in path.read_text("ascii").splitlines())
+    token = next((line for line in lines if line and not line.startswith("#")), None)
+    if token is None:
+        raise ValueError(f"{path}: holds no token")
+    return token
+
+
 def _tls(args: argparse.Namespace) -> Tls | None:
-    if not (args.tls or args.tls_ca or args.tls_cert):
+    if not (args.tls or args.tls_ca or args.tls_cert or args.tls_key):
         return None
     return Tls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key, server_name=args.tls_server_name)
 

@@ -13,6 +13,7 @@ from headgate.cli.output import EXIT_USAGE, fail, write
 from headgate.errors import ConfigError
 
 _DESCRIPTION = "Headgate: a rate-limit service for Envoy and everything else that speaks gRPC or HTTP."
+_NAME_AND_VERSION = f"headgate {__version__}"
 _EPILOG = """\
 examples:
   headgate serve --rules examples/rules
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=_NAME_AND_VERSION, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     serve.add_parser(commands)
     check.add_parser(commands)
@@ -57,5 +59,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _version(_: argparse.Namespace) -> int:
-    write(f"headgate {__version__}")
+    write(_NAME_AND_VERSION)
     return 0

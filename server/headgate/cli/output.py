@@ -23,5 +23,5 @@ def fail(message: str, status: int) -> int:
 
 
 def warn(message: str) -> None:
-    """One line for people, before anything is logged."""
+    """One line for people."""
     sys.stderr.write(f"headgate: warning: {message}\n")

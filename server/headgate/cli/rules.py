@@ -6,6 +6,7 @@ from pathlib import Path
 
 from headgate.cli import descriptors
 from headgate.cli.output import EXIT_FAILED, EXIT_OK, write
+from headgate.rules.advice import advise
 from headgate.rules.directory import load_directory
 from headgate.rules.explain import explain
 from headgate.rules.problems import RulesError
@@ -23,8 +24,10 @@ def _add_check(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser = actions.add_parser(
         "check",
         help="find every problem in a directory of rules",
-        description="Check every rule file in DIR. Prints one line per problem: `file:line: reason`.",
-        epilog="exit status: 0 no problem, 1 problems\n\nexample:\n  headgate rules check examples/rules",
+        description="Check every rule file in DIR. Prints one line per problem: `file:line: reason`. What is allowed "
+        "and hardly meant is a warning.",
+        epilog="exit status: 0 no problem, or warnings only; 1 problems\n\nexamples:\n"
+        "  headgate rules check examples/rules\n  headgate rules check examples/rules/edge.yaml",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_directory(parser)
@@ -47,7 +50,9 @@ def _add_explain(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def _add_directory(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="directory with *.yaml and *.yml files")
+    parser.add_argument(
+        "directory", type=Path, metavar="DIR", help="directory with *.yaml and *.yml files, or one file"
+    )
     parser.add_argument("--merge-domains", action="store_true", help="let several files define one domain")
 
 
@@ -57,6 +62,8 @@ def check(args: argparse.Namespace) -> int:
         rules = load_directory(args.directory, merge_domains=args.merge_domains)
     except RulesError as error:
         return _print_problems(error)
+    for warning in advise(rules):
+        write(str(warning))
     write(f"ok: {rules.count} limits in {len(rules.domains)} domains")
     return EXIT_OK
 

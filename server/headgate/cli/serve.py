@@ -54,7 +54,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument(CONFIG_FLAG, metavar="FILE", help=f"YAML file with settings [{CONFIG_ENV}]")
     for section in dict.fromkeys(setting.section for setting in SETTINGS):
-        group = parser.add_argument_group(section.lower() if section != "TLS" else section)
+        group = parser.add_argument_group(section.lower())
         for setting in SETTINGS:
             if setting.section == section:
                 _add_flag(group, setting)

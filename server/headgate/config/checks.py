@@ -21,7 +21,7 @@ def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterato
 
     yield from _check_workers(values, at("workers"))
     yield from _check_tls(values, at)
-    yield from _check_addresses(values, at("http"))
+    yield from _check_addresses(values, at)
     yield from _check_peers(values, at("peer"))
     yield from _check_headers(values, at)
 
@@ -42,13 +42,20 @@ def _check_tls(values: Mapping[str, Any], at: Any) -> Iterator[str]:
         yield f"{at('tls_key')}: needs tls_cert beside it"
     if values["tls_client_ca"] and not cert:
         yield f"{at('tls_client_ca')}: needs tls_cert and tls_key beside it"
+    if values["tls_client_san"] and not values["tls_client_ca"]:
+        yield f"{at('tls_client_san')}: needs tls_client_ca beside it: without it nobody shows a certificate"
     if cert and values["transport"] == "native":
         yield f"{at('transport')}: `native` has no TLS: use `auto` or `grpcio`"
 
 
-def _check_addresses(values: Mapping[str, Any], at: str) -> Iterator[str]:
-    if values["grpc"] == values["http"] and not values["grpc"].endswith(":0"):
-        yield f"{at}: grpc listens on {values['grpc']} too: give each its own address"
+def _check_addresses(values: Mapping[str, Any], at: Any) -> Iterator[str]:
+    taken: dict[str, str] = {}
+    for name in ("grpc", "http", "admin"):
+        address = values[name]
+        if address in taken:
+            yield f"{at(name)}: {taken[address]} listens on {address} too: give each its own address"
+        if address is not None and not address.endswith(":0"):
+            taken.setdefault(address, name)
 
 
 def _check_peers(values: Mapping[str, Any], at: str) -> Iterator[str]:

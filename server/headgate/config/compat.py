@@ -154,6 +154,7 @@ def _tls(given: Mapping[str, str]) -> dict[str, Given]:
         "GRPC_SERVER_TLS_CERT": "tls_cert",
         "GRPC_SERVER_TLS_KEY": "tls_key",
         "GRPC_CLIENT_TLS_CACERT": "tls_client_ca",
+        "GRPC_CLIENT_TLS_SAN": "tls_client_san",
     }
     missing = [name for name in ("GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY") if name not in given]
     if missing:
@@ -200,11 +201,6 @@ def _contradictions(given: Mapping[str, str]) -> Iterator[str]:
     source = given.get("CONFIG_TYPE", "FILE")
     if source != "FILE":
         yield f"CONFIG_TYPE: {source!r} is not supported: rules are read from a directory (RUNTIME_ROOT)"
-    if "GRPC_CLIENT_TLS_SAN" in given:
-        yield (
-            "GRPC_CLIENT_TLS_SAN: is not supported, every client with a certificate of the authority would be let in: "
-            "issue client certificates from an authority of their own (GRPC_CLIENT_TLS_CACERT), and leave it out"
-        )
 
 
 def _warnings(given: Mapping[str, str]) -> Iterator[str]:

@@ -65,7 +65,9 @@ def _compose(path: Path, text: str, problems: list[str]) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        problems.append(f"{path}:{line}: is not YAML: {error.problem or error.context}")
+        problem = error.problem or error.context
+        hint = " (a tab: YAML is indented with spaces only)" if "'\\t'" in str(problem) else ""
+        problems.append(f"{path}:{line}: is not YAML: {problem}{hint}")
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         problems.append(f"{path}:{line}: is not YAML: {error.reason}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.config.kinds import FilePath, ListOf, Peer
+from headgate.config.kinds import FilePath, ListOf, Peer, PeerEntry
 from headgate.config.settings import SETTINGS, Setting, Settings
 from headgate.errors import ConfigError
 
@@ -34,13 +34,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple):
-        return [dataclasses.asdict(item) for item in value]
+        return [dataclasses.asdict(item) if isinstance(item, Peer) else item for item in value]
     return value
 
 
 def _restore(setting: Setting, value: Any) -> Any:
     if isinstance(setting.kind, ListOf):
-        return tuple(Peer(**item) for item in value)
+        return tuple(Peer(**item) if isinstance(setting.kind.item, PeerEntry) else item for item in value)
     if isinstance(setting.kind, FilePath) and value is not None:
         return Path(value)
     return value

@@ -63,6 +63,10 @@ PREFIX = Text("1 to 128 letters, digits, `.`, `_`, `-` or `:`", r"[A-Za-z0-9._:-
 """Without braces, which choose a Cluster's slot, without what a pattern of Redis takes for more than itself, and
 without the character that follows it in keys. Every key in Redis is that much longer."""
 MODE = Text("an octal mode from `0600` to `0777`", r"0?[67][0-7]{2}", "MODE")
+SAN = Text(
+    "a name in a certificate: a DNS name (`*.` stands for one label), a URI (`*` at its end for any rest), an address",
+    r"(\*\.)?[^*,\s]{1,253}|[a-z][a-z0-9+.-]*://[^*,\s]{0,2000}\*?",
+)
 HEADER = Text("an HTTP header name", r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 
 

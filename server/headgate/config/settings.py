@@ -17,6 +17,7 @@ from headgate.config.kinds import (
     MODE,
     NAME,
     PREFIX,
+    SAN,
     AddressKind,
     Boolean,
     Choice,
@@ -110,6 +111,16 @@ class Settings:
             "`0660` its group too, which may be a proxy's in another container. See docs/workers.md.",
         ),
     ] = "0600"
+    admin: Annotated[
+        str | None,
+        Row(
+            AddressKind(),
+            "Serving",
+            "Where HTTP for operators listens: /metrics, /rules and /version are then here alone, without a token, "
+            "and /json is not; health is on both. See docs/security.md.",
+            absent="all of it is on `http`",
+        ),
+    ] = None
     transport: Annotated[
         Literal["auto", "native", "grpcio"],
         Row(
@@ -241,20 +252,57 @@ class Settings:
         bool, Row(Boolean(), "Answers", "Return a matched rule's `metadata` as dynamic metadata.")
     ] = False
 
+    request_limits: Annotated[
+        Literal["allow", "lower", "refuse"],
+        Row(
+            Choice(("allow", "lower", "refuse")),
+            "Answers",
+            "Limits that come with a request (`limit` in a descriptor): `allow` takes them instead of the rule's, "
+            "`lower` lets them only take away, `refuse` answers INVALID_ARGUMENT. A rules file may say otherwise for "
+            "its domain. See docs/rules.md.",
+        ),
+    ] = "allow"
+
     tls_cert: Annotated[
         Path | None,
-        Row(FilePath("a PEM file"), "TLS", "Certificate chain for gRPC; read again when it changes.", absent="no TLS"),
+        Row(
+            FilePath("a PEM file"),
+            "Callers",
+            "Certificate chain for gRPC; read again when it changes.",
+            absent="no TLS",
+        ),
     ] = None
     tls_key: Annotated[
-        Path | None, Row(FilePath("a PEM file"), "TLS", "The certificate's private key.", absent="no TLS")
+        Path | None, Row(FilePath("a PEM file"), "Callers", "The certificate's private key.", absent="no TLS")
     ] = None
     tls_client_ca: Annotated[
         Path | None,
         Row(
             FilePath("a PEM file"),
-            "TLS",
+            "Callers",
             "Authorities whose clients may connect: clients must then present a certificate.",
             absent="any client",
+        ),
+    ] = None
+
+    tls_client_san: Annotated[
+        tuple[str, ...],
+        Row(
+            ListOf(SAN),
+            "Callers",
+            "A name (SAN) that a client's certificate must have; any of those given is enough. May be repeated. "
+            "Others get PERMISSION_DENIED; health checks are answered all the same.",
+            absent="any certificate of `tls_client_ca`",
+        ),
+    ] = ()
+    token_file: Annotated[
+        Path | None,
+        Row(
+            FilePath("a text file"),
+            "Callers",
+            "Bearer tokens, one per line, of which callers must send one (`authorization: Bearer TOKEN`), over gRPC "
+            "and for /json and /rules; read again when it changes. Health checks need none.",
+            absent="no token",
         ),
     ] = None
 

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headgate.clock import SystemClock
 from headgate.rules.model import Version
@@ -18,6 +19,7 @@ from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.reader import MAX_FILE_BYTES, FileRules, read_file
 from headgate.rules.ruleset import Domain, RuleSet
+from headgate.rules.sharding import split_counters
 from headgate.rules.tree import LevelBuilder, NodeTable, unpack_place
 
 EXTENSIONS = (".yaml", ".yml")
@@ -77,10 +79,13 @@ def read_directory(directory: Path, *, merge_domains: bool) -> Source:
         ) from None
     if not names:
         raise RulesError([Problem(str(directory), 1, f"no rules file ({' or '.join(EXTENSIONS)}) in this directory")])
+    return _read_all([os.path.join(directory, name) for name in names], merge_domains=merge_domains)
+
+
+def _read_all(paths: Sequence[str], *, merge_domains: bool) -> Source:
     files: list[SourceFile] = []
     problems: list[Problem] = []
-    for name in names:
-        path = os.path.join(directory, name)
+    for path in paths:
         try:
             files.append(SourceFile(path, _read(path)))
         except OSError as error:
@@ -134,10 +139,21 @@ def compile_source(source: Source, version: Version, pace: Pace, *, merge_domain
         read.append(read_file(file.path, file.data, index=index, table=table, pace=pace))
     problems = [problem for rules in read for problem in rules.problems]
     levels = _join(read, problems, merge_domains=merge_domains)
-    shard_by = _join_shard_by(read, problems)
+    shard_by = _join_field(read, problems, "shard_by")
+    request_limits = _join_field(read, problems, "request_limits")
     if problems:
         raise RulesError(problems)
-    domains = {name: Domain(name, level.finish(), shard_by.get(name, "")) for name, level in levels.items()}
+    finished = {name: level.finish() for name, level in levels.items()}
+    for name, key in shard_by.items():
+        problems += [
+            Problem(read[unpack_place(place)[0]].path, unpack_place(place)[1], reason)
+            for place, reason in split_counters(table.nodes, finished[name], key, pace.breathe)
+        ]
+    if problems:
+        raise RulesError(sorted(problems))
+    domains = {
+        name: Domain(name, level, shard_by.get(name, ""), request_limits.get(name)) for name, level in finished.items()
+    }
     count = sum(rules.count for rules in read)
     return RuleSet(domains, table.nodes, version, count, [file.path for file in source.files])
 
@@ -162,16 +178,16 @@ def _join(read: Sequence[FileRules], problems: list[Problem], *, merge_domains: 
     return levels
 
 
-def _join_shard_by(read: Sequence[FileRules], problems: list[Problem]) -> dict[str, str]:
-    """What each domain is sharded by; the files of one domain must not say different things."""
+def _join_field(read: Sequence[FileRules], problems: list[Problem], name: str) -> dict[str, Any]:
+    """What each domain says at the top level; the files of one domain must not say different things."""
     said: dict[str, FileRules] = {}
     for rules in read:
-        if rules.shard_by:
+        if getattr(rules, name):
             first = said.setdefault(rules.domain, rules)
-            if first.shard_by != rules.shard_by:
-                reason = f"`shard_by` is `{first.shard_by}` in {first.path} already: one domain, one way to shard it"
-                problems.append(Problem(rules.path, rules.shard_by_line, reason))
-    return {domain: rules.shard_by for domain, rules in said.items()}
+            if getattr(first, name) != getattr(rules, name):
+                reason = f"`{name}` is `{getattr(first, name)}` in {first.path} already: one domain, one `{name}`"
+                problems.append(Problem(rules.path, getattr(rules, f"{name}_line"), reason))
+    return {domain: getattr(rules, name) for domain, rules in said.items()}
 
 
 def _collisions(level: LevelBuilder, rules: FileRules, read: Sequence[FileRules]) -> list[Problem]:
@@ -184,6 +200,10 @@ def _collisions(level: LevelBuilder, rules: FileRules, read: Sequence[FileRules]
 
 
 def load_directory(directory: Path | str, *, merge_domains: bool = False) -> RuleSet:
-    """Read, check and compile a directory; raises `RulesError` with every problem."""
-    source = read_directory(Path(directory), merge_domains=merge_domains)
+    """Read, check and compile a directory, or one file whatever its name; raises `RulesError` with every problem."""
+    path = Path(directory)
+    if path.is_file():
+        source = _read_all([str(path)], merge_domains=merge_domains)
+    else:
+        source = read_directory(path, merge_domains=merge_domains)
     return compile_source(source, Version(1, source.digest), Pace(SystemClock()), merge_domains=merge_domains)

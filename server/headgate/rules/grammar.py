@@ -15,7 +15,10 @@ class Shape(NamedTuple):
 
 
 SCALAR = ""
-ROOT = Shape("at the top level of the file", {"domain": SCALAR, "shard_by": SCALAR, "descriptors": "_descriptors"})
+ROOT = Shape(
+    "at the top level of the file",
+    {"domain": SCALAR, "shard_by": SCALAR, "request_limits": SCALAR, "descriptors": "_descriptors"},
+)
 DESCRIPTOR = Shape(
     "in a descriptor",
     {

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.limiter.limit import Limit
+from headgate.rules.request_limits import RequestLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,10 @@ class Rules(Protocol):
     def version(self) -> Version: ...
 
     def has_domain(self, domain: str) -> bool: ...
+
+    def request_limits(self, domain: str) -> RequestLimits | None:
+        """What becomes of limits that come with requests; None: as the server is set."""
+        ...
 
     def shard_key(self, domain: str, entries: Sequence[tuple[str, str]]) -> bytes | None:
         """What decides the shard of this descriptor's counter; None: the counter's own key."""

@@ -29,4 +29,12 @@ class RulesError(ConfigError):
 
 
 class SnapshotError(ConfigError):
-    """A snapshot that is missing, damaged, half-written or of another version; nothing of it was used."""
+    """A snapshot that is damaged, half-written, not ours or of another version; nothing of it was used."""
+
+
+class NoSnapshot(SnapshotError):
+    """There is none."""
+
+
+class OtherSnapshot(SnapshotError):
+    """One of other rules than those that were asked for."""

@@ -27,6 +27,7 @@ from headgate.rules.mappings import MappingReader
 from headgate.rules.metadata import plain_mapping
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem
+from headgate.rules.request_limits import RequestLimits
 from headgate.rules.tree import LevelBuilder, NodeTable, RuleNode, pack_place, rule_name, unpack_place
 from headgate.rules.wildcards import STAR
 from headgate.rules.yaml_events import Event, EventStream, YamlError, fault_of, is_null, line_of
@@ -36,6 +37,8 @@ MAX_FILE_BYTES = 256 * 1024 * 1024
 
 MAX_PROBLEMS = 1_000
 """Per file, then only their number: a generator's slip in a million rules must not fill the log."""
+
+REQUEST_LIMITS: Mapping[str, RequestLimits] = {item.value: item for item in RequestLimits}
 
 MAX_LEVELS = 64
 """Of nested descriptors: more entries than any request has, and far from the end of the stack."""
@@ -50,6 +53,9 @@ class FileRules:
     domain_line: int = 1
     shard_by: str = ""
     shard_by_line: int = 1
+    request_limits: RequestLimits | None = None
+    """None: as the server is set."""
+    request_limits_line: int = 1
     rules: LevelBuilder = field(default_factory=LevelBuilder)
     count: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -161,7 +167,17 @@ class _Reader(MappingReader):
             self._result.shard_by_line = line_of(shard_by)
             if not shard_by.value:
                 self._report(line_of(shard_by), "`shard_by` is empty: it is the key of a descriptor's entry")
+        self._read_request_limits(fields.get("request_limits"))
         self._result.rules = fields.get("descriptors") or LevelBuilder()
+
+    def _read_request_limits(self, event: Event | None) -> None:
+        if event is None:
+            return
+        self._result.request_limits_line = line_of(event)
+        try:
+            self._result.request_limits = kinds.one_of("request_limits", event, REQUEST_LIMITS)
+        except FieldError as refused:
+            self._report(line_of(event), str(refused))
 
     # Descriptors
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from headgate.limiter.limit import Limit
 from headgate.rules.keys import encode_part
 from headgate.rules.model import Match, Version
+from headgate.rules.request_limits import RequestLimits
 from headgate.rules.tree import NOWHERE, Level, RuleNode, rule_name, unpack_place
 
 STEP = " > "
@@ -19,13 +20,17 @@ STEP = " > "
 class Domain:
     """The rules of one domain, with the bytes that begin each of its limit keys."""
 
-    __slots__ = ("head", "level", "name", "shard_by")
+    __slots__ = ("head", "level", "name", "request_limits", "shard_by")
 
-    def __init__(self, name: str, level: Level, shard_by: str = "") -> None:
+    def __init__(
+        self, name: str, level: Level, shard_by: str = "", request_limits: RequestLimits | None = None
+    ) -> None:
         self.name = name
         self.level = level
         self.shard_by = shard_by
         """The entry whose value decides the shard of all counters that have it; empty: each counter's own key."""
+        self.request_limits = request_limits
+        """What becomes of limits in requests; None: as the server is set."""
         self.head = encode_part(name)
 
 
@@ -76,6 +81,11 @@ class RuleSet:
             if key == root.shard_by:
                 return root.head + encode_part(value)
         return None
+
+    def request_limits(self, domain: str) -> RequestLimits | None:
+        """What the domain's file says of limits in requests; None where it says nothing."""
+        root = self._domains.get(domain)
+        return None if root is None else root.request_limits
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
         root = self._domains.get(domain)

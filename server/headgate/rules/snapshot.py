@@ -1,17 +1,18 @@
 """A compiled rule set as a file: for restarts, and to serve on when the directory is bad.
 
-    headgate-rules-snapshot 1 <sha256 of the rest> <bytes of the rest>\n
+    headgate-rules-snapshot 2 <sha256 of the rest> <bytes of the rest>\n
     {"digest": …, "counter": …, "count": …, "saved_ms": …, "limits": […]}\n
     one JSON list per line
 
 It is written beside its place, synced and renamed, so a kill at any moment leaves the
-old file or the new one. Anything that is not a whole snapshot of this version is
-refused by name; nothing is half used. JSON, because a file can be changed by others,
+old file or the new one. It is served only if it is ours: a plain file of the user that we
+are, that nobody else may read or write, and whole by its digest. Anything that is not a
+whole snapshot of this version is refused by name; nothing is half used. JSON, because a file can be changed by others,
 and lines, because a million rules in one call would hold the interpreter for a second.
 
 Lines are lists, told apart by their first item: [slot number, {value: node number}] is
 a part of a large slot; [null, limit, level] the next node (limit: an index, or null);
-[domain, level, shard_by] a domain. A level is a list of [key, values, wildcards, any], where
+[domain, level, shard_by, request_limits] a domain. A level is a list of [key, values, wildcards, any], where
 values is a dict, or the number of a large slot whose parts came before, and nodes are
 named by their numbers. A node comes after those that its level names.
 """
@@ -20,6 +21,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, fields
 from itertools import islice
@@ -28,15 +30,19 @@ from typing import Any
 
 from headgate.limiter.limit import Algorithm, Limit, OnError, Scope, TrafficClass, Unit
 from headgate.rules.model import Version
-from headgate.rules.problems import SnapshotError
+from headgate.rules.problems import NoSnapshot, OtherSnapshot, SnapshotError
+from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import Domain, RuleSet
 from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, Wildcard
 from headgate.rules.wildcards import WildcardIndex
 
 FILE_NAME = "rules.snapshot"
 MAGIC = "headgate-rules-snapshot"
-FORMAT = 1
+FORMAT = 2
 """Goes up whenever an older program would misread what a newer one writes, or the other way round."""
+
+MODE = 0o600
+"""Rules may name customers, and are served as they are: nobody else reads or writes them."""
 
 CHUNK = 500
 """Rules per line: about half a millisecond of work, between which others may run."""
@@ -87,7 +93,7 @@ class _Encoder:
             yield [None, self._limit(node.limit), level]
         for domain in self._rules.domains.values():
             level = yield from self._level(domain.level)
-            yield [domain.name, level, domain.shard_by]
+            yield [domain.name, level, domain.shard_by, domain.request_limits]
 
     def _level(self, level: Level) -> Generator[Any, None, Any]:
         encoded = []
@@ -150,7 +156,7 @@ def save(rules: RuleSet, directory: Path, saved_ms: int, pause: Callable[[], Non
     path = directory / FILE_NAME
     temporary = directory / f"{FILE_NAME}.{os.getpid()}.tmp"
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=_open_private) as file:
             for piece in encode(rules, saved_ms, pause):
                 file.write(piece)
             file.flush()
@@ -164,6 +170,17 @@ def save(rules: RuleSet, directory: Path, saved_ms: int, pause: Callable[[], Non
     _sync_directory(directory)
     _remove_stale(directory, written_at)
     return path
+
+
+def _open_private(path: str, flags: int) -> int:
+    """For us alone, even where a file of that name was left behind with another mode."""
+    handle = os.open(path, flags | os.O_NOFOLLOW, MODE)
+    try:
+        os.fchmod(handle, MODE)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _sync_directory(directory: Path) -> None:
@@ -189,15 +206,30 @@ def load(directory: Path, pause: Callable[[], None] = _pause, *, only_digest: st
     """The saved set; `only_digest` refuses, without reading on, one of other content."""
     path = directory / FILE_NAME
     try:
-        data = path.read_bytes()
+        data = _read_ours(path)
     except FileNotFoundError:
-        raise SnapshotError(f"{path}: there is no snapshot") from None
+        raise NoSnapshot(f"{path}: there is no snapshot") from None
     except OSError as error:
         raise SnapshotError(f"{path}: {error.strerror}") from None
     try:
         return decode(data, pause, only_digest=only_digest)
     except SnapshotError as error:
-        raise SnapshotError(f"{path}: {error}") from None
+        raise type(error)(f"{path}: {error}") from None
+
+
+def _read_ours(path: Path) -> bytes:
+    """Whoever else may write it could have the rules of his choice served; it is not ours to trust then."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as file:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            raise SnapshotError(f"{path}: not used: it is not a plain file")
+        if info.st_uid != os.geteuid():
+            raise SnapshotError(f"{path}: not used: it belongs to user {info.st_uid}, and this is {os.geteuid()}")
+        if stat.S_IMODE(info.st_mode) & ~MODE:
+            mode = f"{stat.S_IMODE(info.st_mode):04o}"
+            raise SnapshotError(f"{path}: not used: its mode is {mode}, and others than its owner may have written it")
+        return file.read()
 
 
 def decode(data: bytes, pause: Callable[[], None] = _pause, *, only_digest: str | None = None) -> Snapshot:
@@ -206,7 +238,7 @@ def decode(data: bytes, pause: Callable[[], None] = _pause, *, only_digest: str 
         lines = _check_header(data)
         head = json.loads(next(lines))
         if only_digest is not None and head["digest"] != only_digest:
-            raise SnapshotError("it holds other rules")
+            raise OtherSnapshot("it holds other rules")
         return Snapshot(_decode(head, lines, pause), int(head["saved_ms"]))
     except (ValueError, TypeError, KeyError, IndexError, StopIteration, RecursionError, AttributeError) as error:
         raise SnapshotError(f"not readable as a snapshot ({type(error).__name__}: {error})") from None
@@ -249,8 +281,9 @@ class _Decoder:
             children = None if level is None else self._level(level)
             self.nodes.append(RuleNode(len(self.nodes), None if limit is None else self._limits[limit], children))
         else:
-            level, shard_by = content
-            self.domains[kind] = Domain(kind, self._level(level), shard_by)
+            level, shard_by, said = content
+            request_limits = None if said is None else RequestLimits(said)
+            self.domains[kind] = Domain(kind, self._level(level), shard_by, request_limits)
 
     def _level(self, encoded: list[Any]) -> Level:
         level: Level = {}

@@ -24,7 +24,7 @@ from headgate.rules import snapshot
 from headgate.rules.directory import Signature, Source, compile_source, read_directory, signature
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
-from headgate.rules.problems import Problem, RulesError, SnapshotError
+from headgate.rules.problems import NoSnapshot, OtherSnapshot, Problem, RulesError, SnapshotError
 from headgate.rules.ruleset import RuleSet
 
 POLL_S = 0.1
@@ -139,8 +139,12 @@ class RuleStore:
             return None
         try:
             return snapshot.load(self._data_dir, pace.breathe, only_digest=source.digest).rules
-        except SnapshotError as error:
+        except (NoSnapshot, OtherSnapshot) as error:
             self._log.debug("rules_snapshot_not_used", reason=str(error))
+            return None
+        except SnapshotError as error:
+            # Compiled anew and saved again; but somebody may want to know why it was not ours.
+            self._log.warning("rules_snapshot_not_used", reason=str(error))
             return None
 
     def _last_good(self, error: RulesError) -> _Loaded:

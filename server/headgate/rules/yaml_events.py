@@ -11,7 +11,7 @@ few lines can't expand into gigabytes.
 import codecs
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any, TypeAlias
 
@@ -184,10 +184,18 @@ def fault_of(error: yaml.YAMLError, data: bytes) -> YamlError:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        return YamlError(mark.line + 1 if mark else 1, f"not valid YAML: {problem}")
+        line = mark.line if mark else 0
+        return YamlError(line + 1, f"not valid YAML: {problem}{tab_hint(data.splitlines(), line)}")
     position = getattr(error, "position", 0) or 0
     reason = getattr(error, "reason", None) or str(error)
     return YamlError(data.count(b"\n", 0, position) + 1, f"not valid YAML: {reason}")
+
+
+def tab_hint(lines: Sequence[bytes], line: int) -> str:
+    """What to say beside a parser's error where a line is indented with a tab, which YAML never takes."""
+    text = lines[line] if line < len(lines) else b""
+    indent = text[: len(text) - len(text.lstrip())]
+    return " (the line is indented with a tab: YAML takes spaces only)" if b"\t" in indent else ""
 
 
 def survey(data: bytes, breathe: Callable[[], None]) -> bool:

@@ -6,7 +6,7 @@ literals in the code, so the number of series is fixed however many users there 
 
 import gc
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.handler import RateLimitHandler
@@ -24,7 +24,9 @@ from headgate.telemetry.logs import LogSink
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.otlp import MetricsPush, register_push
 from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
+from headgate.transport.callers import TokenFile
 from headgate.transport.http import HttpServer
+from headgate.transport.http_listener import total_requests
 from headgate.transport.interface import Transport
 
 FINGERPRINT_DIGITS = 12
@@ -42,7 +44,10 @@ class Parts:
     node: RegionNode | None
     """None for a node on its own."""
     transport: Transport
-    http: HttpServer
+    http: Sequence[HttpServer]
+    """One, or one for callers and one for operators."""
+    tokens: TokenFile | None
+    """None where callers need none."""
     rules: RuleStore
     lag: LoopLag
     memory: MemoryKeeper
@@ -170,9 +175,11 @@ def _transport(metrics: Metrics, parts: Parts) -> None:
     def refused() -> Iterable[tuple[int, Mapping[str, str]]]:
         yield stats.refused_too_large, {"reason": "too_large"}
         yield stats.refused_overload, {"reason": "overload"}
+        yield stats.refused_unauthenticated, {"reason": "unauthenticated"}
+        yield stats.refused_forbidden, {"reason": "forbidden"}
 
     def http() -> Iterable[tuple[int, Mapping[str, str]]]:
-        for (route, status), count in parts.http.requests.items():
+        for (route, status), count in total_requests(parts.http).items():
             yield count, {"route": route, "status": str(status)}
 
     metrics.counter("headgate_grpc_calls", "ShouldRateLimit calls received.", lambda: stats.calls)
@@ -188,6 +195,13 @@ def _transport(metrics: Metrics, parts: Parts) -> None:
     )
     metrics.counter("headgate_grpc_failed_internal", "Calls answered INTERNAL.", lambda: stats.failed_internal)
     metrics.labelled_counter("headgate_http_requests", "HTTP requests by route and status.", http)
+    if (tokens := parts.tokens) is not None:
+        metrics.gauge("headgate_tokens", "Bearer tokens that are accepted.", lambda: len(tokens))
+        metrics.counter(
+            "headgate_token_reload_failures",
+            "Changes of the token file that could not be used.",
+            lambda: tokens.failures,
+        )
 
 
 def _rules(metrics: Metrics, parts: Parts) -> None:

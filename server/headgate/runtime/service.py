@@ -32,7 +32,9 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
 from headgate.rules.describe import describe_rules
+from headgate.rules.request_limits import RequestLimits
 from headgate.rules.store import RuleStore
+from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
 from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.identity import make_identity
 from headgate.runtime.instruments import Parts, register
@@ -44,6 +46,8 @@ from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
 from headgate.telemetry.otlp import MetricsPush
 from headgate.telemetry.process import LoopLag
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
+from headgate.transport.http_access import OPEN
+from headgate.transport.http_listener import addresses_of
 from headgate.transport.interface import Transport, TransportLimits
 from headgate.transport.select import choose_transport
 from headgate.transport.socketfile import LOCK_SUFFIX
@@ -164,6 +168,7 @@ class Service:
         self.logger.debug("starting", version=__version__, pid=os.getpid())
         self._prepare_data_dir()
         self._load_rules()
+        self._load_callers()
         await self._join_region()
         self._make_handler()
         await self._bind_grpc()
@@ -193,6 +198,10 @@ class Service:
             logger=self.logger,
         )
         self._store.load_initial()
+
+    def _load_callers(self) -> None:
+        self._tokens = open_tokens(self.settings, self.logger)
+        self._callers = grpc_callers(self.settings, self._tokens)
 
     async def _join_region(self) -> None:
         """A node on its own counts by itself; any other one meets the rest of its region at the origin."""
@@ -243,12 +252,13 @@ class Service:
                 shadow_mode=settings.shadow_mode,
                 dynamic_metadata=settings.dynamic_metadata,
                 match_cache_entries=settings.match_cache_entries,
+                request_limits=RequestLimits(settings.request_limits),
             ),
         )
 
     async def _bind_grpc(self) -> None:
         settings = self.settings
-        factory = choose_transport(settings.transport, _tls_files(settings))
+        factory = choose_transport(settings.transport, _tls_files(settings), self._callers)
         limits = TransportLimits(
             max_message_bytes=settings.max_message_bytes,
             max_pending_calls=settings.max_pending_calls,
@@ -277,12 +287,24 @@ class Service:
             version=self._version(),
         )
         limits = HttpLimits(max_body_bytes=self.settings.max_message_bytes)
-        socket_mode = int(self.settings.socket_mode, 8)
-        self._http = HttpServer(
-            self.settings.http, sources, limits=limits, logger=self._bounded, socket_mode=socket_mode
+        # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
+        listeners = (
+            http_listeners(self.settings, self._tokens) if self._worker is None else [(self.settings.http, OPEN)]
         )
-        await self._http.start()
-        self._listening[self._http.address] = self._http.stop
+        self._https = [
+            HttpServer(
+                address,
+                sources,
+                limits=limits,
+                logger=self._bounded,
+                socket_mode=int(self.settings.socket_mode, 8),
+                access=access,
+            )
+            for address, access in listeners
+        ]
+        for listener in self._https:
+            await listener.start()
+            self._listening[listener.address] = listener.stop
 
     def _start_tasks(self) -> None:
         if self.settings.otlp_endpoint is not None:
@@ -292,6 +314,8 @@ class Service:
         self._tasks.start("housekeeping", self._housekeeping)
         self._tasks.start("rules", self._store.watch)
         self._tasks.start("loop_lag", self._lag.run)
+        if self._tokens is not None:
+            self._tasks.start("tokens", self._tokens.watch)
 
     def _settle_memory(self) -> None:
         """Set what exists now aside from the garbage collector. Called last, when all that lives for long is there."""
@@ -323,7 +347,7 @@ class Service:
             # Of several workers, the supervisor says when all of them serve.
             "serving" if self._worker is None else "worker_serving",
             grpc=self._transport.address,
-            http=self._http.address,
+            **addresses_of(self._https),
             transport=self._transport.name,
             rules=str(self._store.current.version),
             region=self.identity.region,
@@ -361,7 +385,7 @@ class Service:
             "state": self.state.value,
             "rules": {"version": str(rules.version), "source": rules.source, "in_sync": rules.in_sync},
             "grpc": {"address": self._transport.address, "serving": serving},
-            "http": {"address": self._http.address, "serving": True},
+            **{name: {"address": address, "serving": True} for name, address in addresses_of(self._https).items()},
             "origin": {"url": "memory://"} if self._node is None else self._node.describe(),
         }
 
@@ -387,7 +411,8 @@ class Service:
             engine=self._engine,
             node=self._node,
             transport=self._transport,
-            http=self._http,
+            http=self._https,
+            tokens=self._tokens,
             rules=self._store,
             lag=self._lag,
             memory=self._memory,

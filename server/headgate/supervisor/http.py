@@ -20,6 +20,7 @@ from headgate.supervisor.process import WorkerState
 from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import NoAnswer, NotReached, Upstream, WorkerAnswer, end_to_end
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport.http_access import OPEN, HttpAccess, Surface
 from headgate.transport.http_listener import HttpLimits, HttpListener, pretty
 from headgate.transport.socketfile import OWNER_ONLY
 
@@ -58,6 +59,7 @@ class WorkersHttp(HttpListener):
         limits: HttpLimits,
         logger: BoundedLogger,
         socket_mode: int = OWNER_ONLY,
+        access: HttpAccess = OPEN,
     ) -> None:
         routes = [
             web.get("/healthz", self._healthz),
@@ -67,7 +69,7 @@ class WorkersHttp(HttpListener):
             web.get("/version", self._version),
             web.post("/json", self._json),
         ]
-        super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode)
+        super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode, access=access)
         self.unscraped: Counter[str] = Counter({member.name: 0 for member in members})
         """Scrapes that a living worker is missing from."""
         self._members = members
@@ -84,7 +86,9 @@ class WorkersHttp(HttpListener):
         workers = await asyncio.gather(*(_readiness(member) for member in self._members))
         state = self._state()
         ready = state == WorkerState.SERVING and all(worker["ready"] for worker in workers)
-        body = {"ready": ready, "state": state, "workers": workers}
+        body: dict[str, Any] = {"ready": ready, "state": state}
+        if self.access.surface is not Surface.CALLERS:
+            body["workers"] = workers
         return web.json_response(body, status=200 if ready else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:

@@ -8,16 +8,19 @@ from headgate.supervisor.slot import WorkerSlot
 from headgate.telemetry.logs import LogSink
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
+from headgate.transport.http_listener import total_requests
 
 
-def register(metrics: Metrics, slots: Sequence[WorkerSlot], http: WorkersHttp, lag: LoopLag, logs: LogSink) -> None:
+def register(
+    metrics: Metrics, slots: Sequence[WorkerSlot], https: Sequence[WorkersHttp], lag: LoopLag, logs: LogSink
+) -> None:
     """Make every metric of a supervisor. Call it once."""
 
     def per_worker(value: Callable[[WorkerSlot], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
         return lambda: [(value(slot), {"worker": str(slot.index)}) for slot in slots]
 
     def requests() -> Iterable[tuple[int, Mapping[str, str]]]:
-        for (route, status), count in http.requests.items():
+        for (route, status), count in total_requests(https).items():
             yield count, {"route": route, "status": str(status)}
 
     metrics.gauge("headgate_workers", "Worker processes that there should be.", lambda: len(slots))
@@ -35,7 +38,7 @@ def register(metrics: Metrics, slots: Sequence[WorkerSlot], http: WorkersHttp, l
     metrics.labelled_counter(
         "headgate_worker_scrapes_missed",
         "Scrapes that a running worker is missing from, because it did not answer in time.",
-        per_worker(lambda slot: http.unscraped[str(slot.index)]),
+        per_worker(lambda slot: sum(http.unscraped[str(slot.index)] for http in https)),
     )
     metrics.labelled_counter(
         "headgate_supervisor_http_requests", "HTTP requests to the supervisor by route and status.", requests

@@ -19,6 +19,7 @@ from headgate.address import MAX_UNIX_PATH_BYTES
 from headgate.clock import Clock, SystemClock
 from headgate.config import Settings, refuse_unavailable
 from headgate.errors import ConfigError
+from headgate.runtime.access import http_listeners, open_tokens
 from headgate.runtime.identity import make_identity
 from headgate.runtime.signals import StopSignals
 from headgate.supervisor.addresses import GrpcAddresses
@@ -34,7 +35,7 @@ from headgate.telemetry.logs import Logs, open_logs
 from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
 from headgate.telemetry.otlp import MetricsPush, register_push
 from headgate.telemetry.process import LoopLag
-from headgate.transport.http_listener import HttpLimits
+from headgate.transport.http_listener import HttpLimits, addresses_of
 from headgate.transport.private_directory import PrivateDirectory
 from headgate.transport.socketfile import LOCK_SUFFIX
 
@@ -130,19 +131,27 @@ class WorkerSupervisor:
             self._cleanup.push_async_callback(member.upstream.close)
         metrics = Metrics(node=self._node, region=self.settings.region)
         self._cleanup.callback(metrics.close)
-        self._http = WorkersHttp(
-            self.settings.http,
-            members,
-            state=lambda: self.state,
-            own_metrics=lambda: (metrics.render(), CONTENT_TYPE),
-            limits=HttpLimits(max_body_bytes=self.settings.max_message_bytes),
-            logger=BoundedLogger(self._logger, self._clock),
-            socket_mode=int(self.settings.socket_mode, 8),
-        )
-        register(metrics, self._slots, self._http, self._lag, self._logs.sink)
+        tokens = open_tokens(self.settings, self._logger)
+        if tokens is not None:
+            self._cleanup.callback(asyncio.create_task(tokens.watch(), name="tokens").cancel)
+        self._https = [
+            WorkersHttp(
+                address,
+                members,
+                state=lambda: self.state,
+                own_metrics=lambda: (metrics.render(), CONTENT_TYPE),
+                limits=HttpLimits(max_body_bytes=self.settings.max_message_bytes),
+                logger=BoundedLogger(self._logger, self._clock),
+                socket_mode=int(self.settings.socket_mode, 8),
+                access=access,
+            )
+            for address, access in http_listeners(self.settings, tokens)
+        ]
+        register(metrics, self._slots, self._https, self._lag, self._logs.sink)
         self._start_push(metrics)
-        await self._http.start()
-        self._cleanup.push_async_callback(self._http.stop)
+        for listener in self._https:
+            await listener.start()
+            self._cleanup.push_async_callback(listener.stop)
 
     def _start_push(self, metrics: Metrics) -> None:
         """Push the supervisor's own metrics; each worker pushes its own."""
@@ -199,7 +208,7 @@ class WorkerSupervisor:
         self._logger.info(
             "serving",
             grpc=",".join(self._grpc.all),
-            http=self._http.address,
+            **addresses_of(self._https),
             workers=len(self._slots),
             region=self.settings.region,
             node=self._node,
@@ -217,6 +226,7 @@ class WorkerSupervisor:
             http=f"unix:{self._http_path(index)}",
             # Once all have served, one that is replaced is ready whatever has become of the origin.
             wait_for_origin=self.settings.wait_for_origin if self.state is WorkerState.STARTING else 0,
+            admin=None,
             # Another one at every start, so that no former self is mistaken for this one.
             node_id=f"{self._node}-w{index}-{self._random.getrandbits(32):08x}",
         )

@@ -15,13 +15,14 @@ import grpc
 from structlog.typing import FilteringBoundLogger
 
 from headgate.address import TcpAddress, UnixAddress, parse_address
-from headgate.errors import ConfigError, NotReady
+from headgate.errors import ConfigError, Forbidden, NotReady, Unauthenticated
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures, overloaded
+from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
-from headgate.transport.methods import MethodHandlers, Methods
+from headgate.transport.methods import CODES, MethodHandlers, Methods
 from headgate.transport.reflection import Reflection
 from headgate.transport.socketfile import OWNER_ONLY, binding_at
 from headgate.transport.tls import TlsFiles, server_credentials
@@ -29,12 +30,13 @@ from headgate.transport.tls import TlsFiles, server_credentials
 # grpc-core's own limit is one ping in five minutes, and then it cuts the connection:
 # proxies with an ordinary keepalive would lose it again and again.
 _MIN_PING_INTERVAL_MS = 5_000
+# An int to grpc-core.
+_NO_BOUND = 2**31 - 1
 # Ends as soon as all answers have left; only streams that nobody ends, as those of
 # reflection, use it up.
 _CLOSE_GRACE_S = 0.5
 # Only the newest status matters to a watcher who reads slowly.
 _KEPT_STATUSES = 4
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 # A status to send, or the stream's end.
 _Statuses = asyncio.Queue[bytes | None]
@@ -54,6 +56,7 @@ class GrpcioTransport:
         limits: TransportLimits,
         logger: FilteringBoundLogger,
         tls: TlsFiles | None = None,
+        callers: Callers = EVERYBODY,
         reuse_port: bool = False,
         socket_mode: int = OWNER_ONLY,
     ) -> None:
@@ -63,6 +66,7 @@ class GrpcioTransport:
         self._limits = limits
         self._logger = logger
         self._tls = tls
+        self._callers = callers
         self._reuse_port = reuse_port
         self._socket_mode = socket_mode
         self._failures = Failures(self.stats, logger)
@@ -99,6 +103,11 @@ class GrpcioTransport:
             # Or the first calls of a new connection, sent before the caller can know the bound
             # above, are refused. Who knows it is held to it.
             ("grpc.http.overload_protection", 0),
+            # Or calls that come while the loop is busy, from the thousandth on, end as CANCELLED,
+            # for which nobody tries again. They wait instead, as many as connections may have
+            # streams, and get a decision or UNAVAILABLE from us.
+            ("grpc.server.max_pending_requests", _NO_BOUND),
+            ("grpc.server.max_pending_requests_hard_limit", _NO_BOUND),
             ("grpc.so_reuseport", int(self._reuse_port)),
             ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
             ("grpc.keepalive_permit_without_calls", 1),
@@ -109,7 +118,7 @@ class GrpcioTransport:
             RATE_LIMIT_METHOD: grpc.unary_unary_rpc_method_handler(self._should_rate_limit),
             health.CHECK_METHOD: grpc.unary_unary_rpc_method_handler(self._check),
             health.WATCH_METHOD: grpc.unary_stream_rpc_method_handler(self._watch),
-            **Reflection().methods(),
+            **Reflection(self._callers).methods(),
         }
 
     def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
@@ -142,9 +151,20 @@ class GrpcioTransport:
             self.stats.dropped_expired += 1
             return b""  # to nobody: the call has ended
         try:
+            self._check_caller(context)
             return await self._decide(payload)
         except Exception as error:
             return await self._abort(context, error)
+
+    def _check_caller(self, context: _Context) -> None:
+        try:
+            self._callers.check_context(context)
+        except Unauthenticated:
+            self.stats.refused_unauthenticated += 1
+            raise
+        except Forbidden:
+            self.stats.refused_forbidden += 1
+            raise
 
     async def _decide(self, payload: bytes) -> bytes:
         self._admit(len(payload))
@@ -208,7 +228,7 @@ class GrpcioTransport:
 
     async def _abort(self, context: _Context, error: Exception) -> Never:
         code, message = self._failures.answer(error)
-        await context.abort(_CODES[code], message)
+        await context.abort(CODES[code], message)
 
 
 def _settle(reply: asyncio.Future[bytes], outcome: bytes | BaseException) -> None:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from headgate.errors import BadRequest, NotReady, RequestError, Status
+from headgate.errors import BadRequest, NotFound, NotReady
 
 SERVICE = "grpc.health.v1.Health"
 CHECK_METHOD = f"/{SERVICE}/Check"
@@ -21,12 +21,6 @@ MAX_WATCHERS = 256
 
 Send = Callable[[bytes], None]
 Key = TypeVar("Key", bound=Hashable)
-
-
-class UnknownService(RequestError):
-    """The caller's fault: a health check for something that isn't served here."""
-
-    status = Status.NOT_FOUND
 
 
 def _encode(status: int) -> bytes:
@@ -68,7 +62,7 @@ class Health(Generic[Key]):
     def check(self, payload: bytes) -> bytes:
         service = _service_name(payload)
         if service not in SERVICE_NAMES:
-            raise UnknownService(f"unknown service {service!r}")
+            raise NotFound(f"unknown service {service!r}")
         return self._status()
 
     def watch(self, key: Key, payload: bytes, send: Send) -> None:

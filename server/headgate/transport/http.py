@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport.http_access import OPEN, HttpAccess, Surface
 from headgate.transport.http_json import (
     OVER_LIMIT,
     parse_response,
@@ -53,6 +54,7 @@ class HttpServer(HttpListener):
         limits: HttpLimits,
         logger: BoundedLogger,
         socket_mode: int = OWNER_ONLY,
+        access: HttpAccess = OPEN,
     ) -> None:
         routes = [
             web.get("/healthz", self._healthz),
@@ -62,7 +64,7 @@ class HttpServer(HttpListener):
             web.get("/version", self._version),
             web.post("/json", self._json),
         ]
-        super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode)
+        super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode, access=access)
         self._sources = sources
 
     async def _json(self, request: web.Request) -> web.Response:
@@ -82,6 +84,9 @@ class HttpServer(HttpListener):
 
     async def _readyz(self, _: web.Request) -> web.Response:
         ready, detail = self._sources.readiness()
+        if self.access.surface is Surface.CALLERS:
+            # Addresses, the origin and the rules are for the admin listener.
+            detail = {"state": detail["state"]}
         return web.json_response({"ready": ready, **detail}, status=200 if ready else 503)
 
     async def _rules(self, request: web.Request) -> web.Response:

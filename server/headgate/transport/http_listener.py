@@ -19,15 +19,18 @@ from aiohttp import web
 from headgate.address import TcpAddress, UnixAddress, parse_address
 from headgate.errors import ConfigError, RequestError, Status, TooLarge, status_of
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport.http_access import OPEN, HttpAccess
 from headgate.transport.socketfile import OWNER_ONLY, binding_at
 
 HTTP_STATUS: Mapping[Status, int] = {
     Status.INVALID_ARGUMENT: 400,
     Status.NOT_FOUND: 404,
+    Status.PERMISSION_DENIED: 403,
     Status.RESOURCE_EXHAUSTED: 413,
     Status.UNIMPLEMENTED: 501,
     Status.INTERNAL: 500,
     Status.UNAVAILABLE: 503,
+    Status.UNAUTHENTICATED: 401,
 }
 """What the gRPC status of an error is over HTTP."""
 
@@ -57,12 +60,14 @@ class HttpListener:
         limits: HttpLimits,
         logger: BoundedLogger,
         socket_mode: int = OWNER_ONLY,
+        access: HttpAccess = OPEN,
     ) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
         """By route (never by raw path) and status."""
         self.limits = limits
         self._address = parse_address(address)
-        self._routes = tuple(routes)
+        self.access = access
+        self._routes = tuple(access.routes(routes))
         self._paths = frozenset(route.path for route in self._routes)
         self._logger = logger
         self._socket_mode = socket_mode
@@ -120,7 +125,7 @@ class HttpListener:
             if bound is not None:
                 await web.SockSite(runner, bound).start()
             elif isinstance(self._address, TcpAddress):
-                await web.TCPSite(runner, self._address.host, self._address.port).start()
+                await _tcp_site(runner, self._address).start()
                 self._address = TcpAddress(self._address.host, runner.addresses[0][1])
         except OSError as error:
             raise self._refusal(error) from error
@@ -154,6 +159,7 @@ class HttpListener:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         try:
+            self.access.check(request.path, request.headers)
             return await handler(request)
         except web.HTTPRequestEntityTooLarge:
             return error_response(413, self._too_large())
@@ -163,7 +169,10 @@ class HttpListener:
                 response.headers["Allow"] = allow
             return response
         except RequestError as error:
-            return error_response(HTTP_STATUS[error.status], str(error))
+            response = error_response(HTTP_STATUS[error.status], str(error))
+            if response.status == 401:
+                response.headers["WWW-Authenticate"] = "Bearer"
+            return response
         except (TimeoutError, ConnectionError):
             raise
         except Exception as error:
@@ -184,6 +193,24 @@ class HttpListener:
         if (request.content_length or 0) > self.limits.max_body_bytes:
             raise TooLarge(self._too_large())
         return await request.read()
+
+
+def addresses_of(listeners: Iterable[HttpListener]) -> dict[str, str]:
+    """By the setting that gave them: the one for all or for callers, and then the one for operators."""
+    return {name: listener.address for name, listener in zip(("http", "admin"), listeners, strict=False)}
+
+
+def total_requests(listeners: Iterable[HttpListener]) -> Counter[tuple[str, int]]:
+    """Of several listeners together, by route and status."""
+    return sum((listener.requests for listener in listeners), Counter[tuple[str, int]]())
+
+
+def _tcp_site(runner: web.AppRunner, address: TcpAddress) -> web.BaseSite:
+    if address.host != "::" or not socket.has_dualstack_ipv6():
+        return web.TCPSite(runner, address.host, address.port)
+    # asyncio's own would take IPv6 alone; `[::]` is every address, as it is for gRPC.
+    listening = socket.create_server((address.host, address.port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return web.SockSite(runner, listening)
 
 
 def pretty(value: Any) -> str:

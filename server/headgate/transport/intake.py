@@ -2,7 +2,8 @@
 
 It takes them whether or not the loop keeps up, because the front below queues without
 any bound. What is over a bound is refused right here and its bytes dropped; the rest
-goes to the loop in whole batches.
+goes to the loop in whole batches. Where callers need a token, those without one are
+refused here too: the front could check tokens by itself, but for good, and for health too.
 """
 
 import threading
@@ -15,11 +16,12 @@ from pygrpc_native._native import NativeGrpcFront
 from headgate.errors import Status
 from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import STOPPING, overloaded, too_large
+from headgate.transport.callers import NO_TOKEN, TokenFile, header_of
 from headgate.transport.interface import TransportLimits, TransportStats
 
 if TYPE_CHECKING:
     # A name in the stubs alone.
-    from pygrpc_native._native import Event
+    from pygrpc_native._native import DetailedEvent, Event
 
 # Large enough that handing over costs nothing per call, small enough for one turn of the
 # loop: 256 decisions of 20 µs are 5 ms.
@@ -45,11 +47,13 @@ class Intake:
         limits: TransportLimits,
         stats: TransportStats,
         deliver: Callable[[Batch], None],
+        tokens: TokenFile | None = None,
     ) -> None:
         self._front = front
         self._limits = limits
         self._stats = stats
         self._deliver = deliver
+        self._tokens = tokens
         self._trimmer = Trimmer()
         self._refusing = False
         self._thread = threading.Thread(target=self._receive, name="headgate-receive", daemon=True)
@@ -66,12 +70,29 @@ class Intake:
         self._thread.join(_JOIN_S)
 
     def _receive(self) -> None:
-        receive, trimmer, monotonic = self._front.recv_batch, self._trimmer, time.monotonic
+        receive = self._front.recv_batch if self._tokens is None else self._receive_known
+        trimmer, monotonic = self._trimmer, time.monotonic
         while (events := receive(_BATCH_CALLS, _IDLE_MS)) is not None:
             now = monotonic()
             if events:
                 self._admit(now, events)
             trimmer.run_if_due(now)
+
+    def _receive_known(self, max_events: int, timeout_ms: int) -> "list[Event] | None":
+        """What `recv_batch` gives, without the calls of strangers: they are told so."""
+        events = self._front.recv_batch_details(max_events, timeout_ms)
+        return None if events is None else [event[:5] for event in events if self._is_known(event)]
+
+    def _is_known(self, event: "DetailedEvent") -> bool:
+        _, call_id, method, payload, _, details = event
+        if method != RATE_LIMIT or payload is None or self._tokens is None:
+            return True
+        if self._tokens.allows(header_of(details[0] if details else None)):
+            return True
+        self._stats.calls += 1
+        self._stats.refused_unauthenticated += 1
+        self._front.fail(call_id, Status.UNAUTHENTICATED, NO_TOKEN)
+        return False
 
     def _admit(self, now: float, events: "list[Event]") -> None:
         limits, stats = self._limits, self._stats

@@ -55,6 +55,8 @@ class TransportStats:
     finished_bytes: int = 0
     refused_too_large: int = 0
     refused_overload: int = 0
+    refused_unauthenticated: int = 0
+    refused_forbidden: int = 0
     dropped_expired: int = 0
     failed_internal: int = 0
 

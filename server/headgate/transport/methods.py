@@ -7,6 +7,9 @@ import grpc
 MethodHandlers = dict[str, "grpc.RpcMethodHandler[bytes, bytes]"]
 """By path, as in `/package.Service/Method`."""
 
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+"""grpcio's own objects by their numbers."""
+
 
 class Methods(grpc.GenericRpcHandler):
     """What a server serves; it answers UNIMPLEMENTED to everything else."""

@@ -23,6 +23,7 @@ from headgate.errors import ConfigError, Status
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
+from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
 from headgate.transport.intake import RATE_LIMIT, Batch, Intake
@@ -53,6 +54,7 @@ class NativeTransport:
         *,
         limits: TransportLimits,
         logger: FilteringBoundLogger,
+        callers: Callers = EVERYBODY,
         reuse_port: bool = False,
         socket_mode: int = OWNER_ONLY,
     ) -> None:
@@ -61,6 +63,7 @@ class NativeTransport:
         self._handler = handler
         self._limits = limits
         self._logger = logger
+        self._callers = callers
         self._reuse_port = reuse_port
         self._socket_mode = socket_mode
         self._failures = Failures(self.stats, logger)
@@ -91,7 +94,7 @@ class NativeTransport:
         async with AsyncExitStack() as cleanup:
             with binding_at(self._address, self._socket_mode, cleanup):
                 self._front = self._bind()
-            self._intake = Intake(self._front, self._limits, self.stats, self._hand_over)
+            self._intake = Intake(self._front, self._limits, self.stats, self._hand_over, self._callers.tokens)
             self._intake.start()
             cleanup.push_async_callback(asyncio.to_thread, self._intake.join)
             cleanup.push_async_callback(asyncio.to_thread, self._front.close)
@@ -109,6 +112,7 @@ class NativeTransport:
                 _METHODS,
                 _IO_THREADS,
                 client_key_metadata=TIMEOUT_HEADER,
+                call_details=self._callers.tokens is not None,
                 max_concurrent_streams=self._limits.max_concurrent_streams,
                 reuse_port=self._reuse_port,
             )
@@ -122,7 +126,7 @@ class NativeTransport:
     async def _start_fallback(self) -> Fallback | None:
         """Reflection is a convenience: where there is no directory for its socket, we serve without."""
         try:
-            fallback = Fallback(Reflection().methods(), self._limits)
+            fallback = Fallback(Reflection(self._callers).methods(), self._limits)
             await fallback.start()
         except OSError as error:
             self._logger.warning("reflection_unavailable", reason=str(error))

@@ -19,10 +19,11 @@ from headgate_client.wire.envoy.extensions.common.ratelimit.v3 import ratelimit_
 from headgate_client.wire.envoy.service.ratelimit.v3 import rls_pb2
 from headgate_client.wire.envoy.type.v3 import ratelimit_unit_pb2
 
-from headgate.errors import Status
+from headgate.errors import RequestError, Status
 from headgate.transport import health
+from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.interface import RATE_LIMIT_SERVICE
-from headgate.transport.methods import MethodHandlers
+from headgate.transport.methods import CODES, MethodHandlers
 
 V1_SERVICE = "grpc.reflection.v1.ServerReflection"
 V1ALPHA_SERVICE = "grpc.reflection.v1alpha.ServerReflection"
@@ -113,9 +114,10 @@ def _enum_symbols(scope: str, enums: Iterable[descriptor_pb2.EnumDescriptorProto
 
 
 class Reflection:
-    """Answers reflection requests; both versions have the same bytes on the wire."""
+    """Answers reflection requests; both versions have the same bytes on the wire. Guarded as calls are."""
 
-    def __init__(self) -> None:
+    def __init__(self, callers: Callers = EVERYBODY) -> None:
+        self._callers = callers
         self._files = {file.name: file for file in official_files()}
         self._file_of = {symbol: file.name for file in self._files.values() for symbol in _symbols(file)}
         self._messages = {name for file in self._files.values() for name, _ in _messages(file)}
@@ -129,6 +131,10 @@ class Reflection:
     async def _serve(
         self, requests: AsyncIterator[bytes], context: "grpc.aio.ServicerContext[bytes, bytes]"
     ) -> AsyncIterator[bytes]:
+        try:
+            self._callers.check_context(context)
+        except RequestError as refusal:
+            await context.abort(CODES[refusal.status], str(refusal))
         if self._streams >= MAX_STREAMS:
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE, f"overloaded: more than {MAX_STREAMS} reflection streams are open"

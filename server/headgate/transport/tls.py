@@ -4,7 +4,6 @@ A pair that is half-written, mismatched or gone keeps the one in use: certificat
 renewed by other programs, file by file, and no such moment may cut callers off.
 """
 
-import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import grpc
 from structlog.typing import FilteringBoundLogger
 
 from headgate.errors import ConfigError
+from headgate.transport.files import FileIdentity, identity_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +80,8 @@ class CertificateWatcher:
         return self._configure([(key, cert)], root_certificates=client_ca[0] if client_ca else None)
 
 
-def _identity(files: TlsFiles) -> tuple[tuple[int, int, int] | None, ...]:
-    return tuple(_stat(path) for path in files.paths())
-
-
-def _stat(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+def _identity(files: TlsFiles) -> tuple[FileIdentity, ...]:
+    return tuple(map(identity_of, files.paths()))
 
 
 def _read(files: TlsFiles) -> tuple[bytes, ...]:

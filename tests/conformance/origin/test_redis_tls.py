@@ -3,6 +3,7 @@
 The redis-server at hand speaks no TLS, so a proxy in front of it does.
 """
 
+import asyncio
 import datetime
 import ipaddress
 import ssl
@@ -140,7 +141,7 @@ async def test_a_certificate_for_another_host_is_refused(one_redis: RedisSetup, 
 async def test_a_certificate_of_our_own_is_shown(one_redis: RedisSetup, certificates: Certificates) -> None:
     async with TcpProxy(one_redis.first.port, tls=certificates.server("here", client_ca=True)) as proxy:
         url = f"rediss://{proxy.address}?ca={certificates.path('ca')}"
-        assert await ask(url) != ""
+        assert "client certificate, and the origin URL has none" in await ask(url)
         mine = f"&cert={certificates.path('client')}&key={certificates.path('client-key')}"
         assert await ask(url + mine) == ""
 
@@ -148,8 +149,25 @@ async def test_a_certificate_of_our_own_is_shown(one_redis: RedisSetup, certific
 async def test_a_server_without_tls_is_no_server(one_redis: RedisSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the rest of a command, and we for its certificate."""
     monkeypatch.setattr(link, "CONNECT_TIMEOUT_S", 1.0)
-    assert "no connection in 1 s" in await ask(f"rediss://{one_redis.first.address}")
+    refused = await ask(f"rediss://{one_redis.first.address}")
+    assert "no connection in 1 s" in refused
+    assert "a port without TLS" in refused
+    assert "use redis://" in refused
+
+
+async def test_a_server_that_answers_without_tls_is_named(one_redis: RedisSetup) -> None:
+    """One that says something at once, as a Redis with a password would to a command that it understands."""
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"-ERR this is no TLS\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert "it does not speak TLS on this port: use redis://" in await ask(f"rediss://127.0.0.1:{port}")
 
 
 async def test_files_that_are_not_there_are_named(one_redis: RedisSetup) -> None:
-    assert "a TLS file of the origin URL" in await ask(f"rediss://{one_redis.first.address}?ca=/not/there.pem")
+    said = await ask(f"rediss://{one_redis.first.address}?ca=/not/there.pem")
+    assert said.endswith("a TLS file of the origin URL is not there: /not/there.pem")

@@ -46,11 +46,12 @@ def authority(name: str) -> Certificate:
     return _issue(name, None)
 
 
-def issued_by(issuer: Certificate, name: str) -> Certificate:
-    return _issue(name, issuer)
+def issued_by(issuer: Certificate, name: str, *alternative_names: str) -> Certificate:
+    """With these names (SANs), or else for localhost."""
+    return _issue(name, issuer, alternative_names or ("localhost",))
 
 
-def _issue(name: str, issuer: Certificate | None) -> Certificate:
+def _issue(name: str, issuer: Certificate | None, alternative_names: tuple[str, ...] = ("localhost",)) -> Certificate:
     key = ec.generate_private_key(ec.SECP256R1())
     signer = issuer.key if issuer else key
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -63,7 +64,11 @@ def _issue(name: str, issuer: Certificate | None) -> Certificate:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in alternative_names]), critical=False)
     )
     builder = verifiable(builder, key.public_key(), signer.public_key(), authority=issuer is None)
     return Certificate(builder.sign(signer, hashes.SHA256()), key)
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    return x509.UniformResourceIdentifier(name) if "://" in name else x509.DNSName(name)

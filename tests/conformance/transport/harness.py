@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import structlog
+from headgate.transport.callers import EVERYBODY
 from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, Transport, TransportLimits
 from headgate.transport.select import TransportKind, choose_transport
 from structlog.testing import CapturingLogger
@@ -64,7 +65,7 @@ def make_transport(
 ) -> tuple[Transport, CapturingLogger]:
     log = CapturingLogger()
     logger = structlog.wrap_logger(log, processors=[lambda _logger, _name, event: ((), event)])
-    factory = choose_transport(kind, options.pop("tls", None))
+    factory = choose_transport(kind, options.pop("tls", None), options.pop("callers", EVERYBODY))
     transport = factory(address, handler or Script(), limits=limits or TransportLimits(), logger=logger, **options)
     return transport, log
 

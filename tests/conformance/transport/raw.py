@@ -1,8 +1,9 @@
 """A caller who speaks HTTP/2 frame by frame, and need not speak it well."""
 
 import asyncio
+import socket
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import h2.config
@@ -121,3 +122,41 @@ async def send_bytes(port: int, data: bytes) -> bytes:
     finally:
         writer.transport.abort()
     return received
+
+
+class BlockingClient:
+    """The same for a thread, for when the loop is busy."""
+
+    def __init__(self, port: int) -> None:
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        self.pings = 0
+        self.statuses: dict[int, str] = {}
+        """By stream: the gRPC status, or how the stream was reset."""
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+        self.h2.initiate_connection()
+
+    def __enter__(self) -> "BlockingClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def read_until(self, done: Callable[[], bool]) -> None:
+        """Send what is there to send, and take in what comes."""
+        self._socket.sendall(self.h2.data_to_send())
+        while not done():
+            data = self._socket.recv(1 << 16)
+            assert data, "the server closed the connection"
+            for event in self.h2.receive_data(data):
+                self._take(event)
+            self._socket.sendall(self.h2.data_to_send())
+
+    def _take(self, event: h2.events.Event) -> None:
+        if isinstance(event, h2.events.PingAckReceived):
+            self.pings += 1
+        elif isinstance(event, h2.events.StreamReset):
+            self.statuses.setdefault(event.stream_id, f"reset {event.error_code}")
+        elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+            for name, value in event.headers:
+                if str(name) == "grpc-status":
+                    self.statuses[event.stream_id] = str(value)

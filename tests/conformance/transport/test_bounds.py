@@ -1,15 +1,19 @@
 """What is pending is bounded, and what comes too late is dropped."""
 
 import asyncio
+import contextlib
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import grpc
 from headgate.transport.interface import TransportLimits
 from headgate.transport.select import TransportKind
 
 from tests.conformance.transport.harness import Server, call, dialled, eventually, serving, status_of_call
-from tests.conformance.transport.raw import call_headers, message, raw_client
+from tests.conformance.transport.raw import BlockingClient, call_headers, message, raw_client
 
 STALL_S = 1.0
 """How long the loop is busy: ten times the timeout of the calls that are to expire meanwhile."""
@@ -153,3 +157,47 @@ def _stall_on(payload: bytes, *, seconds: float) -> Callable[[bytes], bytes]:
         return b"ok"
 
     return answer
+
+
+_CONNECTIONS, _CALLS_EACH = 20, 90
+
+
+async def test_calls_that_pile_up_before_a_busy_loop_are_never_cancelled(server: Server) -> None:
+    """Each gets a decision or UNAVAILABLE: callers try again after that, and not after CANCELLED."""
+    all_received = threading.Event()
+    server.script.answer = partial(_stand_still, all_received)
+    statuses = await asyncio.to_thread(_pile_up, server.port, all_received)
+    assert all_received.is_set()
+    assert sum(statuses.values()) == _CONNECTIONS * _CALLS_EACH
+    assert set(statuses) <= {"0", "14"}
+
+
+def _stand_still(until: threading.Event, _payload: bytes) -> None:
+    assert until.wait(60)
+
+
+def _pile_up(port: int, all_received: threading.Event) -> Counter[str]:
+    """Many calls at once on many connections; how they ended, by status."""
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(BlockingClient(port)) for _ in range(_CONNECTIONS)]
+        for client in clients:
+            for _ in range(_CALLS_EACH):
+                stream = client.h2.get_next_available_stream_id()
+                client.h2.send_headers(stream, call_headers())
+                client.h2.send_data(stream, message(b"x"), end_stream=True)
+            # Answered when all that was sent before has been read.
+            client.h2.ping(b"received")
+        for client in clients:
+            client.read_until(partial(_is_read, client))
+        all_received.set()
+        for client in clients:
+            client.read_until(partial(_all_ended, client))
+        return Counter(status for client in clients for status in client.statuses.values())
+
+
+def _is_read(client: BlockingClient) -> bool:
+    return client.pings > 0
+
+
+def _all_ended(client: BlockingClient) -> bool:
+    return len(client.statuses) == _CALLS_EACH

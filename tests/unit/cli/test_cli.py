@@ -12,6 +12,7 @@ from headgate.cli import main
 from headgate.cli.descriptors import parse_descriptor
 from headgate.config import SETTINGS
 from headgate.errors import ConfigError
+from headgate_client import Tls
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 SEVEN_PER_DAY = "domain: a\ndescriptors:\n- {key: x, rate_limit: {unit: day, requests_per_unit: 7}}\n"
@@ -41,6 +42,13 @@ def test_descriptors_are_pairs_with_an_escape(text: str, pairs: list[tuple[str, 
 def test_what_is_no_descriptor_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="expected key=value"):
         parse_descriptor(text)
+
+
+STATUS_WITHOUT = RateLimitResponse.DescriptorStatus(code=RateLimitResponse.OK)
+STATUS_UNLIMITED = RateLimitResponse.DescriptorStatus(code=RateLimitResponse.OK, limit_remaining=2**32 - 1)
+STATUS_LIMITED = RateLimitResponse.DescriptorStatus(
+    code=RateLimitResponse.OK, current_limit=RateLimitResponse.RateLimit(requests_per_unit=1)
+)
 
 
 class Answering:
@@ -152,6 +160,78 @@ def test_check_exits_2_on_a_bad_descriptor_or_certificate(capsys: pytest.Capture
     assert "/no/such/file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("given", "missing"), [("cert", "key"), ("key", "cert")])
+def test_half_a_client_certificate_is_said_and_ends_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, missing: str
+) -> None:
+    """gRPC itself would abort the process."""
+    half = tmp_path / "half.pem"
+    half.write_text("whatever")
+    assert main(["check", "--domain", "edge", f"--tls-{given}", str(half), "user=alice"]) == 2
+    said = f"a client certificate is a pair: {given} is given and {missing} is not"
+    assert capsys.readouterr().err == f"headgate: {said}\n"
+    with pytest.raises(ValueError, match=said):
+        Tls(cert=half) if given == "cert" else Tls(key=half)
+
+
+def test_a_client_certificate_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    half = tmp_path / "none.pem"
+    half.write_text("whatever")
+    files = ["--tls-cert", str(half), "--tls-key", str(half)]
+    assert main(["check", "--domain", "edge", *files, "user=alice"]) == 2
+    assert f"{half} and {half} are no certificate and its key" in capsys.readouterr().err
+    assert main(["check", "--domain", "edge", "--tls-cert", str(half), "--tls-key", "/no/key", "user=alice"]) == 2
+    assert "/no/key" in capsys.readouterr().err
+
+
+def test_check_with_no_hits_looks_without_charging(server: Answering) -> None:
+    """On the wire a request's 0 means 1; a descriptor's means 0."""
+    assert main(["check", "--addr", server.address, "--domain", "edge", "--hits", "0", "user=alice", "ip=x"]) == 0
+    assert main(["check", "--addr", server.address, "--domain", "edge", "user=alice"]) == 0
+    looking, asking = server.requests
+    assert [one.HasField("hits_addend") for one in looking.descriptors] == [True, True]
+    assert [one.hits_addend.value for one in looking.descriptors] == [0, 0]
+    assert (asking.hits_addend, asking.descriptors[0].HasField("hits_addend")) == (1, False)
+
+
+def test_check_says_when_no_rule_applies(server: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check", "--addr", server.address, "--domain", "egde", "user=alice", "ip=x"]
+    server.answer = RateLimitResponse(overall_code=RateLimitResponse.OK, statuses=[STATUS_WITHOUT, STATUS_WITHOUT])
+    assert main(arguments) == 0
+    said = "headgate: warning: no rule of domain 'egde' applies to"
+    assert capsys.readouterr().err == f"{said} user=alice, ip=x: is the domain one that this server has?\n"
+    server.answer = RateLimitResponse(overall_code=RateLimitResponse.OK, statuses=[STATUS_LIMITED, STATUS_WITHOUT])
+    assert main(arguments) == 0
+    assert capsys.readouterr().err == f"{said} ip=x\n"
+    server.answer = RateLimitResponse(overall_code=RateLimitResponse.OK, statuses=[STATUS_LIMITED, STATUS_UNLIMITED])
+    assert main(arguments) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_rules_check_takes_one_file_whatever_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.yaml").write_text("nonsense")
+    rules = tmp_path / "rules.draft"
+    rules.write_text("domain: a\ndescriptors:\n- {key: x, rate_limit: {unit: day, requests_per_unit: 1}}\n")
+    assert main(["rules", "check", str(rules)]) == 0
+    assert capsys.readouterr().out == "ok: 1 limits in 1 domains\n"
+    assert main(["rules", "explain", str(rules), "--domain", "a", "x=1"]) == 0
+    rules.write_text("domain: ''\n")
+    assert main(["rules", "check", str(rules)]) == 1
+    assert f"{rules}:1: `domain` is empty" in capsys.readouterr().out
+
+
+def test_rules_check_warns_and_still_says_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = tmp_path / "a.yaml"
+    rules.write_text(
+        "domain: a\ndescriptors:\n- {key: x, value: '*'}\n"
+        "- {key: x, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: nobody}]}}\n"
+    )
+    assert main(["rules", "check", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[:2] for line in lines[:2]] == [[f"{rules}:4", "warning"]] * 2
+    assert lines[2] == "ok: 1 limits in 1 domains"
+
+
 def test_rules_check_says_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.yaml").write_text(
         "domain: a\ndescriptors:\n- {key: x, rate_limit: {unit: day, requests_per_unit: 1}}\n"
@@ -189,6 +269,12 @@ def test_rules_explain_says_which_rule_and_why(tmp_path: Path, capsys: pytest.Ca
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
     assert capsys.readouterr().out == f"headgate {__version__}\n"
+
+
+def test_version_as_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"headgate {__version__}\n")
 
 
 def test_the_help_of_serve_names_every_flag_default_and_variable(

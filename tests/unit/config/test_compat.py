@@ -75,8 +75,9 @@ def test_only_one_other_service_is_known() -> None:
                 "GRPC_SERVER_TLS_CERT": "c",
                 "GRPC_SERVER_TLS_KEY": "k",
                 "GRPC_CLIENT_TLS_CACERT": "ca",
+                "GRPC_CLIENT_TLS_SAN": "envoy",
             },
-            {"tls_cert": "c", "tls_key": "k", "tls_client_ca": "ca"},
+            {"tls_cert": "c", "tls_key": "k", "tls_client_ca": "ca", "tls_client_san": "envoy"},
         ),
         ({"LOG_LEVEL": "", "PORT": ""}, {}),
     ],
@@ -136,7 +137,6 @@ def test_redis_over_tls_keeps_its_files_and_how_much_is_verified() -> None:
     [
         ({"BACKEND_TYPE": "memcache"}, "BACKEND_TYPE: 'memcache' is not supported"),
         ({"CONFIG_TYPE": "GRPC_XDS_SOTW"}, "CONFIG_TYPE: 'GRPC_XDS_SOTW' is not supported"),
-        ({"GRPC_CLIENT_TLS_SAN": "envoy"}, "GRPC_CLIENT_TLS_SAN: is not supported"),
         ({"GRPC_SERVER_USE_TLS": "true"}, "GRPC_SERVER_USE_TLS: needs GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY"),
         ({"LOG_LEVEL": "loud"}, "LOG_LEVEL: expected one of panic, fatal, error"),
         ({"SHADOW_MODE": "maybe"}, "SHADOW_MODE: expected `true` or `false`, got 'maybe'"),

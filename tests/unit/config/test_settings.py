@@ -69,6 +69,8 @@ def _read(name: str, flags: dict[str, Any], environ: dict[str, str]) -> object:
         environ = {**environ, "HEADGATE_ORIGIN": "redis://h:1"}
     if name.startswith("tls_"):
         company = {"HEADGATE_TLS_CERT": "x", "HEADGATE_TLS_KEY": "x"}
+        if name == "tls_client_san":
+            company["HEADGATE_TLS_CLIENT_CA"] = "x"
         company.pop(f"HEADGATE_{name.upper()}", None)
         environ = {**company, **environ}
     return getattr(load_settings(flags, environ), name)
@@ -78,8 +80,10 @@ def _another_value(name: str) -> str:
     special = {
         "grpc": "127.0.0.1:1",
         "http": "127.0.0.1:2",
+        "admin": "127.0.0.1:3",
         "exchange": "127.0.0.1:3",
         "transport": "grpcio",
+        "request_limits": "lower",
         "origin": "redis://h:1",
         "otlp_endpoint": "http://h:1",
         "peer": "eu=h:1",
@@ -221,6 +225,11 @@ def test_rules_are_required() -> None:
         ({"tls_key": "k"}, "--tls-key: needs tls_cert beside it"),
         ({"tls_client_ca": "a"}, "--tls-client-ca: needs tls_cert and tls_key beside it"),
         (
+            {"tls_client_san": ["edge.example"]},
+            "--tls-client-san: needs tls_client_ca beside it: without it nobody shows a certificate",
+        ),
+        ({"http": "h:7", "admin": "h:7"}, "--admin: http listens on h:7 too: give each its own address"),
+        (
             {"tls_cert": "c", "tls_key": "k", "transport": "native"},
             "--transport: `native` has no TLS: use `auto` or `grpcio`",
         ),
@@ -333,3 +342,17 @@ def test_the_documentation_names_every_flag_and_variable() -> None:
     page = configuration_page()
     for setting in SETTINGS:
         assert f"| `{setting.name}` | `{setting.flag}`<br>`{setting.env}`" in page
+
+
+@pytest.mark.parametrize("name", ["", "a*b", "*", "a,b", "a b", "*.*.example", "spiffe://a/*/b"])
+def test_what_is_no_name_of_a_certificate_is_refused(name: str) -> None:
+    tls = {"tls_cert": "c", "tls_key": "k", "tls_client_ca": "a"}
+    (problem,) = problems({**RULES, **tls, "tls_client_san": ["*.example", "spiffe://a/*", "10.0.0.1", name]})
+    assert problem.startswith("--tls-client-san: expected any number of a name in a certificate")
+
+
+def test_a_tab_in_the_config_file_is_named(tmp_path: Path) -> None:
+    config = write(tmp_path / "headgate.yaml", "rules: r\npeer:\n\t- eu=h:1\n")
+    (problem,) = problems({"config": config})
+    assert problem.startswith(f"{config}:3: is not YAML: ")
+    assert problem.endswith("(a tab: YAML is indented with spaces only)")

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 from headgate.rules import snapshot
 from headgate.rules.model import Version
 from headgate.rules.problems import SnapshotError
+from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import RuleSet
 
 from tests.unit.rules.support import compile_text, rules_text
@@ -90,6 +92,50 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
     assert [item.name for item in data_dir.iterdir()] == [path.name]
 
 
+def test_it_is_for_its_owner_alone(tmp_path: Path) -> None:
+    left_behind = tmp_path / f"{snapshot.FILE_NAME}.{os.getpid()}.tmp"
+    left_behind.touch(mode=0o666)
+    left_behind.chmod(0o666)
+    path = snapshot.save(compile_text(EVERYTHING), tmp_path, saved_ms=0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o602, 0o644, 0o666, 0o700])
+def test_one_that_others_may_touch_is_not_used(tmp_path: Path, mode: int) -> None:
+    path = snapshot.save(compile_text(EVERYTHING), tmp_path, saved_ms=0)
+    path.chmod(mode)
+    with pytest.raises(SnapshotError, match=f"{path}: not used: its mode is {mode:04o}"):
+        snapshot.load(tmp_path)
+    path.chmod(0o400)
+    assert snapshot.load(tmp_path).rules.count == 3
+
+
+def test_one_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = snapshot.save(compile_text(EVERYTHING), tmp_path, saved_ms=0)
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(SnapshotError, match="not used: it belongs to user"):
+        snapshot.load(tmp_path)
+
+
+def test_one_that_is_a_link_or_no_file_is_not_used(tmp_path: Path) -> None:
+    elsewhere = snapshot.save(compile_text(EVERYTHING), tmp_path / "elsewhere", saved_ms=0)
+    path = tmp_path / snapshot.FILE_NAME
+    path.symlink_to(elsewhere)
+    with pytest.raises(SnapshotError):
+        snapshot.load(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(SnapshotError, match="not used: it is not a plain file"):
+        snapshot.load(tmp_path)
+
+
+def test_what_a_domain_says_comes_back() -> None:
+    rules = compile_text("domain: a\nshard_by: tenant\nrequest_limits: lower\n", "domain: b\n")
+    again = roundtrip(rules)
+    assert (again.domains["a"].shard_by, again.request_limits("a")) == ("tenant", RequestLimits.LOWER)
+    assert again.request_limits("b") is None
+
+
 def test_a_snapshot_of_other_content_is_not_what_was_asked_for(tmp_path: Path) -> None:
     snapshot.save(compile_text(EVERYTHING), tmp_path, saved_ms=0)
     assert snapshot.load(tmp_path, only_digest="digest").rules.count == 3
@@ -119,7 +165,7 @@ def test_every_cut_and_every_changed_byte_is_noticed() -> None:
     [
         (lambda data: b"", "not a snapshot of rules"),
         (lambda data: b"something else entirely\n", "not a snapshot of rules"),
-        (lambda data: data.replace(b"snapshot 1 ", b"snapshot 2 ", 1), "format 2, this program reads format 1"),
+        (lambda data: data.replace(b"snapshot 2 ", b"snapshot 1 ", 1), "format 1, this program reads format 2"),
         (lambda data: data[:-10], "incomplete: "),
         (lambda data: data + b"x", "incomplete: "),
         (lambda data: data.replace(b"plain", b"plein", 1), "damaged: the checksum differs"),

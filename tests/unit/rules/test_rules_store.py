@@ -187,7 +187,7 @@ def test_a_damaged_snapshot_does_not_help(tmp_path: Path) -> None:
     (data_dir / snapshot.FILE_NAME).write_bytes(b"garbage")
     with pytest.raises(RulesError):
         rig.store.load_initial()
-    assert rig.log.at("warning") == ["no_last_good_rules"]
+    assert rig.log.at("warning") == ["rules_snapshot_not_used", "no_last_good_rules"]
 
 
 def test_a_missing_directory_with_a_last_good_snapshot(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 Every exception of the driver ends here, and nothing that is said holds a password.
 """
 
+import os
 import socket
 import ssl
 from typing import Final
@@ -11,7 +12,7 @@ from redis import exceptions as redis_errors
 from redis.exceptions import ResponseError
 
 from headgate.origin.interface import OriginError
-from headgate.origin.redis_origin.url import RedisAddress
+from headgate.origin.redis_origin.url import RedisAddress, RedisTls
 
 LONGEST_TEXT: Final = 200
 """Of a server's own words: enough for any error of Redis, too little for a script's traceback."""
@@ -64,6 +65,36 @@ HINTS: Final = (
 )
 
 
+FILE_NOT_THERE: Final = "a TLS file of the origin URL is not there"
+CLOSED: Final = "it closed the connection"
+LOST: Final = "the connection was lost"
+NO_TLS_THERE: Final = "it does not speak TLS on this port: use redis://, or its TLS port"
+CERTIFICATE_WANTED: Final = (
+    "it wants a client certificate, and the origin URL has none that it accepts: add cert=FILE&key=FILE"
+)
+WANT_CERTIFICATE: Final = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "TLSV1_ALERT_UNKNOWN_CA")
+
+
+def at_first_contact(text: str, tls: RedisTls | None) -> str:
+    """What may be behind an error of a server that was never reached over TLS, where TLS itself does not say."""
+    if tls is None:
+        return text
+    if text.startswith("no connection in"):
+        # Redis waits for the rest of what it takes for a command.
+        return f"{text}: over TLS, a port without TLS does that too (for one, use redis://)"
+    if text in (CLOSED, LOST) and tls.cert is None:
+        return f"{text} at once: it may want a client certificate, and the origin URL has none (cert=FILE&key=FILE)"
+    return text
+
+
+def missing_file(tls: RedisTls | None) -> str:
+    """The first file of the origin URL that is not there."""
+    for path in (tls.ca, tls.cert, tls.key) if tls is not None else ():
+        if path is not None and not os.path.exists(path):
+            return f": {path}"
+    return ""
+
+
 def is_read_only(error: ResponseError) -> bool:
     return explain(error) == READ_ONLY
 
@@ -83,7 +114,7 @@ def explain(error: BaseException) -> str:
     if cause is not None:
         return _explain_os_error(cause)
     if isinstance(error, redis_errors.ConnectionError) and "closed" in text:
-        return "it closed the connection"
+        return CLOSED
     return _first_line(text) or type(error).__name__
 
 
@@ -106,12 +137,16 @@ def _explain_os_error(error: OSError) -> str:
         return f"the host name has no address ({error.strerror})"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its TLS certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return NO_TLS_THERE
+    if isinstance(error, ssl.SSLError) and error.reason in WANT_CERTIFICATE:
+        return CERTIFICATE_WANTED
     if isinstance(error, ssl.SSLError):
         return f"no TLS connection: {error.reason or 'the handshake failed'}"
     if isinstance(error, FileNotFoundError):
-        return "a TLS file of the origin URL is not there"
+        return FILE_NOT_THERE
     if isinstance(error, ConnectionError):
-        return "the connection was lost"
+        return LOST
     # asyncio sums up several addresses in a text of its own.
     return _first_line(error.strerror or str(error))
 

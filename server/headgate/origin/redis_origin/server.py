@@ -22,7 +22,15 @@ from redis.exceptions import (
 from headgate.clock import Clock
 from headgate.origin.interface import OriginError, OriginTimeout
 from headgate.origin.redis_origin.dial import Dialler
-from headgate.origin.redis_origin.errors import Redirected, TryAgain, explain, is_read_only
+from headgate.origin.redis_origin.errors import (
+    FILE_NOT_THERE,
+    Redirected,
+    TryAgain,
+    at_first_contact,
+    explain,
+    is_read_only,
+    missing_file,
+)
 from headgate.origin.redis_origin.link import Command, Lost, RedisLink, Session
 from headgate.origin.redis_origin.scripts import Script
 from headgate.origin.redis_origin.url import RedisAddress
@@ -139,14 +147,21 @@ class Server:
 
     def _failed(self, error: Exception) -> OriginError:
         """What to raise; told once per change."""
-        text = str(error) if isinstance(error, Lost) else explain(error)
+        text = self._first_told(str(error) if isinstance(error, OriginError | Lost) else explain(error))
         self._note(text)
         return OriginError(f"{self.state.name}: {text}")
+
+    def _first_told(self, text: str) -> str:
+        """Until it has answered once, the URL may be what is wrong."""
+        if self.state.run_id:
+            return text
+        tls = self._dialler.tls
+        return text + missing_file(tls) if text == FILE_NOT_THERE else at_first_contact(text, tls)
 
     def _timed_out(self, link: RedisLink, session: Session | None, timeout_s: float) -> OriginTimeout:
         if session is not None:
             link.drop(session, "the connection was dropped after another call's timeout")
-        text = f"no {'answer' if session else 'connection'} in {timeout_s * 1000:.0f} ms"
+        text = self._first_told(f"no {'answer' if session else 'connection'} in {timeout_s * 1000:.0f} ms")
         self._note(text)
         return OriginTimeout(f"{self.state.name}: {text}")
 

@@ -1,0 +1,74 @@
+"""What is allowed in rules and hardly meant: rules that nothing can match, names that nobody has.
+
+Never a reason to refuse a set: `headgate rules check` says it, and serving goes on.
+"""
+
+from collections.abc import Iterator
+
+from headgate.rules.fields import shown
+from headgate.rules.problems import Problem
+from headgate.rules.ruleset import RuleInfo, RuleSet
+from headgate.rules.tree import KeySlot, Level, RuleNode, Wildcard, rule_name
+
+
+def advise(rules: RuleSet) -> list[Problem]:
+    """In the order of files and lines."""
+    found: list[Problem] = []
+    for domain in rules.domains.values():
+        found += [_at(rules.place(place), reason) for place, reason in _unmatched(rules, domain.level)]
+    found += _unknown_names(list(rules.rules()))
+    return sorted(found)
+
+
+def _at(place: str, reason: str) -> Problem:
+    file, _, line = place.rpartition(":")
+    return Problem(file, int(line), reason)
+
+
+def _unmatched(rules: RuleSet, level: Level) -> Iterator[tuple[int, str]]:
+    """Rules that nothing can match; what is below one is not named as well."""
+    for slot in level.values():
+        matched = [rules.nodes[number] for number in set(slot.values.values())]
+        for name, place, node, first in _behind_others(slot):
+            if first is None:
+                matched.append(node)
+            else:
+                covering = shown(rule_name(slot.key, first.pattern))
+                at = rules.place(first.place)
+                yield (
+                    place,
+                    f"warning: {shown(name)} can never match: {covering} at {at} matches first whatever it would",
+                )
+        for node in matched:
+            if node.children is not None:
+                yield from _unmatched(rules, node.children)
+
+
+def _behind_others(slot: KeySlot) -> Iterator[tuple[str, int, RuleNode, Wildcard | None]]:
+    """A key's rules that a wildcard may come before: name, place, node, and that wildcard if there is one.
+
+    A pattern covers another when it matches its text: a star there is matched by a star only,
+    because no other part of a pattern has one.
+    """
+    if slot.wildcards is not None:
+        for wildcard in slot.wildcards.ordered:
+            first = slot.wildcards.find(wildcard.pattern)
+            yield rule_name(slot.key, wildcard.pattern), wildcard.place, wildcard.node, _other(first, wildcard)
+    if slot.any_node is not None:
+        # Any value at all, which only a pattern of nothing but stars covers.
+        first = None if slot.wildcards is None else slot.wildcards.find("")
+        yield slot.key, slot.any_place, slot.any_node, first
+
+
+def _other(first: Wildcard | None, wildcard: Wildcard) -> Wildcard | None:
+    return None if first is wildcard else first
+
+
+def _unknown_names(infos: list[RuleInfo]) -> Iterator[Problem]:
+    """`replaces` acts among the rules that one request meets, which are of one domain."""
+    known = {(info.domain, info.limit.name) for info in infos}
+    for info in infos:
+        for name in info.limit.replaces:
+            if (info.domain, name) not in known:
+                reason = f"warning: replaces {shown(name)}, and no rule of domain {shown(info.domain)} has that name"
+                yield _at(info.place, reason)

@@ -1,0 +1,68 @@
+"""What each HTTP listener serves, and to whom.
+
+Without an admin listener one address serves everything. With it, who asks for decisions
+can't look, and who looks can't ask for decisions; health is on both. What gRPC demands of
+its callers, HTTP demands for what gives as much away: decisions, and the rules. HTTP has
+no TLS here, so where certificates are demanded and tokens are not, it does not serve these
+at all. The admin listener is guarded by its address: its readers have no token to spend.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from aiohttp import web
+
+from headgate.errors import Forbidden, NotFound, Unauthenticated
+from headgate.transport.callers import AUTHORIZATION, NO_TOKEN, TokenFile
+
+_HEALTH: Final = frozenset(("/healthz", "/readyz"))
+_DECISIONS: Final = frozenset(("/json",))
+_INSIGHT: Final = frozenset(("/rules", "/metrics", "/version"))
+_GUARDED: Final = frozenset(("/json", "/rules"))
+
+
+class Surface(Enum):
+    """What one listener is for; the value is what it serves."""
+
+    EVERYTHING = _HEALTH | _DECISIONS | _INSIGHT
+    CALLERS = _HEALTH | _DECISIONS
+    OPERATORS = _HEALTH | _INSIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAccess:
+    """Which paths one HTTP listener serves, and what a caller must show for them."""
+
+    surface: Surface = Surface.EVERYTHING
+    tokens: TokenFile | None = None
+    certificates: bool = False
+    """Whether callers of gRPC must show a certificate."""
+
+    def routes(self, routes: Iterable[web.RouteDef]) -> list[web.RouteDef]:
+        """Those to serve; of the others, whoever asks is told where they are."""
+        return [
+            route if route.path in self.surface.value else web.route("*", route.path, _elsewhere) for route in routes
+        ]
+
+    def check(self, path: str, headers: Mapping[str, str]) -> None:
+        """Raises Unauthenticated or Forbidden."""
+        if path not in _GUARDED or self.surface is Surface.OPERATORS:
+            return
+        if self.tokens is not None:
+            if not self.tokens.allows(headers.get(AUTHORIZATION)):
+                raise Unauthenticated(NO_TOKEN)
+        elif self.certificates:
+            raise Forbidden(
+                f"callers must show a client certificate, and HTTP has no TLS here: {path} is served over HTTP "
+                "only with bearer tokens (token_file); decisions are on gRPC"
+            )
+
+
+OPEN: Final = HttpAccess()
+
+
+async def _elsewhere(request: web.Request) -> web.Response:
+    listener = "admin" if request.path in _INSIGHT else "http"
+    raise NotFound(f"{request.path} is not served here: ask the `{listener}` listener")

@@ -1,0 +1,76 @@
+"""Which listener serves what, to whom: the table, and that a listener keeps to it."""
+
+from pathlib import Path
+
+import pytest
+import structlog
+from headgate.config import Settings
+from headgate.errors import Forbidden, Unauthenticated
+from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
+from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport.callers import TokenFile
+from headgate.transport.http_access import HttpAccess, Surface
+from headgate.transport.http_listener import HttpLimits, HttpListener
+
+from tests.support.clock import ManualClock
+
+BEARER = {"authorization": "Bearer one"}
+ALL = ("/healthz", "/readyz", "/json", "/rules", "/metrics", "/version")
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> TokenFile:
+    (tmp_path / "t").write_text("one\n")
+    return TokenFile(str(tmp_path / "t"), structlog.get_logger())
+
+
+def allowed(access: HttpAccess, path: str, headers: dict[str, str]) -> bool | str:
+    try:
+        access.check(path, headers)
+    except (Unauthenticated, Forbidden) as error:
+        return type(error).__name__
+    return True
+
+
+def test_decisions_and_rules_need_what_grpc_needs(tokens: TokenFile) -> None:
+    for path in ALL:
+        guarded = path in ("/json", "/rules")
+        for certificates in (False, True):
+            with_tokens = HttpAccess(Surface.EVERYTHING, tokens, certificates)
+            assert allowed(with_tokens, path, BEARER) is True
+            assert allowed(with_tokens, path, {}) == ("Unauthenticated" if guarded else True)
+        only_certificates = HttpAccess(Surface.EVERYTHING, None, True)
+        assert allowed(only_certificates, path, BEARER) == ("Forbidden" if guarded else True)
+        assert allowed(HttpAccess(), path, {}) is True
+
+
+def test_settings_say_what_listens(tmp_path: Path, tokens: TokenFile) -> None:
+    one = http_listeners(Settings(rules=tmp_path, http="h:1"), tokens)
+    assert one == [("h:1", HttpAccess(Surface.EVERYTHING, tokens, False))]
+    # Two free ports are two listeners.
+    two = http_listeners(Settings(rules=tmp_path, http="h:0", admin="h:0", tls_client_ca=tmp_path), None)
+    assert two == [("h:0", HttpAccess(Surface.CALLERS, None, True)), ("h:0", HttpAccess(Surface.OPERATORS, None))]
+
+
+def test_settings_say_who_may_call(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("one\n")
+    assert open_tokens(Settings(rules=tmp_path), structlog.get_logger()) is None
+    settings = Settings(rules=tmp_path, token_file=tmp_path / "t", tls_client_san=("a.example",))
+    callers = grpc_callers(settings, open_tokens(settings, structlog.get_logger()))
+    assert callers.tokens is not None
+    assert callers.names is not None
+    assert callers.names.allows(["a.example"])
+    assert grpc_callers(Settings(rules=tmp_path), None).names is None
+
+
+@pytest.mark.parametrize("address", ["[::]:0", "127.0.0.1:0", "[::1]:0", "localhost:0"])
+async def test_a_listener_can_be_begun_again_where_it_was(address: str) -> None:
+    logger = BoundedLogger(structlog.get_logger(), ManualClock())
+    first = HttpListener(address, [], limits=HttpLimits(), logger=logger)
+    await first.start()
+    taken = first.address
+    assert taken.rpartition(":")[0] == address.rpartition(":")[0]
+    await first.stop()
+    again = HttpListener(taken, [], limits=HttpLimits(), logger=logger)
+    await again.start()
+    await again.stop()
