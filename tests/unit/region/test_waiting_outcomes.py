@@ -4,8 +4,9 @@ A request is written as its legs. A leg's first letter names its shard, `a` or `
 and may be admitted without asking. Of the rest, `s` makes it a shadow rule, `q` a quota, and `c` one that
 denies while its shard can't be asked.
 
-A history is written as what happens: `a+` charges the question whose first leg is `a`, `a-` denies it, `a!`
-fails it, `late` is the request's deadline.
+A history is written as what happens: `a+` charges the question whose first leg is `a`, `a-` denies it because its
+keys are full, `a~` because its first key is, `a?` denies it although no key is full by now, `a!` fails it, `late`
+is the request's deadline.
 """
 
 import itertools
@@ -23,6 +24,9 @@ from headgate.region.window_counter import SharedWindow
 from tests.unit.region.support import NOTHING, SEQUENCE, QuietShard, case
 
 LIMIT = 10
+CHARGED, FULL = Count(1, 1, 0), Count(0, LIMIT, 0)
+ANSWERS = {"+": (CHARGED, CHARGED), "-": (FULL, FULL), "~": (FULL, NOTHING), "?": (NOTHING, NOTHING)}
+"""What the shard says of a question's first key, and of its others."""
 EXACT, DEGRADED, CLOSED = "origin", "degraded_local", "degraded_closed"
 
 
@@ -87,12 +91,11 @@ class Request:
         if event.endswith("!"):
             question.fail()
             return
-        charged = event.endswith("+")
-        question.answer(charged, [self._learn(leg.counter, charged) for leg in question.legs])
+        counts = ANSWERS[event[-1]]
+        answers = [self._learn(leg.counter, counts[index > 0]) for index, leg in enumerate(question.legs)]
+        question.answer(event.endswith("+"), answers)
 
-    def _learn(self, counter: Any, charged: bool) -> WindowAnswer:
-        """What the shard says of the key: one more of ours, or that it is full."""
-        count = Count(1, 1, 0) if charged else Count(0, LIMIT, 0)
+    def _learn(self, counter: Any, count: Count) -> WindowAnswer:
         told = WindowAnswer(SEQUENCE, count, NOTHING, 0)
         counter.learn(told)
         return told
@@ -151,6 +154,9 @@ HISTORIES = [
     case("aq bq", "aq- bq!", True, DEGRADED, "bq", "", id="a quota's shard fails"),
     case("a bq", "a- bq+", False, EXACT, "", "bq", id="a quota's room does not outweigh a limit"),
     case("a bq", "a+ bq-", False, EXACT, "", "a", id="the only quota is over"),
+    case("aq aq1", "aq- aq1+", True, EXACT, "aq1", "", id="two quotas of one shard are two questions"),
+    case("a b", "a+ b?", False, EXACT, "", "a", id="a denial stands, although there is room by now"),
+    case("a a1", "a~", False, EXACT, "", "", id="one key of a question is full: none is charged"),
     case("l b", "b+", True, EXACT, "l b", "", id="a leg that needed nobody, and one that is charged"),
     case("l b", "b-", False, EXACT, "", "", id="a leg that needed nobody is released with the rest"),
     case("l bs", "bs-", True, EXACT, "l", "", id="a leg that needed nobody, and a shadow that is over"),
@@ -219,3 +225,23 @@ def test_a_shard_that_is_not_available_is_not_waited_for(
     decision = ended(request)
     assert (decision.admitted, decision.path.value) == (admitted, path)
     assert totals(request) == committed
+
+
+@pytest.mark.parametrize(
+    ("legs", "history", "over"),
+    [
+        case("a b", "a+ b+", "", id="admitted"),
+        case("a b", "a+ b-", "b", id="the leg that was denied"),
+        case("a a1", "a-", "a a1", id="all legs of a question that was denied"),
+        case("a a1", "a~", "a", id="only the one that is full"),
+        case("a a1", "a?", "a a1", id="all, if none is full any more: the shard said no"),
+        case("a bs", "a+ bs-", "bs", id="a shadow, although the request is admitted"),
+        case("l b", "b-", "b", id="not the one that was released"),
+    ],
+)
+def test_the_verdicts_name_the_legs_that_are_over(legs: str, history: str, over: str) -> None:
+    request = Request(legs)
+    for event in history.split():
+        request.happens(event)
+    verdicts = zip(legs.split(), ended(request).verdicts, strict=True)
+    assert " ".join(leg for leg, (is_over, _, _) in verdicts if is_over) == over
