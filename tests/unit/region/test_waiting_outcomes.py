@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit, OnError, Unit
-from headgate.origin.protocol import Count, WindowAnswer
+from headgate.origin.protocol import Answer, Count, WindowAnswer
 from headgate.region.counters import SharedCounter
 from headgate.region.engine import RegionalEngine
 from headgate.region.waiting import Question, Waiting
@@ -95,7 +95,7 @@ class Request:
         answers = [self._learn(leg.counter, counts[index > 0]) for index, leg in enumerate(question.legs)]
         question.answer(event.endswith("+"), answers)
 
-    def _learn(self, counter: Any, count: Count) -> WindowAnswer:
+    def _learn(self, counter: Any, count: Count) -> Answer:
         told = WindowAnswer(SEQUENCE, count, NOTHING, 0)
         counter.learn(told)
         return told
