@@ -32,7 +32,7 @@ FINGERPRINT_DIGITS = 12
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Who keeps the numbers."""
+    """The parts of a process that keep the numbers which are exported."""
 
     version: str
     is_ready: Callable[[], bool]

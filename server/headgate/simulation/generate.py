@@ -79,6 +79,7 @@ DAYS: Final = (
 
 
 def generate(seed: int) -> History:
+    """The history of a seed: the same one every time."""
     chance = random.Random(seed)  # noqa: S311 - to be repeated, not guessed at
     day = DAYS[seed % len(DAYS)]
     nodes, shards = chance.randint(2, 5), chance.randint(1, 3)

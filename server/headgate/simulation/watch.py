@@ -36,6 +36,8 @@ DEGRADED: Final = frozenset({DecisionPath.DEGRADED_LOCAL, DecisionPath.DEGRADED_
 
 
 class Violation(NamedTuple):
+    """A promise that a history broke: which, when, and how."""
+
     invariant: str
     at_s: float
     what: str
@@ -67,6 +69,8 @@ class Asked(NamedTuple):
 
 
 class Watch:
+    """Checks every promise while a history is played, from the books and from what nodes say."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.books = Books()

@@ -17,6 +17,8 @@ be that of the set."""
 
 
 class RedisOrigin(ABC):
+    """What all topologies share: how a call becomes a script with its keys, and a reply of it."""
+
     exclusive = False
 
     def __init__(self, scripts: Scripts, region: bytes, prefixes: Sequence[bytes]) -> None:

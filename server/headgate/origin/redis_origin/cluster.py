@@ -57,6 +57,8 @@ GROUP_SLOTS: Final = [key_slot(tag) for tag in TAGS]
 
 
 class ClusterOrigin(RedisOrigin):
+    """A Redis Cluster. Its slots are divided into groups, and each group is one shard to a node."""
+
     def __init__(
         self,
         seeds: Sequence[RedisAddress],
@@ -237,5 +239,6 @@ async def _ask_slots(dialler: Dialler, address: RedisAddress) -> list[tuple[int,
 
 
 def open_cluster(url: RedisUrl, scripts: Scripts, region: bytes, clock: Clock, logger: BoundedLogger) -> ClusterOrigin:
+    """The origin behind a redis+cluster:// URL; connects to nothing yet."""
     dialler = Dialler(url.credentials, url.tls, cluster=True)
     return ClusterOrigin(url.addresses, dialler, scripts, region, clock, logger)

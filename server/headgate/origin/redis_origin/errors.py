@@ -65,6 +65,7 @@ HINTS: Final = (
 
 
 def is_read_only(error: ResponseError) -> bool:
+    """Whether the server refused a write because it is a replica."""
     return explain(error) == READ_ONLY
 
 

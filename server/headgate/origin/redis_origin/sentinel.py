@@ -68,6 +68,8 @@ class Sentinels:
 
 
 class SentinelOrigin(ShardsOrigin):
+    """One shard: the primary that the Sentinels name, followed when they name another."""
+
     def __init__(self, server: Server, sentinels: Sentinels, scripts: Scripts, region: bytes) -> None:
         super().__init__([server], scripts, region)
         self._server = server
@@ -98,6 +100,7 @@ class SentinelOrigin(ShardsOrigin):
 def open_sentinel(
     url: RedisUrl, scripts: Scripts, region: bytes, clock: Clock, logger: BoundedLogger
 ) -> SentinelOrigin:
+    """The origin behind a redis+sentinel:// URL; connects to nothing yet."""
     sentinels = Sentinels(url.addresses, url.service, Dialler(url.sentinel_credentials, url.tls))
     server = Server(url.service, sentinels.primary, Dialler(url.credentials, url.tls, url.db), clock, logger)
     return SentinelOrigin(server, sentinels, scripts, region)

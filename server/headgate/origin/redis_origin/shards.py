@@ -19,6 +19,8 @@ PREFIX: Final = b"hg:"
 
 
 class ShardsOrigin(RedisOrigin):
+    """Independent Redis servers: each is a shard, and a key's name chooses its shard."""
+
     def __init__(self, servers: Sequence[Server], scripts: Scripts, region: bytes) -> None:
         super().__init__(scripts, region, [PREFIX] * len(servers))
         self._servers = servers
@@ -58,12 +60,15 @@ async def _try_to_connect(server: Server) -> None:
 
 
 def open_shards(url: RedisUrl, scripts: Scripts, region: bytes, clock: Clock, logger: BoundedLogger) -> ShardsOrigin:
+    """The origin behind a redis:// URL; connects to nothing yet."""
     dialler = Dialler(url.credentials, url.tls, url.db)
     servers = [Server(str(address), at(address), dialler, clock, logger) for address in url.addresses]
     return ShardsOrigin(servers, scripts, region)
 
 
 def at(address: RedisAddress) -> Callable[[], Awaitable[RedisAddress]]:
+    """How to find a server that is always at one address."""
+
     async def find() -> RedisAddress:
         return address
 

@@ -29,6 +29,8 @@ MOST_SHARDS: Final = 256
 
 
 class Topology(StrEnum):
+    """What a URL names: independent servers, a Cluster, or a primary that Sentinels know."""
+
     SHARDS = ""
     CLUSTER = "cluster"
     SENTINEL = "sentinel"
@@ -48,6 +50,8 @@ SENTINEL_PARAMETERS: Final = ("sentinel_user", "sentinel_password")
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
+    """Host and port of one server."""
+
     host: str
     port: int
 
@@ -57,12 +61,16 @@ class RedisAddress:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
+    """Whom to log in as; without a password, nobody."""
+
     user: str | None = None
     password: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RedisTls:
+    """Files and strictness of TLS; paths are as the URL has them."""
+
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
@@ -71,6 +79,8 @@ class RedisTls:
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
+    """An origin's URL, taken apart and checked."""
+
     kind: Topology
     addresses: tuple[RedisAddress, ...]
     db: int = 0
@@ -81,6 +91,7 @@ class RedisUrl:
 
 
 def is_redis_url(url: str) -> bool:
+    """Whether the URL's scheme is one of ours; says nothing of the rest."""
     return url.partition("://")[0].partition("+")[0] in ("redis", "rediss")
 
 
