@@ -76,7 +76,9 @@ class Demo:
 
 def main() -> int:
     arguments = _parse()
-    signal.signal(signal.SIGTERM, _leave)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Both of our own: a shell that starts us with `&` lets us inherit a SIGINT that is ignored.
+        signal.signal(number, _leave)
     with tempfile.TemporaryDirectory(prefix="headgate-demo-") as directory:
         demo = Demo(arguments.variant, _free_ports() if arguments.free_ports else Ports(), Path(directory))
         try:

@@ -60,16 +60,20 @@ Verdict = tuple[bool, int, int]
 
 
 class Decision(NamedTuple):
+    """What a request is told: whether it passes, which way that was decided, and a verdict per charge."""
+
     admitted: bool
     path: DecisionPath
     verdicts: list[Verdict]
 
 
 def denied_before(counter: KeyCounter, charge: Charge) -> bool:
+    """Whether the denial that the counter keeps covers this charge, as long as its time is not up."""
     return charge.cost >= counter.deny_cost and charge.limit is counter.deny_limit
 
 
 def remember_denial(counter: KeyCounter, charge: Charge, until_ms: int) -> None:
+    """Keep a denial with its counter: until then, charges of this cost or more are denied from memory."""
     counter.deny_until_ms = until_ms
     counter.deny_cost = charge.cost
     counter.deny_limit = charge.limit
@@ -90,4 +94,5 @@ def denies(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:
 
 
 def only_shadow_over(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:
+    """Whether every charge that is over its limit is one of a shadow rule."""
     return all(charge.shadow for charge, remaining in zip(charges, outcomes, strict=True) if remaining < 0)

@@ -22,6 +22,8 @@ from headgate.limiter.decision import (
 
 
 class Engine:
+    """Decides requests from the counters of this process alone."""
+
     def __init__(self, clock: Clock, *, max_cells: int) -> None:
         self.counters: CounterTable[KeyCounter] = CounterTable(max_cells)
         self._clock_ms = clock.now_ms
@@ -32,6 +34,7 @@ class Engine:
         return self.counters.sweep(self._now(), max_steps)
 
     def decide(self, charges: tuple[Charge, ...]) -> Decision:
+        """Decide all charges of one request together: charge every one of them, or none."""
         now_ms = self._now()
         find, touch = self.counters.find, self.counters.touch
         counters: list[KeyCounter] = []

@@ -6,6 +6,8 @@ from headgate.limiter.limit import Limit
 
 
 class FixedWindowCounter(WindowCounter):
+    """A counter that expires with its window: the previous window counts for nothing."""
+
     __slots__ = ()
 
     @property
@@ -14,6 +16,8 @@ class FixedWindowCounter(WindowCounter):
 
 
 class FixedWindow:
+    """Admits while the cost admitted in the current window stays within the limit."""
+
     def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> FixedWindowCounter:
         return FixedWindowCounter(key, limit.window_ms, now_ms // limit.window_ms)
 

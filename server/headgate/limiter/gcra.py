@@ -12,6 +12,8 @@ from headgate.limiter.limit import Limit
 
 
 class Gcra:
+    """Admits while the bucket has tokens for the cost; what each method promises is in `AlgorithmRules`."""
+
     def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> BucketCounter:
         return BucketCounter(key, max(1, limit.requests_per_unit))
 

@@ -45,6 +45,8 @@ UNIT_MS: Mapping[Unit, int] = {
 
 
 class Algorithm(StrEnum):
+    """How a limit is measured; each has a module of its own."""
+
     SLIDING_WINDOW = "sliding_window"
     FIXED_WINDOW = "fixed_window"
     GCRA = "gcra"
@@ -59,6 +61,8 @@ class OnError(StrEnum):
 
 
 class TrafficClass(StrEnum):
+    """What kind of traffic a rule is about; it chooses `on_error` where the rule does not."""
+
     ABUSE = "abuse"
     PAID = "paid"
     FREE = "free"
@@ -75,6 +79,8 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
+    """One rule's limit: so many requests per window, how they are measured, and what happens in failures."""
+
     requests_per_unit: int
     unit: Unit
     unit_multiplier: int = 1

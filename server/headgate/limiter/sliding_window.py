@@ -10,6 +10,8 @@ from headgate.limiter.limit import Limit
 
 
 class SlidingWindow:
+    """Admits while the current window, with its share of the previous one, stays within the limit."""
+
     def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> WindowCounter:
         return WindowCounter(key, limit.window_ms, now_ms // limit.window_ms)
 

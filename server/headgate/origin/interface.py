@@ -26,18 +26,24 @@ class OriginTimeout(OriginError):
 
 
 class Origin(Protocol):
+    """The shards of one region. What a node calls, whatever is behind it."""
+
     exclusive: bool
     """This node is the origin's only one and lives in its process: the node's own cells are the
     region's counts, there is nobody to converge with, and no call is ever needed."""
 
     @property
-    def shards(self) -> int: ...
+    def shards(self) -> int:
+        """How many shards there are; they are numbered from 0, the same way on every node."""
+        ...
 
     def shard_of(self, key: bytes) -> int:
         """Which shard owns a limit key; the same on every node of the region."""
         ...
 
-    async def open(self) -> None: ...
+    async def open(self) -> None:
+        """Connect as far as possible. A shard that does not answer is no error: calls to it will fail."""
+        ...
 
     def describe(self) -> Sequence[Any]:
         """What is behind the shards, and how it is doing, as dataclasses; nothing that is secret."""
@@ -47,10 +53,14 @@ class Origin(Protocol):
         """Report, charge and read, in one round trip, sent once: never retried below this seam."""
         ...
 
-    async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse: ...
+    async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
+        """Say that this run lives; the shard says how many do, and whether it remembers this one."""
+        ...
 
     async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
         """Merge what other regions have said; never published again."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Give up all connections; nothing is called after this."""
+        ...

@@ -96,6 +96,8 @@ class UnreadableRecord:
 
 
 class MemoryOrigin:
+    """A region's counts in this process: one shard, exact, and never away."""
+
     shards = 1
 
     def __init__(

@@ -77,6 +77,8 @@ class Want(NamedTuple):
 
 
 class Call(NamedTuple):
+    """One round trip to a shard: what this node reports, and what its requests want to be charged."""
+
     reports: tuple[Report, ...]
     requests: tuple[tuple[Want, ...], ...]
     """Wants by request: those of one request are charged all or none."""
@@ -101,6 +103,8 @@ class Count(NamedTuple):
 
 
 class WindowAnswer(NamedTuple):
+    """What a shard says of a key under a window: its two cells and the node's new grant."""
+
     sequence: int
     """The current cell by the shard's time."""
     current: Count
@@ -109,6 +113,8 @@ class WindowAnswer(NamedTuple):
 
 
 class BucketAnswer(NamedTuple):
+    """What a shard says of a key under GCRA: its arrival time and the node's new grant."""
+
     own: int
     """The reporting component, as in `Count`."""
     arrival_ms: int
@@ -121,6 +127,8 @@ Answer = WindowAnswer | BucketAnswer
 
 
 class Reply(NamedTuple):
+    """The answer to a call: one answer per report, and per request whether it was charged."""
+
     time_ms: int
     """The shard's time: the time of every limit key on it."""
     epoch: bytes

@@ -19,6 +19,8 @@ def hash_of(data: bytes) -> int:
 
 
 class Rendezvous:
+    """Assigns limit keys to shards by the shards' names."""
+
     def __init__(self, names: Sequence[str]) -> None:
         # Length first, so that no two (name, key) pairs hash the same bytes.
         self._seeds = [

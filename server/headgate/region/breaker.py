@@ -26,6 +26,8 @@ MAX_SAMPLES: Final = 10_000
 
 
 class BreakerState(StrEnum):
+    """Closed: calls pass. Open: none does. Half open: one probe is under way."""
+
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
@@ -33,6 +35,8 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerSettings:
+    """When a breaker opens: the share of failures and the least number of samples; and for how long."""
+
     error_rate: float = 0.01
     min_samples: int = 20
     cooldown_s: float = 0.5
@@ -40,6 +44,8 @@ class BreakerSettings:
 
 
 class Breaker:
+    """Judges one shard by the calls that are recorded, and says when it may be tried again."""
+
     def __init__(
         self,
         settings: BreakerSettings,
@@ -62,6 +68,7 @@ class Breaker:
 
     @property
     def closed(self) -> bool:
+        """Whether requests may ask the shard."""
         return self.state is BreakerState.CLOSED
 
     def wait_s(self) -> float:

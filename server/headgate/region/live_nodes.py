@@ -15,6 +15,7 @@ MOST: Final = 100_000
 
 
 def read_live_nodes(data_dir: Path | None) -> int:
+    """The number that was kept last; 1 when there is none."""
     if data_dir is None:
         return 1
     try:

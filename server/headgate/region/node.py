@@ -81,9 +81,11 @@ class RegionNode:
         return Deadline(decided, self._deadline_s, self._clock.monotonic).future
 
     def shard_of(self, key: bytes) -> ShardLink:
+        """The link to the shard that owns a limit key."""
         return self.links[self._origin.shard_of(key)]
 
     def earliest_ms(self) -> int:
+        """The earliest of all shards' times."""
         return min([link.now_ms() for link in self.links])
 
     def unanswered(self) -> list[str]:

@@ -10,6 +10,8 @@ WAIT_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.
 
 @dataclass(slots=True)
 class RegionalStats:
+    """What a node counts of its own decisions; every number only grows."""
+
     asked: int = 0
     """Requests that waited for a shard."""
     deadline_missed: int = 0

@@ -49,7 +49,9 @@ class Region(Protocol):
     live_nodes: int
     """How many nodes the region has, as last heard."""
 
-    def shard_of(self, key: bytes) -> Shard: ...
+    def shard_of(self, key: bytes) -> Shard:
+        """The shard that owns a limit key."""
+        ...
 
     def earliest_ms(self) -> int:
         """The earliest of all shards' times: what has expired by it has expired by its own shard's."""

@@ -27,7 +27,11 @@ Report = Callable[[int, str], None]
 T = TypeVar("T")
 
 MAX_WINDOW_MS = 10 * UNIT_MS[Unit.YEAR]
-"""Ten years: every time in milliseconds stays far below 2^53, where Lua's numbers end."""
+"""Ten years: every time in milliseconds stays far below 2^53, where Lua's numbers end, and the exact
+arithmetic of common.lua takes windows under 2^39 ms."""
+
+MAX_FILL_MS = 100_000 * UNIT_MS[Unit.YEAR]
+"""A bucket's arrival time may be this far ahead, and by `precision` as far again: together under 2^53 ms."""
 
 QUOTA_LEAST = 10
 """A region's slice never falls below 10% of the limit; under ten that is less than one request."""
@@ -216,6 +220,12 @@ def _check_together(checker: _Checker, limit: Limit) -> None:
             "burst",
             f"scope: quota needs a `burst` of at least {QUOTA_LEAST}:"
             " a region keeps at least 10% of it, which must be one request or more",
+        )
+    if gcra and 0 < limit.requests_per_unit * MAX_FILL_MS < limit.burst * limit.window_ms:
+        checker.fail(
+            "burst",
+            f"`burst` must be at most {limit.requests_per_unit * MAX_FILL_MS // limit.window_ms} at this rate,"
+            f" found `{limit.burst}`: an empty bucket would take more than 100,000 years to fill",
         )
     if gcra and limit.scope is Scope.GLOBAL:
         checker.fail(

@@ -22,7 +22,6 @@ from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.histogram import Buckets
 from headgate.telemetry.logs import LogSink
 from headgate.telemetry.metrics import Metrics
-from headgate.telemetry.otlp import MetricsPush, register_push
 from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
 from headgate.transport.callers import TokenFile
 from headgate.transport.http import HttpServer
@@ -53,8 +52,6 @@ class Parts:
     memory: MemoryKeeper
     logs: LogSink
     tasks: BackgroundTasks
-    push: MetricsPush | None
-    """None where nothing is pushed."""
 
 
 def register(metrics: Metrics, parts: Parts) -> None:
@@ -252,6 +249,4 @@ def _background(metrics: Metrics, parts: Parts) -> None:
         lambda: parts.memory.stats.freezes,
     )
     metrics.counter("headgate_log_lines_dropped", "Log lines dropped: stderr was not read.", lambda: parts.logs.dropped)
-    if parts.push is not None:
-        register_push(metrics, parts.push)
     metrics.labelled_counter("headgate_task_restarts", "Background tasks that ended and were begun again.", restarts)

@@ -2,15 +2,13 @@
 
 Startup goes in order, and nothing is announced before everything is there: rules,
 engine, gRPC, HTTP, then ready. Shutdown is a row of named steps, each bounded in time.
-A first SIGTERM or SIGINT drains and ends with status 0; a second one ends at once,
-with 128 plus the signal's number, and still leaves no socket file behind.
+How signals end it is in stopping.py; whichever way it ends, no socket file stays behind.
 """
 
 import asyncio
 import contextlib
 import os
 import random
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,41 +19,36 @@ from typing import Any
 
 from headgate import __version__
 from headgate.address import UnixAddress, parse_address
-from headgate.clock import Clock, SystemClock
-from headgate.config import Settings, refuse_unavailable
+from headgate.clock import Clock
+from headgate.config import Settings
 from headgate.errors import ConfigError
-from headgate.handler import AnswerSettings, RateLimitHandler
+from headgate.handler import RateLimitHandler
 from headgate.limiter.engine import Engine
 from headgate.origin.select import open_origin
-from headgate.region.breaker import BreakerSettings
 from headgate.region.engine import RegionalEngine
 from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
 from headgate.rules.describe import describe_rules
-from headgate.rules.request_limits import RequestLimits
 from headgate.rules.store import RuleStore
 from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
+from headgate.runtime.from_settings import answer_settings, breaker_settings, tls_files, transport_limits
 from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.identity import make_identity
 from headgate.runtime.instruments import Parts, register
-from headgate.runtime.signals import StopSignals
+from headgate.runtime.process import run_process
+from headgate.runtime.stopping import Stopping
 from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.telemetry.logs import Logs, open_logs
+from headgate.telemetry.logs import Logs
 from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
-from headgate.telemetry.otlp import MetricsPush
+from headgate.telemetry.otlp import MetricsPush, open_push
 from headgate.telemetry.process import LoopLag
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
 from headgate.transport.http_access import OPEN
 from headgate.transport.http_listener import addresses_of
-from headgate.transport.interface import Transport, TransportLimits
+from headgate.transport.interface import Transport
 from headgate.transport.select import choose_transport
 from headgate.transport.socketfile import LOCK_SUFFIX
-from headgate.transport.tls import TlsFiles
-
-EXIT_OK = 0
-EXIT_SIGNAL_BASE = 128
-"""A second signal's exit status is this plus its number, as shells report it: 143 or 130."""
 
 HOUSEKEEPING_INTERVAL_S = 0.1
 SWEEP_STEPS = 1_000
@@ -69,9 +62,6 @@ REASONS_SHOWN = 3
 
 STOP_TIMEOUT_S = 5.0
 """For calls still in flight after the drain period; a decision takes microseconds."""
-
-BREAKER_COOLDOWN_GROWTH = 4
-"""A breaker's cooldown doubles, on failed probes, up to this many times its first."""
 
 FORCED_EXIT_S = 0.5
 """What a second signal leaves for closing sockets in good order before the process is cut."""
@@ -98,12 +88,7 @@ class WorkerRole:
 
 def run(settings: Settings) -> int:
     """Serve until told to stop; the exit status. Raises ConfigError when it can't start."""
-    refuse_unavailable(settings)
-    logs = open_logs(settings.log_level, settings.log_format)
-    try:
-        return asyncio.run(Service(settings, logs, SystemClock(), random.SystemRandom()).run())
-    finally:
-        logs.close()
+    return run_process(settings, Service)
 
 
 class Service:
@@ -131,36 +116,22 @@ class Service:
         self._decider: Engine | RegionNode
         self._node: RegionNode | None = None
         """None for a node on its own, and until it has joined its region."""
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._asked_to_stop = False
-        self._forced: signal.Signals | None = None
+        self.stopping = Stopping(
+            logs.logger, state=lambda: self.state.value, cut_after_s=FORCED_EXIT_S, before_cut=self._remove_sockets
+        )
         self._listening: dict[str, Callable[[], Awaitable[None]]] = {}
         """How to close what listens, by address, in the order in which it was opened."""
 
     async def run(self) -> int:
-        self._loop = asyncio.get_running_loop()
-        with StopSignals(self._on_stop_signal, self._on_second_signal):
+        """Serve until `stopping` says otherwise; the exit status."""
+        with self.stopping:
             try:
                 await self._startup()
-                await self._stop.wait()
+                await self.stopping.wait()
                 await self._drain()
             finally:
                 await self._shutdown()
-        # It ended in time: an alarm that rang now, while the interpreter shuts down, would be the end's status.
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        return EXIT_OK if self._forced is None else EXIT_SIGNAL_BASE + self._forced
-
-    def stop(self, reason: str) -> None:
-        """Drain and end, as after a first signal. Call it on the loop."""
-        self._asked_to_stop = True
-        if not self._stop.is_set():
-            self.logger.info("stopping", reason=reason, state=self.state.value)
-            self._stop.set()
-
-    def hurry(self) -> None:
-        """End at once, as after a second signal. Call it on the loop."""
-        self._on_second_signal(signal.SIGTERM)
+        return self.stopping.exit_status
 
     # Startup: in this order; whatever fails raises ConfigError, and what was begun is undone.
 
@@ -224,12 +195,7 @@ class Service:
             logger=self.logger,
             max_cells=settings.max_cells,
             deadline_s=settings.origin_deadline_ms / 1000,
-            breaker=BreakerSettings(
-                settings.breaker_error_rate,
-                settings.breaker_min_samples,
-                settings.breaker_cooldown_s,
-                settings.breaker_cooldown_s * BREAKER_COOLDOWN_GROWTH,
-            ),
+            breaker=breaker_settings(settings),
             live_nodes=read_live_nodes(settings.data_dir),
             on_live_nodes=partial(write_live_nodes, settings.data_dir),
         )
@@ -237,41 +203,22 @@ class Service:
         await self._node.start()
 
     def _make_handler(self) -> None:
-        settings = self.settings
         self._handler = RateLimitHandler(
             rules=lambda: self._store.current,
             engine=self._decider,
             random=self._random,
-            settings=AnswerSettings(
-                response_headers=settings.response_headers,
-                header_limit=settings.header_limit,
-                header_remaining=settings.header_remaining,
-                header_reset=settings.header_reset,
-                header_retry_after=settings.header_retry_after,
-                denied_body=settings.denied_body,
-                shadow_mode=settings.shadow_mode,
-                dynamic_metadata=settings.dynamic_metadata,
-                match_cache_entries=settings.match_cache_entries,
-                request_limits=RequestLimits(settings.request_limits),
-            ),
+            settings=answer_settings(self.settings),
         )
 
     async def _bind_grpc(self) -> None:
         settings = self.settings
-        factory = choose_transport(settings.transport, _tls_files(settings), self._callers)
-        limits = TransportLimits(
-            max_message_bytes=settings.max_message_bytes,
-            max_pending_calls=settings.max_pending_calls,
-            max_pending_bytes=settings.max_pending_bytes,
-            max_concurrent_streams=settings.max_concurrent_streams,
-        )
-        reuse_port = self._worker is not None and self._worker.reuse_port
+        factory = choose_transport(settings.transport, tls_files(settings), self._callers)
         self._transport: Transport = factory(
             settings.grpc,
             self._handler,
-            limits=limits,
+            limits=transport_limits(settings),
             logger=self.logger,
-            reuse_port=reuse_port,
+            reuse_port=self._worker is not None and self._worker.reuse_port,
             socket_mode=int(settings.socket_mode, 8),
         )
         await self._transport.start()
@@ -307,8 +254,8 @@ class Service:
             self._listening[listener.address] = listener.stop
 
     def _start_tasks(self) -> None:
-        if self.settings.otlp_endpoint is not None:
-            self._push = MetricsPush(self.settings.otlp_endpoint, self.settings.otlp_interval_s, self._metrics.snapshot)
+        self._push = open_push(self.settings.otlp_endpoint, self.settings.otlp_interval_s, self._metrics)
+        if self._push is not None:
             self._tasks.start("otlp", self._push.run)
         register(self._metrics, self._parts())
         self._tasks.start("housekeeping", self._housekeeping)
@@ -331,16 +278,16 @@ class Service:
         if self._node is None or not patience_s:
             return
         deadline_s = self._clock.monotonic() + patience_s
-        while (reasons := self._node.unanswered()) and not self._stop.is_set():
+        while (reasons := self._node.unanswered()) and not self.stopping.asked:
             if self._clock.monotonic() >= deadline_s:
                 shown = "; ".join(reasons[:REASONS_SHOWN])
                 more = f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else ""
                 raise ConfigError(f"origin: no answer within {patience_s:g} s (--wait-for-origin): {shown}{more}")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), ORIGIN_LOOK_S)
+                await asyncio.wait_for(self.stopping.wait(), ORIGIN_LOOK_S)
 
     def _become_ready(self) -> None:
-        if self._asked_to_stop:
+        if self.stopping.asked:
             return
         self._transport.set_serving(True)
         self.logger.info(
@@ -418,39 +365,14 @@ class Service:
             memory=self._memory,
             logs=self._logs.sink,
             tasks=self._tasks,
-            push=self._push,
         )
 
     # Stopping: each step is bounded, and a second signal cuts the waiting short.
 
-    def _on_stop_signal(self, number: signal.Signals) -> None:
-        # At once, for a startup that keeps the loop busy; the rest when the loop comes to it.
-        self._asked_to_stop = True
-        self._loop.call_soon_threadsafe(self._note_stop, number)
-
-    def _note_stop(self, number: signal.Signals) -> None:
-        self.logger.info("stopping", signal=number.name, state=self.state.value)
-        self._stop.set()
-
-    def _on_second_signal(self, number: signal.Signals) -> None:
-        if self._forced is not None:
-            self._cut()
-        self._forced = number
-        self._loop.call_soon_threadsafe(self._cancel_drain)
-        # An alarm and not a thread: we may have interrupted anything, even the start of a thread.
-        signal.signal(signal.SIGALRM, lambda *_: self._cut())
-        signal.setitimer(signal.ITIMER_REAL, FORCED_EXIT_S)
-
-    def _cancel_drain(self) -> None:
-        self._stop.set()
-        self._hurry.set()
-
-    def _cut(self) -> None:
-        """Closing took too long, the loop is stuck, or somebody insists once more: leave without it."""
+    def _remove_sockets(self) -> None:
         for path in self._socket_paths():
             with contextlib.suppress(OSError):
                 path.unlink()
-        os._exit(EXIT_SIGNAL_BASE + (self._forced or signal.SIGTERM))
 
     def _socket_paths(self) -> list[Path]:
         """Of what listens now: those are ours, we hold the locks beside them."""
@@ -465,10 +387,10 @@ class Service:
         self._transport.set_serving(False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_s):
-                await self._hurry.wait()
+                await self.stopping.hurried.wait()
 
     async def _close_grpc(self) -> None:
-        await self._transport.stop(0 if self._forced else STOP_TIMEOUT_S)
+        await self._transport.stop(0 if self.stopping.forced else STOP_TIMEOUT_S)
 
     async def _shutdown(self) -> None:
         """Listeners in the order in which they were opened, so HTTP tells of gRPC's end; then the rest."""
@@ -480,19 +402,12 @@ class Service:
             del self._listening[address]
         if self._node is not None:
             # After the last answer, so that it is reported too.
-            await self._node.stop(0 if self._forced else STOP_TIMEOUT_S)
+            await self._node.stop(0 if self.stopping.forced else STOP_TIMEOUT_S)
         await self._tasks.stop()
         self._memory.stop()
-        if self._push is not None and not self._forced:
+        if self._push is not None and not self.stopping.forced:
             self._push.close()
         self._metrics.close()
         if self.state is not ServiceState.STARTING:
             self.logger.info("stopped")
         self._enter(ServiceState.STOPPED)
-
-
-def _tls_files(settings: Settings) -> TlsFiles | None:
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    client_ca = settings.tls_client_ca
-    return TlsFiles(str(settings.tls_cert), str(settings.tls_key), str(client_ca) if client_ca else None)

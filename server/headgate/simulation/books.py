@@ -83,6 +83,8 @@ class Excess(NamedTuple):
 
 
 class Books:
+    """What really happened to every key, as one observer who sees all shards would count it."""
+
     def __init__(self) -> None:
         self.cells: defaultdict[tuple[bytes, int], CellBook] = defaultdict(CellBook)
         self.buckets: dict[bytes, BucketBook] = {}

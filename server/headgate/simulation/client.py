@@ -13,6 +13,8 @@ from headgate.simulation.world import NodeSlot, World
 
 
 class Clients:
+    """Sends a history's requests to its nodes, each at its time, and counts what became of them."""
+
     def __init__(self, world: World, watch: Watch) -> None:
         self._world = world
         self._watch = watch
@@ -97,4 +99,5 @@ def _told(asked: Asked, decision: Decision) -> str:
 
 
 def waiting(slots: list[NodeSlot]) -> int:
+    """How many requests wait for a decision, on all nodes."""
     return sum(slot.waiting for slot in slots)

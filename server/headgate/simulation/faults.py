@@ -62,6 +62,8 @@ _EFFECTS: Final[dict[FaultKind, Callable[[NetworkPath, int], None]]] = {
 
 
 class Faults:
+    """Begins and ends a history's faults, each at its time."""
+
     def __init__(self, world: World, watch: Watch) -> None:
         self._world = world
         self._watch = watch

@@ -93,6 +93,7 @@ def day_of(seed: int) -> Day:
 
 
 def generate(seed: int) -> History:
+    """The history of a seed: the same one every time."""
     chance = random.Random(seed)  # noqa: S311 - to be repeated, not guessed at
     day = day_of(seed)
     nodes, shards = chance.randint(2, 5), chance.randint(1, 3)

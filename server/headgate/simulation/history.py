@@ -57,6 +57,8 @@ class FaultKind(StrEnum):
 
 
 class Fault(NamedTuple):
+    """Something that goes wrong: what, when, for how long, and where."""
+
     kind: FaultKind
     at_ms: int
     for_ms: int = 0
@@ -115,12 +117,16 @@ class Ask(NamedTuple):
 
 
 class Key(NamedTuple):
+    """One limit key of a history, with its limit."""
+
     name: bytes
     limit: Limit
 
 
 @dataclasses.dataclass(frozen=True)
 class History:
+    """All that happens in one run: who takes part, how clocks and network are, requests and faults."""
+
     seed: int
     name: str
     nodes: int

@@ -65,6 +65,7 @@ def _counts(record: object) -> dict[int, CellRecord]:
 
 
 def check(world: World, watch: Watch) -> None:
+    """When load and faults are over: report to `watch` whatever has not come to rest, or not to the same count."""
     if waiting(world.slots):
         watch.violate("deadline", f"{waiting(world.slots)} requests were never decided")
     for slot, node in world.nodes():

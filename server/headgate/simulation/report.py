@@ -60,5 +60,6 @@ def schedule(history: History) -> str:
 
 
 def again(history: History) -> str:
+    """The arguments of `headgate simulate` that play this history again."""
     faults = ",".join(str(number) for number in history.numbers) or "none"
     return f"--seed {history.seed} --faults {faults} --requests {len(history.asks)}"

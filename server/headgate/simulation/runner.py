@@ -20,6 +20,8 @@ SWEEP_STEPS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """What came of one history: what was violated, and how many requests went which way."""
+
     history: History
     violations: list[Violation]
     requests: int = 0
@@ -32,10 +34,12 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing was violated."""
         return not self.violations
 
 
 def run(history: History, trace: Tracer | None = None) -> Outcome:
+    """Play a history on virtual time, in this process."""
     return run_virtually(_run(history, trace or Silence()))
 
 

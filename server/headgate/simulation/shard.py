@@ -23,6 +23,8 @@ Memory = tuple[Any, ...]
 
 
 class SimulatedShard(MemoryOrigin):
+    """A shard in memory that can stall, restart, lose its memory and fail over to an older copy of it."""
+
     def __init__(self, clock: LoopClock, *, epoch: bytes = b"1") -> None:
         super().__init__(clock, epoch=epoch)
         self.clock = clock

@@ -5,6 +5,8 @@ from typing import Protocol
 
 
 class Tracer(Protocol):
+    """Writes down what happens in a history, or does not."""
+
     @property
     def listening(self) -> bool:
         """Whether it is worth putting anything into words."""

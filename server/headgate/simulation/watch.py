@@ -38,6 +38,8 @@ DEGRADED: Final = frozenset({DecisionPath.DEGRADED_LOCAL, DecisionPath.DEGRADED_
 
 
 class Violation(NamedTuple):
+    """A promise that a history broke: which, when, and how."""
+
     invariant: str
     at_s: float
     what: str
@@ -69,6 +71,8 @@ class Asked(NamedTuple):
 
 
 class Watch:
+    """Checks every promise while a history is played, from the books and from what nodes say."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.books = Books()

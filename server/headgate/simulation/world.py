@@ -62,6 +62,8 @@ class NodeSlot:
 
 
 class World:
+    """The nodes, shards, clocks and networks of one history."""
+
     def __init__(self, history: History, trace: Tracer) -> None:
         self.history = history
         self.trace = trace

@@ -19,7 +19,7 @@ from typing import Any, Self
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.config.handover import settings_from_plain, settings_to_plain
-from headgate.runtime.signals import STOP_SIGNALS
+from headgate.runtime.stopping import STOP_SIGNALS
 from headgate.supervisor.channel import Channel, Message, Order, is_beat
 from headgate.supervisor.pulse import HANGS, WorkerPulse
 

@@ -10,18 +10,19 @@ import contextlib
 import os
 import random
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 
 from headgate import __version__
 from headgate.address import MAX_UNIX_PATH_BYTES
-from headgate.clock import Clock, SystemClock
-from headgate.config import Settings, refuse_unavailable
+from headgate.clock import Clock
+from headgate.config import Settings
 from headgate.errors import ConfigError
 from headgate.runtime.access import http_listeners, open_tokens
 from headgate.runtime.identity import make_identity
-from headgate.runtime.signals import StopSignals
+from headgate.runtime.process import run_process
+from headgate.runtime.stopping import Stopping
+from headgate.runtime.tasks import BackgroundTasks
 from headgate.supervisor.addresses import GrpcAddresses
 from headgate.supervisor.backoff import Backoff
 from headgate.supervisor.http import Member, WorkersHttp
@@ -31,16 +32,14 @@ from headgate.supervisor.pulse import BEAT_S
 from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import Upstream
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.telemetry.logs import Logs, open_logs
+from headgate.telemetry.logs import Logs
 from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
-from headgate.telemetry.otlp import MetricsPush, register_push
+from headgate.telemetry.otlp import open_push
 from headgate.telemetry.process import LoopLag
+from headgate.transport.callers import TokenFile
 from headgate.transport.http_listener import HttpLimits, addresses_of
 from headgate.transport.private_directory import PrivateDirectory
 from headgate.transport.socketfile import LOCK_SUFFIX
-
-EXIT_OK = 0
-EXIT_SIGNAL_BASE = 128
 
 HURRY_S = 1.0
 """What a second signal leaves to the workers, who cut themselves short after half of it."""
@@ -51,12 +50,7 @@ CUT_S = 1.5
 
 def run(settings: Settings) -> int:
     """Serve with several processes until told to stop; the exit status. Raises ConfigError when it can't start."""
-    refuse_unavailable(settings)
-    logs = open_logs(settings.log_level, settings.log_format)
-    try:
-        return asyncio.run(WorkerSupervisor(settings, logs, SystemClock(), random.SystemRandom()).run())
-    finally:
-        logs.close()
+    return run_process(settings, WorkerSupervisor)
 
 
 class WorkerSupervisor:
@@ -75,27 +69,31 @@ class WorkerSupervisor:
             for index in range(settings.workers)
         ]
         self._lag = LoopLag()
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
-        self._forced: signal.Signals | None = None
+        self._bounded = BoundedLogger(logs.logger, clock)
+        self._tasks = BackgroundTasks(self._bounded)
+        self._stopping = Stopping(
+            logs.logger,
+            state=lambda: self.state.value,
+            cut_after_s=CUT_S,
+            before_cut=self._leave_nothing_behind,
+            on_stop=self._end_startup,
+        )
         self._directory: Path | None = None
         self._cleanup = contextlib.AsyncExitStack()
 
     async def run(self) -> int:
-        self._loop = asyncio.get_running_loop()
-        with StopSignals(self._on_stop_signal, self._on_second_signal):
+        """Serve until told to stop; the exit status."""
+        with self._stopping:
             async with self._cleanup:
                 try:
                     await self._startup()
-                    await self._stop.wait()
+                    await self._stopping.wait()
                     await self._drain()
                 finally:
                     await self._end_workers()
             if self.state is not WorkerState.STARTING:
                 self._logger.info("stopped")
-        # It ended in time: an alarm that rang now, while the interpreter shuts down, would be the end's status.
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        return EXIT_OK if self._forced is None else EXIT_SIGNAL_BASE + self._forced
+        return self._stopping.exit_status
 
     # Startup: in this order; whatever fails raises ConfigError, and what was begun is undone.
 
@@ -104,8 +102,6 @@ class WorkerSupervisor:
         self._take_addresses()
         self._make_directory()
         await self._bind_http()
-        self._start_lag()
-        self._start_watch()
         await self._start_workers()
         self._become_ready()
 
@@ -132,8 +128,6 @@ class WorkerSupervisor:
         metrics = Metrics(node=self._node, region=self.settings.region)
         self._cleanup.callback(metrics.close)
         tokens = open_tokens(self.settings, self._logger)
-        if tokens is not None:
-            self._cleanup.callback(asyncio.create_task(tokens.watch(), name="tokens").cancel)
         self._https = [
             WorkersHttp(
                 address,
@@ -141,41 +135,39 @@ class WorkerSupervisor:
                 state=lambda: self.state,
                 own_metrics=lambda: (metrics.render(), CONTENT_TYPE),
                 limits=HttpLimits(max_body_bytes=self.settings.max_message_bytes),
-                logger=BoundedLogger(self._logger, self._clock),
+                logger=self._bounded,
                 socket_mode=int(self.settings.socket_mode, 8),
                 access=access,
             )
             for address, access in http_listeners(self.settings, tokens)
         ]
         register(metrics, self._slots, self._https, self._lag, self._logs.sink)
-        self._start_push(metrics)
+        self._start_tasks(metrics, tokens)
         for listener in self._https:
             await listener.start()
             self._cleanup.push_async_callback(listener.stop)
 
-    def _start_push(self, metrics: Metrics) -> None:
-        """Push the supervisor's own metrics; each worker pushes its own."""
-        if self.settings.otlp_endpoint is None:
-            return
-        push = MetricsPush(self.settings.otlp_endpoint, self.settings.otlp_interval_s, metrics.snapshot)
-        register_push(metrics, push)
-        self._cleanup.callback(push.close)
-        self._cleanup.callback(asyncio.create_task(push.run(), name="otlp").cancel)
+    def _start_tasks(self, metrics: Metrics, tokens: TokenFile | None) -> None:
+        """The supervisor pushes its own metrics, and each worker pushes the worker's.
 
-    def _start_watch(self) -> None:
-        self._cleanup.callback(asyncio.create_task(self._watch(), name="watch").cancel)
+        Beside what it measures, a loop that wakes ten times a second sees a signal that another thread got.
+        """
+        push = open_push(self.settings.otlp_endpoint, self.settings.otlp_interval_s, metrics)
+        if push is not None:
+            self._cleanup.callback(push.close)
+            self._tasks.start("otlp", push.run)
+        if tokens is not None:
+            self._tasks.start("tokens", tokens.watch)
+        self._tasks.start("loop_lag", self._lag.run)
+        self._tasks.start("watch", self._watch)
+        self._cleanup.push_async_callback(self._tasks.stop)
 
     async def _watch(self) -> None:
+        """Look for workers that hang, as often as a worker speaks."""
         while True:
             await asyncio.sleep(BEAT_S)
             for slot in self._slots:
                 slot.look()
-
-    def _start_lag(self) -> None:
-        """Measure the lag of the loop. That wakes it ten times a second, and so it also notices a signal that another
-        thread got.
-        """
-        self._cleanup.callback(asyncio.create_task(self._lag.run(), name="loop_lag").cancel)
 
     async def _start_workers(self) -> None:
         """All workers load together; the first begins to serve before the others begin.
@@ -202,7 +194,7 @@ class WorkerSupervisor:
                 raise failure
 
     def _become_ready(self) -> None:
-        if self._stop.is_set():
+        if self._stopping.asked:
             return
         self.state = WorkerState.SERVING
         self._logger.info(
@@ -247,42 +239,27 @@ class WorkerSupervisor:
 
     # Stopping: each step is bounded, and a second signal cuts the waiting short.
 
-    def _on_stop_signal(self, number: signal.Signals) -> None:
-        self._loop.call_soon_threadsafe(self._note_stop, number)
-
-    def _note_stop(self, number: signal.Signals) -> None:
-        self._logger.info("stopping", signal=number.name, state=self.state)
-        self._stop.set()
+    def _end_startup(self) -> None:
+        """Startup waits for workers: once asked to stop, they need not finish theirs."""
         if self.state is WorkerState.STARTING:
-            # Startup waits for workers: they need not finish theirs.
             for slot in self._slots:
                 slot.stop()
 
-    def _on_second_signal(self, number: signal.Signals) -> None:
-        if self._forced is not None:
-            self._cut()
-        self._forced = number
-        self._loop.call_soon_threadsafe(self._hurry.set)
-        # An alarm and not a thread: we may have interrupted anything, even the start of a thread.
-        signal.signal(signal.SIGALRM, lambda *_: self._cut())
-        signal.setitimer(signal.ITIMER_REAL, CUT_S)
-
-    def _cut(self) -> None:
-        """The loop is stuck, or somebody insists once more: leave, but leave nothing behind."""
+    def _leave_nothing_behind(self) -> None:
+        """Before the process is cut: its workers and their files go with it."""
         for slot in self._slots:
             slot.kill()
             if slot.state in (WorkerState.SERVING, WorkerState.DRAINING):
                 self._grpc.remove(slot.index)
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
-        os._exit(EXIT_SIGNAL_BASE + (self._forced or signal.SIGTERM))
 
     async def _drain(self) -> None:
         if self.state is WorkerState.SERVING:
             self.state = WorkerState.DRAINING
         for slot in self._slots:
             slot.stop()
-        ended, hurry = asyncio.create_task(self._all_ended()), asyncio.create_task(self._hurry.wait())
+        ended, hurry = asyncio.create_task(self._all_ended()), asyncio.create_task(self._stopping.hurried.wait())
         patience_s = self.settings.drain_s + STOP_GRACE_S
         await asyncio.wait((ended, hurry), timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from headgate.clock import SystemClock
 from headgate.errors import ConfigError
 from headgate.runtime.service import Service, ServiceState, WorkerRole
-from headgate.runtime.signals import STOP_SIGNALS
+from headgate.runtime.stopping import STOP_SIGNALS
 from headgate.supervisor.channel import Channel, Order
 from headgate.supervisor.orphan import end_with_supervisor
 from headgate.supervisor.process import STOP_GRACE_S, WorkerSpec
@@ -75,7 +75,7 @@ async def _serve(spec: WorkerSpec, channel: Channel, logs: Logs) -> int:
             _obey(service, Order(message["order"]))
         if channel.ended:
             loop.remove_reader(channel.fileno())
-            service.stop(SUPERVISOR_GONE)
+            service.stopping.stop(SUPERVISOR_GONE)
 
     role = WorkerRole(reuse_port=spec.reuse_port, on_state=tell)
     service = Service(spec.settings, logs, SystemClock(), random.SystemRandom(), role)
@@ -100,9 +100,9 @@ async def _beat(channel: Channel) -> None:
 def _obey(service: Service, order: Order) -> None:
     match order:
         case Order.STOP:
-            service.stop("the supervisor asks")
+            service.stopping.stop("the supervisor asks")
         case Order.HURRY:
-            service.hurry()
+            service.stopping.hurry()
 
 
 def _remove_directory(spec: WorkerSpec) -> None:

@@ -83,9 +83,16 @@ def metrics_url(endpoint: str) -> str:
     return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + METRICS_PATH
 
 
-def register_push(metrics: Metrics, push: MetricsPush) -> None:
-    """Make the metric that counts pushes by their result."""
+def open_push(endpoint: str | None, interval_s: float, metrics: Metrics) -> MetricsPush | None:
+    """Push `metrics` to the collector, and count among them what became of it; None where there is no collector."""
+    if endpoint is None:
+        return None
+    push = MetricsPush(endpoint, interval_s, metrics.snapshot)
+    _register(metrics, push)
+    return push
 
+
+def _register(metrics: Metrics, push: MetricsPush) -> None:
     def results() -> list[tuple[int, dict[str, str]]]:
         return [(push.results[result], {"result": result}) for result in RESULTS]
 

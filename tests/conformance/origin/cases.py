@@ -547,7 +547,7 @@ def _large_numbers() -> list[Case]:
                 ],
             )
         )  # fmt: skip
-    return [*cases, *_large_buckets()]
+    return [*cases, *_large_buckets(), _bucket_of_ten_years()]
 
 
 def _large_buckets() -> list[Case]:
@@ -577,6 +577,25 @@ def _large_buckets() -> list[Case]:
             ],
         )
     ]  # fmt: skip
+
+
+def _bucket_of_ten_years() -> Case:
+    """The longest window that a rule may have: times one digit of 16 bits it is beyond 2^53."""
+    rate, window_ms, cost, burst = 1_000_003, 10 * YEAR_MS, 28_567, 50_000
+
+    def report(number: int, total: int) -> BucketReport:
+        return BucketReport(b"t", b"a", number, 0, rate, window_ms, burst, 0, False, total, 0, total, 0, 0, 0)
+
+    assert cost * window_ms > 2**53
+    left = burst - cost
+    return Case(
+        "a bucket of ten years is exact, to the last request",
+        [
+            Step(0, said(report(1, 0), wants=((cost,),)), (arrival(cost, *divmod(cost * window_ms, rate)),), (True,)),
+            Step(0, said(report(2, cost), wants=((left + 1,), (left,))),
+                 (arrival(burst, *divmod(burst * window_ms, rate)),), (False, True)),
+        ],
+    )  # fmt: skip
 
 
 def _buckets() -> list[Case]:

@@ -15,13 +15,15 @@ from tests.support.headgate import clean_environ, http_request, run
 from tests.support.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "envoy"
+IN_THE_BACKGROUND = ("sh", "-c", 'trap "" INT && exec "$@"', "sh")
+"""As a shell without job control starts a program with `&`: SIGINT is ignored by inheritance."""
 VARIANTS = sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
 
 
 @contextmanager
 def demo(*arguments: str) -> "Iterator[subprocess.Popen[str]]":
     process = subprocess.Popen(
-        [sys.executable, EXAMPLES / "demo.py", "--free-ports", *arguments],
+        [*IN_THE_BACKGROUND, sys.executable, EXAMPLES / "demo.py", "--free-ports", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

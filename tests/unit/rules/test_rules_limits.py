@@ -87,6 +87,7 @@ def test_precision(written: str, millionths: int) -> None:
         ("algorithm: sliding_window", {"algorithm": Algorithm.SLIDING_WINDOW, "burst": 0}),
         ("algorithm: gcra", {"algorithm": Algorithm.GCRA, "burst": 20}),
         ("algorithm: gcra, burst: 1", {"algorithm": Algorithm.GCRA, "burst": 1}),
+        ("unit_multiplier: 5256000, algorithm: gcra, burst: 200000", {"burst": 200_000}),
         ("unit_multiplier: 5", {"unit_multiplier": 5, "window_ms": 300_000}),
         ("unit_multiplier: 5256000", {"window_ms": 10 * 365 * DAY_MS}),
         ("scope: region", {"scope": Scope.REGION}),

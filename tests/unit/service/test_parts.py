@@ -1,16 +1,13 @@
-"""The small parts of the lifecycle: who we are, signals, background tasks."""
+"""The small parts of the lifecycle: who we are, background tasks."""
 
 import asyncio
-import os
 import random
 import re
-import signal
 from typing import Any
 
 import pytest
 from headgate.runtime import tasks
 from headgate.runtime.identity import make_identity
-from headgate.runtime.signals import StopSignals
 from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger
 
@@ -43,16 +40,6 @@ def test_a_run_number_grows_with_time_and_differs_within_a_millisecond() -> None
     later = make_identity("eu", "n", clock, rng).run
     assert first != same
     assert max(first, same) < later < 2**53
-
-
-def test_the_first_signal_asks_the_second_insists_and_handlers_are_put_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    calls: list[tuple[str, signal.Signals]] = []
-    with StopSignals(lambda n: calls.append(("first", n)), lambda n: calls.append(("again", n))):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
-            os.kill(os.getpid(), number)
-    assert calls == [("first", signal.SIGINT), ("again", signal.SIGTERM), ("again", signal.SIGTERM)]
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 class Recorder:

@@ -47,8 +47,8 @@ local EXPIRY_SLACK_MS = 10000
 local LONGEST_TTL_MS = 1e15
 -- Below this a double counts every integer.
 local EXACT = 9007199254740992
--- The digit of long multiplication: times a window (at most 2^36 ms, two years) it is EXACT.
-local DIGIT = 65536
+-- The digit of long multiplication, 2^13: twice that times a window (at most ten years, under 2^39 ms) is EXACT.
+local DIGIT = 8192
 -- Smaller hashes are not worth looking through for runs that are gone.
 local SMALL_HASH = 8
 -- How many fields one script looks through, so that it stays under a millisecond; one key is
@@ -56,7 +56,7 @@ local SMALL_HASH = 8
 local LOOK_THROUGH = 512
 
 -- floor((a * b + c) / d) and the remainder, exact also where a * b is not. Both b and d are
--- at most 2^36, and c is less than d.
+-- less than 2^39, c is less than d, and the result is less than 2^53. (rules/limits.py sees to both.)
 local function multiply_divide(a, b, c, d)
   local product = a * b + c
   if product < EXACT then

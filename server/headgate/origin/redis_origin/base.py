@@ -39,6 +39,8 @@ class Opening:
 
 
 class RedisOrigin(ABC):
+    """What all topologies share: how a call becomes a script with its keys, and a reply of it."""
+
     exclusive = False
 
     def __init__(self, scripts: Scripts, region: bytes, prefixes: Sequence[bytes]) -> None:

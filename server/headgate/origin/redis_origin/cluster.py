@@ -55,6 +55,8 @@ GROUP_SLOTS: Final = [key_slot(tag) for tag in TAGS]
 
 
 class ClusterOrigin(RedisOrigin):
+    """A Redis Cluster. Its slots are divided into groups, and each group is one shard to a node."""
+
     def __init__(self, opening: Opening) -> None:
         prefix = opening.prefix + AFTER_PREFIX
         super().__init__(opening.scripts, opening.region, [b"%s{%s}:" % (prefix, tag) for tag in TAGS])

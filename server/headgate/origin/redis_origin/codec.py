@@ -33,6 +33,7 @@ REGION: Final = b"f"
 
 
 def pack_reports(call: Call) -> bytes:
+    """A call's reports as the script reads them: its first argument, flat."""
     deferred = _deferred(call)
     flat: list[Any] = [len(call.reports), sum(isinstance(report, BucketReport) for report in call.reports)]
     for index, report in enumerate(call.reports):
@@ -44,6 +45,7 @@ def pack_reports(call: Call) -> bytes:
 
 
 def pack_requests(requests: Iterable[Sequence[Want]]) -> bytes:
+    """A call's requests as the script reads them: its second argument, with one want per report and request."""
     flat: list[int] = []
     for wants in requests:
         costs: dict[int, int] = {}
@@ -57,6 +59,7 @@ def pack_requests(requests: Iterable[Sequence[Want]]) -> bytes:
 
 
 def pack_foreign(counts: Iterable[ForeignCount], region: bytes) -> bytes:
+    """Other regions' counts as the import script reads them; those of our own region have an empty name."""
     flat: list[Any] = []
     for count in counts:
         field = b"" if count.region == region else REGION + count.region
@@ -65,6 +68,7 @@ def pack_foreign(counts: Iterable[ForeignCount], region: bytes) -> bytes:
 
 
 def unpack_reply(packed: bytes, epoch: bytes, call: Call) -> Reply:
+    """A script's reply as the protocol's values, in the order of the call's reports and requests."""
     flat: list[int] = msgpack.unpackb(packed)
     answers: list[Answer] = []
     at = 1

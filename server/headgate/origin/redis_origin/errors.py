@@ -96,6 +96,7 @@ def missing_file(tls: RedisTls | None) -> str:
 
 
 def is_read_only(error: ResponseError) -> bool:
+    """Whether the server refused a write because it is a replica."""
     return explain(error) == READ_ONLY
 
 

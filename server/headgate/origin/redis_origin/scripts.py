@@ -15,6 +15,8 @@ CHECK: Final = "--@check "
 
 @dataclass(frozen=True, slots=True)
 class Script:
+    """One script: its text, and the SHA by which Redis knows it."""
+
     name: str
     text: bytes
     sha: bytes
@@ -22,6 +24,8 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
+    """All scripts that an origin runs."""
+
     call: Script
     heartbeat: Script
     import_foreign: Script

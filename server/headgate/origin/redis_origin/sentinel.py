@@ -66,6 +66,8 @@ class Sentinels:
 
 
 class SentinelOrigin(ShardsOrigin):
+    """One shard: the primary that the Sentinels name, followed when they name another."""
+
     def __init__(self, opening: Opening, server: Server, sentinels: Sentinels) -> None:
         super().__init__(opening, [server])
         self._server = server
@@ -94,6 +96,7 @@ class SentinelOrigin(ShardsOrigin):
 
 
 def open_sentinel(opening: Opening) -> SentinelOrigin:
+    """The origin behind a redis+sentinel:// URL; connects to nothing yet."""
     url = opening.url
     sentinels = Sentinels(url.addresses, url.service, Dialler(opening.sentinel_login, url.tls))
     dialler = Dialler(opening.login, url.tls, url.db)

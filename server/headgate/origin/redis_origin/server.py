@@ -52,6 +52,8 @@ class ShardState:
 
 
 class Server:
+    """One Redis server: a connection for calls and one for heartbeats, made again after they failed."""
+
     def __init__(
         self,
         name: str,

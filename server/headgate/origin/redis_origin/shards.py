@@ -14,6 +14,8 @@ from headgate.origin.rendezvous import Rendezvous
 
 
 class ShardsOrigin(RedisOrigin):
+    """Independent Redis servers: each is a shard, and a key's name chooses its shard."""
+
     def __init__(self, opening: Opening, servers: Sequence[Server]) -> None:
         super().__init__(opening.scripts, opening.region, [opening.prefix + AFTER_PREFIX] * len(servers))
         self._servers = servers
@@ -53,6 +55,7 @@ async def _try_to_connect(server: Server) -> None:
 
 
 def open_shards(opening: Opening) -> ShardsOrigin:
+    """The origin behind a redis:// URL; connects to nothing yet."""
     url = opening.url
     dialler = Dialler(opening.login, url.tls, url.db)
     servers = [Server(str(address), at(address), dialler, opening.clock, opening.logger) for address in url.addresses]
@@ -60,6 +63,8 @@ def open_shards(opening: Opening) -> ShardsOrigin:
 
 
 def at(address: RedisAddress) -> Callable[[], Awaitable[RedisAddress]]:
+    """How to find a server that is always at one address."""
+
     async def find() -> RedisAddress:
         return address
 

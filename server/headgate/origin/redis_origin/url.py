@@ -35,6 +35,8 @@ MOST_SHARDS: Final = 256
 
 
 class Topology(StrEnum):
+    """What a URL names: independent servers, a Cluster, or a primary that Sentinels know."""
+
     SHARDS = ""
     CLUSTER = "cluster"
     SENTINEL = "sentinel"
@@ -55,6 +57,8 @@ PARAMETERS: Final = ("password_file",)
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
+    """Host and port of one server."""
+
     host: str
     port: int
 
@@ -64,6 +68,8 @@ class RedisAddress:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
+    """Whom to log in as; without a password, nobody."""
+
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     password_file: str | None = None
@@ -72,6 +78,8 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class RedisTls:
+    """Files and strictness of TLS; paths are as the URL has them."""
+
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
@@ -80,6 +88,8 @@ class RedisTls:
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
+    """An origin's URL, taken apart and checked."""
+
     kind: Topology
     addresses: tuple[RedisAddress, ...]
     db: int = 0
@@ -90,6 +100,7 @@ class RedisUrl:
 
 
 def is_redis_url(url: str) -> bool:
+    """Whether the URL's scheme is one of ours; says nothing of the rest."""
     return url.partition("://")[0].partition("+")[0] in ("redis", "rediss")
 
 

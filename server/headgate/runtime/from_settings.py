@@ -1,0 +1,54 @@
+"""What each part of a process is told of the settings: every part has values of its own and knows no Settings."""
+
+from typing import Final
+
+from headgate.config import Settings
+from headgate.handler import AnswerSettings
+from headgate.region.breaker import BreakerSettings
+from headgate.rules.request_limits import RequestLimits
+from headgate.transport.interface import TransportLimits
+from headgate.transport.tls import TlsFiles
+
+BREAKER_COOLDOWN_GROWTH: Final = 4
+"""A breaker's cooldown doubles, on failed probes, up to this many times its first."""
+
+
+def answer_settings(settings: Settings) -> AnswerSettings:
+    return AnswerSettings(
+        response_headers=settings.response_headers,
+        header_limit=settings.header_limit,
+        header_remaining=settings.header_remaining,
+        header_reset=settings.header_reset,
+        header_retry_after=settings.header_retry_after,
+        denied_body=settings.denied_body,
+        shadow_mode=settings.shadow_mode,
+        dynamic_metadata=settings.dynamic_metadata,
+        match_cache_entries=settings.match_cache_entries,
+        request_limits=RequestLimits(settings.request_limits),
+    )
+
+
+def transport_limits(settings: Settings) -> TransportLimits:
+    return TransportLimits(
+        max_message_bytes=settings.max_message_bytes,
+        max_pending_calls=settings.max_pending_calls,
+        max_pending_bytes=settings.max_pending_bytes,
+        max_concurrent_streams=settings.max_concurrent_streams,
+    )
+
+
+def breaker_settings(settings: Settings) -> BreakerSettings:
+    return BreakerSettings(
+        settings.breaker_error_rate,
+        settings.breaker_min_samples,
+        settings.breaker_cooldown_s,
+        settings.breaker_cooldown_s * BREAKER_COOLDOWN_GROWTH,
+    )
+
+
+def tls_files(settings: Settings) -> TlsFiles | None:
+    """None without TLS. The settings' own checks see to it that both files are named, or none."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    client_ca = settings.tls_client_ca
+    return TlsFiles(str(settings.tls_cert), str(settings.tls_key), str(client_ca) if client_ca else None)

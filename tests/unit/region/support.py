@@ -1,0 +1,85 @@
+"""A shard that only writes down what it is told, and counters on it: for tables of pure code."""
+
+from typing import Any
+
+import pytest
+from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
+from headgate.origin.protocol import Count, WindowAnswer
+from headgate.region.bucket_counter import SharedBucket
+from headgate.region.window_counter import SharedWindow
+
+WINDOW_MS = 60_000
+SEQUENCE = 28_000_000
+"""The window in which tables begin; they write other windows as a difference to it."""
+NOW_MS = SEQUENCE * WINDOW_MS
+NOTHING = Count(0, 0, 0)
+
+case = pytest.param
+"""One line of a table; `id` is its name."""
+
+
+class OwnTime:
+    """What tells a counter whether the shard's time is known by now."""
+
+    def __init__(self, known: bool) -> None:
+        self.known = known
+
+
+class QuietShard:
+    """Implements the region's `Shard`, and answers nothing by itself."""
+
+    def __init__(self, index: int = 0, *, own_time: OwnTime | None = None) -> None:
+        self.index = index
+        self.available = True
+        self.own_time = own_time
+        self.time_ms = NOW_MS
+        self.questions: list[Any] = []
+        self.flushed: list[bytes] = []
+        self.late_questions = 0
+        self.clock_steps = 0
+        self.components = 0
+
+    def new_component(self) -> bytes:
+        self.components += 1
+        return b"anew.%d" % self.components
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def certain(self, window_ms: int) -> bool:
+        return True
+
+    def ask(self, question: Any) -> None:
+        self.questions.append(question)
+
+    def late(self) -> None:
+        self.late_questions += 1
+
+    def flush(self, counter: Any, *, soon: bool) -> None:
+        self.flushed.append(counter.key)
+
+
+def window_limit(
+    limit: int = 30, *, algorithm: Algorithm = Algorithm.SLIDING_WINDOW, on_error: OnError = OnError.LOCAL
+) -> Limit:
+    return Limit(limit, Unit.MINUTE, algorithm=algorithm, on_error=on_error)
+
+
+def bucket_limit(rate: int = 60, *, burst: int = 10, on_error: OnError = OnError.LOCAL) -> Limit:
+    """One a second, unless told otherwise."""
+    return Limit(rate, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=burst, on_error=on_error)
+
+
+def window_counter(limit: Limit | None = None, *, at: int = 0, shard: QuietShard | None = None) -> SharedWindow:
+    """A new counter, made in the window `at` windows after the first."""
+    now_ms = NOW_MS + at * WINDOW_MS
+    return SharedWindow(b"k", b"run.0", shard or QuietShard(), limit or window_limit(), now_ms)
+
+
+def bucket_counter(limit: Limit | None = None) -> SharedBucket:
+    return SharedBucket(b"k", b"run.0", QuietShard(), limit or bucket_limit())
+
+
+def answer(current: Count = NOTHING, previous: Count = NOTHING, *, at: int = 0, grant: int = 0) -> WindowAnswer:
+    """A shard's answer from the window `at` windows after the first."""
+    return WindowAnswer(SEQUENCE + at, current, previous, grant)
