@@ -95,10 +95,10 @@ def start_floor() -> Server:
     return Server(process, f"127.0.0.1:{process.stdout.readline().strip()}")
 
 
-def start_headgate(directory: Path) -> Server:
+def start_headgate(directory: Path, *flags: str) -> Server:
     (directory / "bench.yaml").write_text(RULES)
     command = [sys.executable, "-m", "headgate", "serve", "--rules", str(directory), "--log-format", "json"]
-    command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:

@@ -42,8 +42,6 @@ def _check_tls(values: Mapping[str, Any], at: Any) -> Iterator[str]:
         yield f"{at('tls_key')}: needs tls_cert beside it"
     if values["tls_client_ca"] and not cert:
         yield f"{at('tls_client_ca')}: needs tls_cert and tls_key beside it"
-    if cert and values["transport"] == "native":
-        yield f"{at('transport')}: `native` has no TLS: use `auto` or `grpcio`"
 
 
 def _check_addresses(values: Mapping[str, Any], at: str) -> Iterator[str]:

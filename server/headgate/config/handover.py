@@ -31,13 +31,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple):
-        return [dataclasses.asdict(item) for item in value]
+        return [dataclasses.asdict(item) if isinstance(item, Peer) else item for item in value]
     return value
 
 
 def _restore(setting: Setting, value: Any) -> Any:
     if isinstance(setting.kind, ListOf):
-        return tuple(Peer(**item) for item in value)
+        return tuple(Peer(**item) if isinstance(item, dict) else item for item in value)
     if isinstance(setting.kind, FilePath) and value is not None:
         return Path(value)
     return value

@@ -44,10 +44,11 @@ from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
 from headgate.telemetry.otlp import MetricsPush
 from headgate.telemetry.process import LoopLag
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
-from headgate.transport.interface import Transport, TransportLimits
+from headgate.transport.interface import GuardLimits, Transport, TransportLimits
 from headgate.transport.select import choose_transport
 from headgate.transport.socketfile import LOCK_SUFFIX
 from headgate.transport.tls import TlsFiles
+from headgate.transport.trust import Trust
 
 EXIT_OK = 0
 EXIT_SIGNAL_BASE = 128
@@ -229,12 +230,23 @@ class Service:
 
     async def _bind_grpc(self) -> None:
         settings = self.settings
-        factory = choose_transport(settings.transport, _tls_files(settings))
+        factory = choose_transport(
+            settings.transport, settings.grpc, _tls_files(settings), Trust(settings.trusted_network)
+        )
         limits = TransportLimits(
             max_message_bytes=settings.max_message_bytes,
             max_pending_calls=settings.max_pending_calls,
             max_pending_bytes=settings.max_pending_bytes,
             max_concurrent_streams=settings.max_concurrent_streams,
+            guard=GuardLimits(
+                max_connections=settings.max_connections,
+                max_connections_per_address=settings.max_connections_per_address,
+                handshake_timeout_s=settings.handshake_timeout_s,
+                message_timeout_s=settings.message_timeout_s,
+                idle_timeout_s=settings.idle_timeout_s,
+                max_connection_age_s=settings.max_connection_age_s,
+                max_unfinished_bytes=settings.max_unfinished_bytes,
+            ),
         )
         reuse_port = self._worker is not None and self._worker.reuse_port
         self._transport: Transport = factory(

@@ -4,8 +4,8 @@ A receiving thread hands whole batches of calls to the loop, which calls the han
 answers. The thread never runs the handler, so what is behind it needs no lock; the loop
 never waits for a socket, so a signal waits for nobody.
 
-The front below bounds neither messages nor what it queues, and it has no TLS: callers
-who aren't trusted belong on the grpcio transport.
+The front below bounds neither messages nor what it queues, and it has no TLS: for callers
+who aren't trusted it stands behind a guard (see guard/), which has both.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
+from headgate.transport.guard.refusals import Refusals
 from headgate.transport.intake import RATE_LIMIT, Batch, Intake
 from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
 from headgate.transport.reflection import Reflection
@@ -52,13 +53,16 @@ class NativeTransport:
         limits: TransportLimits,
         logger: FilteringBoundLogger,
         reuse_port: bool = False,
+        stats: TransportStats | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
-        self.stats = TransportStats()
+        self.stats = stats or TransportStats()
         self._address = parse_address(address)
         self._handler = handler
         self._limits = limits
         self._logger = logger
         self._reuse_port = reuse_port
+        self._refusals = refusals
         self._failures = Failures(self.stats, logger)
         self._health: health.Health[int] = health.Health()
         self._timeouts = Timeouts()
@@ -88,7 +92,7 @@ class NativeTransport:
             if isinstance(self._address, UnixAddress):
                 cleanup.callback(SocketFile(self._address.path).release)
             self._front = self._bind()
-            self._intake = Intake(self._front, self._limits, self.stats, self._hand_over)
+            self._intake = Intake(self._front, self._limits, self.stats, self._hand_over, self._refusals)
             self._intake.start()
             cleanup.push_async_callback(asyncio.to_thread, self._intake.join)
             cleanup.push_async_callback(asyncio.to_thread, self._front.close)

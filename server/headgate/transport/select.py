@@ -9,24 +9,34 @@ from structlog.typing import FilteringBoundLogger
 from headgate.errors import ConfigError
 from headgate.transport.interface import Handler, Transport, TransportFactory, TransportLimits
 from headgate.transport.tls import TlsFiles
+from headgate.transport.trust import Trust
 
 TransportKind = Literal["auto", "native", "grpcio"]
 
 
-def choose_transport(kind: TransportKind, tls: TlsFiles | None = None) -> TransportFactory:
-    """What `--transport` means: `auto` is native without TLS and grpcio with it."""
-    if kind == "grpcio" or (kind == "auto" and tls is not None):
-        return _grpcio(tls)
-    if tls is not None:
-        raise ConfigError("the native transport has no TLS: use --transport grpcio or auto")
-    if _has_native():
-        # Here and not above: it can't be imported everywhere.
-        from headgate.transport.native import NativeTransport  # noqa: PLC0415
+def choose_transport(
+    kind: TransportKind, address: str, tls: TlsFiles | None = None, trust: Trust | None = None
+) -> TransportFactory:
+    """What `--transport` means.
 
-        return NativeTransport
+    `auto` is native where that is installed, else grpcio. The native front has a guard before it
+    unless nobody can reach it who is not trusted by address.
+    """
+    trust = trust or Trust()
+    if kind == "grpcio":
+        return _grpcio(tls)
+    if _has_native():
+        # Here and not above: they can't be imported everywhere.
+        if tls is None and trust.trusts_listener(address):
+            from headgate.transport.native import NativeTransport  # noqa: PLC0415
+
+            return NativeTransport
+        from headgate.transport.guard.transport import GuardedTransport  # noqa: PLC0415
+
+        return partial(GuardedTransport, tls=tls, trust=trust)
     if kind == "native":
         raise ConfigError("the native transport needs pygrpc-native, which is not installed: use --transport grpcio")
-    return _grpcio_instead
+    return partial(_grpcio_instead, tls=tls)
 
 
 def _has_native() -> bool:
@@ -41,7 +51,13 @@ def _grpcio(tls: TlsFiles | None) -> TransportFactory:
 
 
 def _grpcio_instead(
-    address: str, handler: Handler, *, limits: TransportLimits, logger: FilteringBoundLogger, reuse_port: bool = False
+    address: str,
+    handler: Handler,
+    *,
+    limits: TransportLimits,
+    logger: FilteringBoundLogger,
+    tls: TlsFiles | None,
+    reuse_port: bool = False,
 ) -> Transport:
     logger.warning("transport_fallback", transport="grpcio", reason="pygrpc-native is not installed")
-    return _grpcio(None)(address, handler, limits=limits, logger=logger, reuse_port=reuse_port)
+    return _grpcio(tls)(address, handler, limits=limits, logger=logger, reuse_port=reuse_port)

@@ -1,0 +1,137 @@
+"""The native transport behind a guard: fast, and fit for callers who are not trusted.
+
+The front listens on a Unix socket in a directory that only we may enter; callers reach
+the guard alone. What the guard bounds: connections, in total and per address; the time of
+a handshake, of a message and of idleness, and the age of a connection; the size of
+messages, as sent and unpacked; and all bytes that wait for the rest of something.
+"""
+
+import errno
+import os
+import shutil
+import socket
+import tempfile
+from contextlib import AsyncExitStack
+
+from structlog.typing import FilteringBoundLogger
+
+from headgate.address import UnixAddress, parse_address
+from headgate.transport.guard.guard import Guard
+from headgate.transport.guard.refusals import Refusals
+from headgate.transport.interface import Handler, TransportLimits, TransportStats
+from headgate.transport.listening import listen
+from headgate.transport.native import NativeTransport
+from headgate.transport.socketfile import SocketFile
+from headgate.transport.tls import TlsFiles, server_context
+from headgate.transport.trust import Trust
+
+# Only this machine reaches it: for where no file can be made.
+_FRONT_ON_LOOPBACK = "127.0.0.1:0"
+
+
+class GuardedTransport:
+    name = "guarded"
+
+    def __init__(
+        self,
+        address: str,
+        handler: Handler,
+        *,
+        limits: TransportLimits,
+        logger: FilteringBoundLogger,
+        tls: TlsFiles | None = None,
+        trust: Trust | None = None,
+        reuse_port: bool = False,
+    ) -> None:
+        self.stats = TransportStats()
+        self._address = parse_address(address)
+        self._handler = handler
+        self._limits = limits
+        self._logger = logger
+        self._tls = tls
+        self._trust = trust or Trust()
+        self._reuse_port = reuse_port
+        self._refusals = Refusals()
+        self._cleanup = AsyncExitStack()
+        self._native: NativeTransport | None = None
+
+    @property
+    def address(self) -> str:
+        return str(self._address)
+
+    def set_serving(self, serving: bool) -> None:
+        if self._native is not None:
+            self._native.set_serving(serving)
+
+    async def start(self) -> None:
+        tls_context = server_context(self._tls, self._logger) if self._tls else None
+        async with AsyncExitStack() as cleanup:
+            if isinstance(self._address, UnixAddress):
+                cleanup.callback(SocketFile(self._address.path).release)
+            listeners, self._address = listen(self._address, reuse_port=self._reuse_port)
+            for listener in listeners:
+                cleanup.callback(listener.close)
+            native = NativeTransport(
+                self._front_address(cleanup),
+                self._handler,
+                limits=self._limits,
+                logger=self._logger,
+                stats=self.stats,
+                refusals=self._refusals,
+            )
+            await native.start()
+            cleanup.push_async_callback(native.stop, 0)
+            guard = Guard(
+                listeners,
+                Dialler(native.address),
+                limits=self._limits,
+                refusals=self._refusals,
+                trust=self._trust,
+                tls_context=tls_context,
+                stats=self.stats.guard,
+                logger=self._logger,
+            )
+            guard.start()
+            cleanup.push_async_callback(guard.stop)
+            self._native = native
+            self._cleanup = cleanup.pop_all()
+
+    def _front_address(self, cleanup: AsyncExitStack) -> str:
+        try:
+            # mkdtemp makes it 0700.
+            directory = tempfile.mkdtemp(prefix="headgate-")
+        except OSError as error:
+            self._logger.warning("front_on_loopback", reason=str(error))
+            return _FRONT_ON_LOOPBACK
+        cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        return f"unix:{os.path.join(directory, 'front.sock')}"
+
+    async def stop(self, timeout_s: float) -> None:
+        if self._native is None:
+            return
+        # The front first: its last answers and its GOAWAY go through the guard, which closes last.
+        await self._native.stop(timeout_s)
+        await self._cleanup.aclose()
+
+
+class Dialler:
+    """Connects to the front, at once."""
+
+    def __init__(self, address: str) -> None:
+        parsed = parse_address(address)
+        self._family = socket.AF_UNIX if isinstance(parsed, UnixAddress) else socket.AF_INET
+        self._target = parsed.path if isinstance(parsed, UnixAddress) else (parsed.host, parsed.port)
+
+    def __call__(self) -> socket.socket:
+        """Raises OSError, also where too many others are in line."""
+        front = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            front.setblocking(False)
+            failed = front.connect_ex(self._target)
+            # Over TCP it takes a moment, in which the socket takes nothing.
+            if failed not in (0, errno.EINPROGRESS):
+                raise OSError(failed, os.strerror(failed))
+        except BaseException:
+            front.close()
+            raise
+        return front
