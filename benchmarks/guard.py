@@ -85,7 +85,8 @@ def main() -> None:
                     cost = subject.cost_us(in_flight, arguments.calls)
                     if number:
                         costs.setdefault((name, in_flight), []).append(cost)
-    print(f"{'CPU µs per decision, × bare':<28}" + "".join(f"{f'{n} in flight':>20}" for n in IN_FLIGHT) + f"{'wanted':>9}")
+    heads = "".join(f"{f'{number} in flight':>20}" for number in IN_FLIGHT)
+    print(f"{'CPU µs per decision, × bare':<28}{heads}{'wanted':>9}")
     for name in subjects:
         cells = ""
         for in_flight in IN_FLIGHT:

@@ -142,8 +142,15 @@ def _counting(outcome: Outcome, on_answer: OnAnswer | None) -> OnAnswer:
     return count
 
 
-def run(address: str, path: str, payloads: Iterator[bytes], *, connections: int = 4, streams: int = 16,
-        tls: ssl.SSLContext | None = None) -> Outcome:
+def run(
+    address: str,
+    path: str,
+    payloads: Iterator[bytes],
+    *,
+    connections: int = 4,
+    streams: int = 16,
+    tls: ssl.SSLContext | None = None,
+) -> Outcome:
     """Call `path` once with each payload, as fast as it is answered; returns when all are."""
     outcome = Outcome()
     count = _counting(outcome, None)

@@ -103,8 +103,8 @@ class Settings:
         Row(
             Choice(("auto", "native", "grpcio")),
             "Serving",
-            "What serves gRPC. `native` is the fast one; `auto` takes it where it is installed, else `grpcio`. With TLS, "
-            "and on addresses that other machines can reach, `native` stands behind a guard.",
+            "What serves gRPC. `native` is the fast one; `auto` takes it where it is installed, else `grpcio`. "
+            "With TLS, and on addresses that other machines can reach, `native` stands behind a guard.",
         ),
     ] = "auto"
     trusted_network: Annotated[

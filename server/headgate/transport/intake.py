@@ -132,7 +132,7 @@ class Intake:
             return None
         refusal, size = self._refusals.decode(payload)
         if refusal is Refusal.UNFINISHED:
-            self._stats.refused_overload += 1
+            self._stats.refused_unfinished += 1
             return Status.UNAVAILABLE, unfinished(self._limits)
         self._stats.refused_too_large += 1
         text = expands(size, self._limits) if refusal is Refusal.EXPANDS else too_large(size, self._limits)

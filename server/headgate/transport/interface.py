@@ -86,6 +86,8 @@ class TransportStats:
     finished_bytes: int = 0
     refused_too_large: int = 0
     refused_overload: int = 0
+    refused_unfinished: int = 0
+    """By the guard, because too much is unfinished already."""
     dropped_expired: int = 0
     failed_internal: int = 0
     guard: GuardStats = field(default_factory=GuardStats)

@@ -1,18 +1,23 @@
-"""What the transport suite shares: a programmable handler, both transports, ways to wait."""
+"""What the transport suite shares: a programmable handler, all transports, ways to wait."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import grpc
 import structlog
-from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, Transport, TransportLimits
-from headgate.transport.select import TransportKind, choose_transport
+from headgate.transport.guard.transport import GuardedTransport
+from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, Transport, TransportFactory, TransportLimits
+from headgate.transport.select import choose_transport
+from headgate.transport.tls import TlsFiles
+from headgate.transport.trust import Trust
 from structlog.testing import CapturingLogger
 
-KINDS: tuple[TransportKind, ...] = ("native", "grpcio")
+Kind = Literal["native", "guarded", "grpcio"]
+KINDS: tuple[Kind, ...] = ("native", "guarded", "grpcio")
 # Loopback answers within a millisecond; the rest is room for a busy machine.
 TIMEOUT_S = 10.0
 
@@ -53,8 +58,15 @@ class Server:
         return [call.kwargs["event"] for call in self.log.calls]
 
 
+def factory_of(kind: Kind, tls: TlsFiles | None = None, trust: Trust | None = None) -> TransportFactory:
+    """On loopback nobody would choose the guard, and tests listen nowhere else."""
+    if kind == "guarded":
+        return partial(GuardedTransport, tls=tls, trust=trust)
+    return choose_transport(kind, "127.0.0.1:0", tls)
+
+
 def make_transport(
-    kind: TransportKind,
+    kind: Kind,
     address: str = "127.0.0.1:0",
     handler: Handler | None = None,
     *,
@@ -63,13 +75,13 @@ def make_transport(
 ) -> tuple[Transport, CapturingLogger]:
     log = CapturingLogger()
     logger = structlog.wrap_logger(log, processors=[lambda _logger, _name, event: ((), event)])
-    factory = choose_transport(kind, options.pop("tls", None))
+    factory = factory_of(kind, options.pop("tls", None), options.pop("trust", None))
     transport = factory(address, handler or Script(), limits=limits or TransportLimits(), logger=logger, **options)
     return transport, log
 
 
 @asynccontextmanager
-async def serving(kind: TransportKind, address: str = "127.0.0.1:0", **options: Any) -> AsyncIterator[Server]:
+async def serving(kind: Kind, address: str = "127.0.0.1:0", **options: Any) -> AsyncIterator[Server]:
     script = Script()
     transport, log = make_transport(kind, address, script, **options)
     await transport.start()

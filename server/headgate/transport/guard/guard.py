@@ -19,7 +19,7 @@ from headgate.transport.guard.budget import Budget, Share
 from headgate.transport.guard.descriptors import Spare, room_for
 from headgate.transport.guard.inspector import Inspector
 from headgate.transport.guard.refusals import Refusals
-from headgate.transport.guard.relay import Frames, Relay, Scratch, Timeouts
+from headgate.transport.guard.relay import Frames, Relay, Scratch, Surroundings, Timeouts
 from headgate.transport.guard.tls_relay import TlsRelay
 from headgate.transport.guard.unseen import Unseen
 from headgate.transport.interface import GuardStats, TransportLimits
@@ -71,6 +71,7 @@ class Guard:
         self._random = random.Random()  # noqa: S311 (only spreads ends over time)
         self._spare = Spare()
         self._timer: asyncio.TimerHandle | None = None
+        self._one_left = asyncio.Event()
 
     def start(self) -> None:
         for listener in self._listeners:
@@ -80,9 +81,11 @@ class Guard:
     async def stop(self) -> None:
         """Accept no more, and let those finish whose front is gone; cut the rest."""
         self.stop_accepting()
-        deadline = self._loop.time() + CLOSE_S
-        while any(relay.is_delivering for relay in self._relays) and self._loop.time() < deadline:
-            await asyncio.sleep(0.005)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                while any(relay.is_delivering for relay in self._relays):
+                    self._one_left.clear()
+                    await self._one_left.wait()
         if self._timer is not None:
             self._timer.cancel()
         for relay in list(self._relays):
@@ -139,17 +142,10 @@ class Guard:
         frames: Frames = Unseen()
         if not trusted:
             frames = Inspector(limits.max_message_bytes, limits.max_concurrent_streams, self._refusals, share)
-        options = {
-            "share": share,
-            "scratch": self._scratch,
-            "timeouts": self._timeouts(),
-            "connect": self._connect,
-            "on_end": self._forget,
-            "now": self._loop.time(),
-        }
+        around = Surroundings(share, self._scratch, self._timeouts(), self._connect, self._forget, self._loop.time())
         if self._tls_context is None:
-            return Relay(caller, frames, **options)
-        return TlsRelay(caller, frames, context=self._tls_context(), **options)
+            return Relay(caller, frames, around)
+        return TlsRelay(caller, frames, around, self._tls_context())
 
     def _timeouts(self) -> Timeouts:
         guard = self._limits.guard
@@ -162,6 +158,7 @@ class Guard:
         if not self._per_address[host]:
             del self._per_address[host]
         self._stats.closed[reason] += 1
+        self._one_left.set()
 
     # Looking after them
 

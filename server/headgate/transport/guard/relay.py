@@ -70,30 +70,33 @@ class Timeouts:
     """This connection's: jitter included."""
 
 
-class Relay:
-    """From an accepted socket to `on_end`, which is told why it ended."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a relay needs beside its caller."""
 
-    def __init__(
-        self,
-        caller: socket.socket,
-        frames: Frames,
-        *,
-        share: Share,
-        scratch: Scratch,
-        timeouts: Timeouts,
-        connect: Callable[[], socket.socket],
-        on_end: Callable[["Relay", str], None],
-        now: float,
-    ) -> None:
+    share: Share
+    scratch: Scratch
+    timeouts: Timeouts
+    connect: Callable[[], socket.socket]
+    """To the front. Raises OSError."""
+    on_end: Callable[["Relay", str], None]
+    """Told once, with the reason."""
+    now: float
+
+
+class Relay:
+    """From an accepted socket to its end, of which `on_end` is told."""
+
+    def __init__(self, caller: socket.socket, frames: Frames, around: Surroundings) -> None:
         self._loop = asyncio.get_running_loop()
         self._caller = caller
         self._front: socket.socket | None = None
         self._frames = frames
-        self._share = share
-        self._scratch = scratch
-        self._timeouts = timeouts
-        self._connect = connect
-        self._on_end = on_end
+        self._share = around.share
+        self._scratch = around.scratch
+        self._timeouts = around.timeouts
+        self._connect = around.connect
+        self._on_end = around.on_end
         # Frames of which the end has not come: from the caller, from the front.
         self._from_caller = b""
         self._from_front = b""
@@ -103,8 +106,7 @@ class Relay:
         self._reason = "closed"
         self._ended = False
         self._finishing = False
-        self._now = now
-        self._opened_at = self._idle_since = self._partial_since = now
+        self._now = self._opened_at = self._idle_since = self._partial_since = around.now
         self._stalled_since = self._retired_at = self._finished_at = 0.0
         self._seen_stream = 0
 
@@ -138,7 +140,7 @@ class Relay:
         try:
             received = self._receive(len(kept))
         except _AGAIN:
-            return
+            return None
         except OSError:
             return self.close("caller_gone")
         end = len(kept) + received
@@ -220,18 +222,20 @@ class Relay:
             self._wait_for(self._front, self._flush_front, instead_of=self._caller)
 
     def _flush_front(self) -> None:
-        assert self._front is not None
+        front = self._front
+        if front is None:
+            return
         try:
-            sent = self._front.send(self._to_front)
+            sent = front.send(self._to_front)
         except _AGAIN:
             return
         except OSError:
-            self._loop.remove_writer(self._front)
+            self._loop.remove_writer(front)
             return
         self._share.give(sent)
         self._to_front = self._to_front[sent:]
         if not self._to_front:
-            self._loop.remove_writer(self._front)
+            self._loop.remove_writer(front)
             self._loop.add_reader(self._caller, self._on_caller)
 
     def _caller_ended(self) -> None:
@@ -245,14 +249,16 @@ class Relay:
     # From the front to the caller
 
     def _on_front(self) -> None:
-        assert self._front is not None
+        front = self._front
+        if front is None:
+            return
         kept = self._from_front
         offset = len(kept)
         scratch = self._scratch
         if offset:
             scratch.buffer[:offset] = kept
         try:
-            received = self._front.recv_into(scratch.view[offset : offset + READ_BYTES])
+            received = front.recv_into(scratch.view[offset : offset + READ_BYTES])
         except _AGAIN:
             return
         except OSError:

@@ -4,17 +4,17 @@ Records are taken apart and made in memory: one system call per read or write, h
 many records there are.
 """
 
+import socket
 import ssl
-from typing import Any
 
-from headgate.transport.guard.relay import READ_BYTES, Relay
+from headgate.transport.guard.relay import READ_BYTES, Frames, Relay, Surroundings
 
 _AGAIN = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class TlsRelay(Relay):
-    def __init__(self, *arguments: Any, context: ssl.SSLContext, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, caller: socket.socket, frames: Frames, around: Surroundings, context: ssl.SSLContext) -> None:
+        super().__init__(caller, frames, around)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -68,7 +68,7 @@ class TlsRelay(Relay):
         start = offset
         try:
             while True:
-                offset += tls.read(READ_BYTES, view[offset:])  # type: ignore[arg-type]
+                offset += tls.read(READ_BYTES, view[offset:])  # type: ignore[operator]  # with a buffer, a number
                 if not incoming.pending and not tls.pending():
                     break
         except _AGAIN:
