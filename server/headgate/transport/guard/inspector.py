@@ -108,9 +108,9 @@ class Inspector:
             head, flags, stream = unpack(buffer, position)
             length = head >> 8
             following = position + HEADER_BYTES + length
+            if length > MAX_FRAME_BYTES:
+                raise Violation(FRAME_SIZE_ERROR, "frame_size")
             if following > end:
-                if length > MAX_FRAME_BYTES:
-                    raise Violation(FRAME_SIZE_ERROR, "frame_size")
                 break
             kind = head & 0xFF
             # The usual call is one HEADERS, and one DATA with one message that ends it.
