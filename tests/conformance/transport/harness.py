@@ -113,7 +113,7 @@ async def status_of_call(pending: Any) -> tuple[grpc.StatusCode, str | None]:
         answer = await pending
     except grpc.aio.AioRpcError as error:
         return error.code(), error.details()
-    raise AssertionError(f"expected a failure, got {answer!r}")
+    raise AssertionError(f"expected a failure, got {answer[:100]!r}")
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:

@@ -43,9 +43,20 @@ class ServerProcess:
 
     def rss_bytes(self) -> int:
         """Resident memory now."""
+        return self._status_bytes("VmRSS:")
+
+    def peak_bytes(self) -> int:
+        """The most that it ever was."""
+        return self._status_bytes("VmHWM:")
+
+    def _status_bytes(self, name: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        line = next(line for line in status.splitlines() if line.startswith(name))
         return int(line.split()[1]) * 1024
+
+    def descriptors(self) -> int:
+        """Open files and sockets."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     async def terminate(self) -> int:
         """Its exit status after SIGTERM."""

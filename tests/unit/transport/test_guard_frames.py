@@ -32,6 +32,7 @@ from headgate.transport.guard.inspector import Inspector, Violation
 from headgate.transport.guard.refusals import Refusal, Refusals
 
 MAX_MESSAGE = 1000
+NOW = 100.0
 REFUSALS = Refusals()
 
 
@@ -60,7 +61,7 @@ class Wire:
 
     def __init__(self, *, budget: int = 100_000, each: int = 100_000, max_message: int = MAX_MESSAGE) -> None:
         self.budget = Budget(budget, each)
-        self.inspector = Inspector(max_message, 10, REFUSALS, Share(self.budget))
+        self.inspector = Inspector(max_message, 10, REFUSALS, Share(self.budget), NOW)
 
     def up(self, data: bytes) -> bytes:
         """What reaches the front; all frames are whole."""
@@ -243,7 +244,7 @@ def test_unfinished_messages_are_bounded_altogether() -> None:
     one = Wire(budget=800)
     two = Wire()
     two.budget = one.budget
-    two.inspector = Inspector(MAX_MESSAGE, 10, REFUSALS, Share(one.budget))
+    two.inspector = Inspector(MAX_MESSAGE, 10, REFUSALS, Share(one.budget), NOW)
     one.up(call(1, message(b"x", length=500), end=False))
     assert two.up(call(1, message(b"x", length=500), end=False)).endswith(refusal(1, Refusal.UNFINISHED, 500))
     one.inspector.close()
@@ -265,26 +266,28 @@ def test_a_call_without_an_end_holds_what_it_sent_until_it_is_answered() -> None
 
 def test_a_message_that_does_not_end_is_reset_and_others_are_not() -> None:
     wire = Wire()
-    wire.inspector.tick(100.0, 10.0)
     wire.up(call(1, message(b"x", length=500), end=False))
     wire.up(call(3, message(b"whole")))
     wire.up(call(5, message(b"answered"), end=False))
     wire.down(frame(DATA, 0, 5, message(b"answer")))
-    assert wire.inspector.tick(110.0, 10.0) == b""
-    assert wire.inspector.tick(110.5, 10.0) == reset(1, ENHANCE_YOUR_CALM)
+    assert wire.inspector.tick(NOW + 10.0, 10.0) == b""
+    assert wire.inspector.tick(NOW + 10.5, 10.0) == reset(1, ENHANCE_YOUR_CALM)
     assert wire.told() == reset(1, ENHANCE_YOUR_CALM)
     assert list(wire.inspector.open) == [3, 5]
+    # From the next message on its time counts anew.
+    wire.up(frame(DATA, 0, 5, message(b"x", length=500)))
+    assert wire.inspector.tick(NOW + 20.0, 10.0) == b""
+    assert wire.inspector.tick(NOW + 21.0, 10.0) == reset(5, ENHANCE_YOUR_CALM)
     assert wire.budget.used_bytes == 0
 
 
 def test_headers_that_do_not_end_end_the_connection() -> None:
     wire = Wire()
-    wire.inspector.tick(100.0, 10.0)
     wire.up(frame(HEADERS, 0, 1, b"a"))
     assert wire.budget.used_bytes == 1
-    wire.inspector.tick(110.0, 10.0)
+    wire.inspector.tick(NOW + 10.0, 10.0)
     with pytest.raises(Violation, match="unfinished"):
-        wire.inspector.tick(110.5, 10.0)
+        wire.inspector.tick(NOW + 10.5, 10.0)
     wire.inspector.close()
     assert wire.budget.used_bytes == 0
 
@@ -338,7 +341,7 @@ def test_calls_that_are_given_up_are_bounded_by_those_that_are_not() -> None:
     assert violation_of(wire, given_up(9_001, 1)) == "resets"
     wire = Wire()
     wire.up(given_up(1, inspecting.MAX_RESETS))
-    wire.inspector.tick(1.0, 10.0)
+    wire.inspector.tick(NOW + 1, 10.0)
     wire.up(given_up(9_001, inspecting.MAX_RESETS))
 
 

@@ -6,8 +6,18 @@ class Budget:
         self.max_bytes = max_bytes
         self.max_bytes_each = max_bytes_each
         self.used_bytes = 0
-        self.refused = 0
-        """Times that somebody asked for more than there was."""
+
+
+class Backlog:
+    """Bytes that one side of a connection did not take yet, over all connections."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.bytes > self.max_bytes
 
 
 class Share:
@@ -22,7 +32,6 @@ class Share:
     def take(self, size: int) -> bool:
         budget = self._budget
         if self._used_bytes + size > budget.max_bytes_each or budget.used_bytes + size > budget.max_bytes:
-            budget.refused += 1
             return False
         self._used_bytes += size
         budget.used_bytes += size

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from structlog.typing import FilteringBoundLogger
 
-from headgate.transport.guard.budget import Budget, Share
+from headgate.transport.guard.budget import Backlog, Budget, Share
 from headgate.transport.guard.descriptors import Spare, room_for
 from headgate.transport.guard.inspector import Inspector
 from headgate.transport.guard.refusals import Refusals
@@ -65,6 +65,7 @@ class Guard:
             )
         share_bytes = max(limits.guard.max_unfinished_bytes // UNFINISHED_SHARE, 2 * limits.max_message_bytes)
         self._budget = Budget(limits.guard.max_unfinished_bytes, share_bytes)
+        self._backlog = Backlog(limits.guard.max_unfinished_bytes)
         self._scratch = Scratch()
         self._relays: dict[Relay, str] = {}
         self._per_address: Counter[str] = Counter()
@@ -138,14 +139,29 @@ class Guard:
         relay.open()
 
     def _relay(self, caller: socket.socket, trusted: bool) -> Relay:
-        limits, share = self._limits, Share(self._budget)
-        frames: Frames = Unseen()
-        if not trusted:
-            frames = Inspector(limits.max_message_bytes, limits.max_concurrent_streams, self._refusals, share)
-        around = Surroundings(share, self._scratch, self._timeouts(), self._connect, self._forget, self._loop.time())
+        frames: Frames = Unseen() if trusted else self._inspector()
+        around = Surroundings(
+            backlog=self._backlog,
+            relieve=self._relieve,
+            scratch=self._scratch,
+            timeouts=self._timeouts(),
+            connect=self._connect,
+            on_end=self._forget,
+            now=self._loop.time(),
+        )
         if self._tls_context is None:
             return Relay(caller, frames, around)
         return TlsRelay(caller, frames, around, self._tls_context())
+
+    def _inspector(self) -> Inspector:
+        limits = self._limits
+        return Inspector(
+            limits.max_message_bytes,
+            limits.max_concurrent_streams,
+            self._refusals,
+            Share(self._budget),
+            self._loop.time(),
+        )
 
     def _timeouts(self) -> Timeouts:
         guard = self._limits.guard
@@ -162,9 +178,15 @@ class Guard:
 
     # Looking after them
 
+    def _relieve(self) -> None:
+        """Somebody has to go: whoever has not read for longest."""
+        stalled = [relay for relay in self._relays if relay.stalled_since]
+        if stalled:
+            min(stalled, key=lambda relay: relay.stalled_since).close("stalled")
+
     def _tick(self) -> None:
         now = self._loop.time()
         for relay in list(self._relays):
             relay.tick(now)
-        self._stats.unfinished_bytes = self._budget.used_bytes
+        self._stats.unfinished_bytes = self._budget.used_bytes + self._backlog.bytes
         self._timer = self._loop.call_later(TICK_S, self._tick)

@@ -67,8 +67,8 @@ class Violation(Exception):
 
 
 class Inspector:
-    def __init__(self, max_message_bytes: int, max_streams: int, refusals: Refusals, share: Share) -> None:
-        self.now = 0.0
+    def __init__(self, max_message_bytes: int, max_streams: int, refusals: Refusals, share: Share, now: float) -> None:
+        self.now = now
         self.open: dict[int, bool] = {}
         """Calls under way, and whether the front has begun to answer."""
         self.last_stream = 0

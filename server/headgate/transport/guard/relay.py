@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from headgate.transport.guard.budget import Share
+from headgate.transport.guard.budget import Backlog
 from headgate.transport.guard.frames import MAX_FRAME_BYTES, MAX_STREAM, NO_ERROR, PREFACE, goaway
 from headgate.transport.guard.inspector import Violation
 
@@ -74,7 +74,9 @@ class Timeouts:
 class Surroundings:
     """What a relay needs beside its caller."""
 
-    share: Share
+    backlog: Backlog
+    relieve: Callable[[], None]
+    """Called when the backlog is over its bound."""
     scratch: Scratch
     timeouts: Timeouts
     connect: Callable[[], socket.socket]
@@ -92,7 +94,8 @@ class Relay:
         self._caller = caller
         self._front: socket.socket | None = None
         self._frames = frames
-        self._share = around.share
+        self._backlog = around.backlog
+        self._relieve = around.relieve
         self._scratch = around.scratch
         self._timeouts = around.timeouts
         self._connect = around.connect
@@ -107,7 +110,9 @@ class Relay:
         self._ended = False
         self._finishing = False
         self._now = self._opened_at = self._idle_since = self._partial_since = around.now
-        self._stalled_since = self._retired_at = self._finished_at = 0.0
+        self._retired_at = self._finished_at = 0.0
+        self.stalled_since = 0.0
+        """Since when one side does not take what is kept for it; 0 while there is nothing."""
         self._seen_stream = 0
 
     def open(self) -> None:
@@ -232,9 +237,10 @@ class Relay:
         except OSError:
             self._loop.remove_writer(front)
             return
-        self._share.give(sent)
+        self._backlog.bytes -= sent
         self._to_front = self._to_front[sent:]
         if not self._to_front:
+            self._unless_stalled()
             self._loop.remove_writer(front)
             self._loop.add_reader(self._caller, self._on_caller)
 
@@ -311,10 +317,11 @@ class Relay:
         except OSError:
             self.close("caller_gone")
             return
-        self._share.give(sent)
+        self._backlog.bytes -= sent
         self._to_caller = self._to_caller[sent:]
         if self._to_caller:
             return
+        self._unless_stalled()
         self._loop.remove_writer(self._caller)
         if self._finishing:
             self._shut()
@@ -324,11 +331,12 @@ class Relay:
     # A side that takes no more
 
     def _keep(self, before: bytes, data: "bytes | memoryview") -> bytes:
-        if not before:
-            self._stalled_since = self._now
-        if len(before) + len(data) > MAX_KEPT_BYTES or not self._share.take(len(data)):
+        if not self.stalled_since:
+            self.stalled_since = self._now
+        if len(before) + len(data) > MAX_KEPT_BYTES:
             self.close("stalled")
             return before
+        self._backlog.bytes += len(data)
         return before + data
 
     def _wait_for(self, slow: socket.socket, flush: Callable[[], None], instead_of: socket.socket | None) -> None:
@@ -338,6 +346,12 @@ class Relay:
         if instead_of is not None:
             self._loop.remove_reader(instead_of)
         self._loop.add_writer(slow, flush)
+        if self._backlog.is_over:
+            self._relieve()
+
+    def _unless_stalled(self) -> None:
+        if not self._to_caller and not self._to_front:
+            self.stalled_since = 0.0
 
     # The end
 
@@ -388,7 +402,8 @@ class Relay:
         self._loop.remove_reader(self._caller)
         self._loop.remove_writer(self._caller)
         self._caller.close()
-        self._share.give(len(self._to_caller) + len(self._to_front))
+        self._backlog.bytes -= len(self._to_caller) + len(self._to_front)
+        self._to_caller = self._to_front = b""
         self._frames.close()
         self._on_end(self, reason)
 
@@ -410,7 +425,7 @@ class Relay:
         elif self._front is None:
             if now - self._opened_at > timeouts.handshake_s:
                 self.close("handshake")
-        elif (self._to_caller or self._to_front) and now - self._stalled_since > timeouts.message_s:
+        elif self.stalled_since and now - self.stalled_since > timeouts.message_s:
             self.close("stalled")
         elif self._from_caller and now - self._partial_since > timeouts.message_s:
             self.finish(goaway(self._frames.last_stream, NO_ERROR), "unfinished")
