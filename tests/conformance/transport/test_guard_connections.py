@@ -105,7 +105,7 @@ async def test_connections_from_one_address_are_bounded_in_number() -> None:
 
 
 async def test_a_trusted_network_is_bounded_altogether_only_and_not_looked_at(quick_retirement: None) -> None:
-    limits = {"max_connections": 4, "max_connections_per_address": 1, "idle_timeout_s": 0.1}
+    limits: dict[str, Any] = {"max_connections": 4, "max_connections_per_address": 1, "idle_timeout_s": 0.1}
     async with (
         guarded(FRIENDS, **limits) as server,
         connected(server, FRIEND),
@@ -273,6 +273,40 @@ async def test_a_caller_who_ignores_that_it_should_go_is_cut_off(quick_retiremen
         await eventually(lambda: server.transport.stats.pending_calls == 1)
         assert "gone" in await client.outcome(stream)
         await eventually(lambda: closed(server) == {"age": 1})
+
+
+# Floods
+
+
+def _calls_given_up(count: int) -> bytes:
+    speaker = h2.connection.H2Connection()
+    speaker.initiate_connection()
+    speaker.clear_outbound_data_buffer()
+    for stream in range(1, 2 * count, 2):
+        speaker.send_headers(stream, call_headers())
+        speaker.reset_stream(stream, 8)
+    return speaker.data_to_send()
+
+
+FLOODS = {
+    "header_block": frame(1, 0, 1, b"\x82") + frame(9, 0, 1, b"") * 100,
+    "other_frames": frame(6, 0, 0, b"pingping") * 3_000,
+    "frame_size": frame(0, 0, 1, b"x" * 20_000),
+    "protocol": frame(1, 0, 1, b"\x82") + frame(6, 0, 0, b"pingping"),
+    "resets": _calls_given_up(1_100),
+}
+
+
+@pytest.mark.parametrize("reason", FLOODS)
+async def test_a_flood_costs_its_own_connection(reason: str) -> None:
+    async with guarded() as server, dialled(server.address) as channel:
+        assert await call(channel, b"before") == b"echo:before"
+        async with connected(server) as (reader, writer):
+            # At once, so that no tick comes between.
+            writer.write(PREFACE + SETTINGS + FLOODS[reason])
+            assert 7 in kinds_of(await all_until_the_end(reader))
+        await eventually(lambda: closed(server) == {reason: 1})
+        assert await call(channel, b"after") == b"echo:after"
 
 
 # The end
