@@ -1,6 +1,8 @@
 """The guard's bounds on connections: their number, their time, and an end that no call notices."""
 
 import asyncio
+import os
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -321,3 +323,29 @@ async def test_stopping_leaves_no_connection_and_no_descriptor() -> None:
             pass
         with pytest.raises(grpc.aio.AioRpcError):
             await call(channel, b"x", timeout_s=1)
+
+
+async def test_callers_are_turned_away_when_no_descriptor_is_left() -> None:
+    """Else they would stay in line, and the listener would be ready to accept for ever."""
+    async with guarded() as server:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with socket.socket() as caller:
+            caller.setblocking(False)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_lowest_free(), hard))
+            try:
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(caller, ("127.0.0.1", server.port))
+                with suppress(ConnectionError):
+                    assert await asyncio.wait_for(loop.sock_recv(caller, 1), TIMEOUT_S) == b""
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert server.transport.stats.guard.refused["descriptors"] >= 1
+        async with dialled(server.address) as channel:
+            assert await call(channel, b"x") == b"echo:x"
+
+
+def _lowest_free() -> int:
+    """The number that the next descriptor would get."""
+    fd = os.open(os.devnull, os.O_RDONLY)
+    os.close(fd)
+    return fd
