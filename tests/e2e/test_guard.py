@@ -11,7 +11,7 @@ from headgate_client import Client, RateLimitError, Tls
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conformance.transport.certificates import authority, issued_by
-from tests.support.headgate import Headgate, serve, wait_until, write_rules
+from tests.support.headgate import FREE_PORTS, Headgate, start, wait_until, write_rules
 from tests.support.redis_servers import RedisServer
 from tests.support.workers import serve_workers
 
@@ -69,8 +69,9 @@ def test_health_and_callers_are_served_while_others_take_all_connections(
     rules: Path, flags: tuple[str, ...], tls: Tls
 ) -> None:
     """The process may open few files, and many connections come that say nothing."""
-    flags += ("--max-connections-per-address", "1000")
-    with serve(rules, *flags, max_files=200) as headgate, ExitStack() as stack:
+    flags += ("--rules", str(rules), "--max-connections-per-address", "1000", *FREE_PORTS)
+    with start("serve", *flags, max_files=200) as headgate, ExitStack() as stack:
+        headgate.wait_ready()
         lowered = headgate.wait_for_event("max_connections_lowered")
         assert 1 < lowered["max_connections"] < 70
         client = stack.enter_context(Client(headgate.grpc, tls=tls, timeout_s=TIMEOUT_S))

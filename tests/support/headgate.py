@@ -216,11 +216,10 @@ def serve(
     http: str = "127.0.0.1:0",
     drain_s: float = 0,
     environ: Mapping[str, str] | None = None,
-    max_files: int | None = None,
 ) -> Iterator[Headgate]:
     """A server that is ready."""
     addresses = ["--grpc", grpc, "--http", http, "--drain-s", str(drain_s)]
-    with start("serve", "--rules", str(rules), *addresses, *flags, environ=environ, max_files=max_files) as headgate:
+    with start("serve", "--rules", str(rules), *addresses, *flags, environ=environ) as headgate:
         yield headgate.wait_ready()
 
 

@@ -13,8 +13,11 @@ from headgate.errors import ConfigError
 
 BACKLOG = 1024
 """Callers in line; the system may allow fewer."""
-_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """A name may stand for an address of a family that this machine does not have: the others count."""
+
+Target = tuple[Any, ...]
+"""A socket address: host, port, and for IPv6 two more."""
 
 
 def listen(address: Address, *, reuse_port: bool) -> tuple[list[socket.socket], Address]:
@@ -37,11 +40,11 @@ def listen(address: Address, *, reuse_port: bool) -> tuple[list[socket.socket], 
 def _listen_all(undo: ExitStack, address: TcpAddress, reuse_port: bool) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     port, failure = address.port, OSError(errno.EADDRNOTAVAIL, "")
-    for family, target in _resolve(address):
+    for family, target in resolve(address):
         try:
             sockets.append(_listen(undo, family, (target[0], port, *target[2:]), reuse_port))
         except OSError as error:
-            if error.errno not in _NOT_HERE:
+            if error.errno not in NOT_HERE:
                 raise
             failure = error
             continue
@@ -51,7 +54,8 @@ def _listen_all(undo: ExitStack, address: TcpAddress, reuse_port: bool) -> list[
     return sockets
 
 
-def _resolve(address: TcpAddress) -> Iterator[tuple[socket.AddressFamily, tuple[Any, ...]]]:
+def resolve(address: TcpAddress) -> Iterator[tuple[socket.AddressFamily, Target]]:
+    """What a server may bind for it."""
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     for family, _, _, _, target in found:
         yield family, target
