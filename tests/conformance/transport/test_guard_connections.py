@@ -108,6 +108,7 @@ async def test_connections_from_one_address_are_bounded_in_number() -> None:
 
 async def test_a_trusted_network_is_bounded_altogether_only_and_not_looked_at(quick_retirement: None) -> None:
     limits: dict[str, Any] = {"max_connections": 4, "max_connections_per_address": 1, "idle_timeout_s": 0.1}
+    limits["max_connection_age_s"] = 0.1
     async with (
         guarded(FRIENDS, **limits) as server,
         connected(server, FRIEND),
@@ -120,14 +121,17 @@ async def test_a_trusted_network_is_bounded_altogether_only_and_not_looked_at(qu
         writer.write(frame(6, 0, 0, b"pingping") * 3_000)
         stream = await client.open(call_headers(), message(b"x"))
         assert (await client.outcome(stream))["grpc-status"] == "0"
-        async with connected(server) as (stranger, stranger_writer):
-            stranger_writer.write(PREFACE + SETTINGS)
-            # By now the friends would have been closed for the same reason.
-            await all_until_the_end(stranger)
-        await eventually(lambda: closed(server) == {"idle": 1})
+        for count in range(1, 4):
+            async with connected(server) as (stranger, stranger_writer):
+                stranger_writer.write(PREFACE + SETTINGS)
+                # By then the friends would have been closed for the same reasons.
+                await all_until_the_end(stranger)
+            await eventually(lambda count=count: stats.closed.total() == count)  # type: ignore[misc]
         async with connected(server, FRIEND), connected(server, FRIEND), connected(server, FRIEND) as (last, _):
             assert await all_until_the_end(last) == b""
         assert stats.refused == {"connections": 1}
+        stream = await client.open(call_headers(), message(b"x"))
+        assert (await client.outcome(stream))["grpc-status"] == "0"
 
 
 # Time

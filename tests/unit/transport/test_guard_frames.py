@@ -2,12 +2,11 @@
 
 import gzip
 import random
-import struct
 import zlib
 
 import pytest
 from headgate.transport.guard import inspector as inspecting
-from headgate.transport.guard.budget import Budget, Share
+from headgate.transport.guard.budget import Share
 from headgate.transport.guard.frames import (
     CONTINUATION,
     DATA,
@@ -29,58 +28,9 @@ from headgate.transport.guard.frames import (
     window_update,
 )
 from headgate.transport.guard.inspector import Inspector, Violation
-from headgate.transport.guard.refusals import Refusal, Refusals
+from headgate.transport.guard.refusals import Refusal
 
-MAX_MESSAGE = 1000
-NOW = 100.0
-REFUSALS = Refusals()
-
-
-def message(payload: bytes, *, length: int | None = None, compressed: bool = False) -> bytes:
-    return struct.pack(">BI", compressed, len(payload) if length is None else length) + payload
-
-
-def call(stream: int, body: bytes = b"", *, end: bool = True) -> bytes:
-    return frame(HEADERS, END_HEADERS, stream, b"headers") + frame(DATA, END_STREAM if end else 0, stream, body)
-
-
-def answer(stream: int) -> bytes:
-    return (
-        frame(HEADERS, END_HEADERS, stream, b"\x88")
-        + frame(DATA, 0, stream, message(b"answer"))
-        + frame(HEADERS, END_HEADERS | END_STREAM, stream, b"\xbe")
-    )
-
-
-def refusal(stream: int, why: Refusal, size: int) -> bytes:
-    return frame(DATA, END_STREAM, stream, message(REFUSALS.encode(why, size)))
-
-
-class Wire:
-    """An inspector with bytes on both sides."""
-
-    def __init__(self, *, budget: int = 100_000, each: int = 100_000, max_message: int = MAX_MESSAGE) -> None:
-        self.budget = Budget(budget, each)
-        self.inspector = Inspector(max_message, 10, REFUSALS, Share(self.budget), NOW)
-
-    def up(self, data: bytes) -> bytes:
-        """What reaches the front; all frames are whole."""
-        done = self.inspector.from_caller(bytearray(data), len(data))
-        assert done == len(data)
-        forwarded = b"".join(self.inspector.to_front) if self.inspector.to_front else data[:done]
-        self.inspector.to_front = []
-        return forwarded
-
-    def down(self, data: bytes) -> bytes:
-        """What reaches the caller."""
-        done = self.inspector.from_front(bytearray(data), len(data))
-        rewritten, self.inspector.rewritten = self.inspector.rewritten, []
-        return b"".join(rewritten) if rewritten else data[:done]
-
-    def told(self) -> bytes:
-        """What the guard itself tells the caller."""
-        told, self.inspector.to_caller = self.inspector.to_caller, b""
-        return told
+from tests.unit.transport.guard_wire import MAX_MESSAGE, NOW, REFUSALS, Wire, answer, call, message, refusal
 
 
 def violation_of(wire: Wire, data: bytes) -> str:
@@ -365,52 +315,3 @@ def test_calls_under_way_are_known() -> None:
     wire.down(answer(1))
     assert not wire.inspector.busy
     assert wire.inspector.last_stream == 5
-
-
-def test_answers_pass_however_the_bytes_arrive() -> None:
-    source = random.Random(1)
-    frames = answer(1) + frame(DATA, 0, 3, b"x" * 100) + answer(5)
-    for _ in range(50):
-        wire, kept, passed = Wire(), b"", b""
-        wire.up(call(1, message(b"x")) + call(5, message(b"x")))
-        position = 0
-        while position < len(frames):
-            size = source.randint(1, 30)
-            data = kept + frames[position : position + size]
-            position += size
-            done = wire.inspector.from_front(bytearray(data), len(data))
-            passed += data[:done]
-            kept = data[done:]
-        assert (passed, kept) == (frames, b"")
-        assert wire.inspector.at_boundary
-        assert not wire.inspector.busy
-
-
-def test_between_frames_is_known() -> None:
-    wire = Wire()
-    sent = frame(DATA, 0, 1, b"x" * 100)
-    assert wire.down(sent[:50]) == sent[:50]
-    assert not wire.inspector.at_boundary
-    assert wire.down(sent[50:]) == sent[50:]
-    assert wire.inspector.at_boundary
-
-
-def test_an_answer_of_plain_http_becomes_one_of_grpc() -> None:
-    """Whatever byte stands for its status in the compressed headers: that of a normal answer is the same each time."""
-    wire = Wire()
-    for stream, block in ((1, b"\x48\x83\x69\x90\xff"), (3, b"\xbe")):
-        wire.up(call(stream, message(b"x")))
-        refused = frame(HEADERS, END_HEADERS | END_STREAM, stream, block)
-        rewritten = wire.down(answer(99) + refused + reset(stream, 1))
-        assert rewritten.startswith(answer(99))
-        assert rewritten.endswith(reset(stream, 1))
-        assert block + b"\x00\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x018" in rewritten
-    wire.up(call(5, message(b"x")))
-    assert wire.down(answer(5)) == answer(5)
-
-
-def test_a_callers_message_of_that_size_is_no_refusal() -> None:
-    payload = b"x" * REFUSALS.size
-    assert not REFUSALS.matches(payload)
-    assert not Refusals().matches(REFUSALS.encode(Refusal.TOO_LARGE, 1))
-    assert REFUSALS.decode(REFUSALS.encode(Refusal.EXPANDS, 2**32 - 1)) == (Refusal.EXPANDS, 2**32 - 1)

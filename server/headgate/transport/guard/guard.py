@@ -7,6 +7,7 @@ nothing on the way of a call has to look at a clock.
 import asyncio
 import contextlib
 import errno
+import math
 import random
 import socket
 import ssl
@@ -19,7 +20,8 @@ from headgate.transport.guard.budget import Backlog, Budget, Share
 from headgate.transport.guard.descriptors import Spare, room_for
 from headgate.transport.guard.inspector import Inspector
 from headgate.transport.guard.refusals import Refusals
-from headgate.transport.guard.relay import Frames, Relay, Scratch, Surroundings, Timeouts
+from headgate.transport.guard.relay import Relay
+from headgate.transport.guard.surroundings import Frames, Scratch, Surroundings, Timeouts
 from headgate.transport.guard.tls_relay import TlsRelay
 from headgate.transport.guard.unseen import Unseen
 from headgate.transport.interface import GuardStats, TransportLimits
@@ -113,8 +115,9 @@ class Guard:
                     self._spare.turn_away(listener)
                 # Or its caller left while it was in line.
                 continue
+            # Callers on a Unix socket have no address.
             host = peer[0] if isinstance(peer, tuple) else ""
-            trusted = bool(host) and self._trust.trusts_caller(host)
+            trusted = self._trust.trusts_caller(host)
             if (reason := self._why_not(host, trusted)) is not None:
                 self._stats.refused[reason] += 1
                 caller.close()
@@ -124,7 +127,7 @@ class Guard:
     def _why_not(self, host: str, trusted: bool) -> str | None:
         if len(self._relays) >= self._max_connections:
             return "connections"
-        if not trusted and self._per_address[host] >= self._limits.guard.max_connections_per_address:
+        if host and not trusted and self._per_address[host] >= self._limits.guard.max_connections_per_address:
             return "connections_per_address"
         return None
 
@@ -144,7 +147,7 @@ class Guard:
             backlog=self._backlog,
             relieve=self._relieve,
             scratch=self._scratch,
-            timeouts=self._timeouts(),
+            timeouts=self._timeouts(trusted),
             connect=self._connect,
             on_end=self._forget,
             now=self._loop.time(),
@@ -163,8 +166,11 @@ class Guard:
             self._loop.time(),
         )
 
-    def _timeouts(self) -> Timeouts:
+    def _timeouts(self, trusted: bool) -> Timeouts:
         guard = self._limits.guard
+        if trusted:
+            # Who is not looked at can't be told to go.
+            return Timeouts(guard.handshake_timeout_s, guard.message_timeout_s, math.inf, math.inf)
         age_s = guard.max_connection_age_s * self._random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)
         return Timeouts(guard.handshake_timeout_s, guard.message_timeout_s, guard.idle_timeout_s, age_s)
 

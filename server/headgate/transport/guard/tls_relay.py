@@ -7,7 +7,8 @@ many records there are.
 import socket
 import ssl
 
-from headgate.transport.guard.relay import READ_BYTES, Frames, Relay, Surroundings
+from headgate.transport.guard.relay import Relay
+from headgate.transport.guard.surroundings import READ_BYTES, Frames, Surroundings
 
 _AGAIN = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 

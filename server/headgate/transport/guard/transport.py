@@ -10,7 +10,9 @@ import errno
 import os
 import shutil
 import socket
+import ssl
 import tempfile
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from structlog.typing import FilteringBoundLogger
@@ -53,6 +55,7 @@ class GuardedTransport:
         self._reuse_port = reuse_port
         self._refusals = Refusals()
         self._cleanup = AsyncExitStack()
+        self._stop_timeout_s = 0.0
         self._native: NativeTransport | None = None
 
     @property
@@ -80,21 +83,32 @@ class GuardedTransport:
                 refusals=self._refusals,
             )
             await native.start()
-            cleanup.push_async_callback(native.stop, 0)
-            guard = Guard(
-                listeners,
-                Dialler(native.address),
-                limits=self._limits,
-                refusals=self._refusals,
-                trust=self._trust,
-                tls_context=tls_context,
-                stats=self.stats.guard,
-                logger=self._logger,
-            )
-            guard.start()
+            try:
+                guard = self._guard(listeners, native.address, tls_context)
+            except BaseException:
+                await native.stop(0)
+                raise
+            # The front goes first: its last answers and its GOAWAY pass the guard, which closes last.
             cleanup.push_async_callback(guard.stop)
+            cleanup.push_async_callback(self._stop_front, native)
             self._native = native
             self._cleanup = cleanup.pop_all()
+
+    def _guard(
+        self, listeners: list[socket.socket], front: str, tls_context: Callable[[], ssl.SSLContext] | None
+    ) -> Guard:
+        guard = Guard(
+            listeners,
+            Dialler(front),
+            limits=self._limits,
+            refusals=self._refusals,
+            trust=self._trust,
+            tls_context=tls_context,
+            stats=self.stats.guard,
+            logger=self._logger,
+        )
+        guard.start()
+        return guard
 
     def _front_address(self, cleanup: AsyncExitStack) -> str:
         try:
@@ -107,11 +121,12 @@ class GuardedTransport:
         return f"unix:{os.path.join(directory, 'front.sock')}"
 
     async def stop(self, timeout_s: float) -> None:
-        if self._native is None:
-            return
-        # The front first: its last answers and its GOAWAY go through the guard, which closes last.
-        await self._native.stop(timeout_s)
-        await self._cleanup.aclose()
+        self._stop_timeout_s = timeout_s
+        cleanup, self._cleanup = self._cleanup, AsyncExitStack()
+        await cleanup.aclose()
+
+    async def _stop_front(self, native: NativeTransport) -> None:
+        await native.stop(self._stop_timeout_s)
 
 
 class Dialler:
