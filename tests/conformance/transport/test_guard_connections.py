@@ -5,8 +5,8 @@ import os
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -201,22 +201,38 @@ async def test_a_message_that_does_not_end_costs_its_own_call_alone() -> None:
         assert server.script.payloads == [b"x"]
 
 
+@contextmanager
+def deaf_caller(server: Server) -> Iterator[None]:
+    """It asks for more than the sockets on the way can hold, and reads nothing."""
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", server.port))
+        speaker = h2.connection.H2Connection()
+        speaker.initiate_connection()
+        speaker.update_settings({4: 2**31 - 1})
+        speaker.increment_flow_control_window(2**31 - 1 - 65_535)
+        for stream in range(1, 199, 2):
+            speaker.send_headers(stream, call_headers())
+            speaker.send_data(stream, message(b"x"), end_stream=True)
+        deaf.sendall(speaker.data_to_send())
+        yield
+
+
 async def test_a_caller_who_does_not_read_is_cut_off() -> None:
     async with guarded(message_timeout_s=0.3) as server:
         server.script.answer = b"x" * 60_000
-        with socket.socket() as deaf:
-            # What the sockets between us hold is not enough for all answers.
-            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            deaf.connect(("127.0.0.1", server.port))
-            speaker = h2.connection.H2Connection()
-            speaker.initiate_connection()
-            speaker.update_settings({4: 2**31 - 1})
-            speaker.increment_flow_control_window(2**31 - 1 - 65_535)
-            for stream in range(1, 199, 2):
-                speaker.send_headers(stream, call_headers())
-                speaker.send_data(stream, message(b"x"), end_stream=True)
-            deaf.sendall(speaker.data_to_send())
+        with deaf_caller(server):
             await eventually(lambda: closed(server) == {"stalled": 1})
+        async with dialled(server.address) as channel:
+            assert len(await call(channel, b"x")) == 60_000
+
+
+async def test_when_too_much_is_not_read_who_waits_longest_is_cut_off() -> None:
+    async with guarded(max_unfinished_bytes=1_000) as server:
+        server.script.answer = b"x" * 60_000
+        with deaf_caller(server), deaf_caller(server):
+            # Both are over it by themselves.
+            await eventually(lambda: closed(server) == {"stalled": 2})
         async with dialled(server.address) as channel:
             assert len(await call(channel, b"x")) == 60_000
 

@@ -139,9 +139,9 @@ class Relay:
         if done == end:
             self._from_caller = b""
         else:
-            self._from_caller = bytes(self._scratch.view[done:end])
-            if done:
+            if done or not self._from_caller:
                 self._partial_since = self._now
+            self._from_caller = bytes(self._scratch.view[done:end])
         if frames.to_front:
             data, frames.to_front = b"".join(frames.to_front), []
             self._forward(data)
