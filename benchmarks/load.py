@@ -9,6 +9,7 @@ whatever the answers do.
 import random
 import selectors
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -63,10 +64,12 @@ OnAnswer = Callable[[int, bytes | None], None]
 class Connection:
     """One connection: calls go out when told to, answers come in as they are received."""
 
-    def __init__(self, address: str, path: str, token: str | None = None) -> None:
+    def __init__(self, address: str, path: str, tls: ssl.SSLContext | None = None, token: str | None = None) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=STALLED_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.socket.sendall(
             PREFACE
             + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
@@ -100,6 +103,8 @@ class Connection:
         data = self.socket.recv(1 << 18)
         if not data:
             raise ConnectionError("the server closed the connection")
+        while isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
+            data += self.socket.recv(1 << 18)
         buffer, position = self._buffer + data, 0
         while len(buffer) - position >= 9:
             length = int.from_bytes(buffer[position : position + 3], "big")
@@ -147,6 +152,7 @@ def run(
     *,
     connections: int = 4,
     streams: int = 16,
+    tls: ssl.SSLContext | None = None,
     token: str | None = None,
 ) -> Outcome:
     """Call `path` once with each payload, as fast as it is answered; returns when all are."""
@@ -155,7 +161,7 @@ def run(
     numbered = enumerate(payloads)
     began = time.monotonic()
     with selectors.DefaultSelector() as selector:
-        opened = [Connection(address, path, token) for _ in range(connections)]
+        opened = [Connection(address, path, tls, token) for _ in range(connections)]
         for connection in opened:
             _fill(connection, numbered, streams)
             selector.register(connection.socket, selectors.EVENT_READ, connection)

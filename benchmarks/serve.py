@@ -97,10 +97,10 @@ def start_floor() -> Server:
     return Server(process, f"127.0.0.1:{process.stdout.readline().strip()}")
 
 
-def start_headgate(directory: Path, token: str | None = None) -> Server:
+def start_headgate(directory: Path, *flags: str, token: str | None = None) -> Server:
     (directory / "bench.yaml").write_text(RULES)
     command = [sys.executable, "-m", "headgate", "serve", "--rules", str(directory), "--log-format", "json"]
-    command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    command += ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags]
     if token is not None:
         (directory / "tokens").write_text(token)
         command += ["--token-file", str(directory / "tokens")]

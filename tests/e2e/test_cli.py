@@ -168,7 +168,7 @@ def test_tls_and_client_certificates(rules: Path, tmp_path: Path) -> None:
     client_cert, client_key = issued_by(theirs, "client").write(tmp_path, "client")
     ca, client_ca = ours.write(tmp_path, "ca")[0], theirs.write(tmp_path, "client-ca")[0]
     with serve(rules, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", client_ca) as headgate:
-        assert headgate.get("/version").json()["transport"] == "grpcio"
+        assert headgate.get("/version").json()["transport"] == "guarded"
         known = ["--tls-ca", ca, "--tls-cert", client_cert, "--tls-key", client_key, "--tls-server-name", "localhost"]
         assert check(headgate, *known, "user=alice")[0] == 0
         assert check(headgate, "--tls-ca", ca, "--tls-server-name", "localhost", "user=alice")[0] == 2

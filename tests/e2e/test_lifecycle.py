@@ -13,8 +13,9 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
-from headgate_client import Client, RateLimitError
+from headgate_client import Client, RateLimitError, Tls
 
+from tests.conformance.transport.certificates import authority, issued_by
 from tests.support.headgate import FREE_PORTS, Headgate, clean_environ, serve, start, write_rules
 from tests.support.waiting import PATIENCE_S, undisturbed, wait_until
 
@@ -79,7 +80,8 @@ def test_every_start_is_a_new_run_of_the_same_node(rules: Path) -> None:
 class Load:
     """Callers that go on until health says that they should leave, and note every failure."""
 
-    def __init__(self, address: str, threads: int = 4) -> None:
+    def __init__(self, address: str, threads: int = 4, tls: Tls | None = None) -> None:
+        self._tls = tls
         self.answered = 0
         self.failures: list[str] = []
         self._leave = threading.Event()
@@ -87,7 +89,7 @@ class Load:
         self._threads = [threading.Thread(target=self._call) for _ in range(threads)]
 
     def _call(self) -> None:
-        with Client(self._address, timeout_s=PATIENCE_S) as client:
+        with Client(self._address, timeout_s=PATIENCE_S, tls=self._tls) as client:
             while not self._leave.is_set():
                 try:
                     client.should_rate_limit("edge", BULK)
@@ -118,6 +120,24 @@ def test_a_drain_under_load_loses_no_answer(rules: Path, transport: str, number:
         assert (draining.status, draining.json()["state"]) == (503, "draining")
         assert headgate.get("/healthz").status == 200
         assert headgate.post_json({"domain": "edge", "descriptors": [{"entries": [{"key": "bulk"}]}]}).status == 200
+        answered = load.answered
+        wait_until(lambda: load.answered > answered + 100, "answers while draining")
+        load.leave()
+        assert headgate.wait_exit() == 0
+        assert load.failures == []
+
+
+def test_a_drain_under_load_through_the_guard_loses_no_answer(rules: Path, tmp_path: Path) -> None:
+    ca = authority("ca")
+    cert, key = issued_by(ca, "localhost").write(tmp_path, "server")
+    tls = Tls(ca=Path(ca.write(tmp_path, "ca")[0]), server_name="localhost")
+    with serve(rules, "--tls-cert", cert, "--tls-key", key, drain_s=1) as headgate:
+        assert headgate.get("/version").json()["transport"] == "guarded"
+        load = Load(headgate.grpc, tls=tls)
+        load.start()
+        wait_until(lambda: load.answered > 100, "load")
+        headgate.send(signal.SIGTERM)
+        wait_until(lambda: headgate.get("/readyz").json()["state"] == "draining", "the drain")
         answered = load.answered
         wait_until(lambda: load.answered > answered + 100, "answers while draining")
         load.leave()

@@ -85,11 +85,14 @@ def http_request(
 class Headgate:
     """A process that was started; its log lines as they come."""
 
-    def __init__(self, arguments: list[str], environ: Mapping[str, str]) -> None:
+    def __init__(self, arguments: list[str], environ: Mapping[str, str], max_files: int | None = None) -> None:
+        command = [sys.executable, "-m", "headgate", *arguments]
+        if max_files is not None:
+            command = ["sh", "-c", f'ulimit -n {max_files} && exec "$@"', "sh", *command]
         # Whatever it leaves in its temporary directory, killed or not, goes with the test.
         self._scratch = tempfile.TemporaryDirectory(prefix="hg-")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "headgate", *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -186,9 +189,11 @@ def clean_environ(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def start(*arguments: str, environ: Mapping[str, str] | None = None) -> Iterator[Headgate]:
-    """`headgate ARGUMENTS…`, not awaited."""
-    headgate = Headgate(list(arguments), environ or {})
+def start(
+    *arguments: str, environ: Mapping[str, str] | None = None, max_files: int | None = None
+) -> Iterator[Headgate]:
+    """`headgate ARGUMENTS…`, not awaited. It may have `max_files` open and no more."""
+    headgate = Headgate(list(arguments), environ or {}, max_files)
     try:
         yield headgate
     finally:

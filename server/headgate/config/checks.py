@@ -44,8 +44,6 @@ def _check_tls(values: Mapping[str, Any], at: Any) -> Iterator[str]:
         yield f"{at('tls_client_ca')}: needs tls_cert and tls_key beside it"
     if values["tls_client_san"] and not values["tls_client_ca"]:
         yield f"{at('tls_client_san')}: needs tls_client_ca beside it: without it nobody shows a certificate"
-    if cert and values["transport"] == "native":
-        yield f"{at('transport')}: `native` has no TLS: use `auto` or `grpcio`"
 
 
 def _check_addresses(values: Mapping[str, Any], at: Any) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.config.kinds import FilePath, ListOf, Peer, PeerEntry
+from headgate.config.kinds import FilePath, ListOf, Peer
 from headgate.config.settings import SETTINGS, Setting, Settings
 from headgate.errors import ConfigError
 
@@ -40,7 +40,7 @@ def _plain(value: Any) -> Any:
 
 def _restore(setting: Setting, value: Any) -> Any:
     if isinstance(setting.kind, ListOf):
-        return tuple(Peer(**item) if isinstance(setting.kind.item, PeerEntry) else item for item in value)
+        return tuple(Peer(**item) if isinstance(item, dict) else item for item in value)
     if isinstance(setting.kind, FilePath) and value is not None:
         return Path(value)
     return value

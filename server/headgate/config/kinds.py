@@ -9,6 +9,7 @@ touches the disk or the network: whether a file exists is found out when it is o
 import os
 import re
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -261,6 +262,20 @@ class PeerEntry:
             return Peer(NAME.parse(region), AddressKind().parse(address))
         except ValueError as error:
             raise ValueError(str(error) or f"expected {self.accepts} with ADDR {AddressKind().accepts}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkKind:
+    """Given back in the usual spelling, so that equal networks are equal text."""
+
+    accepts: str = "a network as in `10.0.0.0/8` or `fd00::/8`, or one address"
+    metavar: str = "CIDR"
+
+    def parse(self, text: str) -> str:
+        try:
+            return str(ip_network(text))
+        except ValueError as error:
+            raise ValueError(f"expected {self.accepts}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from headgate.config.kinds import (
     FilePath,
     HttpUrl,
     ListOf,
+    NetworkKind,
     Number,
     OriginUrl,
     Peer,
@@ -126,9 +127,19 @@ class Settings:
         Row(
             Choice(("auto", "native", "grpcio")),
             "Serving",
-            "What serves gRPC. `native` is the fast one and has no TLS; `auto` takes it where it can, else `grpcio`.",
+            "What serves gRPC. `native` is the fast one; `auto` takes it where it is installed, else `grpcio`. "
+            "With TLS, and on addresses that other machines can reach, `native` stands behind a guard.",
         ),
     ] = "auto"
+    trusted_network: Annotated[
+        tuple[str, ...],
+        Row(
+            ListOf(NetworkKind()),
+            "Serving",
+            "A network whose gRPC callers the guard relays unseen, bound only in number. May be repeated; "
+            "`0.0.0.0/0` (with `::/0` for IPv6) trusts everybody, and there is no guard without TLS then.",
+        ),
+    ] = ()
     workers: Annotated[
         int,
         Row(
@@ -318,6 +329,57 @@ class Settings:
     max_concurrent_streams: Annotated[
         int, Row(Whole(1, 100_000), "Bounds", "Calls under way on one gRPC connection.")
     ] = 100
+    max_connections: Annotated[
+        int,
+        Row(
+            Whole(1, 1_000_000),
+            "Bounds",
+            "gRPC connections, through the guard; less where the process may not open three files for each.",
+        ),
+    ] = 1_000
+    max_connections_per_address: Annotated[
+        int, Row(Whole(1, 1_000_000), "Bounds", "The same, from one address outside of the trusted networks.")
+    ] = 200
+    handshake_timeout_s: Annotated[
+        float,
+        Row(
+            Number(0.1, 3600, "SECONDS"),
+            "Bounds",
+            "From the connection to the first bytes of HTTP/2, TLS included; through the guard, as all that follow.",
+        ),
+    ] = 10.0
+    message_timeout_s: Annotated[
+        float,
+        Row(
+            Number(0.1, 3600, "SECONDS"),
+            "Bounds",
+            "How long a gRPC call may take to arrive, and how long a caller may leave its answers unread.",
+        ),
+    ] = 10.0
+    idle_timeout_s: Annotated[
+        float,
+        Row(
+            Number(0.1, 2_592_000, "SECONDS"),
+            "Bounds",
+            "After so long without a call a gRPC connection is closed, in good order.",
+        ),
+    ] = 300.0
+    max_connection_age_s: Annotated[
+        float,
+        Row(
+            Number(0.1, 2_592_000, "SECONDS"),
+            "Bounds",
+            "After so long, give or take a tenth, a gRPC caller is asked to connect anew; no call fails by it.",
+        ),
+    ] = 3_600.0
+    max_unfinished_bytes: Annotated[
+        int,
+        Row(
+            Whole(_MIB, 64 * 1024 * _MIB, "BYTES"),
+            "Bounds",
+            "gRPC calls that have not arrived whole; one connection may hold a sixteenth of it, or two messages.",
+        ),
+    ] = 64 * _MIB
     max_cells: Annotated[
         int,
         Row(

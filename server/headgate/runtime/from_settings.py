@@ -6,7 +6,7 @@ from headgate.config import Settings
 from headgate.handler import AnswerSettings
 from headgate.region.breaker import BreakerSettings
 from headgate.rules.request_limits import RequestLimits
-from headgate.transport.interface import TransportLimits
+from headgate.transport.interface import GuardLimits, TransportLimits
 from headgate.transport.tls import TlsFiles
 
 BREAKER_COOLDOWN_GROWTH: Final = 4
@@ -34,6 +34,15 @@ def transport_limits(settings: Settings) -> TransportLimits:
         max_pending_calls=settings.max_pending_calls,
         max_pending_bytes=settings.max_pending_bytes,
         max_concurrent_streams=settings.max_concurrent_streams,
+        guard=GuardLimits(
+            max_connections=settings.max_connections,
+            max_connections_per_address=settings.max_connections_per_address,
+            handshake_timeout_s=settings.handshake_timeout_s,
+            message_timeout_s=settings.message_timeout_s,
+            idle_timeout_s=settings.idle_timeout_s,
+            max_connection_age_s=settings.max_connection_age_s,
+            max_unfinished_bytes=settings.max_unfinished_bytes,
+        ),
     )
 
 

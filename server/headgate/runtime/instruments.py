@@ -26,7 +26,7 @@ from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
 from headgate.transport.callers import TokenFile
 from headgate.transport.http import HttpServer
 from headgate.transport.http_listener import total_requests
-from headgate.transport.interface import Transport
+from headgate.transport.interface import GuardStats, Transport
 
 FINGERPRINT_DIGITS = 12
 """Hex digits of a rule set's digest that fit a float exactly (48 of 53 bits)."""
@@ -166,6 +166,25 @@ def _region(metrics: Metrics, node: RegionNode) -> None:
     )
 
 
+def _connections(metrics: Metrics, stats: GuardStats) -> None:
+    """Only a guard knows of connections; without one all of these are 0."""
+
+    def by_reason(counts: Mapping[str, int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
+        return lambda: [(count, {"reason": reason}) for reason, count in counts.items()]
+
+    metrics.gauge("headgate_grpc_connections", "Connections through the guard.", lambda: stats.live)
+    metrics.counter("headgate_grpc_connections_accepted", "Connections begun.", lambda: stats.accepted)
+    metrics.labelled_counter(
+        "headgate_grpc_connections_refused", "Closed at once, by the bound that was reached.", by_reason(stats.refused)
+    )
+    metrics.labelled_counter(
+        "headgate_grpc_connections_closed", "Ended, by the bound that was reached or who left.", by_reason(stats.closed)
+    )
+    metrics.gauge(
+        "headgate_grpc_unfinished_bytes", "Held for calls that have not arrived whole.", lambda: stats.unfinished_bytes
+    )
+
+
 def _transport(metrics: Metrics, parts: Parts) -> None:
     stats = parts.transport.stats
 
@@ -174,6 +193,7 @@ def _transport(metrics: Metrics, parts: Parts) -> None:
         yield stats.refused_overload, {"reason": "overload"}
         yield stats.refused_unauthenticated, {"reason": "unauthenticated"}
         yield stats.refused_forbidden, {"reason": "forbidden"}
+        yield stats.refused_unfinished, {"reason": "unfinished"}
 
     def http() -> Iterable[tuple[int, Mapping[str, str]]]:
         for (route, status), count in total_requests(parts.http).items():
@@ -191,6 +211,7 @@ def _transport(metrics: Metrics, parts: Parts) -> None:
         lambda: stats.dropped_expired,
     )
     metrics.counter("headgate_grpc_failed_internal", "Calls answered INTERNAL.", lambda: stats.failed_internal)
+    _connections(metrics, stats.guard)
     metrics.labelled_counter("headgate_http_requests", "HTTP requests by route and status.", http)
     if (tokens := parts.tokens) is not None:
         metrics.gauge("headgate_tokens", "Bearer tokens that are accepted.", lambda: len(tokens))

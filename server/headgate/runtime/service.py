@@ -49,6 +49,7 @@ from headgate.transport.http_listener import addresses_of
 from headgate.transport.interface import Transport
 from headgate.transport.select import choose_transport
 from headgate.transport.socketfile import LOCK_SUFFIX
+from headgate.transport.trust import Trust
 
 HOUSEKEEPING_INTERVAL_S = 0.1
 SWEEP_STEPS = 1_000
@@ -212,7 +213,8 @@ class Service:
 
     async def _bind_grpc(self) -> None:
         settings = self.settings
-        factory = choose_transport(settings.transport, tls_files(settings), self._callers)
+        trust = Trust(settings.trusted_network)
+        factory = choose_transport(settings.transport, settings.grpc, tls_files(settings), trust, self._callers)
         self._transport: Transport = factory(
             settings.grpc,
             self._handler,

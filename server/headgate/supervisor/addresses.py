@@ -10,19 +10,11 @@ import errno
 import os
 import re
 import socket
-from collections.abc import Iterator
-from typing import Any
 
 from headgate.address import TcpAddress, UnixAddress, parse_address
 from headgate.errors import ConfigError
+from headgate.transport.listening import NOT_HERE, Target, resolve
 from headgate.transport.socketfile import LOCK_SUFFIX, SocketFile
-
-_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-"""A name may stand for an address of a family that this machine does not have: the others count."""
-
-
-_Target = tuple[Any, ...]
-"""A socket address: host, port, and for IPv6 two more."""
 
 
 class GrpcAddresses:
@@ -80,11 +72,11 @@ class GrpcAddresses:
 
     def _hold_all(self, address: TcpAddress) -> TcpAddress:
         port, failure = address.port, OSError(errno.EADDRNOTAVAIL, "")
-        for family, target in _resolve(address):
+        for family, target in resolve(address):
             try:
                 held = _bind(family, (target[0], port, *target[2:]))
             except OSError as error:
-                if error.errno not in _NOT_HERE:
+                if error.errno not in NOT_HERE:
                     raise
                 failure = error
                 continue
@@ -110,20 +102,14 @@ def _clear(path: str) -> None:
         SocketFile(path).release()
 
 
-def _resolve(address: TcpAddress) -> Iterator[tuple[socket.AddressFamily, _Target]]:
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, _, _, _, target in found:
-        yield family, target
-
-
-def _bind(family: socket.AddressFamily, target: _Target) -> socket.socket:
+def _bind(family: socket.AddressFamily, target: Target) -> socket.socket:
     if target[1] != 0:
         # Sharing is among our workers: whoever listens there now, sharing or not, is somebody else.
         _bound(family, target).close()
     return _bound(family, target, share=True)
 
 
-def _bound(family: socket.AddressFamily, target: _Target, *, share: bool = False) -> socket.socket:
+def _bound(family: socket.AddressFamily, target: Target, *, share: bool = False) -> socket.socket:
     held = socket.socket(family, socket.SOCK_STREAM)
     try:
         # Connections of a former run that linger in TIME_WAIT must not keep the next from starting.

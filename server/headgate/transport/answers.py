@@ -23,6 +23,14 @@ def too_large(size: int, limits: TransportLimits) -> str:
     return f"SERVER: Received message larger than max ({size} vs. {limits.max_message_bytes})"
 
 
+def expands(size: int, limits: TransportLimits) -> str:
+    return f"SERVER: Received {size} bytes that unpack to more than max ({limits.max_message_bytes})"
+
+
+def unfinished(limits: TransportLimits) -> str:
+    return f"overloaded: more than {limits.guard.max_unfinished_bytes} bytes are unfinished, or too many of them here"
+
+
 def overloaded(limits: TransportLimits) -> str:
     """For a call that was refused because too much is pending."""
     return f"overloaded: more than {limits.max_pending_calls} calls or {limits.max_pending_bytes} bytes are pending"

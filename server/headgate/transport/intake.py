@@ -15,8 +15,9 @@ from pygrpc_native._native import NativeGrpcFront
 
 from headgate.errors import Status
 from headgate.transport.allocator import Trimmer
-from headgate.transport.answers import STOPPING, overloaded, too_large
+from headgate.transport.answers import STOPPING, expands, overloaded, too_large, unfinished
 from headgate.transport.callers import NO_TOKEN, TokenFile, header_of
+from headgate.transport.guard.refusals import Refusal, Refusals
 from headgate.transport.interface import TransportLimits, TransportStats
 
 if TYPE_CHECKING:
@@ -48,12 +49,16 @@ class Intake:
         stats: TransportStats,
         deliver: Callable[[Batch], None],
         tokens: TokenFile | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self._front = front
         self._limits = limits
         self._stats = stats
         self._deliver = deliver
         self._tokens = tokens
+        # What a guard in front of it kept back comes as a message of this size; without a guard, of none.
+        self._refusals = refusals or Refusals()
+        self._refusal_bytes = self._refusals.size if refusals else -1
         self._trimmer = Trimmer()
         self._refusing = False
         self._thread = threading.Thread(target=self._receive, name="headgate-receive", daemon=True)
@@ -97,8 +102,9 @@ class Intake:
     def _admit(self, now: float, events: "list[Event]") -> None:
         limits, stats = self._limits, self._stats
         max_message_bytes = limits.max_message_bytes
+        refusal_bytes, is_refusal = self._refusal_bytes, self._refusals.matches
         size = calls = others = 0
-        oversized = False
+        refused = False
         for event in events:
             payload = event[3]
             if payload is not None:
@@ -107,11 +113,11 @@ class Intake:
                 calls += 1
                 if event[2] != RATE_LIMIT:
                     others += 1
-                if length > max_message_bytes:
-                    oversized = True
+                if length > max_message_bytes or (length == refusal_bytes and is_refusal(payload)):
+                    refused = True
         stats.calls += calls - others
         if (
-            oversized
+            refused
             or stats.pending_calls + calls > limits.max_pending_calls
             or stats.pending_bytes + size > limits.max_pending_bytes
             or self._refusing
@@ -132,7 +138,7 @@ class Intake:
                 kept.append(event)
                 continue
             length = len(payload)
-            refusal = self._refusal(now, event[2], length, calls, size)
+            refusal = self._kept_back(payload) or self._refusal(now, event[2], length, calls, size)
             if refusal is None:
                 kept.append(event)
                 calls += 1
@@ -140,6 +146,18 @@ class Intake:
             else:
                 self._front.fail(event[1], *refusal)
         return kept, calls, size
+
+    def _kept_back(self, payload: bytes) -> tuple[int, str] | None:
+        """Why the guard did so, for what stands in place of a message."""
+        if len(payload) != self._refusal_bytes or not self._refusals.matches(payload):
+            return None
+        refusal, size = self._refusals.decode(payload)
+        if refusal is Refusal.UNFINISHED:
+            self._stats.refused_unfinished += 1
+            return Status.UNAVAILABLE, unfinished(self._limits)
+        self._stats.refused_too_large += 1
+        text = expands(size, self._limits) if refusal is Refusal.EXPANDS else too_large(size, self._limits)
+        return Status.RESOURCE_EXHAUSTED, text
 
     def _refusal(self, now: float, method: int, length: int, calls: int, size: int) -> tuple[int, str] | None:
         """Why a call is refused, when `calls` and `size` were accepted before it from the same batch."""

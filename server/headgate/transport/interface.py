@@ -6,8 +6,9 @@ the asyncio loop's thread, so that what is behind it needs no lock.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -28,6 +29,22 @@ handler that cancels it says that it is shutting down (UNAVAILABLE).
 
 
 @dataclass(frozen=True, slots=True)
+class GuardLimits:
+    """Bounds on connections, for callers who are not trusted by their address."""
+
+    max_connections: int = 1_000
+    max_connections_per_address: int = 200
+    handshake_timeout_s: float = 10.0
+    """From the connection to the first bytes of HTTP/2, TLS included."""
+    message_timeout_s: float = 10.0
+    """From the first byte of a message, a header block or a frame to its last; also for one who does not read."""
+    idle_timeout_s: float = 300.0
+    """Without a call under way."""
+    max_connection_age_s: float = 3_600.0
+    max_unfinished_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
 class TransportLimits:
     """Bounds on what callers can make a transport hold."""
 
@@ -36,6 +53,22 @@ class TransportLimits:
     max_pending_bytes: int = 64 * 1024 * 1024
     max_concurrent_streams: int = 100
     """Per connection: the only bound on what the native transport queues below us."""
+    guard: GuardLimits = field(default_factory=GuardLimits)
+
+
+@dataclass(slots=True)
+class GuardStats:
+    """What became of connections, by reasons that the code names; all zero where no guard is."""
+
+    accepted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    closed: Counter[str] = field(default_factory=Counter)
+    unfinished_bytes: int = 0
+    """As of the last tick."""
+
+    @property
+    def live(self) -> int:
+        return self.accepted - self.closed.total()
 
 
 @dataclass(slots=True)
@@ -57,8 +90,11 @@ class TransportStats:
     refused_overload: int = 0
     refused_unauthenticated: int = 0
     refused_forbidden: int = 0
+    refused_unfinished: int = 0
+    """By the guard, because too much is unfinished already."""
     dropped_expired: int = 0
     failed_internal: int = 0
+    guard: GuardStats = field(default_factory=GuardStats)
 
     @property
     def pending_calls(self) -> int:

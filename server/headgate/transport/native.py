@@ -4,14 +4,15 @@ A receiving thread hands whole batches of calls to the loop, which calls the han
 answers. The thread never runs the handler, so what is behind it needs no lock; the loop
 never waits for a socket, so a signal waits for nobody.
 
-The front below bounds neither messages nor what it queues, and it has no TLS: callers
-who aren't trusted belong on the grpcio transport.
+The front below bounds neither messages nor what it queues, and it has no TLS: for callers
+who aren't trusted it stands behind a guard (see guard/), which has both.
 """
 
 import asyncio
 import time
 from collections import deque
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from headgate.transport.answers import STOPPING, Failures
 from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
+from headgate.transport.guard.refusals import Refusals
 from headgate.transport.intake import RATE_LIMIT, Batch, Intake
 from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
 from headgate.transport.reflection import Reflection
@@ -57,8 +59,10 @@ class NativeTransport:
         callers: Callers = EVERYBODY,
         reuse_port: bool = False,
         socket_mode: int = OWNER_ONLY,
+        stats: TransportStats | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
-        self.stats = TransportStats()
+        self.stats = stats or TransportStats()
         self._address = parse_address(address)
         self._handler = handler
         self._limits = limits
@@ -66,6 +70,7 @@ class NativeTransport:
         self._callers = callers
         self._reuse_port = reuse_port
         self._socket_mode = socket_mode
+        self._refusals = refusals
         self._failures = Failures(self.stats, logger)
         self._health: health.Health[int] = health.Health()
         self._timeouts = Timeouts()
@@ -94,7 +99,9 @@ class NativeTransport:
         async with AsyncExitStack() as cleanup:
             with binding_at(self._address, self._socket_mode, cleanup):
                 self._front = self._bind()
-            self._intake = Intake(self._front, self._limits, self.stats, self._hand_over, self._callers.tokens)
+            self._intake = Intake(
+                self._front, self._limits, self.stats, self._hand_over, self._callers.tokens, self._refusals
+            )
             self._intake.start()
             cleanup.push_async_callback(asyncio.to_thread, self._intake.join)
             cleanup.push_async_callback(asyncio.to_thread, self._front.close)
@@ -126,7 +133,7 @@ class NativeTransport:
     async def _start_fallback(self) -> Fallback | None:
         """Reflection is a convenience: where there is no directory for its socket, we serve without."""
         try:
-            fallback = Fallback(Reflection(self._callers).methods(), self._limits)
+            fallback = Fallback(Reflection(replace(self._callers, names=None)).methods(), self._limits)
             await fallback.start()
         except OSError as error:
             self._logger.warning("reflection_unavailable", reason=str(error))

@@ -11,26 +11,38 @@ from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.interface import Handler, Transport, TransportFactory, TransportLimits
 from headgate.transport.socketfile import OWNER_ONLY
 from headgate.transport.tls import TlsFiles
+from headgate.transport.trust import Trust
 
 TransportKind = Literal["auto", "native", "grpcio"]
 
 
 def choose_transport(
-    kind: TransportKind, tls: TlsFiles | None = None, callers: Callers = EVERYBODY
+    kind: TransportKind,
+    address: str,
+    tls: TlsFiles | None = None,
+    trust: Trust | None = None,
+    callers: Callers = EVERYBODY,
 ) -> TransportFactory:
-    """What `--transport` means: `auto` is native without TLS and grpcio with it."""
-    if kind == "grpcio" or (kind == "auto" and tls is not None):
-        return _grpcio(tls, callers)
-    if tls is not None:
-        raise ConfigError("the native transport has no TLS: use --transport grpcio or auto")
-    if _has_native():
-        # Here and not above: it can't be imported everywhere.
-        from headgate.transport.native import NativeTransport  # noqa: PLC0415
+    """What `--transport` means.
 
-        return partial(NativeTransport, callers=callers)
+    `auto` is native where that is installed, else grpcio. The native front has a guard before it
+    unless nobody can reach it who is not trusted by address.
+    """
+    trust = trust or Trust()
+    if kind == "grpcio":
+        return _grpcio(tls, callers)
+    if _has_native():
+        # Here and not above: they can't be imported everywhere.
+        if tls is None and trust.trusts_listener(address):
+            from headgate.transport.native import NativeTransport  # noqa: PLC0415
+
+            return partial(NativeTransport, callers=callers)
+        from headgate.transport.guard.transport import GuardedTransport  # noqa: PLC0415
+
+        return partial(GuardedTransport, tls=tls, trust=trust, callers=callers)
     if kind == "native":
         raise ConfigError("the native transport needs pygrpc-native, which is not installed: use --transport grpcio")
-    return partial(_grpcio_instead, callers)
+    return partial(_grpcio_instead, tls, callers)
 
 
 def _has_native() -> bool:
@@ -45,6 +57,7 @@ def _grpcio(tls: TlsFiles | None, callers: Callers) -> TransportFactory:
 
 
 def _grpcio_instead(
+    tls: TlsFiles | None,
     callers: Callers,
     address: str,
     handler: Handler,
@@ -55,5 +68,5 @@ def _grpcio_instead(
     socket_mode: int = OWNER_ONLY,
 ) -> Transport:
     logger.warning("transport_fallback", transport="grpcio", reason="pygrpc-native is not installed")
-    make = _grpcio(None, callers)
+    make = _grpcio(tls, callers)
     return make(address, handler, limits=limits, logger=logger, reuse_port=reuse_port, socket_mode=socket_mode)

@@ -7,6 +7,7 @@ renewed by other programs, file by file, and no such moment may cut callers off.
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import grpc
 from structlog.typing import FilteringBoundLogger
@@ -32,7 +33,7 @@ def server_credentials(files: TlsFiles, logger: FilteringBoundLogger) -> grpc.Se
 
     grpc-core offers TLS 1.2 and 1.3 only.
     """
-    watcher = CertificateWatcher(files, logger)
+    watcher = CertificateWatcher(files, logger, _grpc_configuration)
     return grpc.dynamic_ssl_server_credentials(
         watcher.configuration,
         watcher.fetch,  # type: ignore[arg-type]  # None, for "unchanged", is documented but not in the stubs
@@ -40,60 +41,96 @@ def server_credentials(files: TlsFiles, logger: FilteringBoundLogger) -> grpc.Se
     )
 
 
-class CertificateWatcher:
+def server_context(files: TlsFiles, logger: FilteringBoundLogger) -> Callable[[], ssl.SSLContext]:
+    """The context for the next handshake, which follows the files. Raises ConfigError as above."""
+    watcher = CertificateWatcher(files, logger, _ssl_context)
+
+    def current() -> ssl.SSLContext:
+        return watcher.fetch() or watcher.configuration
+
+    return current
+
+
+Configuration = TypeVar("Configuration")
+Contents = tuple[bytes, ...]
+"""Of certificate, key and, where there are any, authorities."""
+
+
+class CertificateWatcher(Generic[Configuration]):
     """Looks at the files on each handshake (three `stat`s), reads them when they changed."""
 
     def __init__(
-        self,
-        files: TlsFiles,
-        logger: FilteringBoundLogger,
-        configure: Callable[..., grpc.ServerCertificateConfiguration] = grpc.ssl_server_certificate_configuration,
+        self, files: TlsFiles, logger: FilteringBoundLogger, configure: Callable[[TlsFiles, Contents], Configuration]
     ) -> None:
         self._files = files
         self._logger = logger
         self._configure = configure
         self._seen = _identity(files)
-        self._contents = _read(files)
-        self.configuration = self._build()
+        self._contents, self.configuration = self._load()
 
-    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """What to use from now on, or None to stay with what is used. Called on grpc's threads."""
+    def fetch(self) -> Configuration | None:
+        """What to use from now on, or None to stay with what is used. May be called on any one thread."""
         seen = _identity(self._files)
         if seen == self._seen:
             return None
         # Set before reading: a file that changes meanwhile is looked at again.
         self._seen = seen
         try:
-            contents = _read(self._files)
+            contents, configuration = self._load()
         except ConfigError as error:
             self._logger.warning("tls_reload_failed", reason=str(error))
             return None
         if contents == self._contents:
             return None
-        self._contents = contents
+        self._contents, self.configuration = contents, configuration
         self._logger.info("tls_reloaded", cert=self._files.cert)
-        self.configuration = self._build()
-        return self.configuration
+        return configuration
 
-    def _build(self) -> grpc.ServerCertificateConfiguration:
-        cert, key, *client_ca = self._contents
-        return self._configure([(key, cert)], root_certificates=client_ca[0] if client_ca else None)
+    def _load(self) -> tuple[Contents, Configuration]:
+        """The files' contents, known to fit together, and what they make."""
+        files = self._files
+        contents = _read(files)
+        configuration = self._configure(files, contents)
+        # It may have read the files by itself: it holds for what we read only if that is still there.
+        if contents != _read(files):
+            raise ConfigError(f"{files.cert}: changed while it was read")
+        return contents, configuration
+
+
+def _grpc_configuration(files: TlsFiles, contents: Contents) -> grpc.ServerCertificateConfiguration:
+    _ssl_context(files, contents)  # grpc-core would find out at a handshake
+    cert, key, *client_ca = contents
+    return grpc.ssl_server_certificate_configuration(
+        [(key, cert)], root_certificates=client_ca[0] if client_ca else None
+    )
+
+
+def _ssl_context(files: TlsFiles, contents: Contents) -> ssl.SSLContext:
+    """TLS 1.2 and 1.3 only, as grpc-core has it, for HTTP/2."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_cert_chain(files.cert, files.key, password=_no_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise ConfigError(f"{files.cert} and {files.key} are no certificate and its key: {reason}") from error
+    if files.client_ca is not None:
+        try:
+            context.load_verify_locations(cadata=contents[2].decode("ascii"))
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(f"{files.client_ca}: no certificates in PEM form") from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def _identity(files: TlsFiles) -> tuple[FileIdentity, ...]:
     return tuple(map(identity_of, files.paths()))
 
 
-def _read(files: TlsFiles) -> tuple[bytes, ...]:
-    """The files' contents, known to fit together."""
-    contents = tuple(_read_file(path) for path in files.paths())
-    _check_pair(files)
-    if files.client_ca is not None:
-        _check_authorities(files.client_ca, contents[2])
-    # The check read the files by itself: it holds for what we read only if that is still there.
-    if contents != tuple(_read_file(path) for path in files.paths()):
-        raise ConfigError(f"{files.cert}: changed while it was read")
-    return contents
+def _read(files: TlsFiles) -> Contents:
+    return tuple(_read_file(path) for path in files.paths())
 
 
 def _read_file(path: str) -> bytes:
@@ -102,23 +139,6 @@ def _read_file(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-
-
-def _check_pair(files: TlsFiles) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(files.cert, files.key, password=_no_password)
-    except (ssl.SSLError, OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise ConfigError(f"{files.cert} and {files.key} are no certificate and its key: {reason}") from error
-
-
-def _check_authorities(path: str, contents: bytes) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_verify_locations(cadata=contents.decode("ascii"))
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(f"{path}: no certificates in PEM form") from error
 
 
 def _no_password() -> str:

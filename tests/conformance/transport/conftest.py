@@ -1,18 +1,17 @@
-"""Every test in this directory runs over both transports unless it says otherwise."""
+"""Every test in this directory runs over all transports unless it says otherwise."""
 
 from collections.abc import AsyncIterator
 
 import grpc
 import pytest
 from headgate.transport import drain
-from headgate.transport.select import TransportKind
 
-from tests.conformance.transport.harness import KINDS, Server, dialled, serving
+from tests.conformance.transport.harness import KINDS, Kind, Server, dialled, serving
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> TransportKind:
-    value: TransportKind = request.param
+def kind(request: pytest.FixtureRequest) -> Kind:
+    value: Kind = request.param
     return value
 
 
@@ -24,7 +23,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def server(kind: TransportKind) -> AsyncIterator[Server]:
+async def server(kind: Kind) -> AsyncIterator[Server]:
     async with serving(kind) as running:
         yield running
 

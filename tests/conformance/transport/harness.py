@@ -1,20 +1,25 @@
-"""What the transport suite shares: a programmable handler, both transports, ways to wait."""
+"""What the transport suite shares: a programmable handler, all transports, ways to wait."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import grpc
 import structlog
-from headgate.transport.callers import EVERYBODY
-from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, Transport, TransportLimits
-from headgate.transport.select import TransportKind, choose_transport
+from headgate.transport.callers import EVERYBODY, Callers
+from headgate.transport.guard.transport import GuardedTransport
+from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, Transport, TransportFactory, TransportLimits
+from headgate.transport.select import choose_transport
+from headgate.transport.tls import TlsFiles
+from headgate.transport.trust import Trust
 from structlog.testing import CapturingLogger
 
 from tests.support.waiting import PATIENCE_S, until
 
-KINDS: tuple[TransportKind, ...] = ("native", "grpcio")
+Kind = Literal["native", "guarded", "grpcio"]
+KINDS: tuple[Kind, ...] = ("native", "guarded", "grpcio")
 # Loopback answers within a millisecond; the rest is room for a busy machine.
 TIMEOUT_S = PATIENCE_S
 
@@ -55,8 +60,17 @@ class Server:
         return [call.kwargs["event"] for call in self.log.calls]
 
 
+def factory_of(
+    kind: Kind, tls: TlsFiles | None = None, trust: Trust | None = None, callers: Callers = EVERYBODY
+) -> TransportFactory:
+    """On loopback nobody would choose the guard, and tests listen nowhere else."""
+    if kind == "guarded":
+        return partial(GuardedTransport, tls=tls, trust=trust, callers=callers)
+    return choose_transport(kind, "127.0.0.1:0", tls, callers=callers)
+
+
 def make_transport(
-    kind: TransportKind,
+    kind: Kind,
     address: str = "127.0.0.1:0",
     handler: Handler | None = None,
     *,
@@ -65,13 +79,13 @@ def make_transport(
 ) -> tuple[Transport, CapturingLogger]:
     log = CapturingLogger()
     logger = structlog.wrap_logger(log, processors=[lambda _logger, _name, event: ((), event)])
-    factory = choose_transport(kind, options.pop("tls", None), options.pop("callers", EVERYBODY))
+    factory = factory_of(kind, options.pop("tls", None), options.pop("trust", None), options.pop("callers", EVERYBODY))
     transport = factory(address, handler or Script(), limits=limits or TransportLimits(), logger=logger, **options)
     return transport, log
 
 
 @asynccontextmanager
-async def serving(kind: TransportKind, address: str = "127.0.0.1:0", **options: Any) -> AsyncIterator[Server]:
+async def serving(kind: Kind, address: str = "127.0.0.1:0", **options: Any) -> AsyncIterator[Server]:
     script = Script()
     transport, log = make_transport(kind, address, script, **options)
     await transport.start()
@@ -103,7 +117,7 @@ async def status_of_call(pending: Any) -> tuple[grpc.StatusCode, str | None]:
         answer = await pending
     except grpc.aio.AioRpcError as error:
         return error.code(), error.details()
-    raise AssertionError(f"expected a failure, got {answer!r}")
+    raise AssertionError(f"expected a failure, got {answer[:100]!r}")
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:

@@ -1,25 +1,29 @@
 """A transport in a process of its own, for tests that measure it, signal it or try to kill it.
 
-    python -m tests.conformance.transport.server_process KIND ADDRESS
+    python -m tests.conformance.transport.server_process KIND ADDRESS LIMITS MEMORY_BYTES
+
+LIMITS is JSON: those of the transport that are not the default, and those of the guard under "guard".
 
 Prints its address, echoes what it is sent, drains on SIGTERM.
 """
 
 import asyncio
+import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import structlog
-from headgate.transport.interface import TransportLimits
-from headgate.transport.select import TransportKind, choose_transport
+from headgate.transport.interface import GuardLimits, TransportLimits
 
-from tests.conformance.transport.harness import TIMEOUT_S
+from tests.conformance.transport.harness import TIMEOUT_S, Kind, factory_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -39,9 +43,20 @@ class ServerProcess:
 
     def rss_bytes(self) -> int:
         """Resident memory now."""
+        return self._status_bytes("VmRSS:")
+
+    def peak_bytes(self) -> int:
+        """The most that it ever was."""
+        return self._status_bytes("VmHWM:")
+
+    def _status_bytes(self, name: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        line = next(line for line in status.splitlines() if line.startswith(name))
         return int(line.split()[1]) * 1024
+
+    def descriptors(self) -> int:
+        """Open files and sockets."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     async def terminate(self) -> int:
         """Its exit status after SIGTERM."""
@@ -50,8 +65,13 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(kind: TransportKind, address: str = "127.0.0.1:0") -> Iterator[ServerProcess]:
+def server_process(
+    kind: Kind, address: str = "127.0.0.1:0", limits: TransportLimits | None = None, memory_bytes: int = 0
+) -> Iterator[ServerProcess]:
+    """With `memory_bytes`, that is all the address space that it may have."""
+    described = json.dumps(asdict(limits or TransportLimits()))
     command = [sys.executable, "-m", "tests.conformance.transport.server_process", kind, address]
+    command += [described, str(memory_bytes)]
     # What a killed process leaves behind goes with its directory for temporary files.
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -71,11 +91,15 @@ def server_process(kind: TransportKind, address: str = "127.0.0.1:0") -> Iterato
             process.kill()
 
 
-async def main(kind: TransportKind, address: str) -> None:
+async def main(kind: Kind, address: str, described: str, memory_bytes: str) -> None:
+    if int(memory_bytes):
+        resource.setrlimit(resource.RLIMIT_AS, (int(memory_bytes),) * 2)
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    transport = choose_transport(kind)(
-        address, lambda payload: b"echo:" + payload, limits=TransportLimits(), logger=structlog.get_logger()
+    values = json.loads(described)
+    limits = TransportLimits(**{**values, "guard": GuardLimits(**values["guard"])})
+    transport = factory_of(kind)(
+        address, lambda payload: b"echo:" + payload, limits=limits, logger=structlog.get_logger()
     )
     await transport.start()
     transport.set_serving(True)
@@ -86,4 +110,4 @@ async def main(kind: TransportKind, address: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2]))  # type: ignore[arg-type]
+    asyncio.run(main(*sys.argv[1:]))  # type: ignore[arg-type]

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 
 import grpc
+import pytest
 from headgate.transport.interface import TransportLimits
-from headgate.transport.select import TransportKind
 
-from tests.conformance.transport.harness import Server, call, dialled, eventually, serving, status_of_call
+from tests.conformance.transport.harness import Kind, Server, call, dialled, eventually, serving, status_of_call
 from tests.conformance.transport.raw import BlockingClient, call_headers, message, raw_client
 
 STALL_S = 1.0
@@ -31,7 +31,7 @@ def _futures(server: Server) -> "dict[bytes, asyncio.Future[bytes]]":
     return made
 
 
-async def test_calls_beyond_the_bound_are_refused_until_others_finish(kind: TransportKind) -> None:
+async def test_calls_beyond_the_bound_are_refused_until_others_finish(kind: Kind) -> None:
     async with serving(kind, limits=TransportLimits(max_pending_calls=3)) as server:
         futures = _futures(server)
         async with dialled(server.address) as channel:
@@ -52,7 +52,7 @@ async def test_calls_beyond_the_bound_are_refused_until_others_finish(kind: Tran
             assert await asyncio.gather(*pending.values()) == [b"done"] * 3
 
 
-async def test_bytes_beyond_the_bound_are_refused_until_others_finish(kind: TransportKind) -> None:
+async def test_bytes_beyond_the_bound_are_refused_until_others_finish(kind: Kind) -> None:
     async with serving(kind, limits=TransportLimits(max_pending_bytes=1000)) as server:
         futures = _futures(server)
         async with dialled(server.address) as channel:
@@ -69,7 +69,7 @@ async def test_bytes_beyond_the_bound_are_refused_until_others_finish(kind: Tran
             assert server.transport.stats.pending_bytes == 0
 
 
-async def test_calls_whose_callers_went_away_still_count(kind: TransportKind) -> None:
+async def test_calls_whose_callers_went_away_still_count(kind: Kind) -> None:
     """Their work goes on behind the handler: else callers who hang up early could pile it up."""
     async with serving(kind, limits=TransportLimits(max_pending_calls=3)) as server:
         futures = _futures(server)
@@ -86,7 +86,7 @@ async def test_calls_whose_callers_went_away_still_count(kind: TransportKind) ->
             assert await call(channel, b"x") == b"echo:x"
 
 
-async def test_calls_that_expired_while_the_loop_was_busy_are_dropped(kind: TransportKind, server: Server) -> None:
+async def test_calls_that_expired_while_the_loop_was_busy_are_dropped(kind: Kind, server: Server) -> None:
     """Neither handled nor answered: their callers are gone, and a decision would charge them."""
     async with raw_client(server.port) as client:
         first = await client.open(call_headers(), message(b"warm"))
@@ -162,8 +162,12 @@ def _stall_on(payload: bytes, *, seconds: float) -> Callable[[bytes], bytes]:
 _CONNECTIONS, _CALLS_EACH = 20, 90
 
 
+@pytest.mark.parametrize("kind", ["native", "grpcio"])
 async def test_calls_that_pile_up_before_a_busy_loop_are_never_cancelled(server: Server) -> None:
-    """Each gets a decision or UNAVAILABLE: callers try again after that, and not after CANCELLED."""
+    """Each gets a decision or UNAVAILABLE: callers try again after that, and not after CANCELLED.
+
+    A guard is on the same loop: before it calls wait in the kernel, and none can pile up.
+    """
     all_received = threading.Event()
     server.script.answer = partial(_stand_still, all_received)
     statuses = await asyncio.to_thread(_pile_up, server.port, all_received)

@@ -14,11 +14,10 @@ from headgate.transport import health
 from headgate.transport.callers import Callers, SanList, TokenFile
 from headgate.transport.interface import RATE_LIMIT_METHOD
 from headgate.transport.reflection import V1_SERVICE
-from headgate.transport.select import TransportKind
 from headgate.transport.tls import TlsFiles
 
 from tests.conformance.transport.certificates import authority, issued_by
-from tests.conformance.transport.harness import TIMEOUT_S, Server, dialled, eventually, serving, status_of_call
+from tests.conformance.transport.harness import TIMEOUT_S, Kind, Server, dialled, eventually, serving, status_of_call
 from tests.conformance.transport.raw import call_headers, message, raw_client
 
 CA = authority("ca")
@@ -57,7 +56,7 @@ async def first(stream: Any) -> Any:
     return None
 
 
-async def test_calls_need_a_token_and_health_checks_do_not(kind: TransportKind, tmp_path: Path) -> None:
+async def test_calls_need_a_token_and_health_checks_do_not(kind: Kind, tmp_path: Path) -> None:
     tokens = token_file(tmp_path / "t", "one", "two")
     async with serving(kind, callers=Callers(tokens)) as server, dialled(server.address) as channel:
         assert await ask(channel, bearer("one")) == b"echo:x"
@@ -72,7 +71,7 @@ async def test_calls_need_a_token_and_health_checks_do_not(kind: TransportKind, 
         await eventually(lambda: server.transport.stats.pending_calls == 0)
 
 
-async def test_reflection_is_guarded_as_calls_are(kind: TransportKind, tmp_path: Path) -> None:
+async def test_reflection_is_guarded_as_calls_are(kind: Kind, tmp_path: Path) -> None:
     tokens = token_file(tmp_path / "t", "one")
     async with serving(kind, callers=Callers(tokens)) as server, dialled(server.address) as channel:
         assert b"RateLimitService" in await first(reflect(channel, bearer("one")))
@@ -80,7 +79,7 @@ async def test_reflection_is_guarded_as_calls_are(kind: TransportKind, tmp_path:
         assert (await status_of_call(first(reflect(channel, bearer("x")))))[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_tokens_are_rotated_on_an_open_connection(kind: TransportKind, tmp_path: Path) -> None:
+async def test_tokens_are_rotated_on_an_open_connection(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / "t"
     tokens = token_file(path, "old")
     async with serving(kind, callers=Callers(tokens)) as server, dialled(server.address) as channel:
@@ -91,7 +90,7 @@ async def test_tokens_are_rotated_on_an_open_connection(kind: TransportKind, tmp
         assert (await status_of_call(ask(channel, bearer("old"))))[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_with_tokens_calls_whose_time_is_over_are_still_dropped(kind: TransportKind, tmp_path: Path) -> None:
+async def test_with_tokens_calls_whose_time_is_over_are_still_dropped(kind: Kind, tmp_path: Path) -> None:
     """The token comes in another header than the time, and both are looked at."""
     tokens = token_file(tmp_path / "t", "one")
     async with serving(kind, callers=Callers(tokens)) as server, raw_client(server.port) as client:
@@ -133,7 +132,7 @@ def secure(server: Server, *names: str) -> grpc.aio.Channel:
 
 async def test_certificates_need_a_name_that_is_allowed(mutual: TlsFiles) -> None:
     callers = Callers(names=SanList(["edge.example", "spiffe://c/ns/*"]))
-    async with serving("auto", tls=mutual, callers=callers) as server:
+    async with serving("grpcio", tls=mutual, callers=callers) as server:
         for names in (["edge.example"], ["other.example", "spiffe://c/ns/envoy"]):
             async with secure(server, *names) as channel:
                 assert await ask(channel) == b"echo:x"
@@ -146,11 +145,25 @@ async def test_certificates_need_a_name_that_is_allowed(mutual: TlsFiles) -> Non
         assert server.transport.stats.refused_forbidden == 1
 
 
-async def test_where_both_are_demanded_both_are_needed(mutual: TlsFiles, tmp_path: Path) -> None:
+async def test_the_guard_closes_the_connection_of_a_certificate_without_an_allowed_name(mutual: TlsFiles) -> None:
+    callers = Callers(names=SanList(["edge.example"]))
+    async with serving("guarded", tls=mutual, callers=callers) as server:
+        async with secure(server, "edge.example") as channel:
+            assert await ask(channel) == b"echo:x"
+            assert await first(reflect(channel))
+        async with secure(server, "other.example") as channel:
+            assert (await status_of_call(ask(channel)))[0] is grpc.StatusCode.UNAVAILABLE
+        assert server.transport.stats.guard.closed["forbidden"] >= 1
+        assert server.script.payloads == [b"x"]
+
+
+@pytest.mark.parametrize("kind", ["grpcio", "guarded"])
+async def test_where_both_are_demanded_both_are_needed(kind: Kind, mutual: TlsFiles, tmp_path: Path) -> None:
     callers = Callers(token_file(tmp_path / "t", "one"), SanList(["edge.example"]))
-    async with serving("auto", tls=mutual, callers=callers) as server:
+    async with serving(kind, tls=mutual, callers=callers) as server:
         async with secure(server, "edge.example") as channel:
             assert await ask(channel, bearer("one")) == b"echo:x"
             assert (await status_of_call(ask(channel)))[0] is grpc.StatusCode.UNAUTHENTICATED
+        refused = grpc.StatusCode.PERMISSION_DENIED if kind == "grpcio" else grpc.StatusCode.UNAVAILABLE
         async with secure(server, "other.example") as channel:
-            assert (await status_of_call(ask(channel, bearer("one"))))[0] is grpc.StatusCode.PERMISSION_DENIED
+            assert (await status_of_call(ask(channel, bearer("one"))))[0] is refused

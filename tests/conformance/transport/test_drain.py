@@ -6,9 +6,17 @@ from contextlib import AsyncExitStack, suppress
 
 import grpc
 import pytest
-from headgate.transport.select import TransportKind
 
-from tests.conformance.transport.harness import TIMEOUT_S, Server, call, dialled, eventually, serving, status_of_call
+from tests.conformance.transport.harness import (
+    TIMEOUT_S,
+    Kind,
+    Server,
+    call,
+    dialled,
+    eventually,
+    serving,
+    status_of_call,
+)
 from tests.conformance.transport.server_process import server_process
 
 
@@ -37,7 +45,7 @@ async def test_every_call_in_flight_gets_its_answer(server: Server, channel: grp
 
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("attempt", range(3))
-async def test_answers_given_at_the_very_end_arrive(kind: TransportKind, attempt: int) -> None:
+async def test_answers_given_at_the_very_end_arrive(kind: Kind, attempt: int) -> None:
     """The last answer ends the wait, and the close comes right after it."""
     async with serving(kind) as server, dialled(server.address) as channel:
         futures = [asyncio.get_running_loop().create_future() for _ in range(100)]
@@ -69,7 +77,7 @@ async def test_calls_are_answered_while_it_waits(server: Server, channel: grpc.a
 
 
 @pytest.mark.usefixtures("unhurried")
-async def test_waiting_is_bounded_and_the_rest_is_told(kind: TransportKind, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_is_bounded_and_the_rest_is_told(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without reflection's server, whose end would take the time that answers need to leave.
     monkeypatch.setattr("tempfile.mkdtemp", _no_directory)
     async with serving(kind) as server, AsyncExitStack() as stack:
@@ -88,7 +96,7 @@ def _no_directory(**_options: str) -> str:
     raise FileNotFoundError("no usable temporary directory")
 
 
-async def test_an_idle_server_stops_at_once(kind: TransportKind) -> None:
+async def test_an_idle_server_stops_at_once(kind: Kind) -> None:
     async with serving(kind) as server, dialled(server.address) as channel:
         assert await call(channel, b"x") == b"echo:x"
         await _stops_early(server)
@@ -145,7 +153,7 @@ async def test_stopping_twice_is_harmless(server: Server) -> None:
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
-async def test_a_signal_is_not_kept_waiting(kind: TransportKind, busy: bool) -> None:
+async def test_a_signal_is_not_kept_waiting(kind: Kind, busy: bool) -> None:
     """Python runs signal handlers on the main thread, which must not sit in a receive."""
     with server_process(kind) as process:
         async with dialled(process.address) as channel:

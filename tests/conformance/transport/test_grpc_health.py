@@ -7,10 +7,10 @@ import pytest
 from grpc_health.v1 import health_pb2
 from headgate.transport.health import MAX_WATCHERS
 from headgate.transport.interface import TransportLimits
-from headgate.transport.select import TransportKind
 
 from tests.conformance.transport.harness import (
     TIMEOUT_S,
+    Kind,
     Server,
     call,
     dialled,
@@ -60,7 +60,7 @@ async def test_check_follows_what_is_set(server: Server, channel: grpc.aio.Chann
     assert await _check(channel, service) == SERVING
 
 
-async def test_not_serving_until_told(kind: TransportKind) -> None:
+async def test_not_serving_until_told(kind: Kind) -> None:
     transport, _ = make_transport(kind)
     await transport.start()
     async with dialled(transport.address) as channel:
@@ -96,7 +96,7 @@ async def test_watch_tells_the_status_and_every_change(server: Server, channel: 
 
 
 @pytest.mark.usefixtures("unhurried")
-async def test_watch_of_an_unknown_service_stays_open_and_silent(kind: TransportKind) -> None:
+async def test_watch_of_an_unknown_service_stays_open_and_silent(kind: Kind) -> None:
     async with serving(kind) as server, dialled(server.address) as channel:
         unknown, known = Watch(channel, "nobody"), Watch(channel, "")
         assert await unknown.next() == SERVICE_UNKNOWN
@@ -109,7 +109,7 @@ async def test_watch_of_an_unknown_service_stays_open_and_silent(kind: Transport
 
 
 @pytest.mark.usefixtures("unhurried")
-async def test_watch_streams_end_with_the_server(kind: TransportKind) -> None:
+async def test_watch_streams_end_with_the_server(kind: Kind) -> None:
     async with serving(kind) as server, dialled(server.address) as channel:
         watch = Watch(channel, "")
         assert await watch.next() == SERVING
@@ -119,7 +119,7 @@ async def test_watch_streams_end_with_the_server(kind: TransportKind) -> None:
         assert await status_of_call(watch.stream.read()) == (grpc.StatusCode.UNAVAILABLE, "the server is stopping")
 
 
-async def test_number_of_watch_streams_is_bounded_and_those_that_end_count_no_more(kind: TransportKind) -> None:
+async def test_number_of_watch_streams_is_bounded_and_those_that_end_count_no_more(kind: Kind) -> None:
     async with serving(kind, limits=TransportLimits(max_concurrent_streams=1000)) as server:
         async with dialled(server.address) as channel:
             watches = [Watch(channel, "") for _ in range(MAX_WATCHERS)]
@@ -149,7 +149,7 @@ async def _eventually_watchable(channel: grpc.aio.Channel) -> None:
         assert asyncio.get_running_loop().time() < deadline
 
 
-async def test_overload_does_not_look_like_death(kind: TransportKind) -> None:
+async def test_overload_does_not_look_like_death(kind: Kind) -> None:
     """Health is answered while calls are refused: an overloaded server must not be taken out as dead."""
     async with serving(kind, limits=TransportLimits(max_pending_calls=2)) as server:
         futures = [asyncio.get_running_loop().create_future() for _ in range(2)]

@@ -10,9 +10,8 @@ import grpc
 import h2.exceptions
 import pytest
 from headgate.transport.interface import TransportLimits
-from headgate.transport.select import TransportKind
 
-from tests.conformance.transport.harness import KINDS, call, dialled, eventually, serving, status_of_call
+from tests.conformance.transport.harness import KINDS, Kind, call, dialled, eventually, serving, status_of_call
 from tests.conformance.transport.raw import PREFACE, call_headers, frame, message, raw_client, send_bytes
 from tests.conformance.transport.server_process import ServerProcess, server_process
 
@@ -168,7 +167,7 @@ async def test_gzip_is_understood_and_a_bomb_is_refused(victim: ServerProcess) -
     await eventually(lambda: victim.rss_bytes() - before < KEPT_BYTES)
 
 
-async def test_messages_up_to_the_limit_pass(kind: TransportKind) -> None:
+async def test_messages_up_to_the_limit_pass(kind: Kind) -> None:
     async with serving(kind, limits=TransportLimits(max_message_bytes=1000)) as server:
         server.script.answer = lambda payload: str(len(payload)).encode()
         async with dialled(server.address) as channel:

@@ -1,4 +1,4 @@
-"""TLS and mTLS, on the transport that has them."""
+"""TLS and mTLS, on the transports that have them."""
 
 import asyncio
 import os
@@ -11,14 +11,19 @@ from pathlib import Path
 import grpc
 import pytest
 from headgate.errors import ConfigError
-from headgate.transport.select import choose_transport
 from headgate.transport.tls import TlsFiles
 
 from tests.conformance.transport.certificates import Certificate, authority, issued_by
-from tests.conformance.transport.harness import TIMEOUT_S, Server, call, make_transport, serving, status_of_call
+from tests.conformance.transport.harness import TIMEOUT_S, Kind, Server, call, make_transport, serving, status_of_call
 
 CA = authority("ca")
 OTHER_CA = authority("other ca")
+
+
+@pytest.fixture(params=("guarded", "grpcio"))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    value: Kind = request.param
+    return value
 
 
 @pytest.fixture
@@ -72,38 +77,39 @@ def _handshake(server: Server, version: ssl.TLSVersion | None = None) -> tuple[s
         return str(secure.version()), str(subject["commonName"])
 
 
-async def test_calls_are_answered_over_tls(files: TlsFiles) -> None:
-    async with serving("auto", tls=files) as server:
-        assert server.transport.name == "grpcio"
+async def test_calls_are_answered_over_tls(kind: Kind, files: TlsFiles) -> None:
+    async with serving(kind, tls=files) as server:
         assert await _answers(server)
         assert await _is_refused(server, trusted=OTHER_CA)
 
 
-async def test_plaintext_is_refused_where_tls_is_set(files: TlsFiles) -> None:
-    async with serving("grpcio", tls=files) as server:
+async def test_plaintext_is_refused_where_tls_is_set(kind: Kind, files: TlsFiles) -> None:
+    async with serving(kind, tls=files) as server:
         async with grpc.aio.insecure_channel(server.address) as channel:
             assert (await status_of_call(call(channel)))[0] == grpc.StatusCode.UNAVAILABLE
         assert await _answers(server)
 
 
-async def test_callers_need_a_certificate_of_the_client_ca(mutual: TlsFiles) -> None:
-    async with serving("grpcio", tls=mutual) as server:
+async def test_callers_need_a_certificate_of_the_client_ca(kind: Kind, mutual: TlsFiles) -> None:
+    async with serving(kind, tls=mutual) as server:
         assert await _answers(server, client=issued_by(CA, "client"))
         assert await _is_refused(server, client=None)
         assert await _is_refused(server, client=issued_by(OTHER_CA, "stranger"))
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-async def test_versions_before_1_2_are_refused(files: TlsFiles) -> None:
-    async with serving("grpcio", tls=files) as server:
+async def test_versions_before_1_2_are_refused(kind: Kind, files: TlsFiles) -> None:
+    async with serving(kind, tls=files) as server:
         assert (await asyncio.to_thread(_handshake, server, ssl.TLSVersion.TLSv1_2))[0] == "TLSv1.2"
         assert (await asyncio.to_thread(_handshake, server, ssl.TLSVersion.TLSv1_3))[0] == "TLSv1.3"
         with pytest.raises(ssl.SSLError):
             await asyncio.to_thread(_handshake, server, ssl.TLSVersion.TLSv1_1)
 
 
-async def test_a_new_certificate_is_picked_up_and_connections_live_on(files: TlsFiles, tmp_path: Path) -> None:
-    async with serving("grpcio", tls=files) as server, dialled_securely(server) as channel:
+async def test_a_new_certificate_is_picked_up_and_connections_live_on(
+    kind: Kind, files: TlsFiles, tmp_path: Path
+) -> None:
+    async with serving(kind, tls=files) as server, dialled_securely(server) as channel:
         assert await call(channel, b"x") == b"echo:x"
         assert (await asyncio.to_thread(_handshake, server))[1] == "first"
         issued_by(CA, "second").write(tmp_path, "server")
@@ -112,22 +118,22 @@ async def test_a_new_certificate_is_picked_up_and_connections_live_on(files: Tls
         assert server.events() == ["tls_reloaded"]
 
 
-async def test_files_behind_a_link_that_moves_are_picked_up(tmp_path: Path) -> None:
+async def test_files_behind_a_link_that_moves_are_picked_up(kind: Kind, tmp_path: Path) -> None:
     """As Kubernetes replaces a mounted secret."""
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         issued_by(CA, name).write(tmp_path / name, "tls")
     link = tmp_path / "current"
     link.symlink_to("first")
-    async with serving("grpcio", tls=TlsFiles(str(link / "tls.crt"), str(link / "tls.key"))) as server:
+    async with serving(kind, tls=TlsFiles(str(link / "tls.crt"), str(link / "tls.key"))) as server:
         assert (await asyncio.to_thread(_handshake, server))[1] == "first"
         (tmp_path / "next").symlink_to("second")
         os.replace(tmp_path / "next", link)
         assert (await asyncio.to_thread(_handshake, server))[1] == "second"
 
 
-async def test_a_new_client_ca_is_picked_up(mutual: TlsFiles) -> None:
-    async with serving("grpcio", tls=mutual) as server:
+async def test_a_new_client_ca_is_picked_up(kind: Kind, mutual: TlsFiles) -> None:
+    async with serving(kind, tls=mutual) as server:
         stranger = issued_by(OTHER_CA, "stranger")
         assert await _is_refused(server, client=stranger)
         _write(mutual.client_ca, OTHER_CA.cert_pem)
@@ -135,9 +141,11 @@ async def test_a_new_client_ca_is_picked_up(mutual: TlsFiles) -> None:
 
 
 @pytest.mark.parametrize("damage", ["mismatched", "half-written", "empty", "gone", "other key type"])
-async def test_a_pair_that_is_broken_keeps_the_one_in_use(files: TlsFiles, tmp_path: Path, damage: str) -> None:
+async def test_a_pair_that_is_broken_keeps_the_one_in_use(
+    kind: Kind, files: TlsFiles, tmp_path: Path, damage: str
+) -> None:
     second = issued_by(CA, "second")
-    async with serving("grpcio", tls=files) as server:
+    async with serving(kind, tls=files) as server:
         assert (await asyncio.to_thread(_handshake, server))[1] == "first"
         _damage(files, damage, second)
         for _ in range(3):
@@ -169,14 +177,14 @@ def _write(path: str | None, contents: bytes) -> None:
         file.write(contents)
 
 
-async def _start_error(files: TlsFiles) -> str:
-    transport, _ = make_transport("grpcio", tls=files)
+async def _start_error(kind: Kind, files: TlsFiles) -> str:
+    transport, _ = make_transport(kind, tls=files)
     with pytest.raises(ConfigError) as caught:
         await transport.start()
     return str(caught.value)
 
 
-async def test_files_that_cannot_be_used_are_named_at_start(mutual: TlsFiles, tmp_path: Path) -> None:
+async def test_files_that_cannot_be_used_are_named_at_start(kind: Kind, mutual: TlsFiles, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     other_cert, other_key = issued_by(CA, "other").write(tmp_path, "other")
     encrypted, nonsense = str(tmp_path / "encrypted.key"), str(tmp_path / "nonsense")
@@ -185,16 +193,11 @@ async def test_files_that_cannot_be_used_are_named_at_start(mutual: TlsFiles, tm
     _write(other_cert, certificate.cert_pem)
     _write(nonsense, b"nonsense")
 
-    assert missing in await _start_error(TlsFiles(missing, mutual.key))
-    assert missing in await _start_error(TlsFiles(mutual.cert, missing))
-    assert missing in await _start_error(TlsFiles(mutual.cert, mutual.key, missing))
-    assert other_key in await _start_error(TlsFiles(mutual.cert, other_key))
-    assert nonsense in await _start_error(TlsFiles(nonsense, mutual.key))
-    assert nonsense in await _start_error(TlsFiles(mutual.cert, mutual.key, nonsense))
+    assert missing in await _start_error(kind, TlsFiles(missing, mutual.key))
+    assert missing in await _start_error(kind, TlsFiles(mutual.cert, missing))
+    assert missing in await _start_error(kind, TlsFiles(mutual.cert, mutual.key, missing))
+    assert other_key in await _start_error(kind, TlsFiles(mutual.cert, other_key))
+    assert nonsense in await _start_error(kind, TlsFiles(nonsense, mutual.key))
+    assert nonsense in await _start_error(kind, TlsFiles(mutual.cert, mutual.key, nonsense))
     # It must not ask for a password on the terminal.
-    assert "the key is encrypted" in await _start_error(TlsFiles(other_cert, encrypted))
-
-
-def test_the_native_transport_has_no_tls(files: TlsFiles) -> None:
-    with pytest.raises(ConfigError, match="TLS"):
-        choose_transport("native", files)
+    assert "the key is encrypted" in await _start_error(kind, TlsFiles(other_cert, encrypted))

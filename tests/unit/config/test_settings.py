@@ -87,6 +87,8 @@ def _another_value(name: str) -> str:
         "origin": "redis://h:1",
         "otlp_endpoint": "http://h:1",
         "peer": "eu=h:1",
+        "trusted_network": "10.0.0.0/8",
+        "max_unfinished_bytes": "2097152",
         "log_level": "debug",
         "log_format": "console",
         "max_pending_bytes": "2097152",
@@ -106,6 +108,21 @@ def test_the_file_may_come_from_the_environment_and_the_flag_wins(tmp_path: Path
     two = write(tmp_path / "two.yaml", "rules: two")
     assert load_settings({}, {"HEADGATE_CONFIG": one}).rules == Path("one")
     assert load_settings({"config": two}, {"HEADGATE_CONFIG": one}).rules == Path("two")
+
+
+def test_networks_are_repeated_and_have_one_spelling() -> None:
+    given = ["10.0.0.0/255.0.0.0", "192.0.2.7", "FD00:0::/8"]
+    assert load_settings({**RULES, "trusted_network": given}, {}).trusted_network == (
+        "10.0.0.0/8",
+        "192.0.2.7/32",
+        "fd00::/8",
+    )
+    with pytest.raises(SettingsError) as caught:
+        load_settings({**RULES, "trusted_network": ["10.1.2.3/8"]}, {})
+    assert caught.value.problems == (
+        "--trusted-network: expected a network as in `10.0.0.0/8` or `fd00::/8`, or one address: "
+        "10.1.2.3/8 has host bits set",
+    )
 
 
 def test_peers_are_repeated_listed_or_separated_by_commas(tmp_path: Path) -> None:
@@ -229,10 +246,6 @@ def test_rules_are_required() -> None:
             "--tls-client-san: needs tls_client_ca beside it: without it nobody shows a certificate",
         ),
         ({"http": "h:7", "admin": "h:7"}, "--admin: http listens on h:7 too: give each its own address"),
-        (
-            {"tls_cert": "c", "tls_key": "k", "transport": "native"},
-            "--transport: `native` has no TLS: use `auto` or `grpcio`",
-        ),
         (
             {"grpc": "h:1", "http": "h:1"},
             "--http: grpc listens on h:1 too: give each its own address",

@@ -14,6 +14,7 @@ from headgate.config.kinds import (
     FilePath,
     HttpUrl,
     ListOf,
+    NetworkKind,
     Number,
     OriginUrl,
     Text,
@@ -40,6 +41,8 @@ def other_than_default(setting: Any) -> Any:
             return "redis://:p%40ss@a:1,b:2/3"
         case FilePath():
             return f"dir/{setting.name}"
+        case ListOf(item=NetworkKind()):
+            return ["10.0.0.0/8", "fd00::/8"]
         case ListOf():
             return ["us=10.0.0.1:8082", "ap=[::1]:1"]
         case Text(metavar="MODE"):

@@ -17,9 +17,11 @@ from headgate.transport.answers import Failures
 from headgate.transport.drain import FLUSH_S, wait_until_quiet
 from headgate.transport.health import Health
 from headgate.transport.interface import TransportLimits, TransportStats
-from headgate.transport.select import choose_transport
+from headgate.transport.select import TransportKind, choose_transport
 from headgate.transport.socketfile import LOCK_SUFFIX, SocketFile
 from headgate.transport.timeouts import Timeouts, parse_timeout_s
+from headgate.transport.tls import TlsFiles
+from headgate.transport.trust import Trust
 from structlog.testing import CapturingLogger
 
 from tests.support.clock import ManualClock
@@ -240,12 +242,62 @@ async def test_waiting_for_quiet_is_bounded() -> None:
     assert loop.time() - began >= 0.1
 
 
+def _made(kind: TransportKind, address: str, *networks: str, tls: TlsFiles | None = None) -> str:
+    factory = choose_transport(kind, address, tls, Trust(networks))
+    return factory(address, bytes, limits=TransportLimits(), logger=_logger()[1]).name
+
+
 def test_auto_falls_back_where_there_is_no_native_transport_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_transport("auto")("a:0", bytes, limits=TransportLimits(), logger=_logger()[1]).name == "native"
+    assert _made("auto", "127.0.0.1:0") == "native"
     monkeypatch.setattr("headgate.transport.select.find_spec", lambda _name: None)
     log, logger = _logger()
-    transport = choose_transport("auto")("127.0.0.1:0", bytes, limits=TransportLimits(), logger=logger)
+    transport = choose_transport("auto", "127.0.0.1:0")("127.0.0.1:0", bytes, limits=TransportLimits(), logger=logger)
     assert transport.name == "grpcio"
     assert [entry.kwargs["event"] for entry in log.calls] == ["transport_fallback"]
     with pytest.raises(ConfigError, match="pygrpc-native"):
-        choose_transport("native")
+        choose_transport("native", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize("kind", ["auto", "native"])
+def test_the_bare_front_is_only_where_nobody_else_can_reach_it(kind: TransportKind) -> None:
+    for address in ("127.0.0.1:0", "127.9.9.9:1", "[::1]:1", "localhost:1", "unix:/s"):
+        assert _made(kind, address) == "native", address
+    for address in ("0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[fd00::1]:1", "some.host:1", "[::ffff:10.0.0.1]:1"):
+        assert _made(kind, address) == "guarded", address
+
+
+def test_an_address_in_a_trusted_network_is_reached_by_others_too() -> None:
+    assert _made("auto", "10.0.0.1:1", "10.0.0.0/8") == "guarded"
+    assert _made("auto", "0.0.0.0:1", "10.0.0.0/8", "0.0.0.0/1", "128.0.0.0/1") == "guarded"
+
+
+def test_who_trusts_everybody_needs_no_guard() -> None:
+    assert _made("auto", "0.0.0.0:1", "0.0.0.0/0") == "native"
+    assert _made("auto", "10.0.0.1:1", "0.0.0.0/0") == "native"
+    assert _made("auto", "[::]:1", "0.0.0.0/0") == "guarded"
+    assert _made("auto", "[::]:1", "::/0") == "guarded"
+    assert _made("auto", "[::]:1", "::/0", "0.0.0.0/0") == "native"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "unix:/s", "0.0.0.0:0"])
+def test_tls_always_has_a_guard_and_grpcio_never(address: str) -> None:
+    files = TlsFiles("cert", "key")
+    assert _made("auto", address, "0.0.0.0/0", tls=files) == "guarded"
+    assert _made("native", address, "0.0.0.0/0", tls=files) == "guarded"
+    assert _made("grpcio", address, tls=files) == "grpcio"
+
+
+def test_callers_are_trusted_by_network_whatever_the_spelling() -> None:
+    trust = Trust(["10.0.0.0/8", "fd00::/8", "192.0.2.7"])
+    for host in ("10.1.2.3", "::ffff:10.1.2.3", "fd00::1", "fd00::1%eth0", "192.0.2.7"):
+        assert trust.trusts_caller(host), host
+    for host in ("11.1.2.3", "::ffff:11.1.2.3", "fe80::1", "192.0.2.8", "127.0.0.1", "::1", "", "nonsense"):
+        assert not trust.trusts_caller(host), host
+
+
+def test_what_is_remembered_of_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.transport.trust._MAX_KNOWN", 10)
+    trust = Trust(["10.0.0.0/8"])
+    for number in range(100):
+        assert trust.trusts_caller(f"10.0.0.{number}")
+    assert len(trust._known) <= 10

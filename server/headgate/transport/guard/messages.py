@@ -1,0 +1,118 @@
+"""One call's body, read for the lengths of its messages. Pure.
+
+Most bodies are one message in one frame and never come here. A message is let through
+as it arrives, once its length is known to be allowed; one that is compressed is kept back
+until it is whole and known not to expand beyond what is allowed.
+"""
+
+import zlib
+from collections.abc import Callable
+
+from headgate.transport.guard.frames import PREFIX
+from headgate.transport.guard.refusals import Refusal
+
+_GZIP = b"\x1f\x8b"
+"""How gzip begins; the front unpacks nothing else."""
+_GZIP_FORMAT = 16 + zlib.MAX_WBITS
+
+Reserve = Callable[[int], bool]
+"""Asks for so many bytes; False where they are not to be had."""
+
+
+class Refuse(Exception):
+    """The message that begins here must not reach the front."""
+
+    def __init__(self, refusal: Refusal, size: int) -> None:
+        super().__init__(refusal, size)
+        self.refusal = refusal
+        self.size = size
+
+
+class Body:
+    """One stream's messages, as their bytes pass: their announced lengths, and what they expand to."""
+
+    __slots__ = ("_compressed", "_max_bytes", "_prefix", "_remaining", "_reserve", "refused", "reserved", "since")
+
+    def __init__(self, max_bytes: int, reserve: Reserve, now: float) -> None:
+        self.reserved = 0
+        """Bytes that the front may hold for this call until it is complete."""
+        self.refused = False
+        """Answered already: whatever still comes is dropped."""
+        self.since = now
+        """When the oldest byte came that was not answered yet."""
+        self._max_bytes = max_bytes
+        self._reserve = reserve
+        self._prefix = b""
+        self._remaining = 0
+        self._compressed: bytearray | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether the front holds, or waits for, something that it has not answered."""
+        return not self.refused and bool(self.reserved or self._prefix)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What was received and not yet forwarded."""
+        return len(self._prefix) + len(self._compressed or b"")
+
+    def feed(self, content: bytes, passed: bytearray) -> None:
+        """Add to `passed` what may be forwarded now. After Refuse nothing more of this body may be."""
+        position = 0
+        while position < len(content):
+            if self._remaining:
+                part = content[position : position + self._remaining]
+                self._remaining -= len(part)
+            else:
+                part = content[position : position + PREFIX.size - len(self._prefix)]
+                self._prefix += part
+            position += len(part)
+            passed += self._take(part)
+
+    def _take(self, part: bytes) -> bytes:
+        if self._prefix:
+            return self._begin() if len(self._prefix) == PREFIX.size else b""
+        if self._compressed is None:
+            return part
+        self._compressed += part
+        return self._unless_it_expands() if not self._remaining else b""
+
+    def _begin(self) -> bytes:
+        prefix, self._prefix = self._prefix, b""
+        compressed, length = PREFIX.unpack(prefix)
+        if length > self._max_bytes:
+            raise Refuse(Refusal.TOO_LARGE, length)
+        size = length + PREFIX.size
+        if not self._reserve(size):
+            raise Refuse(Refusal.UNFINISHED, length)
+        self.reserved += size
+        self._remaining = length
+        if compressed and length:
+            self._compressed = bytearray(prefix)
+            return b""
+        return prefix
+
+    def _unless_it_expands(self) -> bytes:
+        message, self._compressed = bytes(self._compressed or b""), None
+        packed = message[PREFIX.size :]
+        if packed.startswith(_GZIP) and _expands(packed, self._max_bytes):
+            raise Refuse(Refusal.EXPANDS, len(packed))
+        return message
+
+
+def _expands(packed: bytes, max_bytes: int) -> bool:
+    """Whether it is more than `max_bytes` unpacked; no more than that is ever unpacked here.
+
+    The format allows several parts in a row, each of which counts.
+    """
+    room = max_bytes
+    while packed:
+        unpacking = zlib.decompressobj(_GZIP_FORMAT)
+        try:
+            room -= len(unpacking.decompress(packed, room + 1))
+        except zlib.error:
+            return False  # it is for the front to say so
+        if room < 0:
+            return True
+        packed = unpacking.unused_data
+    return False

@@ -1,0 +1,72 @@
+"""What a relay needs beside its caller: buffers, bounds, and who looks at what passes."""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from headgate.transport.guard.budget import Backlog
+from headgate.transport.guard.frames import MAX_FRAME_BYTES
+
+if TYPE_CHECKING:
+    from headgate.transport.guard.relay import Relay
+
+READ_BYTES = 64 * 1024
+"""Read at once: what a busy caller sends between two turns of the loop."""
+BUFFER_BYTES = READ_BYTES + 2 * MAX_FRAME_BYTES + 2048
+"""With room for a frame, and a record of TLS, of which the beginning came before."""
+
+
+class Frames(Protocol):
+    """Who looks at what passes: see Inspector."""
+
+    last_stream: int
+    to_caller: bytes
+    to_front: list[bytes]
+    rewritten: list[bytes]
+
+    @property
+    def at_boundary(self) -> bool: ...
+    @property
+    def busy(self) -> bool: ...
+    def from_caller(self, buffer: bytearray, end: int) -> int: ...
+    def from_front(self, buffer: bytearray, end: int) -> int: ...
+    def tick(self, now: float, timeout_s: float) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class Scratch:
+    """The loop's thread reads into one buffer, for all connections: what stays longer is copied."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(BUFFER_BYTES)
+        self.view = memoryview(self.buffer)
+        self.encrypted = bytearray(READ_BYTES)
+        self.encrypted_view = memoryview(self.encrypted)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardTimeouts:
+    """How long each phase of a connection may take, in seconds."""
+
+    handshake_s: float
+    message_s: float
+    idle_s: float
+    age_s: float
+    """This connection's: jitter included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every relay shares: the loop, the clock, the bounds, and whom to tell of its end."""
+
+    backlog: Backlog
+    relieve: Callable[[], None]
+    """Called when the backlog is over its bound."""
+    scratch: Scratch
+    timeouts: GuardTimeouts
+    connect: Callable[[], socket.socket]
+    """To the front. Raises OSError."""
+    on_end: Callable[["Relay", str], None]
+    """Told once, with the reason."""
+    now: float

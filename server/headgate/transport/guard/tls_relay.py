@@ -1,0 +1,113 @@
+"""The same relay for a caller who speaks TLS.
+
+Records are taken apart and made in memory: one system call per read or write, however
+many records there are.
+"""
+
+import socket
+import ssl
+
+from headgate.transport.callers import SanList, names_of_certificate
+from headgate.transport.guard.relay import Relay
+from headgate.transport.guard.surroundings import READ_BYTES, Frames, Surroundings
+
+_AGAIN = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class TlsRelay(Relay):
+    """A connection that is encrypted on the caller's side. Its certificate must have an allowed name, if any is set."""
+
+    def __init__(
+        self,
+        caller: socket.socket,
+        frames: Frames,
+        around: Surroundings,
+        context: ssl.SSLContext,
+        names: SanList | None = None,
+    ) -> None:
+        super().__init__(caller, frames, around)
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._names = names
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    def open(self) -> None:
+        self._loop.add_reader(self._caller, self._on_handshake)
+
+    def _on_handshake(self) -> None:
+        scratch = self._scratch
+        try:
+            received = self._caller.recv_into(scratch.encrypted)
+            if not received:
+                return self.close("handshake")
+            self._incoming.write(scratch.encrypted_view[:received])
+            done = self._shake_hands()
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            # An alert may tell the caller what is wrong.
+            self._write(b"")
+            return self.close("handshake")
+        self._write(b"")
+        if done and not self._is_allowed():
+            return self.close("forbidden")
+        if done and not self._ended:
+            self._loop.add_reader(self._caller, self._on_opening)
+            if self._incoming.pending:
+                self._on_opening()
+        return None
+
+    def _is_allowed(self) -> bool:
+        return self._names is None or self._names.allows(names_of_certificate(self._tls.getpeercert()))
+
+    def _shake_hands(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def _receive(self, offset: int) -> int:
+        incoming, scratch = self._incoming, self._scratch
+        try:
+            received = self._caller.recv_into(scratch.encrypted)
+            if not received:
+                return 0
+            incoming.write(scratch.encrypted_view[:received])
+        except BlockingIOError:
+            # Something may have come with the end of the handshake.
+            if not incoming.pending:
+                raise
+        return self._decrypt(offset)
+
+    def _decrypt(self, offset: int) -> int:
+        tls, incoming, view = self._tls, self._incoming, self._scratch.view
+        start = offset
+        try:
+            while True:
+                offset += tls.read(READ_BYTES, view[offset:])  # type: ignore[operator]  # with a buffer, a number
+                if not incoming.pending and not tls.pending():
+                    break
+        except _AGAIN:
+            pass
+        except ssl.SSLZeroReturnError:
+            return offset - start
+        if self._outgoing.pending and not self._to_caller:
+            self._write(b"")
+        if offset == start:
+            raise BlockingIOError
+        return offset - start
+
+    def _encode(self, data: "bytes | memoryview") -> "bytes | memoryview":
+        tls = self._tls
+        written = tls.write(data) if data else 0
+        while written < len(data):
+            written += tls.write(data[written:])
+        return self._outgoing.read()
+
+    def _farewell(self) -> bytes:
+        try:
+            self._tls.unwrap()
+        except (*_AGAIN, ssl.SSLError):
+            pass
+        return self._outgoing.read()

@@ -1,0 +1,58 @@
+"""Who is trusted by address alone: this machine, and the networks that the operator names."""
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from headgate.address import UnixAddress, parse_address
+
+EVERYBODY = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
+_MAX_KNOWN = 4096
+
+
+class Trust:
+    """The networks whose callers are trusted by their address alone."""
+
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        self._networks = tuple(ip_network(network) for network in networks)
+        # Callers come again and again from the same few addresses.
+        self._known: dict[str, bool] = {}
+
+    def trusts_caller(self, host: str) -> bool:
+        """Whether a caller from this address is in one of the networks."""
+        known = self._known.get(host)
+        if known is None:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            known = self._known[host] = self._covers(host)
+        return known
+
+    def trusts_listener(self, address: str) -> bool:
+        """Whether nobody can connect there who is not trusted.
+
+        That is so on this machine's own addresses, or where everybody is trusted. An address in a
+        trusted network is not enough: whoever has a route to it can connect.
+        """
+        parsed = parse_address(address)
+        if isinstance(parsed, UnixAddress) or parsed.host == "localhost":
+            return True
+        host = _ip(parsed.host)
+        if host is None:
+            return False
+        if host.is_loopback:
+            return True
+        # The IPv6 wildcard takes IPv4 too.
+        versions = {4, 6} if host == ip_address("::") else {host.version}
+        return all(EVERYBODY[version] in self._networks for version in versions)
+
+    def _covers(self, host: str) -> bool:
+        address = _ip(host)
+        return address is not None and any(address in network for network in self._networks)
+
+
+def _ip(host: str) -> IPv4Address | IPv6Address | None:
+    """None for a name; an IPv4 address that came over IPv6 is what it is."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address

@@ -1,0 +1,371 @@
+"""The guard's bounds on connections: their number, their time, and an end that no call notices."""
+
+import asyncio
+import os
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import h2.connection
+import pytest
+from headgate.transport.interface import GuardLimits, TransportLimits
+from headgate.transport.tls import TlsFiles
+from headgate.transport.trust import Trust
+
+from tests.conformance.transport.certificates import authority, issued_by
+from tests.conformance.transport.harness import TIMEOUT_S, Server, call, dialled, eventually, serving
+from tests.conformance.transport.raw import PREFACE, RawClient, call_headers, frame, message, raw_client
+
+SETTINGS = frame(4, 0, 0, b"")
+FRIEND = "127.0.0.2"
+FRIENDS = Trust([FRIEND])
+
+
+@pytest.fixture(autouse=True)
+def frequent_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that tests need not wait for them."""
+    monkeypatch.setattr("headgate.transport.guard.guard.TICK_S", 0.05)
+
+
+@pytest.fixture
+def quick_retirement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.transport.guard.relay.RETIRE_S", 0.1)
+    monkeypatch.setattr("headgate.transport.guard.relay.RETIRE_MAX_S", 0.2)
+
+
+@asynccontextmanager
+async def guarded(
+    trust: Trust | None = None, tls: TlsFiles | None = None, *, max_concurrent_streams: int = 100, **limits: Any
+) -> AsyncIterator[Server]:
+    all_limits = TransportLimits(max_concurrent_streams=max_concurrent_streams, guard=GuardLimits(**limits))
+    async with serving("guarded", limits=all_limits, trust=trust, tls=tls) as server:
+        yield server
+
+
+@asynccontextmanager
+async def connected(
+    server: Server, source: str = "127.0.0.1"
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(source, 0))
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def all_until_the_end(reader: asyncio.StreamReader) -> bytes:
+    with suppress(ConnectionError):
+        return await asyncio.wait_for(reader.read(), TIMEOUT_S)
+    return b""
+
+
+def kinds_of(data: bytes) -> list[int]:
+    kinds, position = [], 0
+    while len(data) - position >= 9:
+        kinds.append(data[position + 3])
+        position += 9 + int.from_bytes(data[position : position + 3])
+    assert position == len(data), "frames are whole"
+    return kinds
+
+
+def closed(server: Server) -> dict[str, int]:
+    return dict(server.transport.stats.guard.closed)
+
+
+# Number
+
+
+async def test_connections_are_bounded_in_number_and_room_is_used_again() -> None:
+    async with guarded(max_connections=3) as server:
+        async with connected(server), connected(server), connected(server) as (_, third):
+            await eventually(lambda: server.transport.stats.guard.live == 3)
+            async with connected(server) as (reader, _):
+                assert await all_until_the_end(reader) == b""
+            assert server.transport.stats.guard.refused == {"connections": 1}
+            third.transport.abort()
+            await eventually(lambda: server.transport.stats.guard.live == 2)
+            async with dialled(server.address) as channel:
+                assert await call(channel, b"x") == b"echo:x"
+        await eventually(lambda: server.transport.stats.guard.live == 0)
+
+
+async def test_connections_from_one_address_are_bounded_in_number() -> None:
+    async with guarded(max_connections_per_address=2) as server:
+        async with connected(server), connected(server):
+            await eventually(lambda: server.transport.stats.guard.live == 2)
+            async with connected(server) as (reader, _):
+                assert await all_until_the_end(reader) == b""
+            assert server.transport.stats.guard.refused == {"connections_per_address": 1}
+        await eventually(lambda: server.transport.stats.guard.live == 0)
+        async with dialled(server.address) as channel:
+            assert await call(channel, b"x") == b"echo:x"
+
+
+async def test_a_trusted_network_is_bounded_altogether_only_and_not_looked_at(quick_retirement: None) -> None:
+    limits: dict[str, Any] = {"max_connections": 4, "max_connections_per_address": 1, "idle_timeout_s": 0.1}
+    limits["max_connection_age_s"] = 0.1
+    async with (
+        guarded(FRIENDS, **limits) as server,
+        connected(server, FRIEND),
+        connected(server, FRIEND) as (reader, writer),
+    ):
+        stats = server.transport.stats.guard
+        client = RawClient(reader, writer)
+        await client.flush()
+        # More than the guard would let pass.
+        writer.write(frame(6, 0, 0, b"pingping") * 3_000)
+        stream = await client.open(call_headers(), message(b"x"))
+        assert (await client.outcome(stream))["grpc-status"] == "0"
+        for count in range(1, 4):
+            async with connected(server) as (stranger, stranger_writer):
+                stranger_writer.write(PREFACE + SETTINGS)
+                # By then the friends would have been closed for the same reasons.
+                await all_until_the_end(stranger)
+            await eventually(lambda count=count: stats.closed.total() == count)  # type: ignore[misc]
+        async with connected(server, FRIEND), connected(server, FRIEND), connected(server, FRIEND) as (last, _):
+            assert await all_until_the_end(last) == b""
+        assert stats.refused == {"connections": 1}
+        stream = await client.open(call_headers(), message(b"x"))
+        assert (await client.outcome(stream))["grpc-status"] == "0"
+
+
+# Time
+
+
+@pytest.mark.parametrize("begun", [b"", PREFACE[:10]], ids=["silent", "half of it"])
+async def test_a_caller_who_never_speaks_http2_is_cut_off(begun: bytes) -> None:
+    async with guarded(handshake_timeout_s=0.2) as server, connected(server) as (reader, writer):
+        writer.write(begun)
+        assert await all_until_the_end(reader) == b""
+        assert closed(server) == {"handshake": 1}
+
+
+async def test_other_protocols_are_cut_off_at_once() -> None:
+    async with guarded() as server, connected(server) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await all_until_the_end(reader) == b""
+        assert closed(server) == {"handshake": 1}
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "half a hello"])
+async def test_a_tls_handshake_that_does_not_end_is_cut_off(tmp_path: Path, begun: bytes) -> None:
+    ca = authority("ca")
+    files = TlsFiles(*issued_by(ca, "server").write(tmp_path, "server"))
+    async with guarded(tls=files, handshake_timeout_s=0.2) as server, connected(server) as (reader, writer):
+        writer.write(begun)
+        assert await all_until_the_end(reader) == b""
+        assert closed(server) == {"handshake": 1}
+
+
+async def test_tls_without_http2_is_cut_off_too(tmp_path: Path) -> None:
+    ca = authority("ca")
+    files = TlsFiles(*issued_by(ca, "server").write(tmp_path, "server"))
+    context = ssl.create_default_context(cadata=ca.cert_pem.decode())
+    async with guarded(tls=files, handshake_timeout_s=0.3) as server:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", server.port, ssl=context, server_hostname="localhost"
+        )
+        assert await all_until_the_end(reader) == b""
+        writer.transport.abort()
+        assert closed(server) == {"handshake": 1}
+
+
+@pytest.mark.parametrize(
+    "unfinished",
+    [
+        frame(0, 0, 1, b"x" * 100)[:50],
+        frame(1, 4, 1, b"")[:5],
+        frame(1, 0, 1, b"\x82") + frame(9, 0, 1, b""),
+    ],
+    ids=["half a frame", "half a frame's header", "half of the headers"],
+)
+async def test_a_frame_that_does_not_end_is_cut_off(unfinished: bytes) -> None:
+    async with guarded(message_timeout_s=0.2) as server, connected(server) as (reader, writer):
+        writer.write(PREFACE + SETTINGS + unfinished)
+        assert kinds_of(await all_until_the_end(reader))[-1] == 7
+        writer.close()
+        await eventually(lambda: closed(server) == {"unfinished": 1})
+
+
+async def test_a_message_that_does_not_end_costs_its_own_call_alone() -> None:
+    async with guarded(message_timeout_s=0.2) as server, raw_client(server.port) as client:
+        stuck = await client.open(call_headers(), message(b"x", length=1000), end=False)
+        assert await client.outcome(stuck) == {"reset": "11"}
+        following = await client.open(call_headers(), message(b"x"))
+        assert (await client.outcome(following))["grpc-status"] == "0"
+        assert server.script.payloads == [b"x"]
+
+
+@contextmanager
+def deaf_caller(server: Server) -> Iterator[None]:
+    """It asks for more than the sockets on the way can hold, and reads nothing."""
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", server.port))
+        speaker = h2.connection.H2Connection()
+        speaker.initiate_connection()
+        speaker.update_settings({4: 2**31 - 1})
+        speaker.increment_flow_control_window(2**31 - 1 - 65_535)
+        for stream in range(1, 199, 2):
+            speaker.send_headers(stream, call_headers())
+            speaker.send_data(stream, message(b"x"), end_stream=True)
+        deaf.sendall(speaker.data_to_send())
+        yield
+
+
+async def test_a_caller_who_does_not_read_is_cut_off() -> None:
+    async with guarded(message_timeout_s=0.3) as server:
+        server.script.answer = b"x" * 60_000
+        with deaf_caller(server):
+            await eventually(lambda: closed(server) == {"stalled": 1})
+        async with dialled(server.address) as channel:
+            assert len(await call(channel, b"x")) == 60_000
+
+
+async def test_when_too_much_is_not_read_who_waits_longest_is_cut_off() -> None:
+    async with guarded(max_unfinished_bytes=1_000) as server:
+        server.script.answer = b"x" * 60_000
+        with deaf_caller(server), deaf_caller(server):
+            # Both are over it by themselves.
+            await eventually(lambda: closed(server) == {"stalled": 2})
+        async with dialled(server.address) as channel:
+            assert len(await call(channel, b"x")) == 60_000
+
+
+async def test_a_caller_who_ends_its_side_gets_its_connection_closed() -> None:
+    async with guarded() as server, connected(server) as (reader, writer):
+        writer.write(PREFACE + SETTINGS)
+        writer.write_eof()
+        await all_until_the_end(reader)
+        await eventually(lambda: server.transport.stats.guard.live == 0)
+        assert closed(server) == {"closed": 1}
+
+
+async def test_an_idle_connection_is_told_and_then_closed(quick_retirement: None) -> None:
+    async with guarded(idle_timeout_s=0.2) as server, connected(server) as (reader, writer):
+        writer.write(PREFACE + SETTINGS)
+        kinds = kinds_of(await all_until_the_end(reader))
+        # First that no more calls are wanted, then which was the last.
+        assert kinds[-2:] == [7, 7]
+        writer.close()
+        await eventually(lambda: closed(server) == {"idle": 1})
+
+
+async def test_a_connection_with_a_call_under_way_is_not_idle(quick_retirement: None) -> None:
+    async with guarded(idle_timeout_s=0.2) as server, dialled(server.address) as channel:
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        server.script.answer = answer
+        waiting = call(channel, b"x")
+        await eventually(lambda: server.transport.stats.pending_calls == 1)
+        async with connected(server) as (reader, writer):
+            writer.write(PREFACE + SETTINGS)
+            # By now the other would have been closed for the same reason.
+            await all_until_the_end(reader)
+        await eventually(lambda: closed(server) == {"idle": 1})
+        answer.set_result(b"late")
+        assert await waiting == b"late"
+
+
+async def test_no_call_fails_when_connections_grow_too_old() -> None:
+    """Callers go on calling while their connections are replaced."""
+    async with guarded(max_connection_age_s=0.3) as server, dialled(server.address) as channel:
+        stats = server.transport.stats.guard
+
+        async def keep_calling() -> int:
+            calls = 0
+            while stats.closed.total() < 3:
+                assert await call(channel, b"x") == b"echo:x"
+                calls += 1
+            return calls
+
+        counts = await asyncio.wait_for(asyncio.gather(*(keep_calling() for _ in range(10))), 60)
+        assert sum(counts) == server.transport.stats.calls
+        assert stats.accepted >= 3
+
+
+async def test_a_caller_who_ignores_that_it_should_go_is_cut_off(quick_retirement: None) -> None:
+    async with guarded(max_connection_age_s=0.1) as server, raw_client(server.port) as client:
+        server.script.answer = lambda _payload: asyncio.get_running_loop().create_future()
+        stream = await client.open(call_headers(), message(b"x"))
+        await eventually(lambda: server.transport.stats.pending_calls == 1)
+        assert "gone" in await client.outcome(stream)
+        await eventually(lambda: closed(server) == {"age": 1})
+
+
+# Floods
+
+
+def _calls_given_up(count: int) -> bytes:
+    speaker = h2.connection.H2Connection()
+    speaker.initiate_connection()
+    speaker.clear_outbound_data_buffer()
+    for stream in range(1, 2 * count, 2):
+        speaker.send_headers(stream, call_headers())
+        speaker.reset_stream(stream, 8)
+    return speaker.data_to_send()
+
+
+FLOODS = {
+    "header_block": frame(1, 0, 1, b"\x82") + frame(9, 0, 1, b"") * 100,
+    "other_frames": frame(6, 0, 0, b"pingping") * 3_000,
+    "frame_size": frame(0, 0, 1, b"x" * 20_000),
+    "protocol": frame(1, 0, 1, b"\x82") + frame(6, 0, 0, b"pingping"),
+    "resets": _calls_given_up(1_100),
+}
+
+
+@pytest.mark.parametrize("reason", FLOODS)
+async def test_a_flood_costs_its_own_connection(reason: str) -> None:
+    async with guarded() as server, dialled(server.address) as channel:
+        assert await call(channel, b"before") == b"echo:before"
+        async with connected(server) as (reader, writer):
+            # At once, so that no tick comes between.
+            writer.write(PREFACE + SETTINGS + FLOODS[reason])
+            assert 7 in kinds_of(await all_until_the_end(reader))
+        await eventually(lambda: closed(server) == {reason: 1})
+        assert await call(channel, b"after") == b"echo:after"
+
+
+# The end
+
+
+async def test_stopping_leaves_no_connection_and_no_descriptor() -> None:
+    async with guarded() as server, connected(server), dialled(server.address) as channel:
+        assert await call(channel, b"x") == b"echo:x"
+        await server.transport.stop(1)
+        assert server.transport.stats.guard.live == 0
+        with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S):
+            pass
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(channel, b"x", timeout_s=1)
+
+
+async def test_callers_are_turned_away_when_no_descriptor_is_left() -> None:
+    """Else they would stay in line, and the listener would be ready to accept for ever."""
+    async with guarded() as server:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with socket.socket() as caller:
+            caller.setblocking(False)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_lowest_free(), hard))
+            try:
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(caller, ("127.0.0.1", server.port))
+                with suppress(ConnectionError):
+                    assert await asyncio.wait_for(loop.sock_recv(caller, 1), TIMEOUT_S) == b""
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert server.transport.stats.guard.refused["descriptors"] >= 1
+        async with dialled(server.address) as channel:
+            assert await call(channel, b"x") == b"echo:x"
+
+
+def _lowest_free() -> int:
+    """The number that the next descriptor would get."""
+    fd = os.open(os.devnull, os.O_RDONLY)
+    os.close(fd)
+    return fd

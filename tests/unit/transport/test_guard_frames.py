@@ -1,0 +1,317 @@
+"""What the guard lets pass, frame by frame, and what it keeps back. No socket, no clock."""
+
+import gzip
+import random
+import zlib
+
+import pytest
+from headgate.transport.guard import inspector as inspecting
+from headgate.transport.guard.budget import Share
+from headgate.transport.guard.frames import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    HEADERS,
+    MAX_FRAME_BYTES,
+    NO_ERROR,
+    PADDED,
+    PING,
+    PRIORITY,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    data_frames,
+    frame,
+    reset,
+    window_update,
+)
+from headgate.transport.guard.inspector import Inspector, ProtocolViolation
+from headgate.transport.guard.refusals import Refusal
+
+from tests.unit.transport.guard_wire import MAX_MESSAGE, NOW, REFUSALS, Wire, answer, call, message, refusal
+
+
+def violation_of(wire: Wire, data: bytes) -> str:
+    with pytest.raises(ProtocolViolation) as caught:
+        wire.up(data)
+    return caught.value.reason
+
+
+PASSING = {
+    "the usual call": call(1, message(b"hello")),
+    "an empty message": call(1, message(b"")),
+    "the largest message": call(1, message(b"x" * MAX_MESSAGE)),
+    "no message": frame(HEADERS, END_HEADERS | END_STREAM, 1, b"headers"),
+    "an end by itself": call(1, message(b"hello"), end=False) + frame(DATA, END_STREAM, 1, b""),
+    "a message in two frames": call(1, message(b"hello")[:7], end=False)
+    + frame(DATA, END_STREAM, 1, message(b"hello")[7:]),
+    "two messages": call(1, message(b"one") + message(b"two")),
+    "a message that ends too early": call(1, message(b"x", length=100)),
+    "compressed": call(1, message(gzip.compress(b"hello"), compressed=True)),
+    "compressed, but not by gzip": call(1, message(zlib.compress(b"\0" * 100_000), compressed=True)),
+    "compressed, but empty": call(1, message(b"", compressed=True)),
+    "a flag that is none": call(1, b"\x07" + message(b"x")[1:]),
+    "headers in three frames": frame(HEADERS, 0, 1, b"a")
+    + frame(CONTINUATION, 0, 1, b"b")
+    + frame(CONTINUATION, END_HEADERS, 1, b"c"),
+    "everything else": frame(SETTINGS, 0, 0, b"") + frame(PING, 0, 0, b"12345678") + frame(PRIORITY, 0, 1, b"12345"),
+    "an unknown frame": frame(250, 255, 1, b"unknown"),
+}
+
+
+@pytest.mark.parametrize("frames", PASSING.values(), ids=PASSING.keys())
+def test_what_is_within_the_bounds_passes_as_it_is(frames: bytes) -> None:
+    wire = Wire()
+    assert wire.up(frames) == frames
+    assert wire.told() == b""
+
+
+@pytest.mark.parametrize("frames", PASSING.values(), ids=PASSING.keys())
+def test_it_passes_however_the_bytes_arrive(frames: bytes) -> None:
+    source = random.Random(1)
+    for _ in range(20):
+        wire, kept, passed = Wire(), b"", b""
+        position = 0
+        while position < len(frames):
+            size = source.randint(1, 12)
+            data = kept + frames[position : position + size]
+            position += size
+            done = wire.inspector.from_caller(bytearray(data), len(data))
+            passed += b"".join(wire.inspector.to_front) or data[:done]
+            wire.inspector.to_front = []
+            kept = data[done:]
+        assert (passed, kept) == (frames, b"")
+
+
+def test_a_split_prefix_is_put_together() -> None:
+    wire, body = Wire(), message(b"hello")
+    passed = wire.up(call(1, body[:1], end=False)) + wire.up(frame(DATA, 0, 1, body[1:4]))
+    assert passed == frame(HEADERS, END_HEADERS, 1, b"headers")
+    assert wire.up(frame(DATA, END_STREAM, 1, body[4:])) == frame(DATA, END_STREAM, 1, body)
+
+
+@pytest.mark.parametrize("length", [MAX_MESSAGE + 1, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("end", [True, False])
+@pytest.mark.parametrize("sent", [0, 100])
+def test_a_message_that_is_too_large_is_kept_back(length: int, end: bool, sent: int) -> None:
+    wire = Wire()
+    passed = wire.up(call(1, message(b"x" * sent, length=length), end=end))
+    assert passed == frame(HEADERS, END_HEADERS, 1, b"headers") + refusal(1, Refusal.TOO_LARGE, length)
+    assert wire.budget.used_bytes == 0
+
+
+def test_one_that_fits_a_frame_is_kept_back_too() -> None:
+    wire = Wire()
+    passed = wire.up(call(1, message(b"x" * (MAX_MESSAGE + 1))))
+    assert passed.endswith(refusal(1, Refusal.TOO_LARGE, MAX_MESSAGE + 1))
+
+
+def test_the_second_message_is_looked_at_like_the_first() -> None:
+    passed = Wire().up(call(1, message(b"one") + message(b"x", length=MAX_MESSAGE + 1)))
+    kept_back = message(REFUSALS.encode(Refusal.TOO_LARGE, MAX_MESSAGE + 1))
+    assert passed.endswith(frame(DATA, END_STREAM, 1, message(b"one") + kept_back))
+
+
+def test_what_follows_a_refusal_is_dropped_and_its_window_given_back() -> None:
+    wire = Wire()
+    wire.up(call(1, message(b"x" * 900, length=5000), end=False))
+    marker = len(message(REFUSALS.encode(Refusal.TOO_LARGE, 0)))
+    assert wire.told() == window_update(0, 905 - marker)
+    assert wire.up(frame(DATA, 0, 1, b"x" * 500)) == b""
+    assert wire.told() == window_update(0, 500)
+    # The front answers; the caller, who has not ended, is told to stop.
+    failed = frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x88")
+    assert wire.down(failed) == failed
+    assert wire.told() == reset(1, NO_ERROR)
+    # What was on its way is dropped as well.
+    assert wire.up(frame(DATA, END_STREAM, 1, b"x" * 100)) == b""
+    assert wire.told() == window_update(0, 100)
+    assert not wire.inspector.busy
+
+
+def test_a_refusal_larger_than_what_it_replaces_is_taken_off_the_fronts_window() -> None:
+    wire = Wire()
+    wire.up(call(1, message(b"", length=5000)))
+    debt = len(message(REFUSALS.encode(Refusal.TOO_LARGE, 0))) - 5
+    assert wire.told() == b""
+    assert wire.down(window_update(0, 10_000)) == window_update(0, 10_000 - debt)
+    assert wire.down(window_update(0, 10_000)) == window_update(0, 10_000)
+
+
+def test_padding_is_taken_off_and_given_back() -> None:
+    wire = Wire()
+    padded = bytes([4]) + message(b"hello") + b"\0" * 4
+    passed = wire.up(frame(HEADERS, END_HEADERS, 1, b"h") + frame(DATA, END_STREAM | PADDED, 1, padded))
+    assert passed.endswith(frame(DATA, END_STREAM, 1, message(b"hello")))
+    assert wire.told() == window_update(0, 5) + window_update(1, 5)
+    assert violation_of(Wire(), frame(HEADERS, END_HEADERS, 1, b"h") + frame(DATA, PADDED, 1, b"\x05abc")) == "protocol"
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_what_expands_beyond_the_bound_is_kept_back(parts: int) -> None:
+    """In one part, or in several that are each within it."""
+    packed = b"".join(gzip.compress(b"\0" * (MAX_MESSAGE // parts + 1)) for _ in range(parts))
+    assert len(packed) < MAX_MESSAGE
+    passed = Wire().up(call(1, message(packed, compressed=True)))
+    assert passed.endswith(refusal(1, Refusal.EXPANDS, len(packed)))
+    fits = gzip.compress(b"\0" * MAX_MESSAGE)
+    assert Wire().up(call(1, message(fits, compressed=True))).endswith(message(fits, compressed=True))
+
+
+def test_what_is_compressed_waits_until_it_is_whole() -> None:
+    wire, body = Wire(), message(gzip.compress(b"\0" * (MAX_MESSAGE + 1)), compressed=True)
+    assert wire.up(call(1, body[:-1], end=False)) == frame(HEADERS, END_HEADERS, 1, b"headers")
+    assert wire.up(frame(DATA, END_STREAM, 1, body[-1:])) == refusal(1, Refusal.EXPANDS, len(body) - 5)
+
+
+def test_a_large_message_is_passed_on_frame_by_frame() -> None:
+    wire = Wire(max_message=100_000)
+    body = message(b"x" * 60_000)
+    assert wire.up(frame(HEADERS, END_HEADERS, 1, b"h") + data_frames(1, body, end=True)).endswith(
+        data_frames(1, body, end=True)
+    )
+    assert wire.budget.used_bytes == 0
+
+
+def test_unfinished_messages_are_bounded_on_a_connection() -> None:
+    wire = Wire(each=1_600)
+    for stream in (1, 3, 5):
+        wire.up(call(stream, message(b"x", length=500), end=False))
+    assert wire.budget.used_bytes == 3 * 505
+    assert wire.up(call(7, message(b"x", length=500), end=False)).endswith(refusal(7, Refusal.UNFINISHED, 500))
+    # Whole ones pass meanwhile.
+    assert wire.up(call(9, message(b"x" * 500))) == call(9, message(b"x" * 500))
+    wire.up(frame(DATA, END_STREAM, 1, b"x" * 499))
+    assert wire.budget.used_bytes == 2 * 505
+    wire.up(reset(3, 8))
+    wire.down(answer(5))
+    assert wire.budget.used_bytes == 0
+
+
+def test_unfinished_messages_are_bounded_altogether() -> None:
+    one = Wire(budget=800)
+    two = Wire()
+    two.budget = one.budget
+    two.inspector = Inspector(MAX_MESSAGE, 10, REFUSALS, Share(one.budget), NOW)
+    one.up(call(1, message(b"x", length=500), end=False))
+    assert two.up(call(1, message(b"x", length=500), end=False)).endswith(refusal(1, Refusal.UNFINISHED, 500))
+    one.inspector.close()
+    assert one.budget.used_bytes == 0
+    two.up(call(3, message(b"x", length=500), end=False))
+    assert one.budget.used_bytes == 505
+
+
+def test_a_call_without_an_end_holds_what_it_sent_until_it_is_answered() -> None:
+    wire = Wire(each=1_600)
+    wire.up(call(1, message(b"x" * 500) * 3, end=False))
+    assert wire.up(frame(DATA, 0, 1, message(b"x" * 500))) == refusal(1, Refusal.UNFINISHED, 500)
+    streaming = Wire(each=1_600)
+    streaming.up(call(1, message(b"x" * 500), end=False))
+    for _ in range(10):
+        streaming.down(frame(DATA, 0, 1, message(b"answer")))
+        assert streaming.up(frame(DATA, 0, 1, message(b"x" * 500))) == frame(DATA, 0, 1, message(b"x" * 500))
+
+
+def test_a_message_that_does_not_end_is_reset_and_others_are_not() -> None:
+    wire = Wire()
+    wire.up(call(1, message(b"x", length=500), end=False))
+    wire.up(call(3, message(b"whole")))
+    wire.up(call(5, message(b"answered"), end=False))
+    wire.down(frame(DATA, 0, 5, message(b"answer")))
+    assert wire.inspector.tick(NOW + 10.0, 10.0) == b""
+    assert wire.inspector.tick(NOW + 10.5, 10.0) == reset(1, ENHANCE_YOUR_CALM)
+    assert wire.told() == reset(1, ENHANCE_YOUR_CALM)
+    assert list(wire.inspector.open) == [3, 5]
+    # From the next message on its time counts anew.
+    wire.up(frame(DATA, 0, 5, message(b"x", length=500)))
+    assert wire.inspector.tick(NOW + 20.0, 10.0) == b""
+    assert wire.inspector.tick(NOW + 21.0, 10.0) == reset(5, ENHANCE_YOUR_CALM)
+    assert wire.budget.used_bytes == 0
+
+
+def test_headers_that_do_not_end_end_the_connection() -> None:
+    wire = Wire()
+    wire.up(frame(HEADERS, 0, 1, b"a"))
+    assert wire.budget.used_bytes == 1
+    wire.inspector.tick(NOW + 10.0, 10.0)
+    with pytest.raises(ProtocolViolation, match="unfinished"):
+        wire.inspector.tick(NOW + 10.5, 10.0)
+    wire.inspector.close()
+    assert wire.budget.used_bytes == 0
+
+
+def _headers(*sizes: int) -> bytes:
+    return frame(HEADERS, 0, 1, b"") + b"".join(frame(CONTINUATION, 0, 1, b"x" * size) for size in sizes)
+
+
+FORBIDDEN = {
+    "header_block": [_headers(*[16_384] * 5), _headers(*[0] * 16)],
+    "protocol": [
+        frame(HEADERS, 0, 1, b"") + frame(PING, 0, 0, b"12345678"),
+        frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, END_HEADERS, 3, b""),
+        frame(HEADERS, 0, 1, b"") + call(3, message(b"x")),
+        frame(CONTINUATION, END_HEADERS, 1, b""),
+        frame(HEADERS, END_HEADERS, 2**31 + 1, b"h"),
+    ],
+    "frame_size": [frame(DATA, 0, 1, b"x" * (MAX_FRAME_BYTES + 1))[:size] for size in (None, -1, 9)],
+    "other_frames": [
+        frame(kind, 0, 0, b"12345678") * (inspecting.MAX_OTHER_FRAMES + 1)
+        for kind in (PING, SETTINGS, WINDOW_UPDATE, 99)
+    ],
+    "streams": [b"".join(frame(HEADERS, END_HEADERS, stream, b"h") for stream in range(1, 203, 2))],
+}
+
+
+@pytest.mark.parametrize(("reason", "frames"), [(reason, each) for reason, all_ in FORBIDDEN.items() for each in all_])
+def test_what_ends_a_connection(reason: str, frames: bytes) -> None:
+    wire = Wire()
+    assert violation_of(wire, frames) == reason
+
+
+def test_empty_frames_of_a_call_are_bounded_too() -> None:
+    empty = frame(DATA, 0, 1, b"")
+    wire = Wire()
+    wire.up(call(1, b"", end=False))
+    assert (
+        violation_of(wire, empty * (inspecting.MAX_OTHER_FRAMES + inspecting.OTHER_FRAMES_PER_CALL)) == "other_frames"
+    )
+
+
+def test_calls_that_are_given_up_are_bounded_by_those_that_are_not() -> None:
+    def given_up(first: int, count: int) -> bytes:
+        return b"".join(call(stream, message(b"x")) + reset(stream, 8) for stream in range(first, first + 2 * count, 2))
+
+    wire = Wire()
+    for stream in range(1, 201, 2):
+        wire.up(call(stream, message(b"x")))
+        wire.down(answer(stream))
+    wire.up(given_up(201, inspecting.MAX_RESETS + 100))
+    assert violation_of(wire, given_up(9_001, 1)) == "resets"
+    wire = Wire()
+    wire.up(given_up(1, inspecting.MAX_RESETS))
+    wire.inspector.tick(NOW + 1, 10.0)
+    wire.up(given_up(9_001, inspecting.MAX_RESETS))
+
+
+def test_more_calls_allow_more_of_what_goes_with_them() -> None:
+    wire = Wire()
+    for stream in range(1, 2001, 2):
+        wire.up(call(stream, message(b"x")))
+        wire.down(answer(stream))
+    wire.up(frame(WINDOW_UPDATE, 0, 0, b"1234") * (inspecting.MAX_OTHER_FRAMES + 4_000))
+
+
+def test_calls_under_way_are_known() -> None:
+    wire = Wire()
+    wire.up(call(1, message(b"x")) + call(3, message(b"x")) + call(5, message(b"x")))
+    wire.up(reset(3, 8))
+    # It crossed the reset; the front says no more of it.
+    wire.down(frame(HEADERS, END_HEADERS, 3, b"\x88"))
+    assert list(wire.inspector.open) == [1, 5]
+    wire.down(frame(RST_STREAM, 0, 5, b"\0\0\0\7"))
+    assert wire.inspector.busy
+    wire.down(answer(1))
+    assert not wire.inspector.busy
+    assert wire.inspector.last_stream == 5
