@@ -27,6 +27,10 @@ MAX_CACHED_REQUEST_BYTES: Final = 1024
 """Larger requests are planned each time. Ordinary ones are under 200 bytes; with the number of
 entries this bounds the cache's memory, whatever callers send."""
 
+PLAN_BYTES: Final = 400
+CHARGE_BYTES: Final = 300
+"""What the objects of a plan, and of each of its charges, take beside the bytes in them: rounded up."""
+
 RETRY_JITTER: Final = 0.2
 """`Retry-After` is stretched by up to this share, so that clients denied together come back apart."""
 
@@ -44,6 +48,8 @@ class AnswerSettings:
     shadow_mode: bool = False
     dynamic_metadata: bool = False
     match_cache_entries: int = 16_384
+    match_cache_bytes: int = 32 * 1024 * 1024
+    bounds: wire.RequestBounds = field(default_factory=wire.RequestBounds)
     request_limits: RequestLimits = RequestLimits.ALLOW
     """For domains that don't say it themselves."""
 
@@ -57,6 +63,8 @@ class HandlerStats:
     planned: int = 0
     """Requests that were parsed and matched; all others were answered from a kept plan."""
     plans_evicted: int = 0
+    plan_bytes: int = 0
+    """What the kept plans take, by estimate."""
     refused: int = 0
     """Bad requests: answered with an error instead of a decision."""
 
@@ -118,13 +126,13 @@ class RateLimitHandler:
         self._random = random
         self._settings = settings
         self._denied_trailer = wire.encode_raw_body(settings.denied_body.encode())
-        self._plans: OrderedDict[bytes, Plan] = OrderedDict()
         self._plans_rules: Rules | None = None
+        self._forget_plans()
 
     def __call__(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
         rules = self._rules()
         if rules is not self._plans_rules:
-            self._plans = OrderedDict()
+            self._forget_plans()
             self._plans_rules = rules
         plan = self._plans.get(payload)
         if plan is None:
@@ -194,20 +202,36 @@ class RateLimitHandler:
             headers.append((settings.header_retry_after, str(max(1, _ceil_seconds(stretched_ms)))))
         return headers
 
+    def _forget_plans(self) -> None:
+        self._plans: OrderedDict[bytes, Plan] = OrderedDict()
+        self._seen_once: OrderedDict[int, None] = OrderedDict()
+        self.stats.plan_bytes = 0
+
     def _keep(self, payload: bytes, plan: Plan) -> Plan:
-        if len(payload) <= MAX_CACHED_REQUEST_BYTES:
-            # First in, first out: a hot request is planned again once per turn of the cache,
-            # which costs less than remembering at every hit that it was used.
-            if len(self._plans) >= self._settings.match_cache_entries:
-                self._plans.popitem(last=False)
-                self.stats.plans_evicted += 1
-            self._plans[payload] = plan
+        """On second sight: what comes once, as a flood of new values does, is not worth its memory."""
+        if len(payload) > MAX_CACHED_REQUEST_BYTES:
+            return plan
+        seen, name = self._seen_once, hash(payload)
+        if name not in seen:
+            if len(seen) >= self._settings.match_cache_entries:
+                seen.popitem(last=False)
+            seen[name] = None
+            return plan
+        del seen[name]
+        self._plans[payload] = plan
+        self.stats.plan_bytes += _plan_bytes(payload, plan)
+        # First in, first out: a hot request is planned again once per turn of the cache,
+        # which costs less than remembering at every hit that it was used.
+        settings, stats = self._settings, self.stats
+        while len(self._plans) > settings.match_cache_entries or stats.plan_bytes > settings.match_cache_bytes:
+            stats.plan_bytes -= _plan_bytes(*self._plans.popitem(last=False))
+            stats.plans_evicted += 1
         return plan
 
     def _plan(self, payload: bytes, rules: Rules) -> Plan:
         self.stats.planned += 1
         try:
-            request = wire.parse_request(payload)
+            request = wire.parse_request(payload, self._settings.bounds)
             limits = rules.request_limits(request.domain) or self._settings.request_limits
             if limits is RequestLimits.REFUSE:
                 _refuse_limits(request)
@@ -305,6 +329,12 @@ def _merged_metadata(matched: list[_Parts]) -> dict[str, Any]:
             if part.limit.metadata:
                 merged.update(part.limit.metadata)
     return merged
+
+
+def _plan_bytes(payload: bytes, plan: Plan) -> int:
+    """What a kept plan takes: its own objects by a round figure, the bytes in it as they are."""
+    keys = sum(len(charge.key) + len(charge.shard_key) for charge in plan.charges)
+    return PLAN_BYTES + len(payload) + keys + CHARGE_BYTES * len(plan.charges) + len(plan.trailer) + len(plan.answer)
 
 
 def _ceil_seconds(ms: float) -> int:

@@ -107,7 +107,7 @@ def test_a_wrong_password_keeps_it_from_being_ready_and_the_right_one_is_found(
             assert grpc_health(address) == SERVING
             assert asked(headgate).status == 200  # type: ignore[union-attr]  # it is there by now
             redis.stop()
-            headgate.wait_for_event("origin failed", PATIENCE_S)
+            headgate.wait_for_event("origin_failed", PATIENCE_S)
             wait_until(lambda: "refused" in headgate.get("/readyz").body.decode(), "its loss to be seen", PATIENCE_S)
             assert headgate.get("/readyz").status == 200, "ready whatever happens"
             if workers > 1:

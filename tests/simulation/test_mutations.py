@@ -21,7 +21,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.grants_beyond_the_budget: ("calm-0", "grants"),
     mutations.grants_per_cell: ("calm-0", "grants"),
     mutations.add_instead_of_set: ("network-1", "credit"),
-    mutations.drop_on_failure: ("nodes-3", "left_over"),
+    mutations.drop_on_failure: ("crowded-7", "left_over"),
     mutations.drop_on_full_buffer: ("calm-0", "diverged"),
     mutations.charge_on_deny: ("calm-0", "charged"),
     mutations.forget_to_refill: ("loss-2", "lost"),

@@ -1,6 +1,7 @@
 """One request through rules, engine and wire: what a caller sees for it."""
 
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import Any
@@ -49,9 +50,10 @@ class World:
         self.load = load
         self.rules = load(RULES)
         self.clock = ManualClock(NOW_MS)
+        self.engine = Engine(self.clock, max_cells=1000)
         self.handler = RateLimitHandler(
             rules=lambda: self.rules,
-            engine=Engine(self.clock, max_cells=1000),
+            engine=self.engine,
             random=random.Random(4),
             settings=AnswerSettings(**settings),
         )
@@ -178,24 +180,63 @@ def test_costs_come_from_the_descriptor_else_the_request(world: World) -> None:
 def test_a_request_is_planned_once_under_one_rule_set(world: World) -> None:
     for _ in range(10):
         world.ask(d("user=alice"))
-    assert world.handler.stats.planned == 1
+    assert world.handler.stats.planned == 2, "kept on second sight"
     world.rules = world.load(RULES.replace("requests_per_unit: 3", "requests_per_unit: 30"))
     assert world.ask(d("user=alice")).statuses[0].limit_remaining == 26, "counted on, under the new limit, at once"
-    assert world.handler.stats.planned == 2
+    assert world.handler.stats.planned == 3
 
 
 def test_the_plan_cache_is_bounded(load: Callable[[str], Rules]) -> None:
     world = World(load, match_cache_entries=3)
-    for name in "abcd":
+    for name in "aabbccdd":
         world.ask(d(f"user={name}"))
-    assert (world.handler.stats.planned, world.handler.stats.plans_evicted) == (4, 1)
+    assert (world.handler.stats.planned, world.handler.stats.plans_evicted) == (8, 1)
     world.ask(d("user=d"))
-    assert world.handler.stats.planned == 4
+    assert world.handler.stats.planned == 8
     world.ask(d("user=a"))
-    assert world.handler.stats.planned == 5
-    for _ in range(2):
+    assert world.handler.stats.planned == 9
+    for _ in range(3):
         world.ask(d("user=" + "x" * MAX_CACHED_REQUEST_BYTES))
-    assert world.handler.stats.planned == 7, "large requests are not kept"
+    assert world.handler.stats.planned == 12, "large requests are not kept"
+
+
+def test_the_plan_cache_is_bounded_in_bytes_too(load: Callable[[str], Rules]) -> None:
+    world = World(load, match_cache_bytes=10_000)
+    for number in range(200):
+        for _ in range(2):
+            world.ask(d(f"user={number}" + "x" * 500))
+    stats = world.handler.stats
+    assert 5_000 < stats.plan_bytes <= 10_000
+    assert stats.plans_evicted > 150
+
+
+def test_what_comes_once_is_not_kept(load: Callable[[str], Rules]) -> None:
+    world = World(load)
+    for number in range(1_000):
+        world.ask(d(f"user=new{number}"))
+    assert world.handler.stats.plan_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "said"),
+    [
+        ([d("user=a")] * 33, "33 descriptors: accepted are 1 to 32"),
+        ([d("user=a", *["user=a"] * 32)], "descriptors[0] has 33 entries: accepted are 1 to 32"),
+    ],
+    ids=["descriptors", "entries"],
+)
+def test_one_request_asks_for_so_much_and_no_more(world: World, descriptors: list[Any], said: str) -> None:
+    with pytest.raises(BadRequest, match=re.escape(said)):
+        world.ask(*descriptors)
+
+
+def test_long_values_have_short_keys_and_counters_of_their_own(world: World) -> None:
+    long = "x" * 50_000
+    for value in (long + "a", long + "b"):
+        for _ in range(3):
+            assert world.ask(d(f"user={value}")).overall_code == RateLimitResponse.OK
+        assert world.ask(d(f"user={value}")).overall_code == RateLimitResponse.OVER_LIMIT
+    assert max(len(counter.key) for counter in world.engine.counters) < 200
 
 
 def headers(answer: RateLimitResponse) -> dict[str, str]:

@@ -391,6 +391,15 @@ class Settings:
     match_cache_entries: Annotated[
         int, Row(Whole(1, 100_000_000), "Bounds", "Requests whose matching rules are remembered.")
     ] = 16_384
+    match_cache_bytes: Annotated[
+        int, Row(Whole(1, 2**40), "Bounds", "What they may take in memory together, in bytes.")
+    ] = 32 * _MIB
+    max_descriptors: Annotated[
+        int, Row(Whole(1, 32), "Bounds", "Descriptors of one request; with more it is INVALID_ARGUMENT.")
+    ] = 32
+    max_entries: Annotated[
+        int, Row(Whole(1, 256), "Bounds", "Entries of one descriptor; with more it is INVALID_ARGUMENT.")
+    ] = 32
 
     log_level: Annotated[
         str, Row(Choice(("debug", "info", "warning", "error")), "Logs", "The least important level to log, to stderr.")

@@ -3,7 +3,7 @@
 A cell is one limit key in one window. A window's counter holds two of them, the current
 and the previous cell of its key: they are created and dropped together. A slot's counter
 holds one theoretical arrival time. The table promises never to hold more than `max_cells`
-counters: expired ones go first, then the least recently used, and both are counted. It
+counters: expired ones go first, then the lightest of the least recently used, and both are counted. It
 relies on being used by one thread.
 """
 
@@ -25,6 +25,12 @@ Most due ones have expired and most live ones may go, so one step is enough; the
 keeps an insertion O(1) when all of them are in use."""
 
 
+LIGHT: Final = 10
+"""In thousandths of its limit: a counter that holds so little is let go without looking for a lighter one."""
+DENIES: Final = 1 << 30
+"""The weight of a counter that denies: heavier than any that does not."""
+
+
 class KeyCounter:
     """What every algorithm's counter has: its key, its place in the expiry wheel, its last denial.
 
@@ -32,10 +38,12 @@ class KeyCounter:
     limit `deny_limit`: counts only grow, so nothing but time or a new rule can undo it.
     """
 
-    __slots__ = ("deny_cost", "deny_limit", "deny_until_ms", "key", "wheel_slot")
+    __slots__ = ("deny_cost", "deny_limit", "deny_until_ms", "key", "limit", "wheel_slot")
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, limit: Limit) -> None:
         self.key = key
+        self.limit = limit
+        """The rule's limit when the counter was made, or later."""
         self.wheel_slot: dict[Any, None] | None = None
         """The tick of the expiry wheel in which it is filed; None while it is in no table."""
         self.deny_until_ms = 0
@@ -46,6 +54,10 @@ class KeyCounter:
     def expires_ms(self) -> int:
         """From when on the counter is as good as a new one."""
         raise AssertionError("every algorithm's counter says when it expires")
+
+    def load(self, now_ms: int) -> int:
+        """How much of its limit is in use, in thousandths: what makes it worth keeping in a full table."""
+        raise AssertionError("every algorithm's counter says how much of its limit is in use")
 
 
 class WindowCounts(Protocol):
@@ -73,9 +85,9 @@ class WindowCounter(KeyCounter):
 
     __slots__ = ("current", "previous", "sequence", "window_ms")
 
-    def __init__(self, key: bytes, window_ms: int, sequence: int) -> None:
-        super().__init__(key)
-        self.window_ms = window_ms
+    def __init__(self, key: bytes, limit: Limit, sequence: int) -> None:
+        super().__init__(key, limit)
+        self.window_ms = limit.window_ms
         self.sequence = sequence
         self.current = 0
         self.previous = 0
@@ -89,20 +101,37 @@ class WindowCounter(KeyCounter):
     def expires_ms(self) -> int:
         return (self.sequence + 2) * self.window_ms
 
+    def load(self, now_ms: int) -> int:
+        return window_load(self, self.limit)
+
 
 class BucketCounter(KeyCounter):
     """The theoretical arrival time of one limit key, in ticks of 1/rate ms (see gcra.py)."""
 
     __slots__ = ("rate", "tat")
 
-    def __init__(self, key: bytes, rate: int) -> None:
-        super().__init__(key)
-        self.rate = rate
+    def __init__(self, key: bytes, limit: Limit) -> None:
+        super().__init__(key, limit)
+        self.rate = max(1, limit.requests_per_unit)
         self.tat = 0
 
     @property
     def expires_ms(self) -> int:
         return -(-self.tat // self.rate)
+
+    def load(self, now_ms: int) -> int:
+        return bucket_load(self, self.limit, now_ms)
+
+
+def window_load(counts: WindowCounts, limit: Limit) -> int:
+    """Thousandths of a window's limit that its two cells hold."""
+    return (counts.current + counts.previous) * 1000 // max(1, limit.requests_per_unit)
+
+
+def bucket_load(counts: BucketCounts, limit: Limit, now_ms: int) -> int:
+    """Thousandths of a bucket's burst that are in use."""
+    used = max(0, counts.tat - now_ms * counts.rate)
+    return used * 1000 // max(1, limit.burst * limit.window_ms)
 
 
 @dataclass(slots=True)
@@ -112,6 +141,8 @@ class CounterStats:
     created: int = 0
     expired: int = 0
     evicted: int = 0
+    evicted_denying: int = 0
+    """Of these, counters that were denying: there was nothing lighter to let go."""
 
     restarted: int = 0
     """Begun anew where they were, because the clock of their shard had been set back."""
@@ -155,7 +186,7 @@ class CounterTable(Generic[C]):
 
         False: there is none to be made, because no counter may go.
         """
-        if len(self._counters) >= self.max_cells and not self._expire_one(now_ms) and not self._evict_one():
+        if len(self._counters) >= self.max_cells and not self._expire_one(now_ms) and not self._evict_one(now_ms):
             return False
         self._counters[counter.key] = counter
         self.stats.created += 1
@@ -200,18 +231,31 @@ class CounterTable(Generic[C]):
         self.stats.expired += 1
         return True
 
-    def _evict_one(self) -> bool:
-        for _ in range(ROOM_STEPS):
+    def _evict_one(self, now_ms: int) -> bool:
+        """Let the lightest of the least recently used ones go: a flood of new keys must not reset who is at a limit."""
+        lightest: C | None = None
+        least = DENIES + 1
+        for _ in range(min(ROOM_STEPS, len(self._counters))):
             key, counter = next(iter(self._counters.items()))
             if self._evictable is None or self._evictable(counter):
-                del self._counters[key]
-                if counter.wheel_slot is not None:
-                    counter.wheel_slot.pop(counter, None)
-                    counter.wheel_slot = None
-                self.stats.evicted += 1
-                return True
-            self._counters.move_to_end(key)  # in use: as good as used just now
-        return False
+                weight = DENIES if counter.deny_until_ms > now_ms else min(counter.load(now_ms), DENIES - 1)
+                if weight < least:
+                    lightest, least = counter, weight
+                if weight <= LIGHT:
+                    break
+            self._counters.move_to_end(key)  # in use, or heavy: as good as used just now
+        if lightest is None:
+            return False
+        self._drop(lightest)
+        self.stats.evicted += 1
+        self.stats.evicted_denying += least == DENIES
+        return True
+
+    def _drop(self, counter: C) -> None:
+        del self._counters[counter.key]
+        if counter.wheel_slot is not None:
+            counter.wheel_slot.pop(counter, None)
+            counter.wheel_slot = None
 
     def _file(self, counter: C, expires_ms: int) -> None:
         # Rounded up, and so always after the tick that is due: a sweep never meets its own filings.

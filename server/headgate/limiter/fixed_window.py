@@ -19,7 +19,7 @@ class FixedWindow:
     """Admits while the cost admitted in the current window stays within the limit."""
 
     def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> FixedWindowCounter:
-        return FixedWindowCounter(key, limit.window_ms, now_ms // limit.window_ms)
+        return FixedWindowCounter(key, limit, now_ms // limit.window_ms)
 
     def take(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
         sequence = now_ms // counter.window_ms

@@ -15,7 +15,7 @@ class Gcra:
     """Admits while the bucket has tokens for the cost; what each method promises is in `AlgorithmRules`."""
 
     def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> BucketCounter:
-        return BucketCounter(key, max(1, limit.requests_per_unit))
+        return BucketCounter(key, limit)
 
     def take(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> int:
         rate = limit.requests_per_unit

@@ -13,7 +13,7 @@ class SlidingWindow:
     """Admits while the current window, with its share of the previous one, stays within the limit."""
 
     def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> WindowCounter:
-        return WindowCounter(key, limit.window_ms, now_ms // limit.window_ms)
+        return WindowCounter(key, limit, now_ms // limit.window_ms)
 
     def take(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
         window_ms = counter.window_ms

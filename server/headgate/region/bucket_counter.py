@@ -6,6 +6,7 @@ has admitted since. (docs/convergence.md, section 7.)
 
 from typing import Any
 
+from headgate.limiter.counters import bucket_load
 from headgate.limiter.limit import Limit
 from headgate.origin.protocol import Answer, BucketReport, Report
 from headgate.region.counters import Hold, SharedCounter
@@ -36,6 +37,9 @@ class SharedBucket(SharedCounter):
     @property
     def expires_ms(self) -> int:
         return -(-self.tat // self.rate)
+
+    def load(self, now_ms: int) -> int:
+        return bucket_load(self, self.limit, now_ms)
 
     def advance(self, now_ms: int) -> int:
         """A bucket has no windows. One that lies too far ahead was filled by a clock that was wrong."""

@@ -44,7 +44,6 @@ class SharedCounter(KeyCounter, ABC):
         "flush_due_s",
         "grant",
         "has_answer",
-        "limit",
         "own_time",
         "pins",
         "refill",
@@ -53,14 +52,12 @@ class SharedCounter(KeyCounter, ABC):
     )
 
     def __init__(self, key: bytes, component: bytes, shard: Shard, limit: Limit) -> None:
-        super().__init__(key)
+        super().__init__(key, limit)
         self.component = component
         """Whose total this is: the node's run, and the key's incarnation in it."""
         self.shard = shard
         self._clock_steps = shard.clock_steps
         """Of the shard's clock when the counter last looked: one more, and the time may have gone back."""
-        self.limit = limit
-        """The rule's limit when the key was last asked for."""
         self.own_time = shard.own_time
         """Set until the first answer if the counter was made by this node's own clock."""
         self.has_answer = False

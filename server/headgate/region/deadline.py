@@ -37,7 +37,7 @@ class Deadline:
             self._turns -= 1
             self._timer = self._loop.call_soon(self._ring)
         else:
-            self._waiting.time_is_up()
+            self._waiting.time_is_up(own_fault=self._turns < ANSWER_TURNS)
 
     def _decided(self, decision: Decision) -> None:
         self._timer.cancel()

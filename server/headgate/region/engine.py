@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 from headgate.limiter.counters import CounterTable
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict, denied_before, denies
-from headgate.limiter.limit import Algorithm, OnError
-from headgate.region import policy
+from headgate.limiter.limit import Algorithm
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.counters import SharedCounter
 from headgate.region.outcomes import COLD, NEAR, OVER, admitted, must_ask
+from headgate.region.overflow import Overflow
 from headgate.region.stats import RegionalStats
 from headgate.region.verdicts import decision_of, denied_from_memory
 from headgate.region.waiting import Leg, Region, Waiting
@@ -30,6 +30,7 @@ class RegionalEngine:
         self.counters: CounterTable[SharedCounter] = CounterTable(max_cells, _evictable)
         self.stats = RegionalStats()
         self._region = region
+        self._overflow = Overflow()
         self._monotonic = monotonic
 
     def sweep(self, max_steps: int) -> bool:
@@ -146,10 +147,8 @@ class RegionalEngine:
         for charge, counter, outcome in zip(charges, counters, outcomes, strict=False):
             if admitted(outcome):
                 counter.unspend(charge.cost)
-        closed = any(charge.limit.on_error is OnError.CLOSED and not charge.shadow for charge in charges)
-        path = DecisionPath.DEGRADED_CLOSED if closed else DecisionPath.DEGRADED_OPEN
-        verdict = (closed, 0, policy.DEGRADED_RETRY_MS)
-        return Decision(not closed, path, [verdict] * len(charges))
+        over = [outcome == OVER for outcome in outcomes] + [False] * (len(charges) - len(outcomes))
+        return self._overflow.decide(charges, tuple(over), self._region.earliest_ms())
 
 
 def _evictable(counter: SharedCounter) -> bool:

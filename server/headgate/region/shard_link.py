@@ -36,6 +36,9 @@ MAX_WANTS: Final = 256
 CALL_TIMEOUT_S: Final = 0.5
 """After which a call is given up. Requests have long gone by their own deadline; what this bounds is
 how long a stalled connection keeps the shard's totals from being reported another way."""
+STALLED_S: Final = 0.05
+"""A call that takes longer seems stalled, if requests have missed their deadlines for it: ten times the usual deadline.
+Shorter blames a shard for a busy machine; longer lets more requests wait in vain before the breaker opens."""
 PROBE_CALLS: Final = 3
 """Of one probe: one to connect, one to be timed, and one for an accident. A shard that is slow is late in all."""
 USABLE_JITTER: Final = 0.1
@@ -122,6 +125,9 @@ class ShardLink:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
         self._deadline_s = deadline_s
+        self._stalled_s = max(STALLED_S, 2 * deadline_s)
+        self._sent_s = math.inf
+        """When the call under way was sent; never, while there is none."""
         self._say_unreadable_s = -math.inf
 
     # What the engine calls
@@ -139,7 +145,10 @@ class ShardLink:
         return self._time.steps
 
     def late(self) -> None:
-        self.breaker.record(False, "a request's deadline passed")
+        # One late answer says little: a shard that answers late but steadily is still asked, up to each request's
+        # deadline. What counts is a call that has been under way for so long that it seems stalled.
+        if self._clock.monotonic() - self._sent_s > self._stalled_s:
+            self.breaker.record(False, "a request's deadline passed, and the shard seems stalled")
 
     def ask(self, question: Question) -> None:
         self._questions.append(question)
@@ -196,8 +205,9 @@ class ShardLink:
         One that is not decisive may be late without the shard being blamed for it.
         """
         batch = self._batch()
-        sent_s = self._clock.monotonic()
+        sent_s = self._sent_s = self._clock.monotonic()
         self.stats.calls += 1
+        reply: Reply | None = None
         try:
             reply = await self._origin.call(self.index, batch.call, CALL_TIMEOUT_S)
         except OriginError as error:
@@ -209,7 +219,9 @@ class ShardLink:
         except BaseException:
             self._give_back(batch)
             raise
-        else:
+        finally:
+            self._sent_s = math.inf
+        if reply is not None:
             self._succeeded(self._clock.monotonic() - sent_s, decisive=decisive)
             if self.heard(reply.time_ms, reply.epoch, sent_s):
                 self._apply(batch, reply, sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER))

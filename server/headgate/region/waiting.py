@@ -139,15 +139,19 @@ class Waiting:
         self._by_policy(question.legs)
         self._close(question)
 
-    def time_is_up(self) -> None:
-        """At the deadline: what no shard has decided yet is decided by policy."""
+    def time_is_up(self, *, own_fault: bool = False) -> None:
+        """At the deadline: what no shard has decided yet is decided by policy.
+
+        `own_fault`: this process was too busy to read answers in time, so no shard is to blame.
+        """
         self._stats.deadline_missed += 1
         late, self._pending = self._pending, []
         for question in late:
             self._by_policy(question.legs)
         self._finish()
-        for question in late:
-            question.shard.late()
+        if not own_fault:
+            for question in late:
+                question.shard.late()
 
     def _reserve_local(self) -> None:
         for leg in self.legs:

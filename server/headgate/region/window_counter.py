@@ -6,6 +6,7 @@ cells. They are worked out anew whenever a cell changes. (docs/convergence.md, s
 
 from typing import Any
 
+from headgate.limiter.counters import window_load
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.protocol import Answer, Report, WindowAnswer, WindowReport
 from headgate.region.cells import CellView
@@ -30,6 +31,9 @@ class SharedWindow(SharedCounter):
     @property
     def expires_ms(self) -> int:
         return (self.sequence + 2) * self.window_ms
+
+    def load(self, now_ms: int) -> int:
+        return window_load(self, self.limit)
 
     @property
     def cells(self) -> tuple[CellView, CellView]:

@@ -1,7 +1,9 @@
 """Limit keys: (domain, rule, matched values) as bytes, such that no two tuples share a string.
 
 Every part is preceded by its length, so `a`+`b_c` can't become `a_b`+`c`, whatever
-bytes the parts hold. A key is the domain, then one group of parts per level, then the
+bytes the parts hold. A part of more than 128 bytes is there by its digest.
+
+A key is the domain, then one group of parts per level, then the
 tail. A group begins with its kind, and the kind says how many parts follow, so groups
 can't run together either:
 
@@ -15,6 +17,7 @@ can't run together either:
 """
 
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 from headgate.limiter.limit import Algorithm
 
@@ -26,10 +29,18 @@ OVERRIDE = "o"
 TAIL = "t"
 
 
+MAX_PART_BYTES = 128
+"""Longer parts stand in a key by their digest: a counter, a plan and a key in Redis are small whatever callers send."""
+DIGEST_BYTES = 20
+"""160 bits: nobody finds two values that share a counter."""
+
+
 def encode_part(part: str) -> bytes:
-    """One length-prefixed part."""
+    """One part: length-prefixed, or `h:` and the digest of one that is long, which no length can begin with."""
     # surrogatepass: a lone surrogate (JSON can carry one) gets a key like any other text.
     data = part.encode("utf-8", "surrogatepass")
+    if len(data) > MAX_PART_BYTES:
+        return b"h:" + blake2b(data, digest_size=DIGEST_BYTES).hexdigest().encode()
     return b"%d:%s" % (len(data), data)
 
 

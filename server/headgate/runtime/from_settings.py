@@ -8,6 +8,7 @@ from headgate.region.breaker import BreakerSettings
 from headgate.rules.request_limits import RequestLimits
 from headgate.transport.interface import GuardLimits, TransportLimits
 from headgate.transport.tls import TlsFiles
+from headgate.wire.ratelimit import RequestBounds
 
 BREAKER_COOLDOWN_GROWTH: Final = 4
 """A breaker's cooldown doubles, on failed probes, up to this many times its first."""
@@ -24,6 +25,8 @@ def answer_settings(settings: Settings) -> AnswerSettings:
         shadow_mode=settings.shadow_mode,
         dynamic_metadata=settings.dynamic_metadata,
         match_cache_entries=settings.match_cache_entries,
+        match_cache_bytes=settings.match_cache_bytes,
+        bounds=RequestBounds(settings.max_descriptors, settings.max_entries),
         request_limits=RequestLimits(settings.request_limits),
     )
 

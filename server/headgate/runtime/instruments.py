@@ -98,6 +98,7 @@ def _decisions(metrics: Metrics, parts: Parts) -> None:
         "Requests that had to be parsed and matched; all other decisions were hits.",
         lambda: stats.planned,
     )
+    metrics.gauge("headgate_match_cache_bytes", "What cached requests take, by estimate.", lambda: stats.plan_bytes)
     metrics.counter(
         "headgate_match_cache_evicted", "Cached requests dropped to make room for others.", lambda: stats.plans_evicted
     )
@@ -120,6 +121,11 @@ def _cells(metrics: Metrics, parts: Parts) -> None:
         "headgate_cells_evicted",
         "Live counters dropped, least recently used first, to make room.",
         lambda: cells.stats.evicted,
+    )
+    metrics.counter(
+        "headgate_cells_evicted_denying",
+        "Of these, counters that were denying: nothing lighter was there to let go.",
+        lambda: cells.stats.evicted_denying,
     )
 
 

@@ -47,7 +47,17 @@ class Request:
     descriptors: tuple[Descriptor, ...]
 
 
-def parse_request(payload: bytes) -> Request:
+@dataclass(frozen=True, slots=True)
+class RequestBounds:
+    """How much one request may ask for: what it costs a shard, and this process, follows from it."""
+
+    max_descriptors: int = 32
+    """Each may charge two limits, a rule's and the request's own; a call to a shard carries at most 64."""
+    max_entries: int = 32
+    """Of one descriptor: rules have as many levels."""
+
+
+def parse_request(payload: bytes, bounds: RequestBounds = RequestBounds()) -> Request:  # noqa: B008 - frozen
     """Read and check one request. Raises BadRequest with what is wrong and where."""
     try:
         message = RateLimitRequest.FromString(payload)
@@ -57,6 +67,16 @@ def parse_request(payload: bytes) -> Request:
         raise BadRequest("domain must not be empty")
     if not message.descriptors:
         raise BadRequest("descriptors must not be empty: a request needs at least one")
+    if len(message.descriptors) > bounds.max_descriptors:
+        raise BadRequest(
+            f"{len(message.descriptors)} descriptors: accepted are 1 to {bounds.max_descriptors} (max_descriptors)"
+        )
+    for index, descriptor in enumerate(message.descriptors):
+        if len(descriptor.entries) > bounds.max_entries:
+            raise BadRequest(
+                f"descriptors[{index}] has {len(descriptor.entries)} entries: accepted are 1 to {bounds.max_entries} "
+                "(max_entries)"
+            )
     request_cost = message.hits_addend or 1
     return Request(
         message.domain,

@@ -94,6 +94,8 @@ def _another_value(name: str) -> str:
         "max_pending_bytes": "2097152",
         "breaker_error_rate": "0.5",
         "socket_mode": "0660",
+        "max_descriptors": "7",
+        "max_entries": "7",
     }
     (setting,) = [setting for setting in SETTINGS if setting.name == name]
     if name in special:

@@ -1,4 +1,4 @@
-"""The table of cells is bounded: the expired go first, then the least recently used."""
+"""The table of counters is bounded: the expired go first, then the lightest of the least recently used."""
 
 from headgate.limiter.counters import CounterTable, WindowCounter
 from headgate.limiter.decision import Charge
@@ -28,6 +28,33 @@ def test_the_least_recently_used_cell_goes_when_the_table_is_full() -> None:
     fill(engine, YEAR, "a", "b", "c", "a", "d")
     assert live(engine, "a", "b", "c", "d") == "acd"
     assert (engine.counters.stats.evicted, engine.counters.stats.expired) == (1, 0)
+
+
+WIDE = Limit(1_000, Unit.YEAR)
+
+
+def test_a_flood_of_new_keys_does_not_reset_who_is_over_a_limit_or_uses_much_of_it() -> None:
+    """Somebody denied, and somebody at 40% of a limit: both least recently used when the flood comes."""
+    engine = Engine(ManualClock(NOW_MS), max_cells=50)
+    for _ in range(7):
+        fill(engine, YEAR, "denied")
+    engine.decide((Charge(b"heavy", WIDE, 400),))
+    for number in range(5_000):
+        fill(engine, WIDE, f"flood{number}")
+    assert live(engine, "denied", "heavy") == "deniedheavy"
+    assert not engine.decide((Charge(b"denied", YEAR, 1),)).admitted
+    stats = engine.counters.stats
+    assert stats.evicted == 5_002 - 50
+    assert stats.evicted_denying == 0
+
+
+def test_where_all_deny_one_of_them_goes_and_that_is_said() -> None:
+    engine = Engine(ManualClock(NOW_MS), max_cells=20)
+    once = Limit(1, Unit.YEAR)
+    for number in range(30):
+        fill(engine, once, f"k{number}", f"k{number}")
+    assert len(engine.counters) == 20
+    assert engine.counters.stats.evicted_denying == 10
 
 
 def test_an_expired_cell_goes_before_a_live_one_that_was_used_longer_ago() -> None:
@@ -70,7 +97,7 @@ def test_an_evicted_cell_leaves_nothing_behind() -> None:
     """Cells of long windows must not stay in the wheel until their time after they were evicted."""
     table: CounterTable[WindowCounter] = CounterTable(max_cells=10)
     for number in range(1_000):
-        table.add(WindowCounter(b"%d" % number, YEAR.window_ms, 50), NOW_MS)
+        table.add(WindowCounter(b"%d" % number, YEAR, 50), NOW_MS)
     assert len(table) == 10
     assert sum(len(bucket) for bucket in table._wheel.values()) == 10
 

@@ -14,7 +14,7 @@ SLIDING = SlidingWindow()
 
 
 def cell_with(current: int, previous: int) -> WindowCounter:
-    cell = WindowCounter(b"k", WINDOW_MS, SEQUENCE)
+    cell = WindowCounter(b"k", Limit(1, Unit.SECOND, WINDOW_MS // 1_000), SEQUENCE)
     cell.current, cell.previous = current, previous
     return cell
 

@@ -40,7 +40,7 @@ def test_fixed_window_release_gives_back() -> None:
 @pytest.mark.parametrize("cost", [0, 1])
 def test_a_limit_of_zero_denies_always(cost: int) -> None:
     limit = Limit(0, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW)
-    assert FIXED.take(FixedWindowCounter(b"k", 1000, NOW_MS // 1000), limit, NOW_MS, cost) == OVER
+    assert FIXED.take(FixedWindowCounter(b"k", limit, NOW_MS // 1000), limit, NOW_MS, cost) == OVER
     nothing = bucket_limit(0, Unit.SECOND, 0)
     cell = GCRA.new_counter(b"k", nothing, NOW_MS)
     assert GCRA.take(cell, nothing, NOW_MS, cost) == OVER
@@ -117,6 +117,6 @@ def test_gcra_is_a_token_bucket(rate: int, unit: Unit, burst: int, steps: list[t
 
 
 def _fits(cell: BucketCounter, limit: Limit, now_ms: int, cost: int) -> bool:
-    copy = BucketCounter(cell.key, cell.rate)
+    copy = BucketCounter(cell.key, cell.limit)
     copy.tat = cell.tat
     return GCRA.take(copy, limit, now_ms, cost) != OVER

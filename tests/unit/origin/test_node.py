@@ -48,7 +48,7 @@ def test_a_probe_is_not_timed_with_the_connecting_before_it() -> None:
         network = world.networks[0]
         network.connected = False
         for _ in range(5):
-            link.late()
+            link.breaker.record(False)
         assert not link.breaker.closed
         network.connected, network.delay_ms = True, (50.0, 50.0)
         calls = network.calls
@@ -70,7 +70,7 @@ def test_a_call_that_comes_back_in_time_is_the_end_of_a_probe() -> None:
         await world.ask(node, Charge(b"k", LIMIT, 1))
         link, network = node.links[0], world.networks[0]
         for _ in range(5):
-            link.late()
+            link.breaker.record(False)
         calls = network.calls
         while network.calls == calls:  # noqa: ASYNC110 - virtual time: until the probe is under way
             await asyncio.sleep(0.0001)
@@ -89,7 +89,7 @@ def test_a_probe_that_is_late_by_accident_costs_no_cooldown() -> None:
         node = await world.start_node(delay_ms=(8.0, 8.0))
         link, network = node.links[0], world.networks[0]
         for _ in range(5):
-            link.late()
+            link.breaker.record(False)
         calls = network.calls
         while network.calls < calls + PROBE_CALLS:  # noqa: ASYNC110 - virtual time: until the last call is under way
             await asyncio.sleep(0.0001)
@@ -106,12 +106,31 @@ def test_a_shard_that_is_only_ever_late_is_not_taken_for_well() -> None:
         node = await world.start_node(delay_ms=(8.0, 8.0))
         link, network = node.links[0], world.networks[0]
         for _ in range(5):
-            link.late()
+            link.breaker.record(False)
         calls = network.calls
         for _ in range(100):
             await asyncio.sleep(0.1)
             assert not link.breaker.closed
         assert link.breaker.trips >= 4
         assert (network.calls - calls) / PROBE_CALLS == link.breaker.trips - 1, "and each probe is bounded"
+
+    virtually(history())
+
+
+def test_late_answers_alone_open_no_breaker_and_a_stalled_call_does() -> None:
+    """A shard that answers late but steadily is asked on; one that has stopped answering is left alone."""
+
+    async def history() -> None:
+        world = RegionWorld(6, deadline_s=0.005)
+        node = await world.start_node(delay_ms=(20.0, 20.0))
+        link, network = node.links[0], world.networks[0]
+        for number in range(100):
+            await world.ask(node, Charge(b"k%d" % number, LIMIT, 1))
+        assert node.engine.stats.deadline_missed == 100
+        assert (link.breaker.closed, link.breaker.trips) == (True, 0)
+        network.stall()
+        for number in range(20):
+            await world.ask(node, Charge(b"s%d" % number, LIMIT, 1))
+        assert link.breaker.trips == 1
 
     virtually(history())
