@@ -20,7 +20,7 @@ examples:
 """
 
 
-_CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "handshake")
+_CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "handshake", "Unwrap failed")
 """How gRPC says that a connection was made and did not last."""
 
 

@@ -78,7 +78,7 @@ async def test_every_key_expires_and_none_too_early(origin: Origin, one_redis: R
     now_ms = shard_time_ms(one_redis.first)
     hour = replace_window(window("a", 1, key="hour"), 3_600_000)
     second = replace_window(window("a", 1, key="second"), 1_000)
-    far = bucket("a", 1, answered=(now_ms + 500_000, 0))
+    far = bucket("a", 1, answered=(now_ms + 500_000, 0), burst=600)
     await origin.call(0, said(hour, second, far, wants=((1, 1),)), TIMEOUT_S)
     await origin.heartbeat(0, b"run", TIMEOUT_S)
     await origin.import_foreign(0, [ForeignCount(b"foreign", 60_000, now_ms // 60_000, b"eu", 1)], TIMEOUT_S)
