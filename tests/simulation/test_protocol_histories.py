@@ -370,7 +370,7 @@ def test_what_was_said_of_another_window_is_not_taken_for_lost(offset_ms: int) -
         await world.quiet(2)
         assert world.record(KEY).current.region_total == 41
         for _ in range(5):
-            late.links[0].late()  # so that nobody is asked, and nothing sent
+            late.links[0].breaker.record(False)  # so that nobody is asked, and nothing sent
         for _ in range(3):
             await world.ask(late, one(limit))
         world.networks[-1].connected = True
