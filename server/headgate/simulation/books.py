@@ -28,8 +28,12 @@ class CellBook:
             self.components[component] = value
             self.total += value - known
 
-    def strike(self, component: bytes) -> None:
-        self.total -= self.components.pop(component, 0)
+    def strike(self, component: bytes, value: int) -> None:
+        """So much of a component was admitted in another window: what the shard has charged to it here since stays."""
+        struck = min(value, self.components.get(component, 0))
+        if struck:
+            self.components[component] -= struck
+            self.total -= struck
 
     @property
     def abroad(self) -> int:

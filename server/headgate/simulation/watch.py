@@ -388,7 +388,7 @@ class Watch:
         known = was.total
         if was.sequence != cell.sequence:  # the node's own clock had been off
             book = books.cells[key, was.sequence]
-            book.strike(counter.component)
+            book.strike(counter.component, was.total)
             book.committed -= was.total
             was = Belief(cell.sequence, 0, 0, 0, 0, 0)
             self._restated(slot, key)
