@@ -21,7 +21,7 @@ TOOLS_STAMP := $(TOOLS)/.installed
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo test test-computing test-waiting unit coverage lint format bench verify simulate protos docs lock sbom audit clean
+.PHONY: help run demo test test-inside test-outside unit coverage lint format bench verify simulate protos docs lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -47,16 +47,15 @@ run: $(SERVE_STAMP)
 demo: $(TEST_STAMP)
 	$(BIN)/python examples/envoy/demo.py $(VARIANT)
 
-# Two at a time: what only computes, beside what mostly waits for processes. No test's outcome depends on
-# how fast the machine is, so neither minds the other.
+# Two halves at a time. No test's outcome depends on how fast the machine is, so neither minds the other.
 test: lint
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-computing test-waiting
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-inside test-outside
 
-test-computing: $(TEST_STAMP)
-	$(BIN)/pytest tests/unit tests/simulation
+test-inside: $(TEST_STAMP)
+	$(BIN)/pytest tests/unit tests/simulation tests/accuracy tests/fault
 
-test-waiting: $(TEST_STAMP)
-	$(BIN)/pytest tests/conformance tests/accuracy tests/e2e tests/fault
+test-outside: $(TEST_STAMP)
+	$(BIN)/pytest tests/conformance tests/e2e
 
 unit: $(TEST_STAMP)
 	$(BIN)/pytest tests/unit -m 'not slow' --hypothesis-profile=fast
