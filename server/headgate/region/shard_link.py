@@ -39,6 +39,8 @@ how long a stalled connection keeps the shard's totals from being reported anoth
 STALLED_S: Final = 0.05
 """A call that takes longer seems stalled, if requests have missed their deadlines for it: ten times the usual deadline.
 Shorter blames a shard for a busy machine; longer lets more requests wait in vain before the breaker opens."""
+MOST_STALLED_S: Final = 0.2
+"""However long requests may wait: a call that takes longer is no accident of a busy machine."""
 PROBE_CALLS: Final = 3
 """Of one probe: one to connect, one to be timed, and one for an accident. A shard that is slow is late in all."""
 USABLE_JITTER: Final = 0.1
@@ -125,7 +127,7 @@ class ShardLink:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
         self._deadline_s = deadline_s
-        self._stalled_s = max(STALLED_S, 2 * deadline_s)
+        self._stalled_s = max(STALLED_S, min(2 * deadline_s, MOST_STALLED_S))
         self._sent_s = math.inf
         """When the call under way was sent; never, while there is none."""
         self._say_unreadable_s = -math.inf
