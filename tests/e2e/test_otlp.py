@@ -84,6 +84,7 @@ def test_a_bad_collector_is_not_noticed(behaviour: str, rules: Path) -> None:
 def test_closing_does_not_wait_for_a_collector_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otlp, "SEND_TIMEOUT_S", 10 * PATIENCE_S)
     metrics = Metrics(node="n", region="eu")
+    metrics.gauge("headgate_test", "Something to push.", lambda: 1)
     with Collector("stalls") as collector:
         push = otlp.MetricsPush(collector.url, 3600, metrics.snapshot)
         push.push()
