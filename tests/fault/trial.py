@@ -219,6 +219,18 @@ class _Stamps:
 def _live_through(
     region: Region, outage: Outage, load: Load, traffic: Traffic, keys: Sequence[Key], stamps: _Stamps
 ) -> None:
+    try:
+        _suffer(region, outage, load, traffic, keys, stamps)
+    finally:
+        outage.heal(region)  # whatever came of it: other trials follow in this region
+    stamps.times["healed"] = time.monotonic()
+    stamps.recovery_s = region.wait_until_closed(outage.sick)
+    stamps.take("recovered")
+    traffic.wait_for_more(load.after)
+    stamps.take("after")
+
+
+def _suffer(region: Region, outage: Outage, load: Load, traffic: Traffic, keys: Sequence[Key], stamps: _Stamps) -> None:
     wide = [key for key in keys if not key.tight]
     if outage.restarts is None:
         traffic.start(region.addresses, wide)
@@ -238,12 +250,6 @@ def _live_through(
     traffic.wait_for_more(load.during)
     traffic.wait_for_each([key for key in keys if key.tight and key.shard in outage.sick], WARM_ROUNDS * NODES + ENOUGH)
     stamps.take("heal")
-    outage.heal(region)
-    stamps.times["healed"] = time.monotonic()
-    stamps.recovery_s = region.wait_until_closed(outage.sick)
-    stamps.take("recovered")
-    traffic.wait_for_more(load.after)
-    stamps.take("after")
 
 
 def _differences(region: Region, traffic: Traffic, keys: Sequence[Key]) -> dict[str, int]:

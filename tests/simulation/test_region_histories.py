@@ -473,3 +473,17 @@ def test_the_bounds_of_a_shards_time_follow_its_answers() -> None:
     assert shard.now_ms() == 1_000_995, "a little back: the node's notion stands still"
     shard.learn(900_000, 100.5, 100.505)
     assert shard.now_ms() == 900_000, "set: the node follows"
+
+
+@pytest.mark.parametrize(("round_trip_ms", "opens"), [(340, True), (150, False)])
+def test_a_breaker_opens_for_a_slow_shard_though_few_ask_it(round_trip_ms: float, opens: bool) -> None:
+    """Every call is answered in the end, and so few requests wait that no second has a share of failures."""
+    exact = Limit(1_000_000, Unit.HOUR, precision_millionths=0)
+
+    async def history() -> None:
+        world = RegionWorld(8, deadline_s=0.1)
+        node = await world.start_node(delay_ms=(round_trip_ms, round_trip_ms))
+        await world.load(6, 20, one(exact))
+        assert bool(node.links[0].breaker.trips) == opens
+
+    virtually(history())

@@ -130,6 +130,8 @@ class ShardLink:
         self._stalled_s = max(STALLED_S, min(2 * deadline_s, MOST_STALLED_S))
         self._sent_s = math.inf
         """When the call under way was sent; never, while there is none."""
+        self._missed = False
+        """Whether a request has missed its deadline while that call was under way."""
         self._say_unreadable_s = -math.inf
 
     # What the engine calls
@@ -149,6 +151,7 @@ class ShardLink:
     def late(self) -> None:
         # One late answer says little: a shard that answers late but steadily is still asked, up to each request's
         # deadline. What counts is a call that has been under way for so long that it seems stalled.
+        self._missed = True
         if self._clock.monotonic() - self._sent_s > self._stalled_s:
             self.breaker.record(False, "a request's deadline passed, and the shard seems stalled")
 
@@ -208,6 +211,7 @@ class ShardLink:
         """
         batch = self._batch()
         sent_s = self._sent_s = self._clock.monotonic()
+        self._missed = False
         self.stats.calls += 1
         reply: Reply | None = None
         try:
@@ -373,13 +377,16 @@ class ShardLink:
     def _succeeded(self, took_s: float, *, decisive: bool) -> None:
         """Only an answered call counts: heartbeats may pass where calls do not.
 
-        A late answer is an answer, and requests count their own deadlines. But a probe stands
-        for the requests that would wait if it succeeded, so it must be in time.
+        A late answer is an answer, unless the call seemed stalled and requests missed their deadlines
+        meanwhile. And a probe stands for the requests that would wait if it succeeded, so it must be in time.
         """
-        in_time = self.breaker.closed or took_s <= self._deadline_s
-        if not in_time and not decisive:
-            return
-        self.breaker.record(in_time, f"the probe took {took_s * 1000:.1f} ms")
+        if self.breaker.closed:
+            in_time = took_s <= self._stalled_s or not self._missed
+        else:
+            in_time = took_s <= self._deadline_s
+            if not in_time and not decisive:
+                return
+        self.breaker.record(in_time, f"a call took {took_s * 1000:.1f} ms")
         if in_time:
             self.last_error = ""
 
