@@ -7,7 +7,7 @@ whatever went wrong below: drivers' exceptions end at this seam.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from headgate.origin.protocol import Call, ForeignCount, Pulse, Reply
+from headgate.origin.protocol import Call, Changes, ForeignCount, Lane, Published, Pulse, Reply, Stamp
 
 HEARTBEAT_S = 1.0
 """How often a node says that it lives. A wipe is noticed within one of these, traffic or not."""
@@ -15,6 +15,10 @@ HEARTBEAT_S = 1.0
 NODE_GONE_MS = 5_000
 """After how long without a heartbeat a node no longer counts: five of them, so that a slow
 moment does not change what the failure policies divide by."""
+
+LEASE_MS = 5_000
+"""For how long an exchanger has a peer to itself after it last read for it. Longer than a batch may take,
+so that two rarely send the same; short enough that one that died is replaced soon."""
 
 
 class OriginError(Exception):
@@ -57,8 +61,40 @@ class Origin(Protocol):
         """Say that this run lives; the shard says how many do, and whether it remembers this one."""
         ...
 
-    async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
-        """Merge what other regions have said; never published again."""
+    async def import_foreign(
+        self, shard: int, counts: Sequence[ForeignCount], timeout_s: float, stamp: Stamp | None = None
+    ) -> None:
+        """Merge what other regions have said; never published again. `stamp` is who said it, and when."""
+        ...
+
+    async def changes(
+        self, shard: int, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int, timeout_s: float
+    ) -> Changes:
+        """Names of published keys that `peer` has not acknowledged, if `owner` gets or has the lease on it.
+
+        `generation` becomes that of a memory that has none yet.
+        """
+        ...
+
+    async def components(
+        self, shard: int, peer: bytes, lane: Lane, names: Sequence[bytes], timeout_s: float
+    ) -> list[Published | None]:
+        """What to tell `peer` of each; None where nothing is left, and then the name is forgotten."""
+        ...
+
+    async def acknowledge(self, shard: int, peer: bytes, lane: Lane, changes: Changes, timeout_s: float) -> bool:
+        """`peer` has all that `changes` named. False: the shard has lost its memory, or another exchanger was first."""
+        ...
+
+    async def begin_walk(self, shard: int, peer: bytes, walk: bytes, timeout_s: float) -> None:
+        """Tell `peer` everything from the beginning, with its own components; once per `walk`.
+
+        An empty `walk` tells everything again and answers nobody.
+        """
+        ...
+
+    async def mark_filled(self, shard: int, peer: bytes, mark: bytes, timeout_s: float) -> None:
+        """`peer` has told all that it knows of what this shard may have lost: `mark` says of which memory."""
         ...
 
     async def close(self) -> None:

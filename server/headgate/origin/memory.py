@@ -10,7 +10,8 @@ from typing import Any, Final, Protocol
 
 from headgate.clock import Clock
 from headgate.origin.bucket_record import BucketRecord
-from headgate.origin.interface import NODE_GONE_MS
+from headgate.origin.interface import LEASE_MS, NODE_GONE_MS
+from headgate.origin.outbox import Outbox
 from headgate.origin.protocol import (
     NO_GRANT,
     UNREADABLE,
@@ -18,19 +19,26 @@ from headgate.origin.protocol import (
     BucketAnswer,
     BucketReport,
     Call,
+    Changes,
     Count,
     ForeignCount,
+    Lane,
+    Published,
     Pulse,
     Reply,
     Report,
+    Stamp,
     Want,
     WindowAnswer,
     WindowReport,
+    key_of_name,
 )
 from headgate.origin.window_record import WindowRecord
 
 SWEEP_EVERY_MS: Final = 1_000
 """How often expired records are looked for; each look visits all, so not at every call."""
+NEVER: Final = 2**63
+"""A threshold that no total reaches: then only other regions' counts make a key published."""
 
 
 class Record(Protocol):
@@ -111,6 +119,7 @@ class MemoryOrigin:
         self._records: dict[bytes, Record] = {}
         self._expiry: dict[bytes, int] = {}
         self._beats: dict[bytes, int] = {}
+        self.outbox = Outbox()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -131,23 +140,73 @@ class MemoryOrigin:
     async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
         return self.beat(run)
 
-    async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
+    async def import_foreign(
+        self, shard: int, counts: Sequence[ForeignCount], timeout_s: float, stamp: Stamp | None = None
+    ) -> None:
+        self.take_in(counts, stamp)
+
+    async def changes(
+        self, shard: int, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int, timeout_s: float
+    ) -> Changes:
+        return self.read_changes(peer, lane, owner, generation, most)
+
+    async def components(
+        self, shard: int, peer: bytes, lane: Lane, names: Sequence[bytes], timeout_s: float
+    ) -> list[Published | None]:
+        return self.read_components(peer, lane, names)
+
+    async def acknowledge(self, shard: int, peer: bytes, lane: Lane, changes: Changes, timeout_s: float) -> bool:
+        return self.move_cursor(peer, lane, changes)
+
+    async def begin_walk(self, shard: int, peer: bytes, walk: bytes, timeout_s: float) -> None:
+        self.outbox.begin_walk(peer, walk)
+
+    async def mark_filled(self, shard: int, peer: bytes, mark: bytes, timeout_s: float) -> None:
+        self.outbox.mark_filled(peer, mark)
+
+    def take_in(self, counts: Sequence[ForeignCount], stamp: Stamp | None = None) -> None:
+        """What `import_foreign` does, here and now."""
         now_ms = self._clock.now_ms()
-        for key, window_ms, sequence, region, total in counts:
-            record = self._window(key, window_ms)
+        if stamp is not None:
+            self.outbox.heard(*stamp)
+        for count in counts:
+            record = self._window(count.key, count.window_ms)
             if isinstance(record, UnreadableRecord):
                 continue
-            if region == self._region:
-                record.merge_own(sequence, total, now_ms)
+            record.come_to(now_ms)
+            own, foreign = record.totals(), record.is_published(NEVER)
+            if count.region == self._region:
+                record.merge_own(count.sequence, count.total, now_ms)
             else:
-                record.merge_foreign(region, sequence, total, now_ms)
-            self._expiry[key] = record.expires_ms(now_ms)
+                record.merge_foreign(count.region, count.sequence, count.total, now_ms)
+            if count.name and (own != record.totals() or foreign != record.is_published(NEVER)):
+                self.outbox.note(count.name, Lane.NORMAL)
+            self._expiry[count.key] = record.expires_ms(now_ms)
+
+    def move_cursor(self, peer: bytes, lane: Lane, changes: Changes) -> bool:
+        """What `acknowledge` does, here and now."""
+        return self.outbox.acknowledge(peer, lane, changes.generation, changes.since, changes.until)
+
+    def read_changes(self, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int) -> Changes:
+        """What `changes` does, here and now."""
+        now_ms = self._clock.now_ms()
+        self._sweep(now_ms)
+        found = self.outbox.changes(peer, lane, owner, LEASE_MS, generation, most, now_ms)
+        return found._replace(epoch=self._epoch)
+
+    def read_components(self, peer: bytes, lane: Lane, names: Sequence[bytes]) -> list[Published | None]:
+        """What `components` does, here and now."""
+        records = [self._records.get(key_of_name(name)) for name in names]
+        gone = [name for name, record in zip(names, records, strict=True) if record is None]
+        self.outbox.forget(gone, lane)
+        return [record.published(peer) if isinstance(record, WindowRecord) else None for record in records]
 
     def apply(self, call: Call) -> Reply:
         """Merge all reports, then charge what fits, request by request."""
         now_ms = self._clock.now_ms()
         self._sweep(now_ms)
         records = [self._record(report) for report in call.reports]
+        totals = [self._totals(record, now_ms) for record in records]
         grants = [record.report(report, now_ms) for record, report in zip(records, call.reports, strict=True)]
         spoken_for = [0] * len(call.reports)
         charged = tuple([self._charge(call, wants, records, grants, spoken_for, now_ms) for wants in call.requests])
@@ -155,6 +214,8 @@ class MemoryOrigin:
         for record, report, grant in zip(records, call.reports, grants, strict=True):
             answers.append(record.answer(report, grant))
             self._keep(report.key, record, now_ms)
+        for record, report, before in zip(records, call.reports, totals, strict=True):
+            self._publish(record, report, before)
         return Reply(now_ms, self._epoch, tuple(answers), charged)
 
     def beat(self, run: bytes) -> Pulse:
@@ -172,7 +233,21 @@ class MemoryOrigin:
         self._records.clear()
         self._expiry.clear()
         self._beats.clear()
+        self.outbox = Outbox()
         self._epoch = epoch or self._epoch
+
+    def _totals(self, record: Record, now_ms: int) -> tuple[int, int, int] | None:
+        if not isinstance(record, WindowRecord):
+            return None
+        record.come_to(now_ms)
+        return record.totals()
+
+    def _publish(self, record: Record, report: Report, before: tuple[int, int, int] | None) -> None:
+        """A published key's totals have changed: exchangers are to tell."""
+        if not isinstance(record, WindowRecord) or not isinstance(report, WindowReport) or not report.publish_at:
+            return
+        if record.totals() != before and record.is_published(report.publish_at):
+            self.outbox.note(report.name, Lane.URGENT if report.urgent else Lane.NORMAL)
 
     def _charge(
         self,

@@ -8,6 +8,7 @@ never sent twice: a retry is a new call with a new number.
 All messages are tuples of numbers and bytes, so that they cross to Lua as they are.
 """
 
+from enum import IntEnum
 from typing import NamedTuple
 
 
@@ -41,6 +42,12 @@ class WindowReport(NamedTuple):
     leaving: bool
     """The node drains and gives its grant back."""
     cells: tuple[CellReport, ...]
+    publish_at: int = 0
+    """From which region total on the key is published to other regions; 0: never."""
+    name: bytes = b""
+    """What the key is called between regions (exchange_name); empty while it is not published."""
+    urgent: bool = False
+    """Published in the lane that exchangers read more often."""
 
 
 class BucketReport(NamedTuple):
@@ -148,10 +155,101 @@ class Pulse(NamedTuple):
 
 
 class ForeignCount(NamedTuple):
-    """Another region's component of one cell, as the exchanger received it."""
+    """A region's component of one cell, as the exchanger received it: another one's, or this one's that comes back."""
 
     key: bytes
     window_ms: int
     sequence: int
     region: bytes
     total: int
+    name: bytes = b""
+    """What the key is called between regions: the own component is published from now on. Empty: it is not."""
+
+
+class Lane(IntEnum):
+    """Changes to be published, by how often exchangers look for them."""
+
+    NORMAL = 0
+    URGENT = 1
+
+
+class Changes(NamedTuple):
+    """What one peer has not acknowledged yet of one shard and lane, the oldest change first."""
+
+    time_ms: int
+    epoch: bytes
+    leased: bool
+    """False: another exchanger of this region serves the peer at present. Then nothing else here means anything."""
+    since: int
+    """Up to which change the peer has acknowledged all."""
+    until: int
+    """The change of the last name here: what to acknowledge."""
+    latest: int
+    """The newest change of all."""
+    names: tuple[bytes, ...]
+    generation: bytes
+    """Drawn when the shard's memory began: another one means that it was lost."""
+    mark: bytes
+    """What `mark_filled` wrote last for this peer."""
+    walk: bytes
+    """What the peer asked for with `begin_walk`, last."""
+    walk_until: int
+    """Names up to this change go with the peer's own components; the walk is over when they are acknowledged."""
+    beat_ms: int
+    """The latest beat of the peer's region."""
+
+
+class Published(NamedTuple):
+    """A published key's components, as the shard has them. Cells are named by `sequence`: nothing is rolled over."""
+
+    sequence: int
+    current: int
+    previous: int
+    """This region's own; all 0 when the key has none."""
+    peer_sequence: int
+    peer_current: int
+    peer_previous: int
+    """The peer's; all 0 when none is known."""
+
+
+class Stamp(NamedTuple):
+    """A sign of life of another region, kept beside its counts."""
+
+    region: bytes
+    beat_ms: int
+
+
+def exchange_name(key: bytes, place: bytes, window_ms: int) -> bytes:
+    """What a key is called between regions: its window, what chooses its shard if that is not the key, the key."""
+    return b"%x:" % window_ms + exchange_key(key, place)
+
+
+def exchange_key(key: bytes, place: bytes) -> bytes:
+    """The part of the name that a cell's identity has beside the window."""
+    return b":" + key if place == key else b"%x:" % len(place) + place + key
+
+
+def split_name(name: bytes) -> tuple[int, bytes]:
+    """The window, and the exchange key. Raises ValueError where it is no name of ours."""
+    window, colon, key = name.partition(b":")
+    if not colon:
+        raise ValueError("no window")
+    return int(window, 16), key
+
+
+def split_exchange_key(key: bytes) -> tuple[bytes, bytes]:
+    """The key, and what chooses its shard. Raises ValueError where it is none of ours."""
+    length, colon, rest = key.partition(b":")
+    if not colon:
+        raise ValueError("no length")
+    if not length:
+        return rest, rest
+    size = int(length, 16)
+    if not 0 < size < len(rest):
+        raise ValueError("a length that is not there")
+    return rest[size:], rest[:size]
+
+
+def key_of_name(name: bytes) -> bytes:
+    """The limit key that is called so between regions."""
+    return split_exchange_key(split_name(name)[1])[0]

@@ -11,7 +11,7 @@ ahead was written by a wrong clock and begins anew. (docs/convergence.md, sectio
 """
 
 from headgate.origin.grants import GENERATION_MS, Grants, Holding
-from headgate.origin.protocol import NO_GRANT, CellReport, Count, WindowAnswer, WindowReport
+from headgate.origin.protocol import NO_GRANT, CellReport, Count, Published, WindowAnswer, WindowReport
 
 
 class CellRecord:
@@ -60,19 +60,24 @@ class NodeComponent(Holding):
 
 
 class ForeignComponent:
-    """What another region has in the current and in the previous cell, as its exchanger said."""
+    """What another region has in the previous, the current and the next cell, as its exchanger said.
 
-    __slots__ = ("current", "previous", "sequence")
+    The next one, because the other region's clock may be ahead: what it says once it need not say again.
+    """
+
+    __slots__ = ("ahead", "current", "previous", "sequence")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
+        self.ahead = 0
         self.current = 0
         self.previous = 0
 
     def roll(self, sequence: int) -> None:
+        known = {self.sequence + 1: self.ahead, self.sequence: self.current}
         if sequence > self.sequence:
-            self.previous = self.current if sequence == self.sequence + 1 else 0
-            self.current = 0
+            self.current, self.previous = known.get(sequence, 0), known.get(sequence - 1, 0)
+            self.ahead = 0
             self.sequence = sequence
 
 
@@ -84,13 +89,16 @@ class WindowRecord:
         self.sequence = 0
         self.current = CellRecord()
         self.previous = CellRecord()
+        self.ahead_foreign = 0
+        """What other regions have in the next cell already."""
         self.grants = Grants()
         self.components: dict[bytes, NodeComponent] = {}
         self.foreign: dict[bytes, ForeignComponent] = {}
 
     def expires_ms(self, now_ms: int) -> int:
         """When nothing in here can matter any more: neither a count nor a grant."""
-        return max((self.sequence + 2) * self.window_ms, now_ms + 2 * GENERATION_MS)
+        last = self.sequence + (1 if self.ahead_foreign else 0)
+        return max((last + 2) * self.window_ms, now_ms + 2 * GENERATION_MS)
 
     def time_ms(self, now_ms: int) -> int:
         """The time of this key: the shard's, or the beginning of a window that the shard's clock has yet to reach."""
@@ -98,7 +106,7 @@ class WindowRecord:
 
     def report(self, report: WindowReport, now_ms: int) -> int:
         """Merge a report; the grant that it gets, or NO_GRANT for a call that was overtaken."""
-        self._come_to(now_ms)
+        self.come_to(now_ms)
         component = self._component(report.component)
         for cell in report.cells:
             self._merge(component, cell)
@@ -143,7 +151,7 @@ class WindowRecord:
 
     def merge_own(self, sequence: int, count: int, now_ms: int) -> None:
         """The region's own component, back from a peer: it was here once, so it counts again."""
-        self._come_to(now_ms)
+        self.come_to(now_ms)
         if sequence == self.sequence:
             self.current.restore(count)
         elif sequence == self.sequence - 1:
@@ -151,7 +159,7 @@ class WindowRecord:
 
     def merge_foreign(self, region: bytes, sequence: int, count: int, now_ms: int) -> None:
         """Another region's component, as its exchanger said: merged by max."""
-        self._come_to(now_ms)
+        self.come_to(now_ms)
         component = self.foreign.setdefault(region, ForeignComponent(self.sequence))
         component.roll(self.sequence)
         if sequence == self.sequence and count > component.current:
@@ -160,6 +168,30 @@ class WindowRecord:
         elif sequence == self.sequence - 1 and count > component.previous:
             self.previous.foreign += count - component.previous
             component.previous = count
+        elif sequence == self.sequence + 1 and count > component.ahead:
+            self.ahead_foreign += count - component.ahead
+            component.ahead = count
+
+    def totals(self) -> tuple[int, int, int]:
+        """The cell that is current here, with the region's totals in it and in the one before: what is published."""
+        return self.sequence, self.current.region_total, self.previous.region_total
+
+    def is_published(self, publish_at: int) -> bool:
+        """Whether other regions are told: at or above the threshold, or as soon as one of them counts here too."""
+        return (
+            max(self.current.region_total, self.previous.region_total) >= publish_at
+            or self.current.foreign + self.previous.foreign + self.ahead_foreign > 0
+        )
+
+    def published(self, peer: bytes) -> Published:
+        """What the exchanger tells `peer`: the region's own component, and the peer's, should it have lost it."""
+        component = self.foreign.get(peer)
+        if component is None or not component.ahead + component.current + component.previous:
+            return Published(*self.totals(), 0, 0, 0)
+        component.roll(self.sequence)
+        if component.ahead:
+            return Published(*self.totals(), component.sequence + 1, component.ahead, component.current)
+        return Published(*self.totals(), component.sequence, component.current, component.previous)
 
     def _component(self, name: bytes) -> NodeComponent:
         component = self.components.get(name)
@@ -181,7 +213,8 @@ class WindowRecord:
                 self.previous.raise_component(component.previous_own, cell.total, cell.highest_sent)
                 component.previous_own = cell.total
 
-    def _come_to(self, now_ms: int) -> None:
+    def come_to(self, now_ms: int) -> None:
+        """Come to the shard's time: cells roll over, and what a wrong clock wrote goes."""
         sequence = now_ms // self.window_ms
         if sequence > self.sequence:
             self._roll(sequence)
@@ -194,6 +227,7 @@ class WindowRecord:
         """A clock that was wrong wrote this: nothing of it would ever age."""
         self.sequence = sequence
         self.current, self.previous = CellRecord(), CellRecord()
+        self.ahead_foreign = 0
         self.grants = Grants()
         self.components.clear()
         self.foreign.clear()
@@ -206,13 +240,24 @@ class WindowRecord:
         self.components.clear()
 
     def _roll(self, sequence: int) -> None:
+        ahead, self.ahead_foreign = self.ahead_foreign, 0
         self.previous = self.current if sequence == self.sequence + 1 else CellRecord()
         self.current = CellRecord()
+        if sequence == self.sequence + 1:
+            self.current.foreign = ahead
+        elif sequence == self.sequence + 2:
+            self.previous.foreign = ahead
         self.sequence = sequence
         self._forget_the_gone()
 
     def _forget_the_gone(self) -> None:
-        """At a rollover: runs with nothing in either cell that have not called for two generations."""
+        """At a rollover: runs and regions with nothing in either cell; runs only if they have not called for two
+        generations.
+        """
+        for region, foreign in list(self.foreign.items()):
+            foreign.roll(self.sequence)
+            if not foreign.current and not foreign.previous:
+                del self.foreign[region]
         for name, component in list(self.components.items()):
             component.roll(self.sequence)
             idle = component.generation < self.grants.generation - 1

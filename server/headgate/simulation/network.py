@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headgate.origin.interface import OriginError, OriginTimeout
-from headgate.origin.protocol import Call, ForeignCount, Pulse, Reply
+from headgate.origin.protocol import Call, Changes, ForeignCount, Lane, Published, Pulse, Reply, Stamp
 from headgate.simulation.shard import Carry, SimulatedShard
 
 T = TypeVar("T")
@@ -156,8 +156,34 @@ class NetworkedOrigin:
         pulse: Pulse = await self._cross(shard, lambda server: server.beat(run), timeout_s)
         return pulse
 
-    async def import_foreign(self, shard: int, counts: Sequence[ForeignCount], timeout_s: float) -> None:
-        await self._cross(shard, lambda server: server.take_in(counts), timeout_s)
+    async def import_foreign(
+        self, shard: int, counts: Sequence[ForeignCount], timeout_s: float, stamp: Stamp | None = None
+    ) -> None:
+        await self._cross(shard, lambda server: server.take_in(counts, stamp), timeout_s)
+
+    async def changes(
+        self, shard: int, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int, timeout_s: float
+    ) -> Changes:
+        carry: Carry = lambda server: server.read_changes(peer, lane, owner, generation, most)  # noqa: E731
+        changes: Changes = await self._cross(shard, carry, timeout_s)
+        return changes
+
+    async def components(
+        self, shard: int, peer: bytes, lane: Lane, names: Sequence[bytes], timeout_s: float
+    ) -> list[Published | None]:
+        carry: Carry = lambda server: server.read_components(peer, lane, names)  # noqa: E731
+        components: list[Published | None] = await self._cross(shard, carry, timeout_s)
+        return components
+
+    async def acknowledge(self, shard: int, peer: bytes, lane: Lane, changes: Changes, timeout_s: float) -> bool:
+        moved: bool = await self._cross(shard, lambda server: server.move_cursor(peer, lane, changes), timeout_s)
+        return moved
+
+    async def begin_walk(self, shard: int, peer: bytes, walk: bytes, timeout_s: float) -> None:
+        await self._cross(shard, lambda server: server.outbox.begin_walk(peer, walk), timeout_s)
+
+    async def mark_filled(self, shard: int, peer: bytes, mark: bytes, timeout_s: float) -> None:
+        await self._cross(shard, lambda server: server.outbox.mark_filled(peer, mark), timeout_s)
 
     async def _cross(self, shard: int, carry: Carry, timeout_s: float) -> Any:
         loop = asyncio.get_running_loop()

@@ -7,12 +7,12 @@ good, and what it remembers. Its clock is set by the faults.
 
 import copy
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from headgate.origin.interface import OriginError
 from headgate.origin.memory import MemoryOrigin, UnreadableRecord
-from headgate.origin.protocol import Call, ForeignCount, Reply
+from headgate.origin.protocol import Call, Reply
 from headgate.origin.window_record import WindowRecord
 from headgate.simulation.loop import LoopClock
 
@@ -71,12 +71,12 @@ class SimulatedShard(MemoryOrigin):
 
     def remember(self) -> Memory:
         """What a replica has now."""
-        return copy.deepcopy((self._records, self._expiry, self._beats))
+        return copy.deepcopy((self._records, self._expiry, self._beats, self.outbox))
 
     def fail_over(self, replica: Memory) -> None:
         """A replica takes over: what was written after its copy is lost."""
         self.restart()
-        self._records, self._expiry, self._beats = copy.deepcopy(replica)
+        self._records, self._expiry, self._beats, self.outbox = copy.deepcopy(replica)
 
     def set_clock(self, by_ms: int) -> None:
         """Somebody sets the server's clock."""
@@ -102,14 +102,6 @@ class SimulatedShard(MemoryOrigin):
         reply = super().apply(call)
         self.on_reply(call, reply)
         return reply
-
-    def take_in(self, counts: Sequence[ForeignCount]) -> None:
-        """What an exchanger brings: `import_foreign`, here and now."""
-        try:
-            self.import_foreign(0, counts, 1.0).send(None)
-        except StopIteration:
-            return
-        raise AssertionError("the origin in memory never waits")
 
     def time_ms(self) -> int:
         return self.clock.now_ms()

@@ -8,7 +8,18 @@ import random
 
 import pytest
 from headgate.origin import memory
-from headgate.origin.protocol import BucketReport, Call, CellReport, ForeignCount, Report, Want, WindowReport
+from headgate.origin.protocol import (
+    BucketReport,
+    Call,
+    CellReport,
+    ForeignCount,
+    Lane,
+    Report,
+    Stamp,
+    Want,
+    WindowReport,
+    exchange_name,
+)
 
 from tests.conformance.origin.cases import START_MS
 from tests.conformance.origin.conftest import MemoryHarness, RedisHarness, RedisSetup
@@ -26,6 +37,8 @@ class History:
     def __init__(self, seed: int, *, clock_is_set: bool = False) -> None:
         self.clock_is_set = clock_is_set
         self.chooser = random.Random(seed)
+        self.exchanger = random.Random(seed)
+        """Of its own, for what came later: the calls of a seed stay what they are."""
         self.now_ms = START_MS + seed * 10_000_000
         self.numbers: dict[tuple[bytes, bytes], tuple[int, int]] = {}
 
@@ -72,8 +85,13 @@ class History:
             self.numbers[key, run] = (number, 0)
         return WindowReport(
             key, run, number, self.chooser.randint(0, 9), self.size(), window_ms,
-            self.chooser.randint(0, 50), self.chooser.random() < 0.7, leaving, cells,
+            self.chooser.randint(0, 50), self.chooser.random() < 0.7, leaving, cells, *self.published(key, window_ms),
         )  # fmt: skip
+
+    def published(self, key: bytes, window_ms: int) -> tuple[int, bytes, bool]:
+        """From which total on, under which name, and whether urgently."""
+        publish_at = self.exchanger.choice([0, 1, 50, 500])
+        return publish_at, exchange_name(key, key, window_ms) if publish_at else b"", self.exchanger.random() < 0.3
 
     def bucket(self, run: bytes) -> BucketReport:
         key = self.chooser.choice(list(RATES))
@@ -92,6 +110,7 @@ class History:
             ForeignCount(
                 key, WINDOWS_MS[key], self.now_ms // WINDOWS_MS[key] - self.chooser.randint(-1, 2),
                 self.chooser.choice([b"eu", b"us", b"here"]), self.size(),
+                self.exchanger.choice([b"", exchange_name(key, key, WINDOWS_MS[key])]),
             )
             for key in self.chooser.choices(list(WINDOWS_MS), k=self.chooser.randint(0, 4))
         ]  # fmt: skip
@@ -103,15 +122,15 @@ async def test_a_random_history_gets_the_reference_s_answers(one_redis: RedisSet
 
 
 @pytest.mark.parametrize("seed", range(100, 112))
-async def test_the_same_while_the_shard_s_clock_is_set(
+async def test_the_same_of_what_is_published_and_while_the_shard_s_clock_is_set(
     one_redis: RedisSetup, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Redis drops keys by its own clock, which stands as good as still here: so must the reference.
     monkeypatch.setattr(memory, "SWEEP_EVERY_MS", 10**15)
-    await _same_answers(one_redis, History(seed, clock_is_set=True))
+    await _same_answers(one_redis, History(seed, clock_is_set=seed >= 106), forgets_nothing=True)
 
 
-async def _same_answers(one_redis: RedisSetup, history: History) -> None:
+async def _same_answers(one_redis: RedisSetup, history: History, *, forgets_nothing: bool = False) -> None:
     reference, redis = MemoryHarness(), RedisHarness(one_redis)
     try:
         await redis.wipe(restart=False)
@@ -127,8 +146,33 @@ async def _same_answers(one_redis: RedisSetup, history: History) -> None:
                 counts = history.foreign()
                 for harness in both:
                     await harness.origin.import_foreign(0, counts, TIMEOUT_S)
+            if forgets_nothing:
+                await _same_changes(both, history.exchanger)
             if history.chooser.random() < 0.01:
                 for harness in both:
                     await harness.wipe(restart=False)
     finally:
         await redis.origin.close()
+
+
+async def _same_changes(both: tuple[MemoryHarness, RedisHarness], chooser: random.Random) -> None:
+    """What each would tell a peer, and what it does about that."""
+    peer, lane, owner = chooser.choice([b"eu", b"us"]), chooser.choice(list(Lane)), chooser.choice([b"one", b"two"])
+    most, act = chooser.choice([1, 3, 100]), chooser.random()
+    seen = []
+    for harness in both:
+        origin = harness.origin
+        changes = await origin.changes(0, peer, lane, owner, b"drawn", most, TIMEOUT_S)
+        done: object = None
+        if changes.leased:
+            done = await origin.components(0, peer, lane, changes.names, TIMEOUT_S)
+            if act < 0.5:
+                done = done, await origin.acknowledge(0, peer, lane, changes, TIMEOUT_S)
+            elif act < 0.6:
+                await origin.begin_walk(0, peer, b"walk-%d" % (int(act * 1000) % 3), TIMEOUT_S)
+            elif act < 0.7:
+                await origin.mark_filled(0, peer, b"mark", TIMEOUT_S)
+            elif act < 0.8:
+                await origin.import_foreign(0, [], TIMEOUT_S, Stamp(peer, int(act * 1000)))
+        seen.append((changes._replace(epoch=b""), done))
+    assert seen[0] == seen[1]

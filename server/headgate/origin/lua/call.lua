@@ -36,9 +36,20 @@ while wants[at] do
   at = last + 1
 end
 
-for _, report in pairs(deferred) do
+for index, report in pairs(deferred) do
   report.save(report.key, report.record, report.field, report.component)
   report.answer(report.at, report.record, report.component, report.grant)
+  if report.publish then
+    report.publish(report.record, index, report.place)
+  end
+end
+if next(changed) then
+  for index = 1, flat[1] do
+    local place = changed[index]
+    if place then
+      note_change(flat[1] + 1, flat[place + 11], flat[place + 10])
+    end
+  end
 end
 --@check for _, report in pairs(deferred) do if report.record then check_sums(report.key, report.record) end end
 drop_unreadable()

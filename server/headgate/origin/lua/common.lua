@@ -7,6 +7,7 @@
 --   l     unattributed  the part of t that was counted once and that no n explains: this
 --                       server lost it, a node vouches for it; falls as parts come back
 --   f     foreign       all other regions' parts of a cell together; only grows
+--   ahead_f             the same of the next cell: another region's clock may be ahead
 --   previous_n, _t, _l, _f: the same of the cell before
 --   seen  the highest t that a node was told, or knows to have been there
 --   sent  the most that a node may have told of itself in a cell: n can't have been more
@@ -17,9 +18,9 @@
 -- A limit key is one hash. Its values are packed numbers, read with one HMGET and written
 -- with one HSET:
 --   w             a window's totals: format; sequence; t, l, f; previous t, l, f; generation, sum,
---                 previous sum; told
+--                 previous sum; told; ahead f
 --   c<component>  a run's part: sequence, n, previous n, held, generation, call number
---   f<region>     another region's part: sequence, current, previous
+--   f<region>     another region's part: sequence, current, previous, ahead
 --   b             a bucket's totals: format; rate; arrival time as ms and rest (in 1/rate ms);
 --                 generation, sum, previous sum; told
 --   d<component>  a run's part of a bucket: n, held, generation, call number
@@ -118,10 +119,24 @@ end
 
 -- The numbers of a field that this key's other runs or regions wrote; nothing if they make no sense.
 local function field_numbers(packed)
-  local ok, sequence, current, previous, held, generation = pcall(parts, packed)
+  local ok, sequence, current, previous, fourth, generation = pcall(parts, packed)
   if ok and type(sequence) == 'number' and type(current) == 'number' and type(previous) == 'number' then
-    return sequence, current, previous, held, generation
+    return sequence, current, previous, type(fourth) == 'number' and fourth or 0, generation
   end
+end
+
+-- Another region's current, previous and next count in the record's cells, from its field.
+local function roll_foreign(packed, sequence)
+  local known, current, previous, ahead
+  if packed then
+    known, current, previous, ahead = field_numbers(packed)
+  end
+  if known == sequence then
+    return current, previous, ahead
+  elseif known == sequence - 1 then
+    return ahead, current, 0
+  end
+  return 0, known == sequence - 2 and ahead or 0, 0
 end
 
 -- Runs and regions with nothing in either cell; runs only when they have not called for two
@@ -135,9 +150,9 @@ local function forget_the_gone(record, key, mine)
     local field = fields[i]
     local kind = string.sub(field, 1, 1)
     if field ~= mine and (kind == 'c' or kind == 'f') then
-      local sequence, current, previous, _, generation = field_numbers(fields[i + 1])
+      local sequence, current, previous, ahead, generation = field_numbers(fields[i + 1])
       local counts = (sequence == record.sequence and (current > 0 or previous > 0))
-        or (sequence == record.sequence - 1 and current > 0)
+        or (sequence == record.sequence - 1 and (current > 0 or (kind == 'f' and ahead > 0)))
       local idle = type(generation) ~= 'number' or generation < record.generation - 1
       if not counts and (kind == 'f' or idle) then
         call('HDEL', key, field)
@@ -168,6 +183,7 @@ local function empty_window(record, sequence)
   record.sequence, record.told = sequence, 0
   record.t, record.l, record.f = 0, 0, 0
   record.previous_t, record.previous_l, record.previous_f = 0, 0, 0
+  record.ahead_f = 0
   no_grants(record)
 end
 
@@ -179,9 +195,11 @@ local function come_to(record, key, mine)
     if sequence == known + 1 then
       record.previous_t, record.previous_l, record.previous_f = record.t, record.l, record.f
     else
-      record.previous_t, record.previous_l, record.previous_f = 0, 0, 0
+      record.previous_t, record.previous_l = 0, 0
+      record.previous_f = sequence == known + 2 and record.ahead_f or 0
     end
-    record.t, record.l, record.f = 0, 0, 0
+    record.t, record.l, record.f = 0, 0, sequence == known + 1 and record.ahead_f or 0
+    record.ahead_f = 0
     record.sequence = sequence
     if known > 0 then
       forget_the_gone(record, key, mine)
@@ -205,15 +223,17 @@ local function read_window(record, packed)
     empty_window(record, 0)
     return FORMAT
   end
-  local format, sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told = parts(packed)
+  local format, sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f =
+    parts(packed)
   if format == FORMAT and not are_counts(
-    sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told
+    sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f
   ) then
     return
   end
   record.sequence, record.t, record.l, record.f = sequence, t, l, f
   record.previous_t, record.previous_l, record.previous_f = previous_t, previous_l, previous_f
   record.generation, record.sum, record.previous_sum, record.told = generation, sum, previous_sum, told
+  record.ahead_f = ahead_f
   return format
 end
 
@@ -232,13 +252,14 @@ end
 -- Write the totals and, if there is one, another field.
 local function save_window(key, record, field, value)
   local told = record.told
-  local needed = max((record.sequence + 2) * record.window, now + 2 * GENERATION_MS)
+  local last = record.sequence + (record.ahead_f > 0 and 1 or 0)
+  local needed = max((last + 2) * record.window, now + 2 * GENERATION_MS)
   if needed > told then
     record.told = needed + EXPIRY_SLACK_MS
   end
   local totals = pack(
     FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l, record.previous_f,
-    record.generation, record.sum, record.previous_sum, record.told
+    record.generation, record.sum, record.previous_sum, record.told, record.ahead_f
   )
   if field then
     call('HSET', key, 'w', totals, field, value)

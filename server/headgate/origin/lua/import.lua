@@ -1,10 +1,15 @@
 -- Merge what other regions have said of their cells; never published again.
 --
--- KEYS     one per count, in order
+-- KEYS     the exchange hash; the indexes; then one per count, in order
 -- ARGV[1]  flat, per count: field of the region (empty: our own, back from a peer), window,
---          sequence, total
+--          sequence, total, name (empty: not published here)
+-- ARGV[2]  whose beat comes with it, if any; ARGV[3] the beat
 
+local FIRST_COUNT = 3
 local flat = parts(ARGV[1])
+if ARGV[2] ~= '' then
+  call('HSET', KEYS[1], 'b' .. ARGV[2], ARGV[3])
+end
 
 -- The region's own total, back from a peer. It was counted here once: what is missing of it now was
 -- lost, and counts again as unattributed (l).
@@ -18,32 +23,27 @@ local function merge_own(record, sequence, total)
   end
 end
 
--- The region's current and previous count in the record's cells.
-local function roll_foreign(packed, sequence)
-  if not packed then
-    return 0, 0
-  end
-  local known, current, previous = field_numbers(packed)
-  if known == sequence then
-    return current, previous
-  end
-  return 0, known == sequence - 1 and current or 0
-end
-
 local function merge_foreign(record, packed, sequence, total)
-  local current, previous = roll_foreign(packed, record.sequence)
+  local current, previous, ahead = roll_foreign(packed, record.sequence)
   if sequence == record.sequence and total > current then
     record.f, current = record.f + total - current, total
   elseif sequence == record.sequence - 1 and total > previous then
     record.previous_f, previous = record.previous_f + total - previous, total
+  elseif sequence == record.sequence + 1 and total > ahead then
+    record.ahead_f, ahead = record.ahead_f + total - ahead, total
   end
-  return pack(record.sequence, current, previous)
+  return pack(record.sequence, current, previous, ahead)
+end
+
+-- Whether any other region counts here.
+local function counts_abroad(record)
+  return record.f + record.previous_f + record.ahead_f > 0
 end
 
 local record = {}
-for index = 1, #KEYS do
-  local key, at = KEYS[index], 4 * (index - 1)
-  local field, sequence, total = flat[at + 1], flat[at + 3], flat[at + 4]
+for index = FIRST_COUNT + 1, #KEYS do
+  local key, at = KEYS[index], 5 * (index - FIRST_COUNT - 1)
+  local field, sequence, total, name = flat[at + 1], flat[at + 3], flat[at + 4], flat[at + 5]
   local packed = try('HMGET', key, 'w', field)
   record.window = flat[at + 2]
   -- A record that can't be read is left to the next call that reports its key.
@@ -51,11 +51,16 @@ for index = 1, #KEYS do
     if not come_to(record, key, field) then
       packed = call('HMGET', key, 'w', field)
     end
+    local t, previous_t, abroad = record.t, record.previous_t, counts_abroad(record)
     if field == '' then
       merge_own(record, sequence, total)
       save_window(key, record)
     else
       save_window(key, record, field, merge_foreign(record, packed[2], sequence, total))
+    end
+    -- The own component is told from now on; and again, when some of it has come back.
+    if name ~= '' and (t ~= record.t or previous_t ~= record.previous_t or abroad ~= counts_abroad(record)) then
+      note_change(1, 0, name)
     end
   end
 end

@@ -1,6 +1,7 @@
 -- What one call brings, and what is kept of it until it is answered.
 --
--- KEYS     one per report, in order (or one key that only says where the call belongs)
+-- KEYS     one per report, in order (or one key that only says where the call belongs); then, if any
+--          is published, those of outbox.lua
 -- ARGV[1]  packed: the number of reports, how many of them are buckets, then each report, flat.
 --          Read with `flat[at + i]`, where `at` is the place of the report's first number:
 --            0  kind: 0 sliding window, 1 fixed window, 2 bucket
@@ -9,7 +10,9 @@
 --            3  call number          4  held: the grant in use    5  limit, or a bucket's rate
 --            6  window in ms         7  precision: P              8  leaving: 1 in a drain
 --          of a window:
---            9  number of cells; from 10 on five numbers for each:
+--            9  publish at: from which t on other regions are told; 0 never
+--           10  name: what the key is called between regions    11  lane: 1 if urgent, else 0
+--           12  number of cells; from 13 on five numbers for each:
 --               sequence, total, reserved, seen (highest total seen), sent (highest sent)
 --          of a bucket:
 --            9  burst               10  total                    11  reserved
@@ -32,7 +35,7 @@ local NO_GRANT = -1
 
 local flat, wants = parts(ARGV[1]), parts(ARGV[2])
 local out, written = { 0 }, 2
-local deferred, open_records = {}, {}
+local deferred, open_records, changed = {}, {}, {}
 local passing_record, passing_component = {}, {}
 
 -- Where a report's state is kept: of its own while it is deferred, else in passing. Nothing if the

@@ -38,6 +38,7 @@ local function load_report(record, component, key, field, window)
     return false
   end
   roll_component(component, record.sequence)
+  record.before_t, record.before_previous_t = record.t, record.previous_t
   return true
 end
 
@@ -97,6 +98,18 @@ local function save_component(key, record, field, component)
   ))
 end
 
+-- Remember where the report stands, if other regions are to be told: its key's totals have changed, and are at
+-- the threshold or count there too.
+local function publish(record, index, at)
+  local publish_at = flat[at + 9]
+  if publish_at == 0 or (record.t == record.before_t and record.previous_t == record.before_previous_t) then
+    return
+  end
+  if max(record.t, record.previous_t) >= publish_at or record.f + record.previous_f + record.ahead_f > 0 then
+    changed[index] = at
+  end
+end
+
 local function window_answer(at, record, component, grant)
   out[at], out[at + 1], out[at + 2], out[at + 3] = record.sequence, component.n, record.t, record.f
   out[at + 4], out[at + 5], out[at + 6] = component.previous_n, record.previous_t, record.previous_f
@@ -129,21 +142,22 @@ local function window_report(index, at, later)
   if not record then
     report_unreadable(index, later, 8)
     written = written + 8
-    return at + 10 + 5 * flat[at + 9]
+    return at + 13 + 5 * flat[at + 12]
   end
-  local own, sent = merge_cells(record, component, at + 10, flat[at + 9])
+  local own, sent = merge_cells(record, component, at + 13, flat[at + 12])
   local grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])
   if later == 0 then
     save_component(key, record, field, component)
+    publish(record, index, at)
     window_answer(written, record, component, grant)
     --@check check_sums(key, record)
   else
     deferred[index] = {
       record = record, component = component, grant = grant, own = own, sent = sent,
-      limit = flat[at + 5], sliding = flat[at] ~= FIXED, at = written, key = key, field = field,
-      fits = window_fits, charge = window_charge, save = save_component, answer = window_answer,
+      limit = flat[at + 5], sliding = flat[at] ~= FIXED, at = written, key = key, field = field, place = at,
+      fits = window_fits, charge = window_charge, save = save_component, answer = window_answer, publish = publish,
     }
   end
   written = written + 8
-  return at + 10 + 5 * flat[at + 9]
+  return at + 13 + 5 * flat[at + 12]
 end

@@ -14,8 +14,10 @@ from headgate.origin.protocol import (
     BucketAnswer,
     BucketReport,
     Call,
+    Changes,
     Count,
     ForeignCount,
+    Published,
     Reply,
     Want,
     WindowAnswer,
@@ -30,6 +32,9 @@ COMPONENT: Final = b"c"
 BUCKET_COMPONENT: Final = b"d"
 REGION: Final = b"f"
 """What begins a field's name, so that fields of different kinds can't meet."""
+
+PUBLISHED_NUMBERS: Final = 7
+"""Per name in what components.lua returns."""
 
 
 def pack_reports(call: Call) -> bytes:
@@ -63,8 +68,40 @@ def pack_foreign(counts: Iterable[ForeignCount], region: bytes) -> bytes:
     flat: list[Any] = []
     for count in counts:
         field = b"" if count.region == region else REGION + count.region
-        flat += (field, count.window_ms, count.sequence, count.total)
+        flat += (field, count.window_ms, count.sequence, count.total, count.name)
     return _pack(flat)
+
+
+def unpack_changes(reply: list[Any], epoch: bytes) -> Changes:
+    """What changes.lua returns."""
+    if reply[1] != 1:
+        return Changes(reply[0], epoch, False, 0, 0, 0, (), b"", b"", b"", 0, 0)
+    time_ms, _, since, until, latest, generation, mark, walk, walk_until, beat_ms = reply[:10]
+    return Changes(
+        time_ms,
+        epoch,
+        True,
+        int(since),
+        int(until),
+        int(latest),
+        tuple(reply[10::2]),
+        generation,
+        mark,
+        walk,
+        int(walk_until),
+        int(beat_ms),
+    )
+
+
+def unpack_components(packed: bytes, names: int) -> list[Published | None]:
+    """What components.lua returns."""
+    flat: list[int] = msgpack.unpackb(packed)
+    if len(flat) != PUBLISHED_NUMBERS * names:
+        raise ValueError(f"{len(flat)} numbers for {names} names")
+    return [
+        Published(*flat[at + 1 : at + PUBLISHED_NUMBERS]) if flat[at] else None
+        for at in range(0, len(flat), PUBLISHED_NUMBERS)
+    ]
 
 
 def unpack_reply(packed: bytes, epoch: bytes, call: Call) -> Reply:
@@ -105,6 +142,9 @@ def _flatten_window(flat: list[Any], report: WindowReport, deferred: int) -> Non
         report.window_ms,
         report.precision,
         int(report.leaving),
+        report.publish_at,
+        report.name,
+        int(report.urgent),
         len(report.cells),
     )
     for cell in report.cells:

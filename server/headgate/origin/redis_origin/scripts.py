@@ -29,6 +29,11 @@ class Scripts:
     call: Script
     heartbeat: Script
     import_foreign: Script
+    changes: Script
+    components: Script
+    acknowledge: Script
+    begin_walk: Script
+    mark_filled: Script
 
 
 def load_scripts(*, time: str | None = None, checks: bool = False) -> Scripts:
@@ -44,9 +49,14 @@ def load_scripts(*, time: str | None = None, checks: bool = False) -> Scripts:
         return Script(names[-1], data, sha1(data, usedforsecurity=False).hexdigest().encode())
 
     return Scripts(
-        call=assemble("common", "state", "grants", "window", "bucket", "call"),
+        call=assemble("common", "state", "grants", "outbox", "window", "bucket", "call"),
         heartbeat=assemble("heartbeat"),
-        import_foreign=assemble("common", "import"),
+        import_foreign=assemble("common", "outbox", "import"),
+        changes=assemble("changes"),
+        components=assemble("common", "components"),
+        acknowledge=assemble("acknowledge"),
+        begin_walk=assemble("walk"),
+        mark_filled=assemble("mark"),
     )
 
 
