@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from headgate.errors import BadRequest, RequestError
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict
 from headgate.limiter.limit import Limit
+from headgate.limiter.scopes import LimitsOfRegion
 from headgate.rules.keys import override_key
 from headgate.rules.model import Rules
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
@@ -119,8 +120,11 @@ class RateLimitHandler:
         engine: Decider,
         random: random.Random,
         settings: AnswerSettings,
+        limits: LimitsOfRegion | None = None,
     ) -> None:
         self.stats = HandlerStats()
+        self._limits = limits or LimitsOfRegion()
+        self._limits.on_change = self._forget_plans
         self._rules = rules
         self._engine = engine
         self._random = random
@@ -250,7 +254,7 @@ class RateLimitHandler:
         shadow = self._settings.shadow_mode
         charges = tuple(
             [
-                Charge(part.key, part.limit, part.cost, shadow=shadow, shard_key=part.shard_key)
+                Charge(part.key, self._limits.bind(part.limit), part.cost, shadow=shadow, shard_key=part.shard_key)
                 for part in parts
                 if not part.limit.unlimited
             ]

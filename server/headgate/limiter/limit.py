@@ -72,9 +72,22 @@ class Scope(StrEnum):
     """What the limit means across regions."""
 
     REGION = "region"
+    """Each region enforces it by itself."""
     GLOBAL = "global"
+    """All regions together: what the others have counted counts in every decision."""
     QUOTA = "quota"
+    """All regions together: each enforces a slice, and slices follow the traffic."""
     CELL = "cell"
+    """All regions together: each enforces an even part."""
+
+
+GLOBAL_FROM_MS = 60_000
+"""The shortest window whose limit is worth sharing between regions that hear of each other every second: in a
+shorter one most of the window is over before they do."""
+
+PUBLISHED_SHARE = 5
+"""A region tells others of a count from a fifth of its part of the limit on: so what all of them together keep
+to themselves is below 20% of the limit, however many they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +104,10 @@ class Limit:
     precision_millionths: int = DEFAULT_PRECISION_MILLIONTHS
     on_error: OnError = OnError.LOCAL
     traffic_class: TrafficClass | None = None
-    scope: Scope = Scope.REGION
+    scope: Scope | None = None
+    """None: `global` where there are other regions and the window is long enough, else `region`."""
+    regions: int = 1
+    """How many regions there are, this one included: 1 in a rule set, which knows of none (scopes.py)."""
     unlimited: bool = False
     shadow: bool = False
     quota: bool = False
@@ -104,10 +120,26 @@ class Limit:
     window_ms: int = field(init=False)
     precision: int = field(init=False)
     """`P`: the most that all nodes of a region together may hold unacknowledged."""
+    publish_at: int = field(init=False)
+    """From which total of this region on the others are told; 0: never."""
 
     def __post_init__(self) -> None:
         # Worked out once: decisions read them, and a frozen dataclass has no other way to set them.
         base = self.burst if self.algorithm is Algorithm.GCRA else self.requests_per_unit
         window_ms = 0 if self.unlimited else UNIT_MS[self.unit] * self.unit_multiplier
         object.__setattr__(self, "window_ms", window_ms)
-        object.__setattr__(self, "precision", base * self.precision_millionths // MILLION)
+        scope = self.scope_in_force
+        sharing = self.regions if scope in (Scope.GLOBAL, Scope.QUOTA) else 1
+        object.__setattr__(self, "precision", base * self.precision_millionths // MILLION // sharing)
+        published = scope is Scope.GLOBAL and self.regions > 1
+        publish_at = -(-self.requests_per_unit // (PUBLISHED_SHARE * self.regions)) if published else 0
+        object.__setattr__(self, "publish_at", publish_at)
+
+    @property
+    def scope_in_force(self) -> Scope:
+        """What the rule says, or what follows where it says nothing."""
+        if self.scope is not None:
+            return self.scope
+        together = self.regions > 1 and self.algorithm is not Algorithm.GCRA and not self.unlimited
+        long = not self.unlimited and UNIT_MS[self.unit] * self.unit_multiplier >= GLOBAL_FROM_MS
+        return Scope.GLOBAL if together and long else Scope.REGION

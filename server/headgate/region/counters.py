@@ -46,6 +46,7 @@ class SharedCounter(KeyCounter, ABC):
         "has_answer",
         "own_time",
         "pins",
+        "place",
         "refill",
         "shard",
         "usable_until_s",
@@ -76,6 +77,8 @@ class SharedCounter(KeyCounter, ABC):
         """Calls and waiting requests that hold on to the counter: it is not evicted meanwhile."""
         self.first_wanted = 0
         """Before the first answer, the most that a call asked for: it is charged in the window of the shard's time."""
+        self.place = key
+        """What chose the shard: the key, unless its domain says otherwise. Other regions place it by that too."""
         self.ahead_of_shard = False
         """No answer from this window yet: the shard may still charge in the one before, and must be told of it."""
 

@@ -137,9 +137,13 @@ class RegionalEngine:
         # A key that went and comes back owns a new component: it can't start at 0 in the old one.
         component = self.component_name()
         now_ms = shard.now_ms()
+        counter: SharedCounter
         if charge.limit.algorithm is Algorithm.GCRA:
-            return SharedBucket(charge.key, component, shard, charge.limit)
-        return SharedWindow(charge.key, component, shard, charge.limit, now_ms)
+            counter = SharedBucket(charge.key, component, shard, charge.limit)
+        else:
+            counter = SharedWindow(charge.key, component, shard, charge.limit, now_ms)
+        counter.place = charge.shard_key
+        return counter
 
     def _unplaced(self, charges: tuple[Charge, ...], counters: list[SharedCounter], outcomes: list[int]) -> Decision:
         """No room for a new key while every counter holds something unacknowledged: the policies decide."""

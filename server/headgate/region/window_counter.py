@@ -7,8 +7,8 @@ cells. They are worked out anew whenever a cell changes. (docs/convergence.md, s
 from typing import Any
 
 from headgate.limiter.counters import window_load
-from headgate.limiter.limit import Algorithm, Limit
-from headgate.origin.protocol import Answer, Report, WindowAnswer, WindowReport
+from headgate.limiter.limit import Algorithm, Limit, TrafficClass
+from headgate.origin.protocol import Answer, Report, WindowAnswer, WindowReport, exchange_name
 from headgate.region.cells import CellView
 from headgate.region.counters import Hold, SharedCounter
 from headgate.region.shard import Shard
@@ -138,6 +138,9 @@ class SharedWindow(SharedCounter):
             limit.algorithm is Algorithm.SLIDING_WINDOW,
             leaving,
             tuple(cells),
+            limit.publish_at,
+            exchange_name(self.key, self.place, self.window_ms) if limit.publish_at else b"",
+            limit.traffic_class is TrafficClass.ABUSE,
         )
 
     def learn(self, answer: Any) -> bool:

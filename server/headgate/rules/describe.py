@@ -88,7 +88,7 @@ def _describe_limit(limit: Limit) -> dict[str, Any]:
         "algorithm": limit.algorithm.value,
         "precision": limit.precision,
         "on_error": limit.on_error.value,
-        "scope": limit.scope.value,
+        "scope": limit.scope_in_force.value,
     }
     if limit.algorithm is Algorithm.GCRA:
         described["burst"] = limit.burst

@@ -94,7 +94,11 @@ def describe(limit: Limit) -> str:
         words = [f"{limit.requests_per_unit} per {times}{unit}", limit.algorithm.value]
         if limit.algorithm is Algorithm.GCRA:
             words.append(f"burst {limit.burst}")
-        words += [f"precision {limit.precision}", f"on_error {limit.on_error.value}", f"scope {limit.scope.value}"]
+        words += [
+            f"precision {limit.precision}",
+            f"on_error {limit.on_error.value}",
+            f"scope {limit.scope_in_force.value}",
+        ]
     if limit.traffic_class is not None:
         words.append(f"class {limit.traffic_class.value}")
     if limit.name:

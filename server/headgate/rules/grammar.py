@@ -39,7 +39,9 @@ RATE_LIMIT = Shape(
     {
         **dict.fromkeys(("unit", "requests_per_unit", "unlimited", "name"), SCALAR),
         "replaces": "_replaces",
-        **dict.fromkeys(("unit_multiplier", "algorithm", "burst", "precision", "on_error", "class", "scope"), SCALAR),
+        **dict.fromkeys(
+            ("unit_multiplier", "algorithm", "burst", "precision", "on_error", "class", "scope", "force_global"), SCALAR
+        ),
     },
 )
 REPLACES = Shape("in an entry of replaces", {"name": SCALAR})

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from headgate.limiter.limit import (
     DEFAULT_PRECISION_MILLIONTHS,
+    GLOBAL_FROM_MS,
     MAX_UINT32,
     UNIT_MS,
     Algorithm,
@@ -51,7 +52,17 @@ CLASS_ON_ERROR: Mapping[TrafficClass | None, OnError] = {
     TrafficClass.FREE: OnError.LOCAL,
 }
 
-NOT_WHEN_UNLIMITED = ("unit", "unit_multiplier", "algorithm", "burst", "precision", "on_error", "class", "scope")
+NOT_WHEN_UNLIMITED = (
+    "unit",
+    "unit_multiplier",
+    "algorithm",
+    "burst",
+    "precision",
+    "on_error",
+    "class",
+    "scope",
+    "force_global",
+)
 
 
 @dataclass(slots=True)
@@ -164,10 +175,11 @@ def _limited(checker: _Checker) -> dict[str, Any]:
         "precision_millionths": checker.get("precision", kinds.percentage, DEFAULT_PRECISION_MILLIONTHS),
         "traffic_class": traffic_class,
         "on_error": checker.get("on_error", lambda n, e: kinds.one_of(n, e, ON_ERROR), CLASS_ON_ERROR[traffic_class]),
-        "scope": checker.get("scope", lambda n, e: kinds.one_of(n, e, SCOPES), Scope.REGION),
+        "scope": checker.get("scope", lambda n, e: kinds.one_of(n, e, SCOPES), None),
     }
+    forced = checker.get("force_global", kinds.boolean, False)
     if not checker.failed:
-        _check_together(checker, Limit(**values))
+        _check_together(checker, Limit(**values), forced=forced)
     return values
 
 
@@ -202,7 +214,7 @@ def _burst(checker: _Checker, algorithm: Algorithm | None, requests: int) -> int
     return 0
 
 
-def _check_together(checker: _Checker, limit: Limit) -> None:
+def _check_together(checker: _Checker, limit: Limit, *, forced: bool) -> None:
     gcra = limit.algorithm is Algorithm.GCRA
     if gcra and limit.requests_per_unit == 0:
         checker.fail(
@@ -226,6 +238,14 @@ def _check_together(checker: _Checker, limit: Limit) -> None:
             "burst",
             f"`burst` must be at most {limit.requests_per_unit * MAX_FILL_MS // limit.window_ms} at this rate,"
             f" found `{limit.burst}`: an empty bucket would take more than 100,000 years to fill",
+        )
+    if forced and limit.scope is not Scope.GLOBAL:
+        checker.fail("force_global", "`force_global` has a meaning with scope: global only")
+    if limit.scope is Scope.GLOBAL and limit.window_ms < GLOBAL_FROM_MS and not forced:
+        checker.fail(
+            "scope",
+            "scope: global needs a window of at least 60 seconds: regions hear of each other about once a second;"
+            " use scope: quota or cell, or say force_global: true",
         )
     if gcra and limit.scope is Scope.GLOBAL:
         checker.fail(

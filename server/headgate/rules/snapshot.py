@@ -38,7 +38,7 @@ from headgate.rules.wildcards import WildcardIndex
 
 FILE_NAME = "rules.snapshot"
 MAGIC = "headgate-rules-snapshot"
-FORMAT = 2
+FORMAT = 3
 """Goes up whenever an older program would misread what a newer one writes, or the other way round."""
 
 MODE = 0o600
@@ -55,7 +55,7 @@ _ENUMS: dict[str, Callable[[Any], Any]] = {
     "unit": Unit,
     "algorithm": Algorithm,
     "on_error": OnError,
-    "scope": Scope,
+    "scope": lambda value: None if value is None else Scope(value),
     "traffic_class": lambda value: None if value is None else TrafficClass(value),
     "replaces": tuple,
 }

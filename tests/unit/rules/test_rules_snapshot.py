@@ -165,7 +165,7 @@ def test_every_cut_and_every_changed_byte_is_noticed() -> None:
     [
         (lambda data: b"", "not a snapshot of rules"),
         (lambda data: b"something else entirely\n", "not a snapshot of rules"),
-        (lambda data: data.replace(b"snapshot 2 ", b"snapshot 1 ", 1), "format 1, this program reads format 2"),
+        (lambda data: data.replace(b"snapshot 3 ", b"snapshot 2 ", 1), "format 2, this program reads format 3"),
         (lambda data: data[:-10], "incomplete: "),
         (lambda data: data + b"x", "incomplete: "),
         (lambda data: data.replace(b"plain", b"plein", 1), "damaged: the checksum differs"),

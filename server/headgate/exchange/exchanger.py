@@ -1,0 +1,163 @@
+"""One region's exchanger: tells every peer what changed here, and takes in what they say.
+
+Runs inside a serving process or alone. Several of one region share the work by leases in the origin. It
+never touches a request: nodes learn what other regions have counted with their own calls to the origin.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from headgate.clock import Clock
+from headgate.exchange.messages import LinkError, PeerLink, Refused
+from headgate.exchange.peers import PeerStatus
+from headgate.exchange.receiver import OriginReceiver
+from headgate.exchange.sender import PeerSender, sweep
+from headgate.origin.interface import Origin, OriginError
+from headgate.origin.protocol import Lane
+
+URGENT_S: Final = 0.2
+"""How often changes of rules with `class: abuse` are looked for."""
+FIRST_RETRY_S: Final = 0.2
+LONGEST_RETRY_S: Final = 2.0
+"""After a failure: full jitter up to this, so that regions agree again within seconds of a healed network."""
+REFUSED_RETRY_S: Final = 10.0
+"""After a refusal: somebody has to change a setting first."""
+INTERVAL_JITTER: Final = 0.1
+SWEEP_PAGE: Final = 200
+"""Names looked at per shard, lane and interval: under a millisecond of a shard's time."""
+FAULT_PAUSE_S: Final = 1.0
+"""After a fault of our own: it must neither end the exchange nor fill the log."""
+
+
+class Exchanger:
+    """All peers of one region, from one process."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        *,
+        region: str,
+        links: Mapping[str, PeerLink],
+        addresses: Mapping[str, str],
+        owner: bytes,
+        clock: Clock,
+        random: random.Random,
+        logger: FilteringBoundLogger,
+        interval_s: float = 1.0,
+    ) -> None:
+        self.region = region
+        self.peers = {peer: PeerStatus(peer, addresses.get(peer, "")) for peer in links}
+        self.receiver = OriginReceiver(origin, region=region, peers=self.peers, clock=clock, logger=logger)
+        self._origin = origin
+        self._owner = owner
+        self._clock = clock
+        self._random = random
+        self._logger = logger
+        self._interval_s = interval_s
+        self._senders = {
+            peer: PeerSender(origin, link, status=self.peers[peer], owner=owner, clock=clock, random=random)
+            for peer, link in links.items()
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to send. What peers send is taken in by `receiver`, from before this on."""
+        for peer in self._senders:
+            self._tasks.append(asyncio.create_task(self._send(peer), name=f"peer-{peer}"))
+        self._tasks.append(asyncio.create_task(self._sweeps(), name="exchange-sweep"))
+
+    @property
+    def running(self) -> bool:
+        """Whether every task that `start` began still runs."""
+        return not any(task.done() for task in self._tasks)
+
+    async def stop(self) -> None:
+        """End at once: what was not acknowledged stays in the origin, for the next one."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await asyncio.gather(*(sender.close() for sender in self._senders.values()), return_exceptions=True)
+
+    def describe(self) -> Mapping[str, Any]:
+        """For people: every peer, and how it is doing."""
+        now_ms = self._clock.now_ms()
+        return {"region": self.region, "peers": [_describe(status, now_ms) for status in self.peers.values()]}
+
+    async def _send(self, peer: str) -> None:
+        sender, status = self._senders[peer], self.peers[peer]
+        failures, normal_s = 0, 0.0
+        while True:
+            now_s = self._clock.monotonic()
+            try:
+                if now_s >= normal_s:
+                    normal_s = now_s + self._interval_s * (1 - self._random.random() * INTERVAL_JITTER)
+                    await sender.exchange(Lane.NORMAL)
+                await sender.exchange(Lane.URGENT)
+            except LinkError as error:
+                failures += 1
+                self._failed(status, error)
+                await asyncio.sleep(self._retry_s(error, failures))
+                continue
+            except Exception as error:
+                self._logger.error("peer_exchange_failed", region=peer, exc_info=error)
+                await asyncio.sleep(FAULT_PAUSE_S)
+                continue
+            if failures:
+                failures = 0
+                self._logger.info("peer_connected", region=peer, address=status.address)
+            left_s = max(0.0, normal_s - self._clock.monotonic())
+            await asyncio.sleep(min(URGENT_S, left_s) if sender.is_urgent else left_s)
+
+    def _failed(self, status: PeerStatus, error: LinkError) -> None:
+        status.failures += 1
+        if status.error != str(error):
+            self._logger.warning("peer_failed", region=status.region, address=status.address, reason=str(error))
+        status.error = str(error)
+
+    def _retry_s(self, error: LinkError, failures: int) -> float:
+        if isinstance(error, Refused):
+            return REFUSED_RETRY_S * (1 - self._random.random() * INTERVAL_JITTER)
+        longest_s: float = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 10))
+        return longest_s * self._random.random()
+
+    async def _sweeps(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            for shard in range(self._origin.shards):
+                for lane in Lane:
+                    try:
+                        generation = self._random.randbytes(16)
+                        await sweep(self._origin, shard, lane, self._owner, generation, SWEEP_PAGE)
+                    except OriginError:
+                        continue
+                    except Exception as error:
+                        self._logger.error("exchange_sweep_failed", shard=shard, exc_info=error)
+                        await asyncio.sleep(FAULT_PAUSE_S)
+
+
+def _describe(status: PeerStatus, now_ms: int) -> Mapping[str, Any]:
+    return {
+        "region": status.region,
+        "address": status.address,
+        "connected": status.is_connected(now_ms),
+        "serving": status.serving,
+        "error": status.error or None,
+        "lag_ms": status.lag_ms,
+        "backlog": status.backlog,
+        "filling": status.filling,
+        "clock_ahead_ms": status.skew_ms,
+        "clock_skewed": status.skewed,
+        "last_published_ms": status.published_ms or None,
+        "last_imported_ms": status.imported_ms or None,
+        "sent": {"batches": status.sent_batches, "entries": status.sent_entries},
+        "received": {
+            "batches": status.received_batches,
+            "entries": status.received_entries,
+            "refused": status.refused_entries,
+        },
+    }

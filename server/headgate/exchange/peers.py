@@ -1,0 +1,55 @@
+"""How each peer is doing, as far as this process knows: for people, metrics and the alarms."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+CONNECTED_MS: Final = 20_000
+"""A peer is connected while it has acknowledged something that was sent in the last 20 s."""
+SKEWED_MS: Final = 5_000
+"""A peer's clock that is further off than this is worth a line in the log, whatever its windows are."""
+LEAST_SKEW_MS: Final = 1_000
+"""Below this a difference is as likely a batch's way as a clock."""
+
+
+@dataclass(slots=True)
+class PeerStatus:
+    """One peer, from this process's side. Times are of the own clock, unix ms; 0 is never."""
+
+    region: str
+    address: str
+    serving: bool = False
+    """Whether this process has the lease on sending, on at least one shard."""
+    error: str = ""
+    """Why the last batch was not acknowledged; empty when it was."""
+    acknowledged_ms: int = 0
+    published_ms: int = 0
+    """When the last batch with entries was acknowledged."""
+    imported_ms: int = 0
+    """When the last batch of the peer's was taken in."""
+    lag_ms: int | None = None
+    """How old what the peer's region knows of this one is, end to end: through its origin and back."""
+    skew_ms: int = 0
+    """How far the peer's time was from ours in its last batch; its way is in it."""
+    skewed: bool = False
+    backlog: int = 0
+    """Changes that the peer has not acknowledged, on the shards that this process serves it from."""
+    filling: bool = False
+    """This region has lost something, and the peer has not told everything yet."""
+    sent_batches: int = 0
+    sent_entries: int = 0
+    received_batches: int = 0
+    received_entries: int = 0
+    refused_entries: int = 0
+    failures: int = 0
+    shards_behind: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def is_connected(self, now_ms: int) -> bool:
+        """Whether it has acknowledged something lately."""
+        return 0 <= now_ms - self.acknowledged_ms < CONNECTED_MS
+
+    def note_skew(self, skew_ms: int, shortest_window_ms: int) -> bool:
+        """The peer's time, as a batch told it; True when it has become worth saying."""
+        self.skew_ms = skew_ms
+        bound_ms = max(LEAST_SKEW_MS, min(SKEWED_MS, shortest_window_ms // 2))
+        was, self.skewed = self.skewed, abs(skew_ms) > bound_ms
+        return self.skewed and not was

@@ -1,0 +1,144 @@
+"""Takes a peer's batches in: checks them, and merges them into the own region's origin.
+
+Everything merges by max and is named by its cell, so a batch may come late, twice or in part. A batch
+is acknowledged when the origin has it; what makes no sense is left out and counted, because it would
+make no more sense the next time. (docs/convergence.md, section 9.)
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from headgate.clock import Clock
+from headgate.exchange.fill import split_fill
+from headgate.exchange.messages import Ack, Batch, Entry
+from headgate.exchange.peers import PeerStatus
+from headgate.origin.interface import Origin
+from headgate.origin.protocol import ForeignCount, Stamp, exchange_name, split_exchange_key
+
+IMPORT_TIMEOUT_S: Final = 2.0
+"""Of one call to a shard. Nobody waits for it but the peer, which sends again."""
+MAX_COUNTS: Final = 256
+"""Per call to a shard: two or three milliseconds of its time."""
+MOST: Final = 2**53
+"""Beyond this Lua no longer counts one by one; no honest count comes near."""
+LONGEST_WINDOW_MS: Final = 10 * 365 * 86_400_000
+WINDOW_STEP_MS: Final = 1_000
+"""Windows are whole seconds, at most ten years."""
+LONGEST_KEY_BYTES: Final = 64 * 1024
+"""Far above what a rule's key can be: long values stand in it by their digest."""
+FUTURE_MS: Final = 60_000
+"""A clock may be ahead by so much, and cells one window more: what lies further ahead would never age."""
+REMARK_MS: Final = 10_000
+"""How often a `filled` that comes with every batch is acted on."""
+
+
+class OriginReceiver:
+    """Merges batches into one region's origin. Any number of these may work at the same time."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        *,
+        region: str,
+        peers: Mapping[str, PeerStatus],
+        clock: Clock,
+        logger: FilteringBoundLogger,
+    ) -> None:
+        self._origin = origin
+        self._region = region.encode()
+        self._peers = peers
+        self._clock = clock
+        self._logger = logger
+        self._filled: dict[str, tuple[bytes, int]] = {}
+
+    async def receive(self, region: str, batch: Batch) -> Ack:
+        status, now_ms = self._peers[region], self._clock.now_ms()
+        self._judge_time(status, batch, now_ms)
+        theirs = self._counts(batch.entries, region.encode(), now_ms)
+        ours = self._counts(batch.returned, self._region, now_ms)
+        await self._merge(theirs + ours, Stamp(region.encode(), batch.beat_ms))
+        if batch.fill_wanted:
+            for shard in range(self._origin.shards):
+                await self._origin.begin_walk(shard, region.encode(), batch.fill_wanted, IMPORT_TIMEOUT_S)
+        if batch.filled:
+            await self._mark(region, batch.filled, now_ms)
+        refused = len(batch.entries) + len(batch.returned) - _entries(theirs) - _entries(ours)
+        self._note(status, batch, refused, now_ms)
+        return Ack(batch.number, refused)
+
+    def _counts(self, entries: Iterable[Entry], region: bytes, now_ms: int) -> list[tuple[int, list[ForeignCount]]]:
+        """What of the entries makes sense, each with its shard."""
+        found = []
+        for entry in entries:
+            try:
+                key, place = split_exchange_key(entry.key)
+            except ValueError:
+                continue
+            if _makes_sense(entry, now_ms):
+                name = exchange_name(key, place, entry.window_ms)
+                found.append((self._origin.shard_of(place), list(_cells(key, entry, region, name))))
+        return found
+
+    async def _merge(self, counts: Sequence[tuple[int, list[ForeignCount]]], stamp: Stamp) -> None:
+        by_shard: dict[int, list[ForeignCount]] = {0: []}  # the stamp has its place, whatever comes with it
+        for shard, cells in counts:
+            by_shard.setdefault(shard, []).extend(cells)
+        for shard, found in by_shard.items():
+            for at in range(0, max(1, len(found)), MAX_COUNTS):
+                page = found[at : at + MAX_COUNTS]
+                await self._origin.import_foreign(shard, page, IMPORT_TIMEOUT_S, None if shard else stamp)
+
+    async def _mark(self, region: str, filled: bytes, now_ms: int) -> None:
+        known, at_ms = self._filled.get(region, (b"", 0))
+        if known == filled and 0 <= now_ms - at_ms < REMARK_MS:
+            return
+        for shard, mark in enumerate(split_fill(filled, self._origin.shards)):
+            if mark:
+                await self._origin.mark_filled(shard, region.encode(), mark, IMPORT_TIMEOUT_S)
+        self._filled[region] = (filled, now_ms)
+
+    def _judge_time(self, status: PeerStatus, batch: Batch, now_ms: int) -> None:
+        shortest_ms = min((entry.window_ms for entry in batch.entries), default=LONGEST_WINDOW_MS)
+        if status.note_skew(batch.time_ms - now_ms, shortest_ms):
+            self._logger.warning(
+                "peer_clock_skewed",
+                region=status.region,
+                ahead_ms=status.skew_ms,
+                reason="its windows and ours begin at different times; counts still merge by window",
+            )
+
+    def _note(self, status: PeerStatus, batch: Batch, refused: int, now_ms: int) -> None:
+        status.received_batches += 1
+        status.received_entries += len(batch.entries)
+        status.imported_ms = now_ms
+        if refused and not status.refused_entries:
+            self._logger.warning("peer_entries_refused", region=status.region, entries=refused)
+        status.refused_entries += refused
+        if batch.heard_beat_ms:
+            status.lag_ms = max(0, now_ms - batch.heard_beat_ms)
+
+
+def _entries(found: Sequence[object]) -> int:
+    return len(found)
+
+
+def _makes_sense(entry: Entry, now_ms: int) -> bool:
+    window_ms = entry.window_ms
+    return (
+        0 < window_ms <= LONGEST_WINDOW_MS
+        and window_ms % WINDOW_STEP_MS == 0
+        and 0 < len(entry.key) <= LONGEST_KEY_BYTES
+        and 0 <= entry.current <= MOST
+        and 0 <= entry.previous <= MOST
+        and 0 <= entry.sequence <= (now_ms + FUTURE_MS) // window_ms + 1
+    )
+
+
+def _cells(key: bytes, entry: Entry, region: bytes, name: bytes) -> Iterator[ForeignCount]:
+    """The previous cell first: should the second call be lost, nothing is counted twice, and it comes again."""
+    if entry.previous:
+        yield ForeignCount(key, entry.window_ms, entry.sequence - 1, region, entry.previous, name)
+    if entry.current:
+        yield ForeignCount(key, entry.window_ms, entry.sequence, region, entry.current, name)

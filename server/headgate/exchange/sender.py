@@ -1,0 +1,240 @@
+"""Tells one peer what this region has counted: reads the outbox, sends, and moves the cursor when it is acknowledged.
+
+A page of changes goes in one batch, and the next one when that is acknowledged: the peer sets the
+pace. Everything that outlives a failure is in the origin: who dies here loses nothing, and two that do the
+same harm nobody. (docs/convergence.md, section 9.)
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.clock import Clock
+from headgate.exchange.fill import UNKNOWN, join_fill, mark_of
+from headgate.exchange.messages import Batch, Entry, PeerLink
+from headgate.exchange.peers import PeerStatus
+from headgate.origin.interface import Origin, OriginError
+from headgate.origin.protocol import Changes, Lane, Published, split_name
+
+MAX_ENTRIES: Final = 4_000
+"""In one batch, own and returned together: some hundred kilobytes."""
+PAGE: Final = 500
+"""Names per call to a shard: two milliseconds of its time."""
+READ_TIMEOUT_S: Final = 2.0
+SEND_TIMEOUT_S: Final = 4.0
+"""Below the lease, so that who waits for a peer still serves it."""
+SWEEPER: Final = b""
+MAX_PAGES: Final = 50
+"""Of one turn: a resync gives the loop back now and then, and urgent changes go in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPage:
+    """What one shard has for the peer: the names, and what became of them."""
+
+    shard: int
+    changes: Changes
+    components: Sequence[Published | None]
+
+
+@dataclass(slots=True)
+class ShardView:
+    """What was last read of one shard and lane."""
+
+    epoch: bytes = b""
+    mark: bytes = UNKNOWN
+    """What the shard is to be marked with."""
+    marked: bool = False
+    walk: bytes = b""
+    walked: bool = False
+    used: bool = False
+    """Whether there was ever a change."""
+
+
+class PeerSender:
+    """Sends one peer the changes of all shards."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        link: PeerLink,
+        *,
+        status: PeerStatus,
+        owner: bytes,
+        clock: Clock,
+        random: random.Random,
+    ) -> None:
+        self._origin = origin
+        self._link = link
+        self._status = status
+        self._peer = status.region.encode()
+        self._owner = owner
+        self._clock = clock
+        self._random = random
+        self._number = 0
+        self._views = {(shard, lane): ShardView() for shard in range(origin.shards) for lane in Lane}
+        self._beat_ms = 0
+
+    async def exchange(self, lane: Lane) -> None:
+        """Tell the peer all that has changed in a lane. Raises LinkError; an origin that fails is tried again later.
+
+        In the normal lane a sign of life goes in any case, if this process serves the peer.
+        """
+        silent = lane is Lane.NORMAL
+        for _ in range(MAX_PAGES):
+            pages = await self._read(lane)
+            if not pages or not (silent or any(page.changes.until != page.changes.since for page in pages)):
+                break
+            await self._send(lane, pages)
+            silent = False
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the urgent lane was ever used, as far as was read."""
+        return any(view.used for (_, lane), view in self._views.items() if lane is Lane.URGENT)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def _read(self, lane: Lane) -> list[ShardPage]:
+        """A page of each shard that this process serves the peer from; at most a batch together."""
+        found: list[ShardPage] = []
+        room, serving = MAX_ENTRIES, False
+        for shard in range(self._origin.shards):
+            try:
+                page = await self._read_shard(shard, lane, min(PAGE, room // 2))
+            except OriginError:
+                continue  # its nodes say so; the others' changes are not held up by it
+            serving |= page is not None
+            if page is not None:
+                found.append(page)
+                room -= 2 * len(page.changes.names)
+            if room < 2:
+                break
+        self._status.serving = serving
+        return found
+
+    async def _read_shard(self, shard: int, lane: Lane, most: int) -> ShardPage | None:
+        generation = self._random.randbytes(16)
+        changes = await self._origin.changes(shard, self._peer, lane, self._owner, generation, most, READ_TIMEOUT_S)
+        if not changes.leased:
+            return None
+        view = self._views[shard, lane]
+        if view.epoch not in (b"", changes.epoch):
+            # Another server, or another life of it: what was acknowledged may have been of what it never had.
+            await self._origin.begin_walk(shard, self._peer, b"", READ_TIMEOUT_S)
+            view.epoch = changes.epoch
+            return await self._read_shard(shard, lane, most)
+        self._look_at(view, changes)
+        self._status.shards_behind[shard, lane] = changes.latest - changes.since
+        if shard == 0:
+            self._beat_ms = changes.beat_ms
+        components = (
+            await self._origin.components(shard, self._peer, lane, changes.names, READ_TIMEOUT_S)
+            if changes.names
+            else []
+        )
+        return ShardPage(shard, changes, components)
+
+    def _look_at(self, view: ShardView, changes: Changes) -> None:
+        view.epoch = changes.epoch
+        view.mark = mark_of(changes.generation, changes.epoch)
+        view.marked = changes.mark == view.mark
+        view.walk = changes.walk
+        view.walked = changes.since >= changes.walk_until
+        view.used = changes.latest > 0
+
+    async def _send(self, lane: Lane, pages: Sequence[ShardPage]) -> None:
+        own = [entry for page in pages for entry in _own(page)]
+        returned = [entry for page in pages for entry in _returned(page)]
+        self._number += 1
+        now_ms = self._clock.now_ms()
+        batch = Batch(
+            self._number,
+            max(page.changes.time_ms for page in pages),
+            tuple(own),
+            tuple(returned),
+            self._fill_wanted(),
+            self._filled(),
+            now_ms,
+            self._beat_ms,
+        )
+        await self._link.send(batch, SEND_TIMEOUT_S)
+        self._acknowledged(len(own), now_ms)
+        for page in pages:
+            if page.changes.until != page.changes.since:
+                await self._move_on(lane, page)
+
+    async def _move_on(self, lane: Lane, page: ShardPage) -> None:
+        try:
+            moved = await self._origin.acknowledge(page.shard, self._peer, lane, page.changes, READ_TIMEOUT_S)
+        except OriginError:
+            return  # then it is sent again
+        if moved:
+            view = self._views[page.shard, lane]
+            view.walked = page.changes.until >= page.changes.walk_until
+            self._status.shards_behind[page.shard, lane] = page.changes.latest - page.changes.until
+
+    def _fill_wanted(self) -> bytes:
+        """The marks that the shards are to have, while one of them has not."""
+        views = [self._views[shard, Lane.NORMAL] for shard in range(self._origin.shards)]
+        self._status.filling = any(not view.marked for view in views if view.mark != UNKNOWN)
+        return join_fill([view.mark for view in views]) if self._status.filling else b""
+
+    def _filled(self) -> bytes:
+        """What the peer asked with, when everything that it asked for has been acknowledged."""
+        walks = {view.walk for view in self._views.values()}
+        done = len(walks) == 1 and all(view.walked for view in self._views.values())
+        return walks.pop() if done else b""
+
+    def _acknowledged(self, entries: int, now_ms: int) -> None:
+        status = self._status
+        status.error = ""
+        status.acknowledged_ms = now_ms
+        status.sent_batches += 1
+        status.sent_entries += entries
+        status.backlog = sum(status.shards_behind.values())
+        if entries:
+            status.published_ms = now_ms
+
+
+async def sweep(origin: Origin, shard: int, lane: Lane, owner: bytes, generation: bytes, most: int) -> None:
+    """Forget names whose records are gone: peers that are away read none of them. One page at a time.
+
+    Who sweeps is a peer without a name: with a cursor, and a lease, like any other.
+    """
+    changes = await origin.changes(shard, SWEEPER, lane, owner, generation, most, READ_TIMEOUT_S)
+    if not changes.leased:
+        return
+    if changes.names:
+        await origin.components(shard, SWEEPER, lane, changes.names, READ_TIMEOUT_S)
+        await origin.acknowledge(shard, SWEEPER, lane, changes, READ_TIMEOUT_S)
+    elif changes.since:
+        await origin.begin_walk(shard, SWEEPER, b"", READ_TIMEOUT_S)
+
+
+def _own(page: ShardPage) -> Iterator[Entry]:
+    """This region's components, where they still matter."""
+    for name, found in zip(page.changes.names, page.components, strict=True):
+        if found is not None:
+            yield from _entry(name, found.sequence, found.current, found.previous, page.changes.time_ms)
+
+
+def _returned(page: ShardPage) -> Iterator[Entry]:
+    """The peer's own, while it is told everything."""
+    if page.changes.since >= page.changes.walk_until:
+        return
+    for name, found in zip(page.changes.names, page.components, strict=True):
+        if found is not None:
+            yield from _entry(name, found.peer_sequence, found.peer_current, found.peer_previous, page.changes.time_ms)
+
+
+def _entry(name: bytes, sequence: int, current: int, previous: int, time_ms: int) -> Iterator[Entry]:
+    window_ms, key = split_name(name)
+    if time_ms >= (sequence + 1) * window_ms:
+        previous = 0  # two windows ago: it no longer counts anywhere
+    if time_ms >= (sequence + 2) * window_ms:
+        return
+    if current or previous:
+        yield Entry(key, window_ms, sequence, current, previous)
