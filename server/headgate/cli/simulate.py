@@ -25,6 +25,7 @@ examples:
   headgate simulate --seed 17 --trace 17.trace
   headgate simulate --seconds 60                    from a seed taken at random
   headgate simulate --from-seed 1000 --histories 500
+  headgate simulate --regions --histories 100
 """
 
 
@@ -46,6 +47,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--from-seed", type=_natural, metavar="N", help="the first of many (default: 0; with --seconds at random)"
     )
+    parser.add_argument("--regions", action="store_true", help="several regions, with what breaks between them")
     parser.set_defaults(command=simulate)
 
 
@@ -81,12 +83,15 @@ def simulate(args: argparse.Namespace) -> int:
     else:
         _leave_out(args, "--from-seed", because="--seed runs one history")
     # Here, because no other command needs what it imports.
-    from headgate.simulation import session  # noqa: PLC0415
+    from headgate.simulation import generate, session  # noqa: PLC0415
+    from headgate.simulation.regions import generate as regions  # noqa: PLC0415
+
+    make: session.Generate = regions.generate if args.regions else generate.generate
 
     if many:
-        ok = session.many(_first_seed(args), args.histories, args.seconds, args.trace, write)
+        ok = session.many(make, _first_seed(args), args.histories, args.seconds, args.trace, write)
     else:
-        ok = session.one(args.seed, _faults(args.faults), args.requests, args.trace, write)
+        ok = session.one(make(args.seed), _faults(args.faults), args.requests, args.trace, write)
     return EXIT_OK if ok else EXIT_FAILED
 
 

@@ -2,9 +2,13 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
-from headgate.simulation.history import FaultKind, History
-from headgate.simulation.runner import Outcome
+from headgate.simulation.history import FaultKind
+from headgate.simulation.outcome import AnyHistory, Outcome
+from headgate.simulation.regions.history import RegionFaultKind, RegionsHistory
+
+KINDS: Final = (*FaultKind, *RegionFaultKind)
 
 
 @dataclass
@@ -33,7 +37,7 @@ class Tally:
     def table(self) -> str:
         """As docs/reliability.md shows it."""
         rows = [("histories", self.histories), ("requests", self.requests), ("faults", sum(self.faults.values()))]
-        rows += [(f"– {kind.value}", self.faults[kind.value]) for kind in FaultKind if self.faults[kind.value]]
+        rows += [(f"– {kind.value}", self.faults[kind.value]) for kind in KINDS if self.faults[kind.value]]
         rows.append(("violations", self.violations))
         return "\n".join(["| | |", "|---|---:|", *(f"| {name} | {count:,} |" for name, count in rows)])
 
@@ -53,13 +57,14 @@ def describe(outcome: Outcome) -> str:
     return "\n".join(lines + [violation.describe() for violation in outcome.violations])
 
 
-def schedule(history: History) -> str:
+def schedule(history: AnyHistory) -> str:
     """What is left of a history that was made smaller, and how to run it again."""
     lines = [f"{history.describe()}:", *(fault.describe() for fault in history.faults)]
     return "\n".join([*lines, f"again: headgate simulate {again(history)}"])
 
 
-def again(history: History) -> str:
+def again(history: AnyHistory) -> str:
     """The arguments of `headgate simulate` that play this history again."""
     faults = ",".join(str(number) for number in history.numbers) or "none"
-    return f"--seed {history.seed} --faults {faults} --requests {len(history.asks)}"
+    regions = "--regions " if isinstance(history, RegionsHistory) else ""
+    return f"{regions}--seed {history.seed} --faults {faults} --requests {len(history.asks)}"

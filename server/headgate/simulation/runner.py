@@ -1,45 +1,28 @@
 """Run one history, and say what came of it: counts, and what was violated."""
 
 import asyncio
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.simulation.client import Clients
 from headgate.simulation.faults import Faults
 from headgate.simulation.history import History
 from headgate.simulation.loop import run_virtually
+from headgate.simulation.outcome import AnyHistory, Outcome
 from headgate.simulation.quiescence import check, check_liveness, settle
+from headgate.simulation.regions.history import RegionsHistory
+from headgate.simulation.regions.runner import run_regions
 from headgate.simulation.trace import Silence, Tracer
-from headgate.simulation.watch import Violation, Watch
+from headgate.simulation.watch import Watch
 from headgate.simulation.world import World
 
 LOOK_EVERY_S: Final = 0.05
 SWEEP_STEPS: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one history: what was violated, and how many requests went which way."""
-
-    history: History
-    violations: list[Violation]
-    requests: int = 0
-    admitted: int = 0
-    waited: int = 0
-    unserved: int = 0
-    digest: int = 0
-    """Of every decision, in order: two runs with the same one were the same run."""
-    paths: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing was violated."""
-        return not self.violations
-
-
-def run(history: History, trace: Tracer | None = None) -> Outcome:
+def run(history: AnyHistory, trace: Tracer | None = None) -> Outcome:
     """Play a history on virtual time, in this process."""
+    if isinstance(history, RegionsHistory):
+        return run_virtually(run_regions(history, trace or Silence()))
     return run_virtually(_run(history, trace or Silence()))
 
 

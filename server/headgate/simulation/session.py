@@ -7,24 +7,24 @@ from typing import Final
 
 from headgate.errors import ConfigError
 from headgate.rules.explain import describe as describe_limit
-from headgate.simulation.generate import generate
-from headgate.simulation.history import History
+from headgate.simulation.outcome import AnyHistory, Outcome
 from headgate.simulation.report import Tally, describe, schedule
-from headgate.simulation.runner import Outcome, run
+from headgate.simulation.runner import run
 from headgate.simulation.shrinking import shrink
 from headgate.simulation.trace import Trace
 
 PROGRESS_EVERY_S: Final = 5.0
 
 Write = Callable[[str], None]
+Generate = Callable[[int], AnyHistory]
+"""From a seed to its history."""
 
 
-def one(seed: int, faults: Sequence[int] | None, requests: int | None, path: Path | None, write: Write) -> bool:
+def one(whole: AnyHistory, faults: Sequence[int] | None, requests: int | None, path: Path | None, write: Write) -> bool:
     """Run one history, or a part of it; whether nothing was violated."""
-    whole = generate(seed)
     for number in faults or ():
         if number not in whole.numbers:
-            raise ConfigError(f"--faults: seed {seed} has faults 0 to {len(whole.numbers) - 1}, and no {number}")
+            raise ConfigError(f"--faults: seed {whole.seed} has faults 0 to {len(whole.numbers) - 1}, and no {number}")
     history = whole.cut(faults=faults, requests=requests)
     trace = Trace()
     outcome = run(history, trace)
@@ -36,7 +36,9 @@ def one(seed: int, faults: Sequence[int] | None, requests: int | None, path: Pat
     return outcome.ok
 
 
-def many(first: int, histories: int | None, seconds: float | None, path: Path | None, write: Write) -> bool:
+def many(
+    generate: Generate, first: int, histories: int | None, seconds: float | None, path: Path | None, write: Write
+) -> bool:
     """Run one seed after the other, until there are enough, the time is up, or one fails."""
     tally, began_s = Tally(), time.monotonic()
     shown_s = began_s
@@ -70,7 +72,7 @@ def _explain(outcome: Outcome, path: Path | None, write: Write) -> None:
     write(f"what happened is in {path}")
 
 
-def _keep(path: Path, history: History, trace: Trace) -> None:
+def _keep(path: Path, history: AnyHistory, trace: Trace) -> None:
     keys = [f"{key.name.decode()}: {describe_limit(key.limit)}" for key in history.keys]
     try:
         path.write_text("\n".join([schedule(history), *keys, "", trace.text()]), encoding="utf-8")

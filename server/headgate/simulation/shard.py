@@ -7,12 +7,12 @@ good, and what it remembers. Its clock is set by the faults.
 
 import copy
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from headgate.origin.interface import OriginError
 from headgate.origin.memory import MemoryOrigin, UnreadableRecord
-from headgate.origin.protocol import Call, Reply
+from headgate.origin.protocol import Call, ForeignCount, Reply, Stamp
 from headgate.origin.window_record import WindowRecord
 from headgate.simulation.loop import LoopClock
 
@@ -25,8 +25,8 @@ Memory = tuple[Any, ...]
 class SimulatedShard(MemoryOrigin):
     """A shard in memory that can stall, restart, lose its memory and fail over to an older copy of it."""
 
-    def __init__(self, clock: LoopClock, *, epoch: bytes = b"1") -> None:
-        super().__init__(clock, epoch=epoch)
+    def __init__(self, clock: LoopClock, *, epoch: bytes = b"1", region: bytes = b"local") -> None:
+        super().__init__(clock, region=region, epoch=epoch)
         self.clock = clock
         self.up = True
         self.lives = 1
@@ -34,6 +34,7 @@ class SimulatedShard(MemoryOrigin):
         self.losses = 0
         """How often something that it knew was lost."""
         self.on_reply: Callable[[Call, Reply], None] = lambda call, reply: None
+        self.on_import: Callable[[Sequence[ForeignCount]], None] = lambda counts: None
         self.lost_keys: set[bytes] = set()
         """Keys whose own records were lost."""
         self.clock_steps = 0
@@ -102,6 +103,10 @@ class SimulatedShard(MemoryOrigin):
         reply = super().apply(call)
         self.on_reply(call, reply)
         return reply
+
+    def take_in(self, counts: Sequence[ForeignCount], stamp: Stamp | None = None) -> None:
+        super().take_in(counts, stamp)
+        self.on_import(counts)
 
     def time_ms(self) -> int:
         return self.clock.now_ms()

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from headgate.simulation.history import History
-from headgate.simulation.runner import Outcome, run
+from headgate.simulation.outcome import AnyHistory, Outcome
+from headgate.simulation.runner import run
 
 MOST_RUNS: Final = 120
 """A history takes a fraction of a second: a minute or less for a schedule that a person can read."""
@@ -47,7 +47,7 @@ class _Shrinker:
             size //= 2
         return smaller
 
-    def _still_fails(self, cut: Callable[[History], History]) -> bool:
+    def _still_fails(self, cut: Callable[[AnyHistory], AnyHistory]) -> bool:
         history = cut(self.smallest.history)
         if self._runs <= 0 or history == self.smallest.history:
             return False

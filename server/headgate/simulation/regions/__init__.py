@@ -1,0 +1,1 @@
+"""Several regions on virtual time: production nodes and exchangers, with simulated clocks, shards and links."""

@@ -1,0 +1,112 @@
+"""What breaks between regions and in them, and what heals: from a history's faults to the simulated world."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from headgate.simulation.regions.history import RegionFault, RegionFaultKind
+from headgate.simulation.regions.world import RegionsWorld, Site
+from headgate.simulation.shard import Memory
+
+SLOWER = 20.0
+
+
+class RegionFaults:
+    """Lets a history's faults happen."""
+
+    def __init__(self, world: RegionsWorld) -> None:
+        self._world = world
+        self._active: list[RegionFault] = []
+        self._replicas: dict[RegionFault, Memory] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def run(self, faults: tuple[RegionFault, ...]) -> None:
+        """Let them happen; returns when the last one is over."""
+        events = [(fault.at_ms, 1, number, fault) for number, fault in enumerate(faults)]
+        events += [(fault.end_ms, 2, number, fault) for number, fault in enumerate(faults)]
+        for at_ms, order, _, fault in sorted(events, key=lambda event: event[:3]):
+            await asyncio.sleep(max(0.0, at_ms / 1000 - self._world.loop.time()))
+            if order == 1:
+                self._begin(fault)
+            else:
+                self._end(fault)
+        await asyncio.gather(*self._tasks)
+
+    def _begin(self, fault: RegionFault) -> None:
+        self._world.trace.say("fault", f"begins: {fault.describe().split('s  ', 1)[1]}")
+        self._active.append(fault)
+        self._arrange()
+        site = self._world.sites[fault.region]
+        shard = site.shards[fault.shard]
+        match fault.kind:
+            case RegionFaultKind.REGION_FLUSH:
+                shard.wipe()
+            case RegionFaultKind.REGION_FAILOVER:
+                self._replicas[fault] = shard.remember()
+            case RegionFaultKind.REGION_CLOCK:
+                shard.set_clock(fault.amount)
+            case RegionFaultKind.EXCHANGER_CRASH:
+                number = fault.amount % len(site.exchangers)
+                self._spawn(self._world.kill_exchanger(site, number))
+            case RegionFaultKind.REGION_LOST:
+                self._spawn(self._lose(site))
+
+    def _end(self, fault: RegionFault) -> None:
+        self._active.remove(fault)
+        site = self._world.sites[fault.region]
+        match fault.kind:
+            case RegionFaultKind.REGION_RESTART:
+                site.shards[fault.shard].restart()
+            case RegionFaultKind.REGION_FAILOVER:
+                site.shards[fault.shard].fail_over(self._replicas.pop(fault))
+            case RegionFaultKind.EXCHANGER_CRASH:
+                number = fault.amount % len(site.exchangers)
+                if site.exchangers[number] is None:
+                    self._world.start_exchanger(site, number)
+            case RegionFaultKind.REGION_LOST:
+                self._spawn(self._come_back(site))
+        self._arrange()
+
+    async def _lose(self, site: Site) -> None:
+        for shard in site.shards:
+            shard.restart()
+        for number in range(len(site.nodes)):
+            await self._world.kill_node(site, number)
+
+    async def _come_back(self, site: Site) -> None:
+        for number, node in enumerate(site.nodes):
+            if node is None:
+                await self._world.start_node(site, number)
+
+    def _arrange(self) -> None:
+        """Links and shards as the active faults leave them."""
+        for (region, peer), path in self._world.links.items():
+            kinds = [
+                fault
+                for fault in self._active
+                if fault.region == region and (fault.peer == peer or fault.kind is RegionFaultKind.PARTITION)
+            ]
+            kinds += [
+                fault for fault in self._active if fault.kind is RegionFaultKind.PARTITION and fault.region == peer
+            ]
+            share = {fault.kind: fault.amount / 100 for fault in kinds}
+            path.lose_batch = share.get(RegionFaultKind.LOST_BATCHES, 0.0)
+            path.lose_ack = share.get(RegionFaultKind.LOST_ACKS, 0.0)
+            path.repeat = share.get(RegionFaultKind.REPEATED, 0.0)
+            path.slower = SLOWER if RegionFaultKind.SLOW_LINK in share else 1.0
+            path.connected = not share.keys() & {RegionFaultKind.ONE_WAY, RegionFaultKind.PARTITION}
+            if RegionFaultKind.LINK_STALL in share:
+                path.stalled = True
+            elif path.stalled:
+                path.resume()
+        for site in self._world.sites:
+            for index, shard in enumerate(site.shards):
+                here = {fault.kind for fault in self._active if (fault.region, fault.shard) == (site.index, index)}
+                shard.up = RegionFaultKind.REGION_RESTART not in here
+                if RegionFaultKind.ORIGIN_STALL in here:
+                    shard.stall()
+                else:
+                    shard.resume()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))

@@ -1,0 +1,124 @@
+"""From a seed to a history of several regions: one of a few kinds of bad day."""
+
+import random
+from typing import Final, NamedTuple
+
+from headgate.limiter.limit import Algorithm, Limit, Scope, TrafficClass, Unit
+from headgate.simulation.history import Key
+from headgate.simulation.regions.history import RegionAsk, RegionFault, RegionFaultKind, RegionsHistory
+
+UNIX_MS: Final = 1_700_000_000_000
+LENGTH_S: Final = (14.0, 26.0)
+REQUESTS: Final = (600, 1_500)
+
+_LINKS = (
+    RegionFaultKind.LOST_BATCHES,
+    RegionFaultKind.LOST_ACKS,
+    RegionFaultKind.REPEATED,
+    RegionFaultKind.SLOW_LINK,
+    RegionFaultKind.ONE_WAY,
+    RegionFaultKind.PARTITION,
+    RegionFaultKind.LINK_STALL,
+)
+_LOSSES = (
+    RegionFaultKind.REGION_FLUSH,
+    RegionFaultKind.REGION_RESTART,
+    RegionFaultKind.REGION_FAILOVER,
+    RegionFaultKind.REGION_LOST,
+)
+
+
+class RegionDay(NamedTuple):
+    """A kind of bad day for regions."""
+
+    name: str
+    kinds: tuple[RegionFaultKind, ...]
+    most_faults: int
+
+
+DAYS: Final = (
+    RegionDay("quiet", (), 0),
+    RegionDay("links", _LINKS, 10),
+    RegionDay("exchangers", (RegionFaultKind.EXCHANGER_CRASH, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED), 12),
+    RegionDay("wiped", (*_LOSSES, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED, RegionFaultKind.ONE_WAY), 7),
+    RegionDay("skewed", (RegionFaultKind.REGION_CLOCK, RegionFaultKind.SLOW_LINK, RegionFaultKind.ORIGIN_STALL), 5),
+    RegionDay("world", tuple(RegionFaultKind), 14),
+)
+
+
+def generate(seed: int) -> RegionsHistory:
+    """The history of a seed: the same one every time."""
+    chance = random.Random(f"regions {seed}")  # noqa: S311 - to be repeated, not guessed at
+    day = DAYS[seed % len(DAYS)]
+    regions, shards = chance.choice([2, 3, 3, 3, 4, 5]), chance.randint(1, 2)
+    length_us = round(chance.uniform(*LENGTH_S) * 1e6)
+    keys = tuple([Key(b"key%d" % number, _limit(chance, regions)) for number in range(chance.randint(3, 8))])
+    least_ms = chance.choice([1.0, 20.0, 80.0])
+    faults = _faults(chance, day, length_us // 1000, regions, shards)
+    offsets = [0, 0, 40, -60, 700] if day.name != "skewed" else [0, 300, -2_500, 4_000]
+    return RegionsHistory(
+        seed=seed,
+        name=f"{day.name}-{seed}",
+        regions=regions,
+        nodes=2,
+        shards=shards,
+        exchangers=chance.choice([1, 2, 2]),
+        deadline_ms=chance.choice([50, 200]),
+        link_ms=(least_ms, least_ms * chance.choice([1, 2, 4])),
+        unix_ms=UNIX_MS + chance.randrange(60_000),
+        offsets_ms=tuple([chance.choice(offsets) for _ in range(regions)]),
+        keys=keys,
+        asks=_asks(chance, keys, regions, length_us),
+        faults=faults,
+        numbers=tuple(range(len(faults))),
+    )
+
+
+def _limit(chance: random.Random, regions: int) -> Limit:
+    unit, multiplier = chance.choice([(Unit.SECOND, 6), (Unit.SECOND, 10), (Unit.MINUTE, 1), (Unit.HOUR, 1)])
+    return Limit(
+        chance.choice([10, 40, 100, 300, 1000]),
+        unit,
+        multiplier,
+        algorithm=chance.choice([Algorithm.SLIDING_WINDOW, Algorithm.SLIDING_WINDOW, Algorithm.FIXED_WINDOW]),
+        scope=Scope.GLOBAL,
+        regions=regions,
+        traffic_class=chance.choice([None, None, TrafficClass.FREE, TrafficClass.ABUSE]),
+    )
+
+
+def _asks(chance: random.Random, keys: tuple[Key, ...], regions: int, length_us: int) -> tuple[RegionAsk, ...]:
+    """Some keys everywhere, some in one region only, some in bursts that end early."""
+    asks = []
+    home = [chance.choice([-1, -1, chance.randrange(regions)]) for _ in keys]
+    ends_us = [length_us if chance.random() < 0.6 else chance.randrange(length_us // 3, length_us) for _ in keys]
+    for _ in range(chance.randint(*REQUESTS)):
+        key = chance.randrange(len(keys))
+        at_us = chance.randrange(ends_us[key])
+        region = home[key] if home[key] >= 0 and chance.random() < 0.95 else chance.randrange(regions)
+        asks.append(RegionAsk(at_us, region, chance.randrange(2), key, chance.choice([1, 1, 1, 2, 5])))
+    return tuple(sorted(asks))
+
+
+def _faults(
+    chance: random.Random, day: RegionDay, length_ms: int, regions: int, shards: int
+) -> tuple[RegionFault, ...]:
+    found = []
+    for _ in range(chance.randint(1, day.most_faults) if day.most_faults else 0):
+        kind = chance.choice(day.kinds)
+        region = chance.randrange(regions)
+        peer = (region + chance.randint(1, regions - 1)) % regions
+        amount = chance.choice([10, 30, 60])
+        if kind is RegionFaultKind.REGION_CLOCK:
+            amount = chance.choice([-3_000, -400, 300, 2_000])
+        at_ms = chance.randrange(1_000, length_ms)
+        found.append(RegionFault(kind, at_ms, _for_ms(chance, kind), region, peer, chance.randrange(shards), amount))
+    return tuple(sorted(found, key=lambda fault: fault.at_ms))
+
+
+def _for_ms(chance: random.Random, kind: RegionFaultKind) -> int:
+    if kind in (RegionFaultKind.REGION_FLUSH, RegionFaultKind.REGION_CLOCK):
+        return 0
+    if kind is RegionFaultKind.REGION_LOST:
+        return chance.randint(100, 2_000)
+    return chance.randint(200, 8_000)

@@ -1,0 +1,102 @@
+"""Run one history of several regions, and say what came of it."""
+
+import asyncio
+import zlib
+from collections import Counter
+from typing import Any, Final
+
+from headgate.limiter.decision import Decision
+from headgate.simulation.outcome import Outcome
+from headgate.simulation.regions.check import RegionsWatch
+from headgate.simulation.regions.faults import RegionFaults
+from headgate.simulation.regions.history import RegionAsk, RegionsHistory
+from headgate.simulation.regions.world import RegionsWorld
+from headgate.simulation.trace import Tracer
+
+HEAL_S: Final = 16.0
+"""A lease (5 s) of an exchanger that died, a retry (2 s), an interval of each side, a fill of several pages; and
+a batch that comes again 4 s later."""
+AFTERWARDS_S: Final = 45.0
+"""Two of the longest windows whose names are looked at, and the records' slack."""
+
+
+class _Clients:
+    def __init__(self, world: RegionsWorld, watch: RegionsWatch) -> None:
+        self._world = world
+        self._watch = watch
+        self.asked = self.admitted = self.waited = self.unserved = self.digest = 0
+        self.paths: Counter[str] = Counter()
+        self._waiting: set[asyncio.Future[Decision]] = set()
+
+    async def run(self) -> None:
+        for ask in self._world.history.asks:
+            await asyncio.sleep(max(0.0, ask.at_us / 1e6 - self._world.loop.time()))
+            self._ask(ask)
+        if self._waiting:
+            await asyncio.wait(self._waiting)
+
+    def _ask(self, ask: RegionAsk) -> None:
+        site = self._world.sites[ask.region]
+        node = site.nodes[ask.node] or next(self._world.nodes(site), None)
+        if node is None:
+            self.unserved += 1
+            return
+        self.asked += 1
+        asked_s = self._world.loop.time()
+        self._watch.offered.append((asked_s, ask.key, ask.cost))
+        decision = node.decide((self._world.charges[ask.key, ask.cost],))
+        if isinstance(decision, Decision):
+            self._decided(ask, asked_s, decision)
+            return
+        self.waited += 1
+        self._waiting.add(decision)
+        decision.add_done_callback(lambda done: self._answered(ask, asked_s, done))
+
+    def _answered(self, ask: RegionAsk, asked_s: float, done: "asyncio.Future[Decision]") -> None:
+        self._waiting.discard(done)
+        if not done.cancelled():
+            self._decided(ask, asked_s, done.result())
+
+    def _decided(self, ask: RegionAsk, asked_s: float, decision: Decision) -> None:
+        now_s = self._world.loop.time()
+        if now_s - asked_s > self._world.history.deadline_ms / 1000 + 0.001:
+            self._watch.violate("deadline", f"a request waited for {now_s - asked_s:.3f} s")
+        self.admitted += decision.admitted
+        self.paths[f"{decision.path.value} {'admitted' if decision.admitted else 'denied'}"] += 1
+        fact = b"%d %d %d %s" % (round(now_s * 1e6), ask.region, decision.admitted, decision.path.encode())
+        self.digest = zlib.crc32(fact, self.digest)
+        if decision.admitted:
+            self._watch.admitted.append((now_s, ask.region, ask.key, ask.cost))
+
+
+async def run_regions(history: RegionsHistory, trace: Tracer) -> Outcome:
+    """Play a history; call on a virtual loop."""
+    world = RegionsWorld(history, trace)
+    watch = RegionsWatch(world)
+    clients, faults = _Clients(world, watch), RegionFaults(world)
+
+    def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        watch.violate("tasks", f"{context.get('message')}: {context.get('exception')!r}")
+
+    world.loop.set_exception_handler(caught)
+    await world.start()
+    await asyncio.gather(clients.run(), faults.run(history.faults))
+    await asyncio.sleep(HEAL_S)
+    watch.check()
+    await asyncio.sleep(AFTERWARDS_S)
+    watch.check_outbox()
+    for site in world.sites:
+        for number in range(len(site.exchangers)):
+            await world.kill_exchanger(site, number)
+        for number in range(len(site.nodes)):
+            await world.kill_node(site, number)
+    return Outcome(
+        history,
+        watch.violations,
+        clients.asked,
+        clients.admitted,
+        clients.waited,
+        clients.unserved,
+        clients.digest,
+        clients.paths,
+    )

@@ -1,0 +1,169 @@
+"""The simulated regions: shards, nodes and exchangers of each, and the links between them.
+
+Create it inside a running (virtual) loop. It does what it is told: faults.py says what breaks,
+check.py what that means.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from headgate.exchange.exchanger import Exchanger
+from headgate.exchange.messages import Receiver
+from headgate.limiter.decision import Charge
+from headgate.region.node import RegionNode
+from headgate.simulation.loop import LoopClock
+from headgate.simulation.network import NetworkedOrigin, NetworkPath, shard_of
+from headgate.simulation.regions.history import RegionsHistory
+from headgate.simulation.regions.links import LinkPath, SimulatedLink
+from headgate.simulation.shard import SimulatedShard
+from headgate.simulation.trace import Tracer
+
+INSIDE_MS = (0.2, 1.0)
+"""A round trip within a region."""
+MAX_CELLS = 10_000
+
+
+class Site:
+    """One region: its shards, the nodes that live, and the exchangers that do."""
+
+    def __init__(self, index: int, clock: LoopClock, shards: list[SimulatedShard]) -> None:
+        self.index = index
+        self.name = region_name(index)
+        self.clock = clock
+        self.shards = shards
+        self.nodes: list[RegionNode | None] = []
+        self.exchangers: list[Exchanger | None] = []
+        self.runs = 0
+
+
+def region_name(index: int) -> str:
+    """What a region is called, by its number."""
+    return f"region-{index}"
+
+
+class RegionsWorld:
+    """All regions of one history."""
+
+    def __init__(self, history: RegionsHistory, trace: Tracer) -> None:
+        self.history = history
+        self.trace = trace
+        self.loop = asyncio.get_running_loop()
+        self.chance = random.Random(f"regions {history.seed} world")  # noqa: S311 - to be repeated, not guessed at
+        self.sites = [self._site(index) for index in range(history.regions)]
+        self.links = {
+            (site.index, peer.index): LinkPath(history.link_ms)
+            for site in self.sites
+            for peer in self.sites
+            if site is not peer
+        }
+        self.on_error: Callable[[str], None] = lambda what: None
+        self.charges = {
+            (key, cost): Charge(known.name, known.limit, cost)
+            for key, known in enumerate(history.keys)
+            for cost in {ask.cost for ask in history.asks} | {1}
+        }
+
+    def _site(self, index: int) -> Site:
+        history = self.history
+        offset_ms = history.offsets_ms[index]
+        shards = [
+            SimulatedShard(
+                LoopClock(history.unix_ms, offset_ms=offset_ms), epoch=b"%d" % shard, region=region_name(index).encode()
+            )
+            for shard in range(history.shards)
+        ]
+        return Site(index, LoopClock(history.unix_ms, offset_ms=offset_ms), shards)
+
+    def _logger(self, who: str) -> FilteringBoundLogger:
+        def say(logger: Any, name: str, event: Any) -> Any:
+            facts = ", ".join(f"{fact} {value}" for fact, value in event.items() if fact != "event")
+            self.trace.say(who, f"{event['event']}: {facts}")
+            if name == "error":
+                self.on_error(f"{who}: {event['event']}: {facts}")
+            raise structlog.DropEvent
+
+        logger: FilteringBoundLogger = structlog.wrap_logger(None, processors=[say])
+        return logger
+
+    def shard_of(self, key: bytes) -> int:
+        """Which of a region's shards has a key."""
+        return shard_of(key, self.history.shards)
+
+    def nodes(self, site: Site) -> Iterator[RegionNode]:
+        """Those that live."""
+        return (node for node in site.nodes if node is not None)
+
+    async def start(self) -> None:
+        """Every node and every exchanger of every region."""
+        for site in self.sites:
+            site.nodes = [None] * self.history.nodes
+            site.exchangers = [None] * self.history.exchangers
+            for number in range(self.history.nodes):
+                await self.start_node(site, number)
+        for site in self.sites:
+            for number in range(self.history.exchangers):
+                self.start_exchanger(site, number)
+
+    def _origin(self, site: Site, who: str) -> NetworkedOrigin:
+        chance = random.Random(f"{self.history.seed} {who}")  # noqa: S311 - to be repeated, not guessed at
+        return NetworkedOrigin(site.shards, [NetworkPath(delay_ms=INSIDE_MS) for _ in site.shards], chance)
+
+    async def start_node(self, site: Site, number: int) -> None:
+        """A new run of a node."""
+        site.runs += 1
+        who = f"{site.name} node {number} run {site.runs}"
+        node = RegionNode(
+            self._origin(site, who),
+            run=who.encode(),
+            clock=site.clock,
+            random=random.Random(f"{self.history.seed} {who}"),  # noqa: S311 - to be repeated, not guessed at
+            logger=self._logger(who),
+            max_cells=MAX_CELLS,
+            deadline_s=self.history.deadline_ms / 1000,
+        )
+        site.nodes[number] = node
+        await node.start()
+
+    async def kill_node(self, site: Site, number: int) -> None:
+        """As kill −9."""
+        node, site.nodes[number] = site.nodes[number], None
+        if node is not None:
+            await node.abandon()
+
+    def start_exchanger(self, site: Site, number: int) -> None:
+        """A new run of an exchanger."""
+        site.runs += 1
+        who = f"{site.name} exchanger {number} run {site.runs}"
+        chance = random.Random(f"{self.history.seed} {who}")  # noqa: S311 - to be repeated, not guessed at
+        peers = [peer for peer in self.sites if peer is not site]
+        exchanger = Exchanger(
+            self._origin(site, who),
+            region=site.name,
+            links={peer.name: self._link(site, peer, chance) for peer in peers},
+            addresses={},
+            owner=who.encode(),
+            clock=site.clock,
+            random=chance,
+            logger=self._logger(who),
+        )
+        site.exchangers[number] = exchanger
+        exchanger.start()
+
+    async def kill_exchanger(self, site: Site, number: int) -> None:
+        """Whatever it was about to do is not done."""
+        exchanger, site.exchangers[number] = site.exchangers[number], None
+        if exchanger is not None:
+            await exchanger.stop()
+
+    def _link(self, site: Site, peer: Site, chance: random.Random) -> SimulatedLink:
+        def receiver() -> Receiver | None:
+            alive = [exchanger for exchanger in peer.exchangers if exchanger is not None]
+            return chance.choice(alive).receiver if alive else None
+
+        there, back = self.links[site.index, peer.index], self.links[peer.index, site.index]
+        return SimulatedLink(site.name, there, back, receiver, chance)
