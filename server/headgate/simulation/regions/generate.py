@@ -10,6 +10,8 @@ from headgate.simulation.regions.history import RegionAsk, RegionFault, RegionFa
 UNIX_MS: Final = 1_700_000_000_000
 LENGTH_S: Final = (14.0, 26.0)
 REQUESTS: Final = (600, 1_500)
+CROWD: Final = 4
+"""So many times as many on a day without faults, on which limits must hold."""
 
 _LINKS = (
     RegionFaultKind.LOST_BATCHES,
@@ -68,7 +70,7 @@ def generate(seed: int) -> RegionsHistory:
         unix_ms=UNIX_MS + chance.randrange(60_000),
         offsets_ms=tuple([chance.choice(offsets) for _ in range(regions)]),
         keys=keys,
-        asks=_asks(chance, keys, regions, length_us),
+        asks=_asks(chance, keys, regions, length_us, times=1 if faults else CROWD),
         faults=faults,
         numbers=tuple(range(len(faults))),
     )
@@ -87,12 +89,14 @@ def _limit(chance: random.Random, regions: int) -> Limit:
     )
 
 
-def _asks(chance: random.Random, keys: tuple[Key, ...], regions: int, length_us: int) -> tuple[RegionAsk, ...]:
+def _asks(
+    chance: random.Random, keys: tuple[Key, ...], regions: int, length_us: int, times: int
+) -> tuple[RegionAsk, ...]:
     """Some keys everywhere, some in one region only, some in bursts that end early."""
     asks = []
     home = [chance.choice([-1, -1, chance.randrange(regions)]) for _ in keys]
     ends_us = [length_us if chance.random() < 0.6 else chance.randrange(length_us // 3, length_us) for _ in keys]
-    for _ in range(chance.randint(*REQUESTS)):
+    for _ in range(times * chance.randint(*REQUESTS)):
         key = chance.randrange(len(keys))
         at_us = chance.randrange(ends_us[key])
         region = home[key] if home[key] >= 0 and chance.random() < 0.95 else chance.randrange(regions)

@@ -1,0 +1,243 @@
+"""Bugs to plant between regions, each the simpler rule that somebody might write (see mutations.py)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from headgate.exchange import receiver as receiver_module
+from headgate.exchange import sender as sender_module
+from headgate.exchange.messages import Ack, Batch, Entry
+from headgate.exchange.receiver import OriginReceiver
+from headgate.exchange.sender import PeerSender, ShardPage
+from headgate.limiter.limit import Limit
+from headgate.origin.interface import OriginError
+from headgate.origin.memory import MemoryOrigin
+from headgate.origin.outbox import LaneIndex, Outbox
+from headgate.origin.protocol import Changes, ForeignCount, Lane, Report, Stamp
+from headgate.origin.window_record import CellRecord, ForeignComponent, WindowRecord
+
+Patch = pytest.MonkeyPatch
+
+
+def republish_what_is_foreign(patch: Patch) -> None:
+    """A region tells what it knows instead of what it has: counts go round and grow."""
+
+    def totals(record: WindowRecord) -> tuple[int, int, int]:
+        current, previous = record.current, record.previous
+        return record.sequence, current.region_total + current.foreign, previous.region_total + previous.foreign
+
+    patch.setattr(WindowRecord, "totals", totals)
+
+
+def add_what_is_foreign(patch: Patch) -> None:
+    """A batch says what to add: one that comes twice counts twice."""
+
+    def merge_foreign(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+        record.come_to(now_ms)
+        component = record.foreign.setdefault(region, ForeignComponent(record.sequence))
+        component.roll(record.sequence)
+        if sequence == record.sequence:
+            record.current.foreign += count
+            component.current += count
+
+    patch.setattr(WindowRecord, "merge_foreign", merge_foreign)
+
+
+def believe_the_latest(patch: Patch) -> None:
+    """The last batch to arrive is right, also when an older one has overtaken it."""
+
+    def merge_foreign(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+        record.come_to(now_ms)
+        component = record.foreign.setdefault(region, ForeignComponent(record.sequence))
+        component.roll(record.sequence)
+        if sequence == record.sequence:
+            record.current.foreign += count - component.current
+            component.current = count
+        elif sequence == record.sequence - 1:
+            record.previous.foreign += count - component.previous
+            component.previous = count
+        elif sequence == record.sequence + 1:
+            record.ahead_foreign += count - component.ahead
+            component.ahead = count
+
+    patch.setattr(WindowRecord, "merge_foreign", merge_foreign)
+
+
+def add_what_comes_back(patch: Patch) -> None:
+    """A region's own component is added to what it has when a peer returns it."""
+
+    def merge_own(record: WindowRecord, sequence: int, count: int, now_ms: int) -> None:
+        record.come_to(now_ms)
+        cell = {record.sequence: record.current, record.sequence - 1: record.previous}.get(sequence)
+        if cell is not None:
+            cell.region_total += count
+            cell.unattributed += count
+
+    patch.setattr(WindowRecord, "merge_own", merge_own)
+
+
+def what_comes_back_is_foreign(patch: Patch) -> None:
+    """Returned components are taken for the peer's own."""
+    receive = OriginReceiver.receive
+
+    async def mixed(receiver: OriginReceiver, region: str, batch: Batch) -> Ack:
+        return await receive(receiver, region, batch._replace(entries=batch.entries + batch.returned, returned=()))
+
+    patch.setattr(OriginReceiver, "receive", mixed)
+
+
+def drop_what_is_ahead(patch: Patch) -> None:
+    """A count of a window that has not begun here is nobody's: it is not kept."""
+    merge_foreign = WindowRecord.merge_foreign
+
+    def merge(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+        record.come_to(now_ms)
+        if sequence <= record.sequence:
+            merge_foreign(record, region, sequence, count, now_ms)
+
+    patch.setattr(WindowRecord, "merge_foreign", merge)
+
+
+def acknowledge_before_it_is_sent(patch: Patch) -> None:
+    """The cursor moves when a batch is sent, not when the peer has it."""
+    send = PeerSender._send
+
+    async def first_the_cursor(sender: PeerSender, lane: Lane, pages: Sequence[ShardPage]) -> None:
+        for page in pages:
+            await sender._move_on(lane, page)
+        await send(sender, lane, pages)
+
+    patch.setattr(PeerSender, "_send", first_the_cursor)
+
+
+def acknowledge_what_was_not_imported(patch: Patch) -> None:
+    """The receiver says yes although its origin did not answer."""
+    merge = OriginReceiver._merge
+
+    async def careless(receiver: OriginReceiver, counts: Any, stamp: Stamp) -> None:
+        try:
+            await merge(receiver, counts, stamp)
+        except OriginError:
+            return
+
+    patch.setattr(OriginReceiver, "_merge", careless)
+
+
+def acknowledge_any_memory(patch: Patch) -> None:
+    """An acknowledgement moves the cursor, whatever memory was read and wherever the cursor is."""
+
+    def acknowledge(outbox: Outbox, peer: bytes, lane: Lane, generation: bytes, since: int, until: int) -> bool:
+        outbox._cursor(peer, lane).acknowledged = until
+        return True
+
+    patch.setattr(Outbox, "acknowledge", acknowledge)
+
+
+def a_change_keeps_its_number(patch: Patch) -> None:
+    """A key that changes again keeps its place in the index: before the cursor, if it was told once."""
+
+    def note(index: LaneIndex, name: bytes) -> None:
+        if name not in index.changed:
+            index.latest += 1
+            index.changed[name] = index.latest
+
+    patch.setattr(LaneIndex, "note", note)
+
+
+def ignore_another_life(patch: Patch) -> None:
+    """A failover is not noticed: the cursor stays where the former server's changes were."""
+    read = PeerSender._read_shard
+
+    async def read_shard(sender: PeerSender, shard: int, lane: Lane, most: int) -> ShardPage | None:
+        sender._views[shard, lane].epoch = b""
+        return await read(sender, shard, lane, most)
+
+    patch.setattr(PeerSender, "_read_shard", read_shard)
+
+
+def never_ask_for_a_fill(patch: Patch) -> None:
+    """A region that has lost everything does not ask its peers."""
+    patch.setattr(PeerSender, "_fill_wanted", lambda sender: b"")
+
+
+def filled_at_once(patch: Patch) -> None:
+    """A walk counts as done when it has begun."""
+    look_at = PeerSender._look_at
+
+    def hasty(sender: PeerSender, view: Any, changes: Changes) -> None:
+        look_at(sender, view, changes)
+        view.walked = True
+
+    patch.setattr(PeerSender, "_look_at", hasty)
+    patch.setattr(sender_module, "_returned", lambda page: iter(()))
+
+
+def the_current_cell_alone(patch: Patch) -> None:
+    """Passing the threshold publishes the current cell only."""
+    own = sender_module._own
+
+    def current(page: ShardPage) -> Any:
+        return (entry._replace(previous=0) for entry in own(page))
+
+    patch.setattr(sender_module, "_own", current)
+
+
+def only_above_the_threshold(patch: Patch) -> None:
+    """A region that is below the threshold stays silent, also when others count there."""
+
+    def is_published(record: WindowRecord, publish_at: int) -> bool:
+        return max(record.current.region_total, record.previous.region_total) >= publish_at
+
+    patch.setattr(WindowRecord, "is_published", is_published)
+
+
+def what_comes_back_is_kept(patch: Patch) -> None:
+    """A region that gets its own counts back does not tell the others."""
+    take_in = MemoryOrigin.take_in
+
+    def quiet(origin: MemoryOrigin, counts: Sequence[ForeignCount], stamp: Stamp | None = None) -> None:
+        own = origin._region
+        take_in(origin, [count._replace(name=b"") if count.region == own else count for count in counts], stamp)
+
+    patch.setattr(MemoryOrigin, "take_in", quiet)
+
+
+def names_stay_for_ever(patch: Patch) -> None:
+    """Names of keys that are gone stay in the index."""
+    patch.setattr(Outbox, "forget", lambda outbox, names, lane: None)
+
+
+def the_threshold_of_one_region(patch: Patch) -> None:
+    """Each region keeps back 20% of the limit, however many there are."""
+    init = Limit.__post_init__
+
+    def alone(limit: Limit) -> None:
+        init(limit)
+        if limit.publish_at:
+            object.__setattr__(limit, "publish_at", limit.requests_per_unit * 4 // 5)
+
+    patch.setattr(Limit, "__post_init__", alone)
+
+
+def foreign_counts_do_not_bind(patch: Patch) -> None:
+    """Other regions' counts are kept, and decide nothing at the shard."""
+
+    def fits(record: WindowRecord, report: Any, now_ms: int, missing: int) -> bool:
+        effective = record.current.region_total + missing
+        return bool(effective <= report.limit)
+
+    patch.setattr(WindowRecord, "fits", fits)
+
+
+def forget_other_regions_at_a_rollover(patch: Patch) -> None:
+    """A new window begins without what others had counted in the one before."""
+    roll = WindowRecord._roll
+
+    def forgetful(record: WindowRecord, sequence: int) -> None:
+        record.foreign.clear()
+        roll(record, sequence)
+
+    patch.setattr(WindowRecord, "_roll", forgetful)
+
+
+_ = (CellRecord, Entry, Report, receiver_module)
