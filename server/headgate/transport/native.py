@@ -42,6 +42,11 @@ _METHODS = ((RATE_LIMIT_METHOD, False), (health.CHECK_METHOD, False), (health.WA
 _CHECK = RATE_LIMIT + 1
 # One thread is 10 to 20% cheaper than two, and more than the loop can use.
 _IO_THREADS = 1
+# Behind a guard, which turns this refusal of the front's into one that gRPC knows.
+_GUARDED_METADATA_BYTES = 16 * 1024
+# Without one the refusal is HTTP 431, for gRPC clients UNKNOWN, which Envoy lets pass. So callers
+# who are trusted by address have what they could not send by accident.
+_TRUSTED_METADATA_BYTES = 1024 * 1024
 
 
 class NativeTransport:
@@ -121,6 +126,7 @@ class NativeTransport:
                 client_key_metadata=TIMEOUT_HEADER,
                 call_details=self._callers.tokens is not None,
                 max_concurrent_streams=self._limits.max_concurrent_streams,
+                max_metadata_size=_GUARDED_METADATA_BYTES if self._refusals else _TRUSTED_METADATA_BYTES,
                 reuse_port=self._reuse_port,
             )
         except OSError as error:
