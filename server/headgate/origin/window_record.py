@@ -53,6 +53,7 @@ class NodeComponent(Holding):
         self.previous_own = 0
 
     def roll(self, sequence: int) -> None:
+        """Go on to a later window; an earlier one changes nothing."""
         if sequence > self.sequence:
             self.previous_own = self.own if sequence == self.sequence + 1 else 0
             self.own = 0
@@ -70,6 +71,7 @@ class ForeignComponent:
         self.previous = 0
 
     def roll(self, sequence: int) -> None:
+        """Go on to a later window; an earlier one changes nothing."""
         if sequence > self.sequence:
             self.previous = self.current if sequence == self.sequence + 1 else 0
             self.current = 0
