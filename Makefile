@@ -81,6 +81,7 @@ format: $(TEST_STAMP)
 bench: $(TEST_STAMP)
 	$(BIN)/python benchmarks/serve.py
 	$(BIN)/python benchmarks/guard.py
+	$(BIN)/python benchmarks/attack.py
 	$(BIN)/python benchmarks/rules.py
 	$(BIN)/python benchmarks/origin_cost.py
 	$(BIN)/python benchmarks/redis_script.py

@@ -78,6 +78,7 @@ class Server:
     address: str
     token: str | None = None
     """To be sent with every call."""
+    http: str = ""
 
     def cpu_s(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -109,7 +110,7 @@ def start_headgate(directory: Path, *flags: str, token: str | None = None) -> Se
     for line in process.stderr:
         event = json.loads(line)
         if event.get("event") == "serving":
-            return Server(process, event["grpc"], token)
+            return Server(process, event["grpc"], token, event["http"])
     raise SystemExit("headgate did not start")
 
 

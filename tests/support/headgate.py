@@ -147,6 +147,10 @@ class Headgate:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return http_request(self.http, "POST", "/json", data, {"Content-Type": "application/json"})
 
+    def descriptors(self) -> int:
+        """How many files and sockets the process has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 

@@ -17,7 +17,9 @@ OVER: Final = -1
 class AlgorithmRules(Protocol):
     """One algorithm. A counter only ever meets the algorithm that made it: keys name theirs."""
 
-    def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> KeyCounter: ...
+    def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> KeyCounter:
+        """A counter for the key, with nothing admitted yet."""
+        ...
 
     def take(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> int:
         """Charge the cost if it fits and say what remains after it, else OVER."""

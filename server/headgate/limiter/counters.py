@@ -93,15 +93,18 @@ class WindowCounter(KeyCounter):
         self.previous = 0
 
     def roll(self, sequence: int) -> None:
+        """Go on to another window: the current cell becomes the previous one if it is the next, else both are empty."""
         self.previous = self.current if sequence == self.sequence + 1 else 0
         self.current = 0
         self.sequence = sequence
 
     @property
     def expires_ms(self) -> int:
+        """When the current window has lost all weight: at the end of the window after it."""
         return (self.sequence + 2) * self.window_ms
 
     def load(self, now_ms: int) -> int:
+        """How full it is, in thousandths of its limit."""
         return window_load(self, self.limit)
 
 
@@ -117,9 +120,11 @@ class BucketCounter(KeyCounter):
 
     @property
     def expires_ms(self) -> int:
+        """When the bucket is full again."""
         return -(-self.tat // self.rate)
 
     def load(self, now_ms: int) -> int:
+        """How full of admitted cost it is, in thousandths of its burst."""
         return bucket_load(self, self.limit, now_ms)
 
 

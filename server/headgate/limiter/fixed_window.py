@@ -12,6 +12,7 @@ class FixedWindowCounter(WindowCounter):
 
     @property
     def expires_ms(self) -> int:
+        """At the end of the current window: the previous one has no weight."""
         return (self.sequence + 1) * self.window_ms
 
 
@@ -22,6 +23,7 @@ class FixedWindow:
         return FixedWindowCounter(key, limit, now_ms // limit.window_ms)
 
     def take(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
+        """Charge the cost if the current window's stays within the limit, else OVER."""
         sequence = now_ms // counter.window_ms
         if sequence != counter.sequence:
             counter.roll(sequence)
@@ -32,13 +34,17 @@ class FixedWindow:
         return remaining
 
     def release(self, counter: WindowCounts, limit: Limit, cost: int) -> None:
+        """Take the cost out of the current window again."""
         counter.current -= cost
 
     def remaining(self, counter: WindowCounts, limit: Limit, now_ms: int) -> int:
+        """The limit less what the current window has admitted."""
         return max(0, limit.requests_per_unit - counter.current)
 
     def retry_ms(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
+        """Until the window ends, whatever the cost."""
         return self.reset_ms(counter, limit, now_ms)
 
     def reset_ms(self, counter: WindowCounts, limit: Limit, now_ms: int) -> int:
+        """Until the window ends."""
         return counter.window_ms - now_ms % counter.window_ms

@@ -18,6 +18,7 @@ class Gcra:
         return BucketCounter(key, limit)
 
     def take(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> int:
+        """Put the arrival time off by the cost if it then is at most a burst ahead of now, else OVER."""
         rate = limit.requests_per_unit
         if not rate:
             return OVER
@@ -33,21 +34,25 @@ class Gcra:
         return room // window_ms
 
     def release(self, counter: BucketCounts, limit: Limit, cost: int) -> None:
+        """Put the arrival time back by the cost."""
         counter.tat -= cost * limit.window_ms
 
     def remaining(self, counter: BucketCounts, limit: Limit, now_ms: int) -> int:
+        """Whole tokens in the bucket."""
         if not limit.requests_per_unit:
             return 0
         used = max(0, counter.tat - now_ms * counter.rate)
         return max(0, (limit.burst * limit.window_ms - used) // limit.window_ms)
 
     def retry_ms(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> int:
+        """Until the bucket has tokens for the cost; a window for a cost that never fits."""
         if cost > limit.burst or not limit.requests_per_unit:
             return limit.window_ms  # never; and the bucket may be full now, so its reset says nothing
         fits = counter.tat + (cost - limit.burst) * limit.window_ms
         return max(0, -(-fits // counter.rate) - now_ms)
 
     def reset_ms(self, counter: BucketCounts, limit: Limit, now_ms: int) -> int:
+        """Until the bucket is full."""
         if not limit.requests_per_unit:
             return limit.window_ms
         return max(0, -(-counter.tat // counter.rate) - now_ms)

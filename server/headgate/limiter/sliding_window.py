@@ -16,6 +16,7 @@ class SlidingWindow:
         return WindowCounter(key, limit, now_ms // limit.window_ms)
 
     def take(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
+        """Charge the cost if it fits beside this window and what still counts of the one before, else OVER."""
         window_ms = counter.window_ms
         sequence = now_ms // window_ms
         if sequence != counter.sequence:
@@ -28,13 +29,16 @@ class SlidingWindow:
         return remaining
 
     def release(self, counter: WindowCounts, limit: Limit, cost: int) -> None:
+        """Take the cost out of the current window again."""
         counter.current -= cost
 
     def remaining(self, counter: WindowCounts, limit: Limit, now_ms: int) -> int:
+        """The limit less this window and what still counts of the one before."""
         left_ms = counter.window_ms - now_ms % counter.window_ms
         return max(0, limit.requests_per_unit - counter.current - counter.previous * left_ms // counter.window_ms)
 
     def retry_ms(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
+        """Until enough of the previous window, or then of this one, no longer counts."""
         if cost > limit.requests_per_unit or not limit.requests_per_unit:
             return self.reset_ms(counter, limit, now_ms)
         window_ms = counter.window_ms
@@ -48,6 +52,7 @@ class SlidingWindow:
         return max(0, fits_ms - now_ms)
 
     def reset_ms(self, counter: WindowCounts, limit: Limit, now_ms: int) -> int:
+        """Until the current window ends."""
         return counter.window_ms - now_ms % counter.window_ms
 
 

@@ -44,7 +44,9 @@ NEVER: Final = 2**63
 class Record(Protocol):
     """What a limit key's record does for a call; each kind takes its own kind of report."""
 
-    def expires_ms(self, now_ms: int) -> int: ...
+    def expires_ms(self, now_ms: int) -> int:
+        """When the record can no longer matter."""
+        ...
 
     def report(self, report: Any, now_ms: int) -> int:
         """Merge the report and renew its grant: the grant, or NO_GRANT for an overtaken call."""
@@ -94,6 +96,7 @@ class UnreadableRecord:
         return False
 
     def charge(self, report: Any, missing: int, now_ms: int) -> None:
+        """Never called: nothing fits."""
         raise AssertionError("what can't be read is not charged")
 
     def answer(self, report: Any, grant: int) -> Answer:

@@ -53,6 +53,7 @@ class NodeComponent(Holding):
         self.previous_own = 0
 
     def roll(self, sequence: int) -> None:
+        """Go on to a later window; an earlier one changes nothing."""
         if sequence > self.sequence:
             self.previous_own = self.own if sequence == self.sequence + 1 else 0
             self.own = 0
@@ -74,6 +75,7 @@ class ForeignComponent:
         self.previous = 0
 
     def roll(self, sequence: int) -> None:
+        """Go on to a later window; an earlier one changes nothing."""
         known = {self.sequence + 1: self.ahead, self.sequence: self.current}
         if sequence > self.sequence:
             self.current, self.previous = known.get(sequence, 0), known.get(sequence - 1, 0)

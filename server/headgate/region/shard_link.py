@@ -138,17 +138,21 @@ class ShardLink:
 
     @property
     def available(self) -> bool:
+        """False while its breaker is not closed."""
         return self.breaker.closed
 
     @property
     def own_time(self) -> ShardClock | None:
+        """The shard's clock while it has no answer to go by; None afterwards."""
         return None if self._time.known else self._time
 
     @property
     def clock_steps(self) -> int:
+        """How often the shard's clock was found to have been set."""
         return self._time.steps
 
     def late(self) -> None:
+        """A request's deadline passed before its question was answered."""
         # One late answer says little: a shard that answers late but steadily is still asked, up to each request's
         # deadline. What counts is a call that has been under way for so long that it seems stalled.
         self._missed = True
@@ -156,10 +160,12 @@ class ShardLink:
             self.breaker.record(False, "a request's deadline passed, and the shard seems stalled")
 
     def ask(self, question: Question) -> None:
+        """Put the question into the next call."""
         self._questions.append(question)
         self._wake.set()
 
     def flush(self, counter: SharedCounter, *, soon: bool) -> None:
+        """Have the counter reported within 25 ms, if `soon`, else within 250 ms."""
         due_s = self._flushes.add(counter, soon=soon, now_s=self._clock.monotonic())
         if due_s is not None:
             self._arm(due_s)

@@ -34,9 +34,13 @@ class Rules(Protocol):
     """A compiled rule set: immutable, so that one reference decides one request."""
 
     @property
-    def version(self) -> Version: ...
+    def version(self) -> Version:
+        """Which set it is: a number that grows with each, and the digest of its content."""
+        ...
 
-    def has_domain(self, domain: str) -> bool: ...
+    def has_domain(self, domain: str) -> bool:
+        """Whether any file names the domain."""
+        ...
 
     def request_limits(self, domain: str) -> RequestLimits | None:
         """What becomes of limits that come with requests; None: as the server is set."""

@@ -51,6 +51,7 @@ class Pace:
         self._next_word = clock.monotonic() + QUIET_S
 
     def begin_file(self, path: str, size: int) -> None:
+        """The next file is being read: its name, and its size in bytes."""
         self._file, self._file_size = path, max(1, size)
 
     def tick(self, position: int = 0) -> None:

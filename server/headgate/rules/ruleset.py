@@ -68,12 +68,15 @@ class RuleSet:
 
     @property
     def domains(self) -> Mapping[str, Domain]:
+        """The rules of each domain, by its name."""
         return self._domains
 
     def has_domain(self, domain: str) -> bool:
+        """Whether any file names the domain."""
         return domain in self._domains
 
     def shard_key(self, domain: str, entries: Sequence[tuple[str, str]]) -> bytes | None:
+        """The value that chooses the shard, where the domain has `shard_by` and the descriptor such an entry."""
         root = self._domains.get(domain)
         if root is None or not root.shard_by:
             return None
@@ -88,6 +91,7 @@ class RuleSet:
         return None if root is None else root.request_limits
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
+        """The limit of the rule where the last entry ends: exact values first, then wildcards, then the key alone."""
         root = self._domains.get(domain)
         if root is None:
             return None

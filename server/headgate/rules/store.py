@@ -95,6 +95,7 @@ class RuleStore:
 
     @property
     def status(self) -> RuleStatus:
+        """Which rules are in force, and what was refused last."""
         if self._status is None:
             raise RuntimeError("load_initial() comes first")
         return self._status

@@ -63,6 +63,7 @@ class NodeTable:
         self.leaves: dict[Any, RuleNode] = {}
 
     def new(self, limit: Limit | None, children: Level | None) -> RuleNode:
+        """A node with the next number."""
         node = RuleNode(len(self.nodes), limit, children)
         self.nodes.append(node)
         return node

@@ -32,7 +32,9 @@ class HasPattern(Protocol):
     """Anything with a pattern: what an index of wildcards can hold."""
 
     @property
-    def pattern(self) -> str: ...
+    def pattern(self) -> str:
+        """The value as it stands in the rules, with its stars."""
+        ...
 
 
 W = TypeVar("W", bound=HasPattern)

@@ -15,6 +15,7 @@ def open_tokens(settings: Settings, logger: FilteringBoundLogger) -> TokenFile |
 
 
 def grpc_callers(settings: Settings, tokens: TokenFile | None) -> Callers:
+    """Who may call over gRPC: tokens that are accepted, and names that a certificate must have."""
     return Callers(tokens, SanList(settings.tls_client_san) if settings.tls_client_san else None)
 
 

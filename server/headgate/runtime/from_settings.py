@@ -15,6 +15,7 @@ BREAKER_COOLDOWN_GROWTH: Final = 4
 
 
 def answer_settings(settings: Settings) -> AnswerSettings:
+    """What the settings say of answers to requests."""
     return AnswerSettings(
         response_headers=settings.response_headers,
         header_limit=settings.header_limit,
@@ -32,6 +33,7 @@ def answer_settings(settings: Settings) -> AnswerSettings:
 
 
 def transport_limits(settings: Settings) -> TransportLimits:
+    """What the settings say of bounds on callers and connections."""
     return TransportLimits(
         max_message_bytes=settings.max_message_bytes,
         max_pending_calls=settings.max_pending_calls,
@@ -50,6 +52,7 @@ def transport_limits(settings: Settings) -> TransportLimits:
 
 
 def breaker_settings(settings: Settings) -> BreakerSettings:
+    """What the settings say of a shard's breaker."""
     return BreakerSettings(
         settings.breaker_error_rate,
         settings.breaker_min_samples,

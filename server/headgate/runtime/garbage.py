@@ -57,6 +57,7 @@ class MemoryKeeper:
         return True
 
     def stop(self) -> None:
+        """Let the collector run as often as it did before."""
         gc.set_threshold(*self._thresholds_before)
 
     def _freeze(self) -> None:

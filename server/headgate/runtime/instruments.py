@@ -25,7 +25,7 @@ from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
 from headgate.transport.callers import TokenFile
 from headgate.transport.http import HttpServer
-from headgate.transport.http_listener import total_requests
+from headgate.transport.http_listener import total_cut, total_requests
 from headgate.transport.interface import GuardStats, Transport
 
 FINGERPRINT_DIGITS = 12
@@ -219,6 +219,11 @@ def _transport(metrics: Metrics, parts: Parts) -> None:
     metrics.counter("headgate_grpc_failed_internal", "Calls answered INTERNAL.", lambda: stats.failed_internal)
     _connections(metrics, stats.guard)
     metrics.labelled_counter("headgate_http_requests", "HTTP requests by route and status.", http)
+    metrics.labelled_counter(
+        "headgate_http_connections_cut",
+        "HTTP connections cut to make room for others, by what was short.",
+        lambda: [(count, {"reason": reason}) for reason, count in total_cut(parts.http).items()],
+    )
     if (tokens := parts.tokens) is not None:
         metrics.gauge("headgate_tokens", "Bearer tokens that are accepted.", lambda: len(tokens))
         metrics.counter(

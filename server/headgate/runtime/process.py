@@ -13,7 +13,9 @@ from headgate.telemetry.logs import Logs, open_logs
 class Life(Protocol):
     """A process's whole life, from startup to its exit status."""
 
-    def run(self) -> Coroutine[Any, Any, int]: ...
+    def run(self) -> Coroutine[Any, Any, int]:
+        """Live it; the exit status."""
+        ...
 
 
 def run_process(settings: Settings, life: Callable[[Settings, Logs, Clock, random.Random], Life]) -> int:

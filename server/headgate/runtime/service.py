@@ -46,7 +46,7 @@ from headgate.telemetry.process import LoopLag
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
 from headgate.transport.http_access import OPEN
 from headgate.transport.http_listener import addresses_of
-from headgate.transport.interface import Transport
+from headgate.transport.interface import Endpoint, Transport
 from headgate.transport.select import choose_transport
 from headgate.transport.socketfile import LOCK_SUFFIX
 from headgate.transport.trust import Trust
@@ -214,15 +214,17 @@ class Service:
     async def _bind_grpc(self) -> None:
         settings = self.settings
         trust = Trust(settings.trusted_network)
-        factory = choose_transport(settings.transport, settings.grpc, tls_files(settings), trust, self._callers)
-        self._transport: Transport = factory(
+        make_transport = choose_transport(settings.transport, settings.grpc, tls_files(settings), trust)
+        endpoint = Endpoint(
             settings.grpc,
             self._handler,
-            limits=transport_limits(settings),
-            logger=self.logger,
+            transport_limits(settings),
+            self.logger,
+            self._callers,
             reuse_port=self._worker is not None and self._worker.reuse_port,
             socket_mode=int(settings.socket_mode, 8),
         )
+        self._transport: Transport = make_transport(endpoint)
         await self._transport.start()
         self._listening[self._transport.address] = self._close_grpc
 

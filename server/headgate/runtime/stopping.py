@@ -69,6 +69,7 @@ class Stopping:
 
     @property
     def exit_status(self) -> int:
+        """0 after a clean end; 128 and the signal's number after one that was cut short."""
         return EXIT_OK if self.forced is None else EXIT_SIGNAL_BASE + self.forced
 
     async def wait(self) -> None:

@@ -23,6 +23,7 @@ class BackgroundTasks:
         self._tasks.append(asyncio.create_task(self._keep_running(name, work), name=name))
 
     async def stop(self) -> None:
+        """Cancel all tasks, and wait until they have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

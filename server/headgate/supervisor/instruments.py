@@ -8,7 +8,7 @@ from headgate.supervisor.slot import WorkerSlot
 from headgate.telemetry.logs import LogSink
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
-from headgate.transport.http_listener import total_requests
+from headgate.transport.http_listener import total_cut, total_requests
 
 
 def register(
@@ -42,6 +42,11 @@ def register(
     )
     metrics.labelled_counter(
         "headgate_supervisor_http_requests", "HTTP requests to the supervisor by route and status.", requests
+    )
+    metrics.labelled_counter(
+        "headgate_supervisor_http_connections_cut",
+        "HTTP connections to the supervisor cut to make room for others, by what was short.",
+        lambda: [(count, {"reason": reason}) for reason, count in total_cut(https).items()],
     )
     metrics.gauge("headgate_supervisor_resident_memory_bytes", "Memory that the supervisor holds.", resident_bytes)
     metrics.counter("headgate_supervisor_cpu_seconds", "CPU time that the supervisor has used.", cpu_seconds)

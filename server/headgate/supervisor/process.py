@@ -21,7 +21,7 @@ from headgate.config import Settings
 from headgate.config.handover import settings_from_plain, settings_to_plain
 from headgate.runtime.stopping import STOP_SIGNALS
 from headgate.supervisor.channel import Channel, Message, Order, is_beat
-from headgate.supervisor.pulse import HANGS, WorkerPulse
+from headgate.supervisor.pulse import MOST_MISSED, MOST_MISSED_STARTING, WorkerPulse, no_sign_of_life
 
 STOP_GRACE_S = 20.0
 """Beyond the drain period, for all that a worker may do while it ends; each of its steps has a bound of its own."""
@@ -39,8 +39,12 @@ class WorkerState(StrEnum):
     ENDED = "ended"
 
 
-WATCHED = (WorkerState.SERVING, WorkerState.DRAINING)
-"""When its loop must turn. While it starts it may compile rules for longer than that."""
+PATIENCE = {
+    WorkerState.STARTING: MOST_MISSED_STARTING,
+    WorkerState.SERVING: MOST_MISSED,
+    WorkerState.DRAINING: MOST_MISSED,
+}
+"""How many looks a worker may be silent for; in other states it is about to end anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +157,11 @@ class WorkerProcess:
             self._process.send_signal(signal.SIGKILL)
 
     def look(self) -> bool:
-        """Once per beat: whether it hangs. Then it is ended."""
-        if self.state not in WATCHED or not self._pulse.look():
+        """Once per beat: whether it hangs. Then it is ended. One that was not told to begin yet has nothing to say."""
+        patience = PATIENCE.get(self.state)
+        if not self._begun or patience is None or not self._pulse.look(patience):
             return False
-        self.failure = HANGS
+        self.failure = no_sign_of_life(patience)
         self.kill()
         return True
 

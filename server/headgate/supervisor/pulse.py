@@ -11,7 +11,9 @@ MOST_MISSED = 5
 """Looks in a row without a word. A loop that is held up for that long, 2.5 to 3 s, answers nobody; killing it and
 starting another takes a second or two more, so that callers are served again within 5 s."""
 
-HANGS = f"it hung: no sign of life for {BEAT_S * (MOST_MISSED + 1):g} s"
+MOST_MISSED_STARTING = 240
+"""The same for one that starts: it loads, and may compile many rules, for as long as that takes in one go; two minutes
+are many times what the largest sets of rules take. One that is killed too early would never start."""
 
 
 class WorkerPulse:
@@ -24,7 +26,12 @@ class WorkerPulse:
         """It spoke."""
         self._missed = 0
 
-    def look(self) -> bool:
+    def look(self, most_missed: int = MOST_MISSED) -> bool:
         """Whether with this look it counts as hanging: true once, until it is heard again."""
         self._missed += 1
-        return self._missed == MOST_MISSED + 1
+        return self._missed == most_missed + 1
+
+
+def no_sign_of_life(most_missed: int) -> str:
+    """Why a worker was ended after so many looks."""
+    return f"it hung: no sign of life for {BEAT_S * (most_missed + 1):g} s"

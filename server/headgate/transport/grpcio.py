@@ -12,19 +12,17 @@ from functools import partial
 from typing import Never, TypeAlias
 
 import grpc
-from structlog.typing import FilteringBoundLogger
 
 from headgate.address import TcpAddress, UnixAddress, parse_address
 from headgate.errors import ConfigError, Forbidden, NotReady, Unauthenticated
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures, overloaded
-from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
-from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
+from headgate.transport.interface import RATE_LIMIT_METHOD, Endpoint, TransportStats
 from headgate.transport.methods import CODES, MethodHandlers, Methods
 from headgate.transport.reflection import Reflection
-from headgate.transport.socketfile import OWNER_ONLY, binding_at
+from headgate.transport.socketfile import binding_at
 from headgate.transport.tls import TlsFiles, server_credentials
 
 # grpc-core's own limit is one ping in five minutes, and then it cuts the connection:
@@ -48,28 +46,12 @@ class GrpcioTransport:
 
     name = "grpcio"
 
-    def __init__(
-        self,
-        address: str,
-        handler: Handler,
-        *,
-        limits: TransportLimits,
-        logger: FilteringBoundLogger,
-        tls: TlsFiles | None = None,
-        callers: Callers = EVERYBODY,
-        reuse_port: bool = False,
-        socket_mode: int = OWNER_ONLY,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, *, tls: TlsFiles | None = None) -> None:
         self.stats = TransportStats()
-        self._address = parse_address(address)
-        self._handler = handler
-        self._limits = limits
-        self._logger = logger
+        self._endpoint = endpoint
+        self._address = parse_address(endpoint.address)
         self._tls = tls
-        self._callers = callers
-        self._reuse_port = reuse_port
-        self._socket_mode = socket_mode
-        self._failures = Failures(self.stats, logger)
+        self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[_Statuses] = health.Health()
         # Calls that wait for the handler's future, each with one of its own.
         self._waiting: set[asyncio.Future[bytes]] = set()
@@ -87,9 +69,9 @@ class GrpcioTransport:
 
     async def start(self) -> None:
         bound_allocator()
-        credentials = server_credentials(self._tls, self._logger) if self._tls else None
+        credentials = server_credentials(self._tls, self._endpoint.logger) if self._tls else None
         async with AsyncExitStack() as cleanup:
-            with binding_at(self._address, self._socket_mode, cleanup):
+            with binding_at(self._address, self._endpoint.socket_mode, cleanup):
                 server = grpc.aio.server(handlers=[Methods(self._methods())], options=self._options())
                 cleanup.push_async_callback(server.stop, _CLOSE_GRACE_S)
                 self._bind(server, credentials)
@@ -98,8 +80,8 @@ class GrpcioTransport:
 
     def _options(self) -> list[tuple[str, int]]:
         return [
-            ("grpc.max_receive_message_length", self._limits.max_message_bytes),
-            ("grpc.max_concurrent_streams", self._limits.max_concurrent_streams),
+            ("grpc.max_receive_message_length", self._endpoint.limits.max_message_bytes),
+            ("grpc.max_concurrent_streams", self._endpoint.limits.max_concurrent_streams),
             # Or the first calls of a new connection, sent before the caller can know the bound
             # above, are refused. Who knows it is held to it.
             ("grpc.http.overload_protection", 0),
@@ -108,7 +90,7 @@ class GrpcioTransport:
             # streams, and get a decision or UNAVAILABLE from us.
             ("grpc.server.max_pending_requests", _NO_BOUND),
             ("grpc.server.max_pending_requests_hard_limit", _NO_BOUND),
-            ("grpc.so_reuseport", int(self._reuse_port)),
+            ("grpc.so_reuseport", int(self._endpoint.reuse_port)),
             ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
             ("grpc.keepalive_permit_without_calls", 1),
         ]
@@ -118,7 +100,7 @@ class GrpcioTransport:
             RATE_LIMIT_METHOD: grpc.unary_unary_rpc_method_handler(self._should_rate_limit),
             health.CHECK_METHOD: grpc.unary_unary_rpc_method_handler(self._check),
             health.WATCH_METHOD: grpc.unary_stream_rpc_method_handler(self._watch),
-            **Reflection(self._callers).methods(),
+            **Reflection(self._endpoint.callers).methods(),
         }
 
     def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
@@ -158,7 +140,7 @@ class GrpcioTransport:
 
     def _check_caller(self, context: _Context) -> None:
         try:
-            self._callers.check_context(context)
+            self._endpoint.callers.check_context(context)
         except Unauthenticated:
             self.stats.refused_unauthenticated += 1
             raise
@@ -169,7 +151,7 @@ class GrpcioTransport:
     async def _decide(self, payload: bytes) -> bytes:
         self._admit(len(payload))
         try:
-            answer = self._handler(payload)
+            answer = self._endpoint.handler(payload)
             if isinstance(answer, bytes):
                 self._finish(len(payload))
                 return answer
@@ -186,7 +168,7 @@ class GrpcioTransport:
             self._waiting.discard(reply)
 
     def _admit(self, size: int) -> None:
-        stats, limits = self.stats, self._limits
+        stats, limits = self.stats, self._endpoint.limits
         if self._closing:
             raise NotReady(STOPPING)
         if stats.pending_calls >= limits.max_pending_calls or stats.pending_bytes + size > limits.max_pending_bytes:

@@ -7,8 +7,6 @@ the time between requests are bounded. All errors are JSON.
 import asyncio
 import contextlib
 import json
-import os
-import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,10 +14,12 @@ from typing import Any
 
 from aiohttp import web
 
-from headgate.address import TcpAddress, UnixAddress, parse_address
-from headgate.errors import ConfigError, RequestError, Status, TooLarge, status_of
+from headgate.address import parse_address
+from headgate.errors import RequestError, Status, TooLarge, status_of
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_access import OPEN, HttpAccess
+from headgate.transport.http_connections import HttpConnections
+from headgate.transport.listening import listen
 from headgate.transport.socketfile import OWNER_ONLY, binding_at
 
 HTTP_STATUS: Mapping[Status, int] = {
@@ -47,6 +47,8 @@ class HttpLimits:
     idle_timeout_s: float = 30.0
     """From the connection, or the last answer, to the last header of the next request."""
     close_timeout_s: float = 2.0
+    max_connections: int = 128
+    """On one listener. Probes, scrapers and callers of /json are few; for volume there is gRPC."""
 
 
 class HttpListener:
@@ -65,6 +67,7 @@ class HttpListener:
         self.requests: Counter[tuple[str, int]] = Counter()
         """By route (never by raw path) and status."""
         self.limits = limits
+        self.connections = HttpConnections(limits.max_connections)
         self._address = parse_address(address)
         self.access = access
         self._routes = tuple(access.routes(routes))
@@ -81,11 +84,16 @@ class HttpListener:
     async def start(self) -> None:
         """Bind and accept. Raises ConfigError when the address can't be had."""
         async with contextlib.AsyncExitStack() as cleanup:
-            bound = self._bind_unix(cleanup)
+            with binding_at(self._address, self._socket_mode, cleanup):
+                listeners, self._address = listen(self._address, reuse_port=False)
+            for listener in listeners:
+                cleanup.callback(listener.close)
             runner = self._runner()
             await runner.setup()
             cleanup.push_async_callback(runner.cleanup)
-            await self._listen(runner, bound)
+            assert runner.server is not None  # noqa: S101 - made by its setup
+            self.connections.start(listeners, runner.server)
+            cleanup.push_async_callback(self.connections.stop)
             self._cleanup = cleanup.pop_all()
 
     async def stop(self) -> None:
@@ -107,37 +115,19 @@ class HttpListener:
             shutdown_timeout=limits.close_timeout_s,
         )
 
-    def _bind_unix(self, cleanup: contextlib.AsyncExitStack) -> socket.socket | None:
-        """By ourselves: a server binds at a moment of its own, and the mode is the umask's."""
-        if not isinstance(self._address, UnixAddress):
-            return None
-        with binding_at(self._address, self._socket_mode, cleanup):
-            bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            cleanup.callback(bound.close)
-            try:
-                bound.bind(self._address.path)
-            except OSError as error:
-                raise self._refusal(error) from error
-        return bound
-
-    async def _listen(self, runner: web.AppRunner, bound: socket.socket | None) -> None:
-        try:
-            if bound is not None:
-                await web.SockSite(runner, bound).start()
-            elif isinstance(self._address, TcpAddress):
-                await _tcp_site(runner, self._address).start()
-                self._address = TcpAddress(self._address.host, runner.addresses[0][1])
-        except OSError as error:
-            raise self._refusal(error) from error
-
-    def _refusal(self, error: OSError) -> ConfigError:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        return ConfigError(f"can't listen on {self._address}: {reason.lower()}")
-
     # One request
 
     @web.middleware
     async def _serve(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        self.connections.began(request.protocol)
+        try:
+            return await self._within_time(request, handler)
+        finally:
+            self.connections.ended(request.protocol)
+
+    async def _within_time(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         try:
@@ -205,12 +195,9 @@ def total_requests(listeners: Iterable[HttpListener]) -> Counter[tuple[str, int]
     return sum((listener.requests for listener in listeners), Counter[tuple[str, int]]())
 
 
-def _tcp_site(runner: web.AppRunner, address: TcpAddress) -> web.BaseSite:
-    if address.host != "::" or not socket.has_dualstack_ipv6():
-        return web.TCPSite(runner, address.host, address.port)
-    # asyncio's own would take IPv6 alone; `[::]` is every address, as it is for gRPC.
-    listening = socket.create_server((address.host, address.port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return web.SockSite(runner, listening)
+def total_cut(listeners: Iterable[HttpListener]) -> Counter[str]:
+    """Connections that made room for others, of several listeners together, by what was short."""
+    return sum((listener.connections.cut for listener in listeners), Counter[str]())
 
 
 def pretty(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.socketfile import OWNER_ONLY
 
 RATE_LIMIT_SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
@@ -132,16 +133,18 @@ class Transport(Protocol):
         ...
 
 
-class TransportFactory(Protocol):
-    """How the service makes its transport, whichever it is."""
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What a transport serves, where, to whom, and within which bounds."""
 
-    def __call__(
-        self,
-        address: str,
-        handler: Handler,
-        *,
-        limits: TransportLimits,
-        logger: FilteringBoundLogger,
-        reuse_port: bool = False,
-        socket_mode: int = OWNER_ONLY,
-    ) -> Transport: ...
+    address: str
+    handler: Handler
+    limits: TransportLimits
+    logger: FilteringBoundLogger
+    callers: Callers = EVERYBODY
+    reuse_port: bool = False
+    socket_mode: int = OWNER_ONLY
+
+
+TransportFactory = Callable[[Endpoint], Transport]
+"""How the service makes its transport, whichever it is."""

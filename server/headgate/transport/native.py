@@ -17,21 +17,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pygrpc_native._native import STREAM_SENT, NativeGrpcFront
-from structlog.typing import FilteringBoundLogger
 
 from headgate.address import TcpAddress, parse_address
 from headgate.errors import ConfigError, Status
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
-from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.intake import RATE_LIMIT, Batch, Intake
-from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, TransportLimits, TransportStats
+from headgate.transport.interface import RATE_LIMIT_METHOD, Endpoint, TransportStats
 from headgate.transport.reflection import Reflection
-from headgate.transport.socketfile import OWNER_ONLY, binding_at
+from headgate.transport.socketfile import binding_at
 from headgate.transport.timeouts import TIMEOUT_HEADER, Timeouts
 
 if TYPE_CHECKING:
@@ -42,6 +40,11 @@ _METHODS = ((RATE_LIMIT_METHOD, False), (health.CHECK_METHOD, False), (health.WA
 _CHECK = RATE_LIMIT + 1
 # One thread is 10 to 20% cheaper than two, and more than the loop can use.
 _IO_THREADS = 1
+# Behind a guard, which turns this refusal of the front's into one that gRPC knows.
+_GUARDED_METADATA_BYTES = 16 * 1024
+# Without one the refusal is HTTP 431, for gRPC clients UNKNOWN, which Envoy lets pass. So callers
+# who are trusted by address have what they could not send by accident.
+_TRUSTED_METADATA_BYTES = 1024 * 1024
 
 
 class NativeTransport:
@@ -50,28 +53,16 @@ class NativeTransport:
     name = "native"
 
     def __init__(
-        self,
-        address: str,
-        handler: Handler,
-        *,
-        limits: TransportLimits,
-        logger: FilteringBoundLogger,
-        callers: Callers = EVERYBODY,
-        reuse_port: bool = False,
-        socket_mode: int = OWNER_ONLY,
-        stats: TransportStats | None = None,
-        refusals: Refusals | None = None,
+        self, endpoint: Endpoint, *, stats: TransportStats | None = None, refusals: Refusals | None = None
     ) -> None:
         self.stats = stats or TransportStats()
-        self._address = parse_address(address)
-        self._handler = handler
-        self._limits = limits
-        self._logger = logger
-        self._callers = callers
-        self._reuse_port = reuse_port
-        self._socket_mode = socket_mode
+        self._endpoint = endpoint
+        self._address = parse_address(endpoint.address)
+        self._handler = endpoint.handler
+        self._limits = endpoint.limits
+        self._callers = endpoint.callers
         self._refusals = refusals
-        self._failures = Failures(self.stats, logger)
+        self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[int] = health.Health()
         self._timeouts = Timeouts()
         self._batches: deque[Batch] = deque()
@@ -97,10 +88,15 @@ class NativeTransport:
         self._loop = asyncio.get_running_loop()
         bound_allocator()
         async with AsyncExitStack() as cleanup:
-            with binding_at(self._address, self._socket_mode, cleanup):
+            with binding_at(self._address, self._endpoint.socket_mode, cleanup):
                 self._front = self._bind()
             self._intake = Intake(
-                self._front, self._limits, self.stats, self._hand_over, self._callers.tokens, self._refusals
+                self._front,
+                self._limits,
+                self.stats,
+                self._hand_over,
+                self._callers.tokens,
+                self._refusals,
             )
             self._intake.start()
             cleanup.push_async_callback(asyncio.to_thread, self._intake.join)
@@ -121,7 +117,8 @@ class NativeTransport:
                 client_key_metadata=TIMEOUT_HEADER,
                 call_details=self._callers.tokens is not None,
                 max_concurrent_streams=self._limits.max_concurrent_streams,
-                reuse_port=self._reuse_port,
+                max_metadata_size=_GUARDED_METADATA_BYTES if self._refusals else _TRUSTED_METADATA_BYTES,
+                reuse_port=self._endpoint.reuse_port,
             )
         except OSError as error:
             # Its text names the address.
@@ -136,7 +133,7 @@ class NativeTransport:
             fallback = Fallback(Reflection(replace(self._callers, names=None)).methods(), self._limits)
             await fallback.start()
         except OSError as error:
-            self._logger.warning("reflection_unavailable", reason=str(error))
+            self._endpoint.logger.warning("reflection_unavailable", reason=str(error))
             return None
         self._front.set_fallback(fallback.path)
         return fallback
@@ -176,7 +173,12 @@ class NativeTransport:
     # Deciding, on the loop
 
     def _decide(self, received_at: float, size: int, events: "list[Event]") -> None:
-        handler, respond, monotonic, timeouts = self._handler, self._front.respond, time.monotonic, self._timeouts
+        handler, respond, monotonic, timeouts = (
+            self._handler,
+            self._front.respond,
+            time.monotonic,
+            self._timeouts,
+        )
         finished = 0
         for _, call_id, method, payload, timeout in events:
             if payload is None:

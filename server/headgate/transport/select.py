@@ -4,12 +4,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Literal
 
-from structlog.typing import FilteringBoundLogger
-
 from headgate.errors import ConfigError
-from headgate.transport.callers import EVERYBODY, Callers
-from headgate.transport.interface import Handler, Transport, TransportFactory, TransportLimits
-from headgate.transport.socketfile import OWNER_ONLY
+from headgate.transport.interface import Endpoint, Transport, TransportFactory
 from headgate.transport.tls import TlsFiles
 from headgate.transport.trust import Trust
 
@@ -21,7 +17,6 @@ def choose_transport(
     address: str,
     tls: TlsFiles | None = None,
     trust: Trust | None = None,
-    callers: Callers = EVERYBODY,
 ) -> TransportFactory:
     """What `--transport` means.
 
@@ -30,19 +25,19 @@ def choose_transport(
     """
     trust = trust or Trust()
     if kind == "grpcio":
-        return _grpcio(tls, callers)
+        return _grpcio(tls)
     if _has_native():
         # Here and not above: they can't be imported everywhere.
         if tls is None and trust.trusts_listener(address):
             from headgate.transport.native import NativeTransport  # noqa: PLC0415
 
-            return partial(NativeTransport, callers=callers)
+            return NativeTransport
         from headgate.transport.guard.transport import GuardedTransport  # noqa: PLC0415
 
-        return partial(GuardedTransport, tls=tls, trust=trust, callers=callers)
+        return partial(GuardedTransport, tls=tls, trust=trust)
     if kind == "native":
         raise ConfigError("the native transport needs pygrpc-native, which is not installed: use --transport grpcio")
-    return partial(_grpcio_instead, tls, callers)
+    return partial(_grpcio_instead, tls)
 
 
 def _has_native() -> bool:
@@ -50,23 +45,12 @@ def _has_native() -> bool:
     return find_spec("pygrpc_native") is not None
 
 
-def _grpcio(tls: TlsFiles | None, callers: Callers) -> TransportFactory:
+def _grpcio(tls: TlsFiles | None) -> TransportFactory:
     from headgate.transport.grpcio import GrpcioTransport  # noqa: PLC0415
 
-    return partial(GrpcioTransport, tls=tls, callers=callers)
+    return partial(GrpcioTransport, tls=tls)
 
 
-def _grpcio_instead(
-    tls: TlsFiles | None,
-    callers: Callers,
-    address: str,
-    handler: Handler,
-    *,
-    limits: TransportLimits,
-    logger: FilteringBoundLogger,
-    reuse_port: bool = False,
-    socket_mode: int = OWNER_ONLY,
-) -> Transport:
-    logger.warning("transport_fallback", transport="grpcio", reason="pygrpc-native is not installed")
-    make = _grpcio(tls, callers)
-    return make(address, handler, limits=limits, logger=logger, reuse_port=reuse_port, socket_mode=socket_mode)
+def _grpcio_instead(tls: TlsFiles | None, endpoint: Endpoint) -> Transport:
+    endpoint.logger.warning("transport_fallback", transport="grpcio", reason="pygrpc-native is not installed")
+    return _grpcio(tls)(endpoint)

@@ -8,9 +8,15 @@ from typing import Any, Literal
 
 import grpc
 import structlog
-from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.guard.transport import GuardedTransport
-from headgate.transport.interface import RATE_LIMIT_METHOD, Handler, Transport, TransportFactory, TransportLimits
+from headgate.transport.interface import (
+    RATE_LIMIT_METHOD,
+    Endpoint,
+    Handler,
+    Transport,
+    TransportFactory,
+    TransportLimits,
+)
 from headgate.transport.select import choose_transport
 from headgate.transport.tls import TlsFiles
 from headgate.transport.trust import Trust
@@ -60,13 +66,11 @@ class Server:
         return [call.kwargs["event"] for call in self.log.calls]
 
 
-def factory_of(
-    kind: Kind, tls: TlsFiles | None = None, trust: Trust | None = None, callers: Callers = EVERYBODY
-) -> TransportFactory:
+def factory_of(kind: Kind, tls: TlsFiles | None = None, trust: Trust | None = None) -> TransportFactory:
     """On loopback nobody would choose the guard, and tests listen nowhere else."""
     if kind == "guarded":
-        return partial(GuardedTransport, tls=tls, trust=trust, callers=callers)
-    return choose_transport(kind, "127.0.0.1:0", tls, callers=callers)
+        return partial(GuardedTransport, tls=tls, trust=trust)
+    return choose_transport(kind, "127.0.0.1:0", tls)
 
 
 def make_transport(
@@ -79,9 +83,8 @@ def make_transport(
 ) -> tuple[Transport, CapturingLogger]:
     log = CapturingLogger()
     logger = structlog.wrap_logger(log, processors=[lambda _logger, _name, event: ((), event)])
-    factory = factory_of(kind, options.pop("tls", None), options.pop("trust", None), options.pop("callers", EVERYBODY))
-    transport = factory(address, handler or Script(), limits=limits or TransportLimits(), logger=logger, **options)
-    return transport, log
+    factory = factory_of(kind, options.pop("tls", None), options.pop("trust", None))
+    return factory(Endpoint(address, handler or Script(), limits or TransportLimits(), logger, **options)), log
 
 
 @asynccontextmanager

@@ -137,6 +137,14 @@ async def test_a_trusted_network_is_bounded_altogether_only_and_not_looked_at(qu
 # Time
 
 
+async def test_calls_that_say_nothing_after_their_headers_are_reset_and_their_places_are_free_again() -> None:
+    async with guarded(message_timeout_s=0.2, max_concurrent_streams=3) as server, raw_client(server.port) as client:
+        silent = [await client.open(call_headers(), b"", end=False) for _ in range(3)]
+        assert (await client.outcome(silent[-1]))["reset"] == "11"
+        stream = await client.open(call_headers(), message(b"x"))
+        assert (await client.outcome(stream))["grpc-status"] == "0"
+
+
 @pytest.mark.parametrize("begun", [b"", PREFACE[:10]], ids=["silent", "half of it"])
 async def test_a_caller_who_never_speaks_http2_is_cut_off(begun: bytes) -> None:
     async with guarded(handshake_timeout_s=0.2) as server, connected(server) as (reader, writer):

@@ -9,9 +9,18 @@ from collections.abc import AsyncIterator, Iterator
 import grpc
 import h2.exceptions
 import pytest
-from headgate.transport.interface import TransportLimits
+from headgate.transport.interface import RATE_LIMIT_METHOD, TransportLimits
 
-from tests.conformance.transport.harness import KINDS, Kind, call, dialled, eventually, serving, status_of_call
+from tests.conformance.transport.harness import (
+    KINDS,
+    TIMEOUT_S,
+    Kind,
+    call,
+    dialled,
+    eventually,
+    serving,
+    status_of_call,
+)
 from tests.conformance.transport.raw import PREFACE, call_headers, frame, message, raw_client, send_bytes
 from tests.conformance.transport.server_process import ServerProcess, server_process
 
@@ -101,6 +110,17 @@ async def test_strange_calls_end_and_never_as_unknown(victim: ServerProcess) -> 
     assert "2" not in statuses
     # Some of them are good enough for an answer, so the statuses are really there.
     assert {"0", "12", "13"} <= set(statuses)
+
+
+@pytest.mark.parametrize("size", [9_000, 17_000, 60_000, 900_000, 3_000_000])
+async def test_metadata_of_no_size_end_as_unknown(victim: ServerProcess, size: int) -> None:
+    """Nor as HTTP 431, which gRPC clients take for it."""
+    async with dialled(victim.address) as channel:
+        caller: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(RATE_LIMIT_METHOD)
+        call_of = caller(b"x", metadata=[("x-big", "y" * size)], timeout=TIMEOUT_S)
+        # The whole connection goes where it is far too much: as if the server had gone.
+        wanted = (grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+        assert await call_of.code() in wanted
 
 
 async def _status(victim: ServerProcess, changes: dict[str, str | None], body: bytes) -> str | None:

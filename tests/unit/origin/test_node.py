@@ -1,10 +1,12 @@
 """What a node believes of its region while shards go and come back."""
 
 import asyncio
+from dataclasses import replace
 
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit, Unit
-from headgate.region.shard_link import PROBE_CALLS
+from headgate.origin.protocol import Call, Reply
+from headgate.region.shard_link import MAX_REPORTS, MAX_WANTS, PROBE_CALLS
 
 from tests.support.region import RegionWorld, virtually
 
@@ -132,5 +134,30 @@ def test_late_answers_alone_open_no_breaker_and_a_stalled_call_does() -> None:
         for number in range(20):
             await world.ask(node, Charge(b"s%d" % number, LIMIT, 1))
         assert link.breaker.trips == 1
+
+    virtually(history())
+
+
+def test_no_call_is_larger_than_a_shard_should_be_asked_at_once() -> None:
+    """Wide requests, as wide as may be, and many narrow ones, all at the same time."""
+
+    async def history() -> None:
+        world = RegionWorld(5)
+        sizes: list[tuple[int, int]] = []
+
+        def note(call: Call, _: Reply) -> None:
+            sizes.append((len(call.reports), len(call.requests)))
+
+        world.shards[0].on_reply = note
+        node = await world.start_node()
+        for number in range(20):
+            world.ask_soon(node, *[Charge(b"wide %d %d" % (number, leg), LIMIT, 1) for leg in range(MAX_REPORTS)])
+        exact = replace(LIMIT, precision_millionths=0)
+        for number in range(2_000):
+            world.ask_soon(node, Charge(b"narrow %d" % (number % 3), exact, 1))
+        await asyncio.sleep(60)
+        assert world.outcomes.total() == 2_020
+        assert max(reports for reports, _ in sizes) == MAX_REPORTS
+        assert max(wants for _, wants in sizes) == MAX_WANTS
 
     virtually(history())

@@ -7,7 +7,7 @@ import sys
 
 from headgate.supervisor.backoff import FIRST_S
 from headgate.supervisor.channel import Channel, is_beat
-from headgate.supervisor.pulse import BEAT_S, MOST_MISSED, WorkerPulse
+from headgate.supervisor.pulse import BEAT_S, MOST_MISSED, MOST_MISSED_STARTING, WorkerPulse
 
 WANTED_S = 5.0
 START_S = 1.5
@@ -28,6 +28,13 @@ def test_one_that_is_late_does_not_hang() -> None:
     for _ in range(1000):
         assert not any(pulse.look() for _ in range(MOST_MISSED))
         pulse.heard()
+
+
+def test_one_that_starts_may_be_silent_for_longer() -> None:
+    pulse = WorkerPulse()
+    looks = [pulse.look(MOST_MISSED_STARTING) for _ in range(2 * MOST_MISSED_STARTING)]
+    assert looks.index(True) == MOST_MISSED_STARTING
+    assert looks.count(True) == 1
 
 
 def test_one_that_hangs_is_replaced_in_time() -> None:

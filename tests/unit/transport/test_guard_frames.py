@@ -231,6 +231,56 @@ def test_a_message_that_does_not_end_is_reset_and_others_are_not() -> None:
     assert wire.budget.used_bytes == 0
 
 
+HEADERS_ALONE = frame(HEADERS, END_HEADERS, 1, b"h")
+SILENT = {
+    "headers alone": HEADERS_ALONE,
+    "in two frames": frame(HEADERS, 0, 1, b"h") + frame(CONTINUATION, END_HEADERS, 1, b"h"),
+    "data without a byte": HEADERS_ALONE + frame(DATA, 0, 1, b""),
+}
+NOT_SILENT = {
+    "a message": HEADERS_ALONE + frame(DATA, END_STREAM, 1, message(b"x")),
+    "a message and no end, answered": HEADERS_ALONE + frame(DATA, 0, 1, message(b"x")),
+    "no message": frame(HEADERS, END_HEADERS | END_STREAM, 1, b"h"),
+    "no message, in two frames": frame(HEADERS, END_STREAM, 1, b"h") + frame(CONTINUATION, END_HEADERS, 1, b"h"),
+    "an end by itself": HEADERS_ALONE + frame(DATA, END_STREAM, 1, b""),
+    "trailers": HEADERS_ALONE + frame(HEADERS, END_HEADERS | END_STREAM, 1, b"h"),
+    "refused": HEADERS_ALONE + frame(DATA, 0, 1, message(b"x", length=MAX_MESSAGE + 1)),
+}
+
+
+@pytest.mark.parametrize("frames", SILENT.values(), ids=SILENT.keys())
+def test_a_call_of_headers_alone_is_reset(frames: bytes) -> None:
+    wire = Wire()
+    wire.up(frames)
+    assert wire.inspector.tick(NOW + 1.0, 10.0) == b""
+    assert wire.inspector.tick(NOW + 11.0, 10.0) == b""
+    assert wire.inspector.tick(NOW + 11.5, 10.0) == reset(1, ENHANCE_YOUR_CALM)
+    assert wire.told() == reset(1, ENHANCE_YOUR_CALM)
+    assert not wire.inspector.busy
+    assert wire.inspector.tick(NOW + 30.0, 10.0) == b""
+
+
+@pytest.mark.parametrize("frames", NOT_SILENT.values(), ids=NOT_SILENT.keys())
+def test_a_call_that_waits_for_its_answer_is_not(frames: bytes) -> None:
+    wire = Wire()
+    wire.up(frames)
+    wire.down(frame(DATA, 0, 1, message(b"answer")))
+    wire.told()
+    for second in (1.0, 11.5, 30.0):
+        assert wire.inspector.tick(NOW + second, 10.0) == b""
+    assert list(wire.inspector.open) == [1]
+
+
+def test_an_answer_that_comes_before_the_end_of_the_question_stays_begun() -> None:
+    """Else its trailers would be taken for the front's answer to too large metadata."""
+    wire = Wire()
+    wire.up(HEADERS_ALONE)
+    wire.down(frame(HEADERS, END_HEADERS, 1, b"\x88"))
+    wire.up(frame(DATA, END_STREAM, 1, message(b"x")))
+    trailers = frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\xbe")
+    assert wire.down(trailers) == trailers
+
+
 def test_headers_that_do_not_end_end_the_connection() -> None:
     wire = Wire()
     wire.up(frame(HEADERS, 0, 1, b"a"))

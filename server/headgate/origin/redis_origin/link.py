@@ -111,6 +111,7 @@ class RedisLink:
 
     @property
     def connected(self) -> bool:
+        """Whether there is a connection that works, as far as is known."""
         return self._session is not None and self._session.alive
 
     async def session(self) -> Session:
@@ -136,6 +137,7 @@ class RedisLink:
             self.drop(self._session, why)
 
     async def close(self) -> None:
+        """Close the connection, and wait until it and all that were dropped are closed."""
         if self._dialling is not None:
             self._dialling.cancel()
             await asyncio.wait([self._dialling])

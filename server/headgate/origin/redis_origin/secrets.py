@@ -41,6 +41,7 @@ def login(origin: str) -> Login:
 
 
 def sentinel_login(origin: str) -> Login:
+    """That of the sentinels."""
     return lambda: _resolve(_now(origin).sentinel_credentials)
 
 

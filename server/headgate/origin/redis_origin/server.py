@@ -121,6 +121,7 @@ class Server:
         self._note(why)
 
     async def close(self) -> None:
+        """Close both connections."""
         await asyncio.gather(self._calls.close(), self._beats.close())
 
     async def _dial(self) -> Session:

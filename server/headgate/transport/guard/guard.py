@@ -6,7 +6,6 @@ nothing on the way of a call has to look at a clock.
 
 import asyncio
 import contextlib
-import errno
 import math
 import random
 import socket
@@ -17,8 +16,8 @@ from collections.abc import Callable, Sequence
 from structlog.typing import FilteringBoundLogger
 
 from headgate.transport.callers import SanList
+from headgate.transport.descriptors import NO_DESCRIPTORS, Spares, room_for
 from headgate.transport.guard.budget import Backlog, Budget, Share
-from headgate.transport.guard.descriptors import Spare, room_for
 from headgate.transport.guard.inspector import Inspector
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.guard.relay import Relay
@@ -37,7 +36,6 @@ CLOSE_S = 0.5
 """For callers to take the last answers and close their side, once the front is gone."""
 UNFINISHED_SHARE = 16
 """One connection may hold this part of all unfinished bytes, and never less than a message."""
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Guard:
@@ -78,7 +76,7 @@ class Guard:
         self._relays: dict[Relay, str] = {}
         self._per_address: Counter[str] = Counter()
         self._random = random.Random()  # noqa: S311 (only spreads ends over time)
-        self._spare = Spare()
+        self._spare = Spares(1)
         self._timer: asyncio.TimerHandle | None = None
         self._one_left = asyncio.Event()
 
@@ -116,9 +114,9 @@ class Guard:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno in _NO_DESCRIPTORS:
+                if error.errno in NO_DESCRIPTORS:
                     self._stats.refused["descriptors"] += 1
-                    self._spare.turn_away(listener)
+                    self._turn_away(listener)
                 # Or its caller left while it was in line.
                 continue
             # Callers on a Unix socket have no address.
@@ -129,6 +127,13 @@ class Guard:
                 caller.close()
                 continue
             self._open(caller, host, trusted)
+
+    def _turn_away(self, listener: socket.socket) -> None:
+        """Accept the next one in line and close it, or it would wait, and wake us, for ever."""
+        self._spare.release()
+        with contextlib.suppress(OSError):
+            listener.accept()[0].close()
+        self._spare.refill()
 
     def _why_not(self, host: str, trusted: bool) -> str | None:
         if len(self._relays) >= self._max_connections:

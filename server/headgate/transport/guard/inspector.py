@@ -48,6 +48,9 @@ STREAMS_SLACK = 10
 """A caller who has not read the front's settings yet may open too many streams; the front refuses
 them one by one. So many times as allowed is a flood."""
 
+SILENT, ASKED, BEGUN = range(3)
+"""How far a call has come: its headers alone; a part of its message, or its end; a part of its answer."""
+
 _STATUS_200 = 0x88
 _TOO_LARGE_HEADERS = (
     literal(b"content-type", b"application/grpc")
@@ -71,8 +74,8 @@ class Inspector:
 
     def __init__(self, max_message_bytes: int, max_streams: int, refusals: Refusals, share: Share, now: float) -> None:
         self.now = now
-        self.open: dict[int, bool] = {}
-        """Calls under way, and whether the front has begun to answer."""
+        self.open: dict[int, int] = {}
+        """Calls under way: SILENT, ASKED or BEGUN."""
         self.last_stream = 0
         self.to_caller = b""
         """Frames for the caller, to be sent at the next boundary."""
@@ -86,10 +89,13 @@ class Inspector:
         self._refusals = refusals
         self._share = share
         self._bodies: dict[int, Body] = {}
+        self._silent_since: dict[int, float] = {}
+        """Calls that were silent at the last tick, and since which tick."""
         self._block_stream = 0
         self._block_bytes = 0
         self._block_frames = 0
         self._block_since = 0.0
+        self._block_ends = False
         self._skip = 0
         """Bytes of the front's current frame that are still to come."""
         self._debt_bytes = 0
@@ -117,7 +123,7 @@ class Inspector:
             kind = head & 0xFF
             # The usual call is one HEADERS, and one DATA with one message that ends it.
             if kind == HEADERS and flags & END_HEADERS and not block and self.last_stream < stream <= MAX_STREAM:
-                streams[stream] = False
+                streams[stream] = ASKED if flags & END_STREAM else SILENT
                 self.last_stream = stream
                 self._calls += 1
             elif (
@@ -128,7 +134,8 @@ class Inspector:
                 and stream not in bodies
                 and not block
             ):
-                pass
+                if streams.get(stream) == SILENT:
+                    streams[stream] = ASKED
             else:
                 payload = bytes(buffer[position + HEADER_BYTES : following])
                 replaced = self._unusual(kind, flags, stream, payload)
@@ -175,6 +182,7 @@ class Inspector:
             raise ProtocolViolation(PROTOCOL_ERROR, "protocol")
         if not self._block_stream:
             self._block_since = self.now
+            self._block_ends = bool(flags & END_STREAM)
         self._block_frames += 1
         self._block_bytes += length
         if (
@@ -187,9 +195,11 @@ class Inspector:
         if flags & END_HEADERS:
             # Else it is the end of a call that is known.
             if stream > self.last_stream:
-                self.open[stream] = False
+                self.open[stream] = SILENT
                 self.last_stream = stream
                 self._calls += 1
+            if self._block_ends:
+                self._asked(stream)
             self._share.give(self._block_bytes)
             self._block_stream = self._block_bytes = self._block_frames = 0
 
@@ -216,10 +226,16 @@ class Inspector:
             passed += PREFIX.pack(0, len(message)) + message
             self._credit(received - len(passed))
             body.refused = True
+        if ended or body.pending or body.refused:
+            self._asked(stream)
         forwarded = data_frames(stream, bytes(passed), end=ended or body.refused)
         if ended:
             self._forget(stream)
         return forwarded
+
+    def _asked(self, stream: int) -> None:
+        if self.open.get(stream) == SILENT:
+            self.open[stream] = ASKED
 
     def _credit(self, dropped: int) -> None:
         """Give the caller back, on the connection, what the front will never see; negative: a debt."""
@@ -250,12 +266,12 @@ class Inspector:
             if kind == HEADERS:
                 if not flags & END_STREAM:
                     if stream in streams:
-                        streams[stream] = True
+                        streams[stream] = BEGUN
                 elif following > end:
                     break  # looked at when it is whole
                 else:
                     self._answered += 1
-                    begun = streams.pop(stream, True)
+                    begun = streams.pop(stream, BEGUN) == BEGUN
                     if not begun and buffer[position + HEADER_BYTES] != _STATUS_200:
                         block = bytes(buffer[position + HEADER_BYTES : following]) + _TOO_LARGE_HEADERS
                         self.rewritten.append(bytes(buffer[copied:position]))
@@ -314,6 +330,9 @@ class Inspector:
         if self._block_stream and now - self._block_since > timeout_s:
             raise ProtocolViolation(ENHANCE_YOUR_CALM, "unfinished")
         late = [stream for stream, body in self._bodies.items() if body.pending and now - body.since > timeout_s]
+        known, silent = self._silent_since, [stream for stream, state in self.open.items() if state == SILENT]
+        self._silent_since = {stream: known.get(stream, now) for stream in silent}
+        late += [stream for stream, since in self._silent_since.items() if now - since > timeout_s]
         for stream in late:
             self._close(stream)
             self.to_caller += reset(stream, ENHANCE_YOUR_CALM)

@@ -12,14 +12,12 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-
-from structlog.typing import FilteringBoundLogger
+from dataclasses import replace
 
 from headgate.address import UnixAddress, parse_address
-from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.guard.guard import Guard
 from headgate.transport.guard.refusals import Refusals
-from headgate.transport.interface import Handler, TransportLimits, TransportStats
+from headgate.transport.interface import Endpoint, TransportStats
 from headgate.transport.listening import listen
 from headgate.transport.native import NativeTransport
 from headgate.transport.private_directory import PrivateDirectory
@@ -36,29 +34,12 @@ class GuardedTransport:
 
     name = "guarded"
 
-    def __init__(
-        self,
-        address: str,
-        handler: Handler,
-        *,
-        limits: TransportLimits,
-        logger: FilteringBoundLogger,
-        tls: TlsFiles | None = None,
-        trust: Trust | None = None,
-        callers: Callers = EVERYBODY,
-        reuse_port: bool = False,
-        socket_mode: int = OWNER_ONLY,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, *, tls: TlsFiles | None = None, trust: Trust | None = None) -> None:
         self.stats = TransportStats()
-        self._address = parse_address(address)
-        self._handler = handler
-        self._limits = limits
-        self._logger = logger
+        self._endpoint = endpoint
+        self._address = parse_address(endpoint.address)
         self._tls = tls
         self._trust = trust or Trust()
-        self._callers = callers
-        self._reuse_port = reuse_port
-        self._socket_mode = socket_mode
         self._refusals = Refusals()
         self._cleanup = AsyncExitStack()
         self._stop_timeout_s = 0.0
@@ -73,21 +54,16 @@ class GuardedTransport:
             self._native.set_serving(serving)
 
     async def start(self) -> None:
-        tls_context = server_context(self._tls, self._logger) if self._tls else None
+        tls_context = server_context(self._tls, self._endpoint.logger) if self._tls else None
         async with AsyncExitStack() as cleanup:
-            with binding_at(self._address, self._socket_mode, cleanup):
-                listeners, self._address = listen(self._address, reuse_port=self._reuse_port)
+            with binding_at(self._address, self._endpoint.socket_mode, cleanup):
+                listeners, self._address = listen(self._address, reuse_port=self._endpoint.reuse_port)
             for listener in listeners:
                 cleanup.callback(listener.close)
-            native = NativeTransport(
-                self._front_address(cleanup),
-                self._handler,
-                limits=self._limits,
-                logger=self._logger,
-                callers=self._callers,
-                stats=self.stats,
-                refusals=self._refusals,
+            behind = replace(
+                self._endpoint, address=self._front_address(cleanup), reuse_port=False, socket_mode=OWNER_ONLY
             )
+            native = NativeTransport(behind, stats=self.stats, refusals=self._refusals)
             await native.start()
             try:
                 guard = self._guard(listeners, native.address, tls_context)
@@ -106,13 +82,13 @@ class GuardedTransport:
         guard = Guard(
             listeners,
             FrontDialler(front),
-            limits=self._limits,
+            limits=self._endpoint.limits,
             refusals=self._refusals,
             trust=self._trust,
             tls_context=tls_context,
-            names=self._callers.names,
+            names=self._endpoint.callers.names,
             stats=self.stats.guard,
-            logger=self._logger,
+            logger=self._endpoint.logger,
         )
         guard.start()
         return guard
@@ -121,7 +97,7 @@ class GuardedTransport:
         try:
             directory = PrivateDirectory()
         except OSError as error:
-            self._logger.warning("front_on_loopback", reason=str(error))
+            self._endpoint.logger.warning("front_on_loopback", reason=str(error))
             return _FRONT_ON_LOOPBACK
         cleanup.callback(directory.remove)
         return f"unix:{os.path.join(directory.path, 'front.sock')}"

@@ -1,0 +1,148 @@
+"""What nodes decide: in time, by the policy where there is one, and never a denial of what fits."""
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+from headgate.limiter.decision import Charge, Decision, DecisionPath, denies
+from headgate.limiter.limit import Algorithm
+from headgate.region.counters import SharedCounter
+from headgate.region.node import RegionNode
+from headgate.region.window_counter import SharedWindow
+from headgate.simulation.cell_watch import CellWatch
+from headgate.simulation.evidence import Evidence
+from headgate.simulation.upsets import Upsets
+from headgate.simulation.world import NodeSlot
+
+EPSILON_S: Final = 1e-6
+NOTICED_S: Final = 2.0
+"""A heartbeat and its timeout: after so long every node that reaches a shard knows that its clock was set."""
+DEGRADED: Final = frozenset({DecisionPath.DEGRADED_LOCAL, DecisionPath.DEGRADED_OPEN, DecisionPath.DEGRADED_CLOSED})
+
+
+class Asked(NamedTuple):
+    """A request when it was asked."""
+
+    slot: NodeSlot
+    node: RegionNode
+    charges: tuple[Charge, ...]
+    at_s: float
+    times_ms: tuple[tuple[int, int], ...]
+    """The time of each key's shard: as its node knew it, and as it was."""
+
+
+class DecisionWatch:
+    """Sees every decision, with what its node knew when it was asked."""
+
+    def __init__(self, evidence: Evidence, cells: CellWatch, upsets: Upsets) -> None:
+        self.paths: Counter[str] = Counter()
+        self.promised: Counter[tuple[RegionNode, bytes]] = Counter()
+        """What each node told its clients to be admitted, by key."""
+        self._evidence = evidence
+        self._world = evidence.world
+        self._books = evidence.books
+        self._violate = evidence.violate
+        self._cells = cells
+        self._upsets = upsets
+
+    def decided(self, asked: Asked, cells: list[SharedCounter | None], decision: Decision, unplaced: bool) -> None:
+        """`cells` are those that the request met: one may have gone from the table while it waited."""
+        world = self._world
+        self.paths[f"{decision.path.value} {'admitted' if decision.admitted else 'denied'}"] += 1
+        if world.loop.time() - asked.at_s > world.history.deadline_ms / 1000 + EPSILON_S:
+            self._violate("deadline", f"{asked.slot.name}: {world.loop.time() - asked.at_s:.6f} s")
+        if decision.path in DEGRADED and not unplaced:
+            self._degraded(asked)
+        for charge, counter, (over, _, _) in zip(asked.charges, cells, decision.verdicts, strict=True):
+            if decision.admitted and not over and not unplaced:
+                self.promised[asked.node, charge.key] += charge.cost
+            if counter is not None:
+                self._cells.observe(asked.slot, counter)
+        if decision.path in DEGRADED:
+            self._by_policy(asked, decision, unplaced)
+        elif not decision.admitted:
+            self._denied(asked, decision)
+
+    def _degraded(self, asked: Asked) -> None:
+        """From when it was asked until now its shards were not healthy."""
+        for charge, began_ms in zip(asked.charges, asked.times_ms, strict=True):
+            index = self._world.shard_of(charge.key)
+            times_ms = (*began_ms, self._world.shards[index].key_time_ms(charge.key))
+            if self._world.shards[index].clock_steps:
+                for time_ms in times_ms:
+                    self._books.disturb(index, time_ms, time_ms)
+            else:
+                self._books.disturb(index, min(times_ms), max(times_ms))
+            self._evidence.disturb_buckets(index)
+
+    def _by_policy(self, asked: Asked, decision: Decision, unplaced: bool) -> None:
+        """`closed` admits nothing; `open` no more than the limit, per node and cell; `local` only what fits."""
+        enforced = not any(charge.shadow or charge.quota for charge in asked.charges)
+        if decision.admitted and decision.path is DecisionPath.DEGRADED_CLOSED and enforced:
+            self._violate("policy", f"{asked.slot.name} admitted by a closed policy")
+        if not decision.admitted or unplaced or len(asked.charges) > 1 or not asked.charges[0].cost:
+            return
+        if decision.verdicts[0][0]:
+            return  # over, and admitted all the same: in shadow, and so not charged
+        limit, counter = asked.charges[0].limit, asked.node.engine.counters.find(asked.charges[0].key)
+        if not isinstance(counter, SharedWindow):
+            return
+        cell = counter.current_cell
+        if decision.path is DecisionPath.DEGRADED_OPEN and cell.total > limit.requests_per_unit:
+            self._violate("policy", f"{asked.slot.name} admitted {cell.total} by an open policy")
+        known = cell.others + cell.foreign + max(cell.own, cell.total + cell.reserved)
+        if decision.path is DecisionPath.DEGRADED_LOCAL and known > limit.requests_per_unit:
+            self._violate("policy", f"{asked.slot.name} admitted although it knew of {known}")
+        for_all = cell.unacked * max(1.0, asked.node.live_nodes / 1.5)
+        if decision.path is DecisionPath.DEGRADED_LOCAL and known - cell.unacked + for_all > limit.requests_per_unit:
+            self._violate("policy", f"{asked.slot.name} admitted {cell.unacked}, which is too many if all do")
+
+    def _denied(self, asked: Asked, decision: Decision) -> None:
+        """A denial is never wrong: by the truth at some instant since it was asked it did not fit."""
+        if any(self._cannot_judge(asked.node, charge) for charge in asked.charges):
+            return
+        over = [
+            -1 if self._truly_over(asked, charge, began_ms, decision.path) else 0
+            for charge, began_ms in zip(asked.charges, asked.times_ms, strict=True)
+        ]
+        if not denies(asked.charges, over):
+            keys = ", ".join(charge.key.decode() for charge in asked.charges)
+            self._violate("denial", f"{asked.slot.name} denied {keys} ({decision.path.value}) although all fit")
+
+    def _cannot_judge(self, node: RegionNode, charge: Charge) -> bool:
+        """Buckets are judged by what they hold; a counter without an answer yet may be in another time.
+
+        So may one whose shard's clock was just set: its node hears of it with the next heartbeat.
+        """
+        stepped_s = self._upsets.stepped_s.get(self._world.shard_of(charge.key))
+        if stepped_s is not None and self._world.loop.time() - stepped_s < NOTICED_S:
+            return True
+        counter = node.engine.counters.find(charge.key)
+        return charge.limit.algorithm is Algorithm.GCRA or (counter is not None and not counter.has_answer)
+
+    def _truly_over(self, asked: Asked, charge: Charge, began_ms: tuple[int, int], path: DecisionPath) -> bool:
+        key, limit = charge.key, charge.limit
+        if not limit.requests_per_unit:
+            return True
+        index = self._world.shard_of(key)
+        now_ms = asked.node.links[index].now_ms()
+        cost = sum(other.cost for other in asked.charges if other.key == key)
+        times = {*began_ms, now_ms, self._world.shards[index].key_time_ms(key)}
+        if min(times) // limit.window_ms < max(times) // limit.window_ms:
+            times.add(max(times) // limit.window_ms * limit.window_ms)  # a window's counts weigh most as it begins
+        if path in (DecisionPath.LOCAL, DecisionPath.DENY_CACHE):
+            # Else credit may have been another request's at that instant.
+            cost = max(0, cost - self._credit_now(asked.node, key))
+        cost += self._reserved(asked.node, key) + self._evidence.charged_unheard(asked.slot, key)
+        return any(self._books.effective(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times)
+
+    def _reserved(self, node: RegionNode, key: bytes) -> int:
+        """What the node's own reservations add to the truth."""
+        counter = node.engine.counters.find(key)
+        if not isinstance(counter, SharedWindow):
+            return 0
+        cell = counter.current_cell
+        return max(0, cell.total + cell.reserved - max(cell.own, cell.total)) + counter.previous_cell.reserved
+
+    def _credit_now(self, node: RegionNode, key: bytes) -> int:
+        counter = node.engine.counters.find(key)
+        return 0 if counter is None else counter.credit

@@ -1,0 +1,88 @@
+"""What shards answer: what they know of a component never falls, and they count nothing twice."""
+
+from headgate.origin.protocol import (
+    Answer,
+    BucketAnswer,
+    BucketReport,
+    Call,
+    Count,
+    Reply,
+    Report,
+    WindowAnswer,
+    WindowReport,
+)
+from headgate.simulation.cell_watch import CellWatch
+from headgate.simulation.evidence import Evidence
+
+
+class ShardWatch:
+    """Sees every answer of every shard."""
+
+    def __init__(self, evidence: Evidence, cells: CellWatch) -> None:
+        self._world = evidence.world
+        self._books = evidence.books
+        self._violate = evidence.violate
+        self._cells = cells
+        self._told: dict[tuple[int, bytes, int, bytes], tuple[int, int]] = {}
+
+    def replied(self, index: int, call: Call, reply: Reply) -> None:
+        """A shard answers a call: hold it to what it answered before, and to what was admitted."""
+        if self._world.trace.listening:
+            self._world.trace.say(f"shard {index}", _told(call, reply))
+        counted: list[tuple[WindowReport, int, Count]] = []
+        for report, answer in zip(call.reports, reply.answers, strict=True):
+            if isinstance(answer, BucketAnswer) and isinstance(report, BucketReport):
+                if report.total > self._books.buckets[report.key].components.get(report.component, 0):
+                    # Of a cell that went while its request waited: when it was admitted nobody saw.
+                    self._books.buckets[report.key].disturb(reply.time_ms)
+                limit = self._world.limit_at(report.key, report.rate)
+                self._cells.poured(report.key, report.component, answer.own, limit)
+            elif isinstance(answer, WindowAnswer) and isinstance(report, WindowReport):
+                counted.append((report, answer.sequence, answer.current))
+                counted.append((report, answer.sequence - 1, answer.previous))
+        # All of them first: a key that went and came back may be in one call twice.
+        for report, sequence, count in counted:
+            self._books.cells[report.key, sequence].raise_to(report.component, count.own)
+        for report, sequence, count in counted:
+            self._counted(index, report.key, sequence, report.component, count)
+
+    def _counted(self, index: int, key: bytes, sequence: int, component: bytes, count: Count) -> None:
+        """Components grow between losses; a total is never above the truth: nothing is counted twice."""
+        book = self._books.cells[key, sequence]
+        told = self._told.get((index, key, sequence, component), (0, 0))
+        if count.own < told[0] or count.region_total < told[1]:
+            self._violate(
+                "components", f"{key.decode()}: own, region total from {told} to {(count.own, count.region_total)}"
+            )
+        self._told[index, key, sequence, component] = (count.own, count.region_total)
+        if count.region_total > book.total:
+            what = f"{key.decode()} in {sequence}: {count.region_total} counted, {book.total} admitted or charged"
+            self._violate("counted_twice", what)
+
+    def lost(self, key: bytes) -> None:
+        """The shard lost the key's record: it may say less than it did."""
+        self._told = {told: counts for told, counts in self._told.items() if told[1] != key}
+
+
+def _told(call: Call, reply: Reply) -> str:
+    """A call and its answer: per key what the node said it admitted, and what it was told."""
+    if not call.reports:
+        return "hears from somebody, of nothing"
+    charged = f"; {sum(reply.charged)} of {len(reply.charged)} requests charged" if reply.charged else ""
+    keys = [
+        f"{report.key.decode()} ({_said(report)} → {_answered(answer)})"
+        for report, answer in zip(call.reports, reply.answers, strict=True)
+    ]
+    return f"hears {call.reports[0].component.decode()}: {', '.join(keys)}{charged}"
+
+
+def _said(report: Report) -> str:
+    if isinstance(report, WindowReport):
+        return "; ".join([f"{cell.total} in {cell.sequence}, seen {cell.highest_total_seen}" for cell in report.cells])
+    return f"{report.total}"
+
+
+def _answered(answer: Answer) -> str:
+    if isinstance(answer, WindowAnswer):
+        return f"{answer.current.own} of {answer.current.region_total} in {answer.sequence}, grant {answer.grant}"
+    return f"{answer.own}, arrival {answer.arrival_ms}, grant {answer.grant}"
