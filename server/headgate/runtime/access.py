@@ -5,7 +5,8 @@ from dataclasses import replace
 from structlog.typing import FilteringBoundLogger
 
 from headgate.config import Settings
-from headgate.transport.callers import Callers, SanList, TokenFile
+from headgate.endpoint.tokens import TokenFile
+from headgate.transport.callers import Callers, SanList
 from headgate.transport.http_access import HttpAccess, Surface
 
 

@@ -17,10 +17,10 @@ from typing import Any
 from aiohttp import web
 
 from headgate.address import TcpAddress, UnixAddress, parse_address
+from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
 from headgate.errors import ConfigError, RequestError, Status, TooLarge, status_of
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_access import OPEN, HttpAccess
-from headgate.transport.socketfile import OWNER_ONLY, binding_at
 
 HTTP_STATUS: Mapping[Status, int] = {
     Status.INVALID_ARGUMENT: 400,

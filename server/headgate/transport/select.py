@@ -6,12 +6,12 @@ from typing import Literal
 
 from structlog.typing import FilteringBoundLogger
 
+from headgate.endpoint.socketfile import OWNER_ONLY
+from headgate.endpoint.tls import TlsFiles
+from headgate.endpoint.trust import Trust
 from headgate.errors import ConfigError
 from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.interface import Handler, Transport, TransportFactory, TransportLimits
-from headgate.transport.socketfile import OWNER_ONLY
-from headgate.transport.tls import TlsFiles
-from headgate.transport.trust import Trust
 
 TransportKind = Literal["auto", "native", "grpcio"]
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from structlog.typing import FilteringBoundLogger
 
+from headgate.endpoint.trust import Trust
 from headgate.transport.callers import SanList
 from headgate.transport.guard.budget import Backlog, Budget, Share
 from headgate.transport.guard.descriptors import Spare, room_for
@@ -26,7 +27,6 @@ from headgate.transport.guard.surroundings import Frames, GuardTimeouts, Scratch
 from headgate.transport.guard.tls_relay import TlsRelay
 from headgate.transport.guard.unseen import Unseen
 from headgate.transport.interface import GuardStats, TransportLimits
-from headgate.transport.trust import Trust
 
 TICK_S = 0.5
 ACCEPTED_AT_ONCE = 64
