@@ -51,6 +51,13 @@ def server_context(files: TlsFiles, logger: FilteringBoundLogger) -> Callable[[]
     return current
 
 
+def client_credentials(files: TlsFiles, contents: "Contents") -> grpc.ChannelCredentials:
+    """For a `CertificateWatcher` of one that connects: what it shows, and whom it believes (`client_ca`)."""
+    _ssl_context(files, contents)
+    cert, key, *authorities = contents
+    return grpc.ssl_channel_credentials(authorities[0] if authorities else None, key, cert)
+
+
 Configuration = TypeVar("Configuration")
 Contents = tuple[bytes, ...]
 """Of certificate, key and, where there are any, authorities."""
