@@ -34,8 +34,12 @@ from headgate.telemetry.bounded import BoundedLogger
 STREAMS_PER_PEER: Final = 4
 """One is used. More are a peer's exchangers that overlap, and those whose end has not been noticed yet."""
 
-CONNECTIONS_PER_PEER: Final = 8
-"""Each stream has a connection of its own; the rest is for those that are about to end, or to be refused."""
+SPARE_CONNECTIONS: Final = 200
+"""Beside one for each stream that peers may have: for those that are about to end, and for strangers."""
+
+HANDSHAKE_TIMEOUT_MS: Final = 5_000
+IDLE_TIMEOUT_MS: Final = 30_000
+"""How long a connection may stay that has not begun to speak, or has no stream: strangers don't keep others out."""
 
 KEEPALIVE_MS: Final = 10_000
 KEEPALIVE_TIMEOUT_MS: Final = 5_000
@@ -43,9 +47,6 @@ KEEPALIVE_TIMEOUT_MS: Final = 5_000
 
 MIN_PING_INTERVAL_MS: Final = KEEPALIVE_MS // 2
 """That a peer may keep to; grpc-core's own is five minutes, and then it cuts the connection."""
-
-CLOSE_GRACE_S: Final = 0.5
-"""Ends as soon as every stream has: all have been told by then."""
 
 STOPPING = "this region's exchange is stopping"
 
@@ -74,6 +75,8 @@ class ServerStats:
     """Streams whose hello was answered."""
     refused: Counter[str] = field(default_factory=Counter)
     """Streams that ended with an error, by the status' name."""
+    cut: int = 0
+    """Streams that were given up, or whose connection broke, without their sender's word that nothing follows."""
     batches: int = 0
     entries: int = 0
     bytes_received: int = 0
@@ -112,6 +115,7 @@ class ExchangeServer:
         self._bounds = bounds or StreamBounds()
         self._streams_of: Counter[str] = Counter()
         self._stopping = asyncio.Event()
+        self._server: grpc.aio.Server | None = None
         self._cleanup = AsyncExitStack()
 
     @property
@@ -127,9 +131,9 @@ class ExchangeServer:
         async with AsyncExitStack() as cleanup:
             with binding_at(self._address, self._socket_mode, cleanup):
                 server = grpc.aio.server(handlers=[Methods(self._methods())], options=self._options())
-                cleanup.push_async_callback(server.stop, CLOSE_GRACE_S)
                 self._bind(server, credentials)
             await server.start()
+            self._server = server
             self._cleanup = cleanup.pop_all()
 
     def _methods(self) -> MethodHandlers:
@@ -142,7 +146,9 @@ class ExchangeServer:
         return [
             ("grpc.max_receive_message_length", codec.MAX_BATCH_BYTES),
             ("grpc.max_concurrent_streams", STREAMS_PER_PEER * peers),
-            ("grpc.max_allowed_incoming_connections", CONNECTIONS_PER_PEER * peers),
+            ("grpc.max_allowed_incoming_connections", SPARE_CONNECTIONS + STREAMS_PER_PEER * peers),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+            ("grpc.max_connection_idle_ms", IDLE_TIMEOUT_MS),
             ("grpc.so_reuseport", int(self._reuse_port)),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
@@ -160,9 +166,13 @@ class ExchangeServer:
         if isinstance(self._address, TcpAddress):
             self._address = TcpAddress(self._address.host, port)
 
-    async def stop(self) -> None:
-        """Batches that are being taken in are acknowledged; then every stream is told, and all is closed."""
+    async def stop(self, timeout_s: float) -> None:
+        """Batches that are being taken in by now are acknowledged, if that takes no longer than this; then every
+        stream is told, and all is closed.
+        """
         self._stopping.set()
+        if self._server is not None:
+            await self._server.stop(timeout_s)
         await self._cleanup.aclose()
 
     # Streams
@@ -171,6 +181,9 @@ class ExchangeServer:
         try:
             with self._room():
                 await self._converse(context)
+        except asyncio.CancelledError:
+            self.stats.cut += 1
+            raise
         except Exception as error:
             await self._abort(context, error)
 

@@ -90,7 +90,7 @@ def _read(path: str, region: str) -> _RegionTokens:
         digest = digest_of(token)
         if owners.get(digest, owner) != owner:
             raise ConfigError(
-                f"{at}: the token of another line too: a token says which region it is, so give each its own"
+                f"{at}: another line has this token too: it says which region it is, so give each its own"
             )
         owners[digest] = owner
         if own is None and owner in (region, None):
@@ -141,11 +141,11 @@ class Proof:
         """That it may speak for a region. Raises Forbidden, with what was seen."""
         if self.names is not None and not {region, REGION_URI + region} & set(self.names):
             raise Forbidden(
-                f"the certificate is not region {region!r}'s: it has the names (SAN) {_shown(self.names)}, "
+                f"the certificate does not belong to region {region!r}: it has the names (SAN) {_shown(self.names)}, "
                 f"and needs the DNS name {region!r} or the URI {REGION_URI + region}"
             )
         if self.token_region not in (None, region):
-            raise Forbidden(f"the token is region {self.token_region!r}'s, and you speak for {region!r}")
+            raise Forbidden(f"the token belongs to region {self.token_region!r}, and you speak for {region!r}")
 
 
 def _shown(names: Sequence[str]) -> str:

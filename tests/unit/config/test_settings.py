@@ -252,7 +252,8 @@ def test_rules_are_required() -> None:
         ),
         (
             {"exchange_tls_key": "k"},
-            "--exchange-tls-key: needs exchange_tls_cert and exchange_tls_ca beside it: peers show each other certificates",
+            "--exchange-tls-key: needs exchange_tls_cert and exchange_tls_ca beside it: "
+            "peers show each other certificates",
         ),
         (
             {"exchange_tls_cert": "c", "exchange_tls_key": "k"},
