@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import socket
-from contextlib import AsyncExitStack
+import stat
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import grpc
 import pytest
 from headgate.errors import ConfigError
 from headgate.exchange import codec
+from headgate.exchange.grpc_link import GrpcPeerLink
 from headgate.exchange.grpc_server import SPARE_CONNECTIONS, STREAMS_PER_PEER, StreamBounds
 from headgate.exchange.hello import Regions, Versions
 from headgate.exchange.messages import Ack, Batch, LinkError
@@ -72,7 +74,13 @@ async def test_batches_of_a_stream_are_taken_in_one_at_a_time() -> None:
 async def test_a_unix_socket_serves_too(tmp_path: Path) -> None:
     async with listening(address=f"unix:{tmp_path}/s") as server, linked(server.address) as link:
         assert await send(link) == Ack(1, 2)
+        assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
     assert not (tmp_path / "s").exists()
+
+
+async def test_several_processes_may_share_a_port() -> None:
+    async with listening(reuse_port=True) as one, listening(address=one.address, reuse_port=True) as two:
+        assert one.address == two.address
 
 
 async def test_an_address_that_is_taken_is_named() -> None:
@@ -218,26 +226,32 @@ async def test_one_peer_does_not_use_up_the_streams_of_another() -> None:
 
 
 async def test_connections_are_bounded() -> None:
-    """Those of strangers too: what is one too many is closed at once."""
-    most = SPARE_CONNECTIONS + STREAMS_PER_PEER
+    """Those of strangers too: what is one too many is closed at once, and those who are there stay."""
+    most, more = SPARE_CONNECTIONS + STREAMS_PER_PEER, 20
     async with listening() as server:
-        host, _, port = server.address.rpartition(":")
-        connections = await _connect(host, int(port), most + 20)
-        try:
-            await until(lambda: sum(map(_was_closed, connections)) >= 20, "as many as are too many to be closed")
-        finally:
-            for connection in connections:
-                connection.close()
+        with ExitStack() as stack:
+            connections = [stack.enter_context(_speaks_http2(server.address)) for _ in range(most + more)]
+            await until(lambda: all(map(_was_closed, connections[most:])), "those that are too many to be closed")
+            assert not any(map(_was_closed, connections[:most]))
+        async with linked(server.address) as link:
+            await until_sent(link)
 
 
-async def _connect(host: str, port: int, count: int) -> list[socket.socket]:
-    connections = []
-    for _ in range(count):
-        connection = socket.create_connection((host, port), PATIENCE_S)
-        connection.setblocking(False)
-        connections.append(connection)
-        await asyncio.sleep(0)
-    return connections
+async def until_sent(link: GrpcPeerLink) -> None:
+    """Until the server has noticed that connections have ended, there is no room for a new one."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with contextlib.suppress(LinkError):
+                assert await send(link) == Ack(1, 2)
+                return
+
+
+def _speaks_http2(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host, int(port)), PATIENCE_S)
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0")  # with empty settings
+    connection.setblocking(False)
+    return connection
 
 
 def _was_closed(connection: socket.socket) -> bool:

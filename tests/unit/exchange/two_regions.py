@@ -55,6 +55,7 @@ async def listening(
     versions: Versions = OURS,
     bounds: StreamBounds | None = None,
     clock: Clock | None = None,
+    reuse_port: bool = False,
 ) -> AsyncIterator[ExchangeServer]:
     server = ExchangeServer(
         address,
@@ -65,6 +66,7 @@ async def listening(
         logger=LOG,
         versions=versions,
         bounds=bounds,
+        reuse_port=reuse_port,
     )
     await server.start()
     try:
