@@ -1,6 +1,6 @@
-"""Generate the Python messages and stubs of protos/ into client/.
+"""Generate the Python messages and stubs of protos/: Envoy's into client/, our own into server/.
 
-    python protos/generate.py [OUTPUT_DIR]
+    python protos/generate.py [CLIENT_DIR SERVER_DIR]
 
 The output depends on nothing but protos/ and the version of grpcio-tools that
 pyproject.toml pins; tests/unit/test_protos.py compares it with what is committed.
@@ -14,31 +14,40 @@ from grpc_tools import protoc
 
 PROTOS = Path(__file__).resolve().parent
 CLIENT = PROTOS.parent / "client"
+SERVER = PROTOS.parent / "server"
 WIRE_PACKAGE = "headgate.wire."
 
 
-def generate(output: Path) -> None:
-    sources = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.rglob("*.proto"))
-    well_known = Path(grpc_tools.__file__).parent / "_proto"
-    arguments = [
-        "protoc",
-        f"--proto_path={PROTOS}",
-        f"--proto_path={well_known}",
-        f"--python_out={output}",
-        f"--pyi_out={output}",
-        *sources,
-    ]
-    if protoc.main(arguments) != 0:
-        raise SystemExit("protoc failed")
-    # Stubs only where there is a service: the plugin writes an empty module otherwise.
-    services = [s for s in sources if "\nservice " in (PROTOS / s).read_text(encoding="utf-8")]
-    if protoc.main([*arguments[:3], f"--grpc_python_out={output}", *services]) != 0:
-        raise SystemExit("protoc failed")
+def generate(client: Path, server: Path) -> None:
+    _messages("headgate_client", client)
+    _stubs("headgate_client", client)
+    # Without stubs: it reads and writes the bytes of a stream itself.
+    _messages("headgate", server)
+
+
+def _messages(folder: str, output: Path) -> None:
+    _protoc([f"--python_out={output}", f"--pyi_out={output}"], _sources(folder))
+
+
+def _stubs(folder: str, output: Path) -> None:
+    # Only where there is a service: the plugin writes an empty module otherwise.
+    services = [source for source in _sources(folder) if "\nservice " in (PROTOS / source).read_text(encoding="utf-8")]
+    _protoc([f"--grpc_python_out={output}"], services)
     for path in output.rglob("*_pb2_grpc.py"):
         # The messages are private, the service is called by its official name.
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace(f"'/{WIRE_PACKAGE}", "'/").replace(f"'{WIRE_PACKAGE}", "'"), encoding="utf-8")
 
 
+def _sources(folder: str) -> list[str]:
+    return sorted(str(path.relative_to(PROTOS)) for path in (PROTOS / folder).rglob("*.proto"))
+
+
+def _protoc(outputs: list[str], sources: list[str]) -> None:
+    well_known = Path(grpc_tools.__file__).parent / "_proto"
+    if protoc.main(["protoc", f"--proto_path={PROTOS}", f"--proto_path={well_known}", *outputs, *sources]) != 0:
+        raise SystemExit("protoc failed")
+
+
 if __name__ == "__main__":
-    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else CLIENT)
+    generate(*([Path(path) for path in sys.argv[1:]] or [CLIENT, SERVER]))

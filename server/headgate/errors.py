@@ -16,6 +16,7 @@ class Status(IntEnum):
     NOT_FOUND = 5
     PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
@@ -56,6 +57,12 @@ class Forbidden(RequestError):
     """The caller is known, and may not do this."""
 
     status = Status.PERMISSION_DENIED
+
+
+class Misconfigured(RequestError):
+    """An operator's fault, here or at the caller's end: as both are set up they can't work together."""
+
+    status = Status.FAILED_PRECONDITION
 
 
 class NotReady(RequestError):

@@ -7,12 +7,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (ROOT / "server" / "headgate", ROOT / "client" / "headgate_client")
-GENERATED = ROOT / "client" / "headgate_client" / "wire"
+GENERATED = "_pb2.py", "_pb2_grpc.py"
+"""How the names of modules end that protos/generate.py makes."""
 
 
 @functools.cache
 def modules() -> Sequence[tuple[str, ast.Module]]:
     """Each module that people write: its path from the repository's root, and its syntax tree."""
     paths = [path for package in PACKAGES for path in sorted(package.rglob("*.py"))]
-    written = [path for path in paths if not path.is_relative_to(GENERATED)]
+    written = [path for path in paths if not path.name.endswith(GENERATED)]
     return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(), str(path))) for path in written]

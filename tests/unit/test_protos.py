@@ -1,4 +1,4 @@
-"""Our messages are what protos/ says, and mean on the wire what Envoy's mean.
+"""Generated messages are what protos/ says, and those of Envoy mean on the wire what Envoy's mean.
 
 The official messages come from xds-protos. It is no dependency: it lies beside the
 environment's packages, in a directory of its own, and is loaded in another interpreter.
@@ -17,7 +17,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 XDS = Path(sys.prefix) / "xds"
-GENERATED = "headgate_client/wire"
+GENERATED = {"client": "headgate_client/wire", "server": "headgate/v1"}
+"""Where it lies, by the distribution's folder."""
 COMPARE = Path(__file__).with_name("protos_official.py")
 
 # In Envoy 1.40 itself, and newer than any xds-protos on PyPI.
@@ -41,23 +42,30 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     output = tmp_path_factory.mktemp("generated")
-    module.generate(output)
+    for folder in GENERATED:
+        (output / folder).mkdir()
+    module.generate(*(output / folder for folder in GENERATED))
     return output
 
 
 def _files(root: Path) -> set[str]:
-    return {str(path.relative_to(root)) for path in (root / GENERATED).rglob("*_pb2*.py*") if path.suffix != ".pyc"}
+    return {
+        str(path.relative_to(root))
+        for folder, package in GENERATED.items()
+        for path in (root / folder / package).rglob("*_pb2*.py*")
+        if path.suffix != ".pyc"
+    }
 
 
 def test_generated_modules_are_neither_missing_nor_left_over(fresh: Path) -> None:
-    assert _files(ROOT / "client") == _files(fresh)
-    assert len(_files(fresh)) >= 9
+    assert _files(ROOT) == _files(fresh)
+    assert len(_files(fresh)) >= 11
 
 
 def test_generated_modules_are_up_to_date(fresh: Path) -> None:
     """Byte for byte; `make protos` generates them."""
     names = sorted(_files(fresh))
-    _, different, unreadable = filecmp.cmpfiles(ROOT / "client", fresh, names, shallow=False)
+    _, different, unreadable = filecmp.cmpfiles(ROOT, fresh, names, shallow=False)
     assert (different, unreadable) == ([], [])
 
 

@@ -21,6 +21,7 @@ def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterato
 
     yield from _check_workers(values, at("workers"))
     yield from _check_tls(values, at)
+    yield from _check_exchange_tls(values, at)
     yield from _check_addresses(values, at)
     yield from _check_peers(values, at("peer"))
     yield from _check_headers(values, at)
@@ -46,9 +47,18 @@ def _check_tls(values: Mapping[str, Any], at: Any) -> Iterator[str]:
         yield f"{at('tls_client_san')}: needs tls_client_ca beside it: without it nobody shows a certificate"
 
 
+def _check_exchange_tls(values: Mapping[str, Any], at: Any) -> Iterator[str]:
+    names = ("exchange_tls_cert", "exchange_tls_key", "exchange_tls_ca")
+    given = [name for name in names if values[name]]
+    missing = [name for name in names if not values[name]]
+    if given and missing:
+        yield f"{at(given[0])}: needs {' and '.join(missing)} beside it: peers show each other certificates"
+
+
 def _check_addresses(values: Mapping[str, Any], at: Any) -> Iterator[str]:
     taken: dict[str, str] = {}
-    for name in ("grpc", "http", "admin"):
+    # Where other regions come in nothing listens without peers.
+    for name in ("grpc", "http", "admin", *(["exchange"] if values["peer"] else [])):
         address = values[name]
         if address in taken:
             yield f"{at(name)}: {taken[address]} listens on {address} too: give each its own address"

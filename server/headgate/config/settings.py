@@ -237,6 +237,50 @@ class Settings:
     exchange: Annotated[
         str, Row(AddressKind(), "Regions", "Where other regions reach this one; listens only when peers are set.")
     ] = "0.0.0.0:8082"
+    exchange_interval_s: Annotated[
+        float,
+        Row(
+            Number(0.1, 60, "SECONDS"),
+            "Regions",
+            "How often this region tells its peers what has changed; what is admitted twice grows with it.",
+        ),
+    ] = 1.0
+    exchange_tls_cert: Annotated[
+        Path | None,
+        Row(
+            FilePath("a PEM file"),
+            "Regions",
+            "Certificate chain that this region shows its peers, with the region's name as a DNS name (SAN); read "
+            "again when it changes. See docs/security.md.",
+            absent="no TLS",
+        ),
+    ] = None
+    exchange_tls_key: Annotated[
+        Path | None, Row(FilePath("a PEM file"), "Regions", "The certificate's private key.", absent="no TLS")
+    ] = None
+    exchange_tls_ca: Annotated[
+        Path | None,
+        Row(FilePath("a PEM file"), "Regions", "Authorities whose certificates peers must show.", absent="no TLS"),
+    ] = None
+    exchange_token_file: Annotated[
+        Path | None,
+        Row(
+            FilePath("a text file"),
+            "Regions",
+            "One token that all regions share, or lines `REGION=TOKEN`, one for each: a peer then speaks only for the "
+            "region whose token it sends. Read again when it changes.",
+            absent="no token",
+        ),
+    ] = None
+    exchange_insecure: Annotated[
+        bool,
+        Row(
+            Boolean(),
+            "Regions",
+            "Exchange counts over a network with neither certificates nor tokens: whoever reaches `exchange` can then "
+            "speak for any region. Without it such a start is refused.",
+        ),
+    ] = False
 
     response_headers: Annotated[
         bool, Row(Boolean(), "Answers", "Add the headers below to answers, for Envoy to hand to its caller.")

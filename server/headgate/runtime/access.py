@@ -5,7 +5,10 @@ from dataclasses import replace
 from structlog.typing import FilteringBoundLogger
 
 from headgate.config import Settings
-from headgate.transport.callers import Callers, SanList, TokenFile
+from headgate.endpoint.tls import TlsFiles
+from headgate.endpoint.tokens import TokenFile
+from headgate.exchange.identity import RegionTokens, Security, check_exposure
+from headgate.transport.callers import Callers, SanList
 from headgate.transport.http_access import HttpAccess, Surface
 
 
@@ -28,3 +31,23 @@ def http_listeners(settings: Settings, tokens: TokenFile | None) -> list[tuple[s
         (settings.http, replace(callers, surface=Surface.CALLERS)),
         (settings.admin, HttpAccess(Surface.OPERATORS)),
     ]
+
+
+def exchange_security(settings: Settings, logger: FilteringBoundLogger) -> Security:
+    """How this region and its peers prove who they are. Raises ConfigError where anybody could speak for a region."""
+    cert, key, ca = settings.exchange_tls_cert, settings.exchange_tls_key, settings.exchange_tls_ca
+    warning = check_exposure(
+        settings.exchange,
+        [peer.address for peer in settings.peer],
+        tls=cert is not None,
+        tokens=settings.exchange_token_file is not None,
+        insecure=settings.exchange_insecure,
+    )
+    if warning is not None:
+        logger.warning("exchange_exposed", reason=warning)
+    tokens = settings.exchange_token_file
+    return Security(
+        logger,
+        TlsFiles(str(cert), str(key), str(ca)) if cert is not None else None,
+        RegionTokens(str(tokens), settings.region, logger) if tokens is not None else None,
+    )

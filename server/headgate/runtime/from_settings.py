@@ -3,11 +3,11 @@
 from typing import Final
 
 from headgate.config import Settings
+from headgate.endpoint.tls import TlsFiles
 from headgate.handler import AnswerSettings
 from headgate.region.breaker import BreakerSettings
 from headgate.rules.request_limits import RequestLimits
 from headgate.transport.interface import GuardLimits, TransportLimits
-from headgate.transport.tls import TlsFiles
 from headgate.wire.ratelimit import RequestBounds
 
 BREAKER_COOLDOWN_GROWTH: Final = 4

@@ -9,6 +9,7 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from headgate.endpoint.tokens import TokenFile
 from headgate.handler import RateLimitHandler
 from headgate.limiter.engine import Engine
 from headgate.region.breaker import BreakerState
@@ -23,7 +24,6 @@ from headgate.telemetry.histogram import Buckets
 from headgate.telemetry.logs import LogSink
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
-from headgate.transport.callers import TokenFile
 from headgate.transport.http import HttpServer
 from headgate.transport.http_listener import total_cut, total_requests
 from headgate.transport.interface import GuardStats, Transport

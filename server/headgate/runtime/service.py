@@ -21,6 +21,8 @@ from headgate import __version__
 from headgate.address import UnixAddress, parse_address
 from headgate.clock import Clock
 from headgate.config import Settings
+from headgate.endpoint.socketfile import LOCK_SUFFIX
+from headgate.endpoint.trust import Trust
 from headgate.errors import ConfigError
 from headgate.handler import RateLimitHandler
 from headgate.limiter.engine import Engine
@@ -48,8 +50,6 @@ from headgate.transport.http_access import OPEN
 from headgate.transport.http_listener import addresses_of
 from headgate.transport.interface import Endpoint, Transport
 from headgate.transport.select import choose_transport
-from headgate.transport.socketfile import LOCK_SUFFIX
-from headgate.transport.trust import Trust
 
 HOUSEKEEPING_INTERVAL_S = 0.1
 SWEEP_STEPS = 1_000

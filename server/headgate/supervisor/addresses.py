@@ -12,9 +12,9 @@ import re
 import socket
 
 from headgate.address import TcpAddress, UnixAddress, parse_address
+from headgate.endpoint.listening import NOT_HERE, Target, resolve
+from headgate.endpoint.socketfile import LOCK_SUFFIX, SocketFile
 from headgate.errors import ConfigError
-from headgate.transport.listening import NOT_HERE, Target, resolve
-from headgate.transport.socketfile import LOCK_SUFFIX, SocketFile
 
 
 class GrpcAddresses:

@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from headgate.endpoint.socketfile import OWNER_ONLY
 from headgate.errors import NotReady
 from headgate.supervisor.merge import merge_expositions
 from headgate.supervisor.process import WorkerState
@@ -22,7 +23,6 @@ from headgate.supervisor.upstream import NoAnswer, NotReached, Upstream, WorkerA
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_access import OPEN, HttpAccess, Surface
 from headgate.transport.http_listener import HttpLimits, HttpListener, pretty
-from headgate.transport.socketfile import OWNER_ONLY
 
 READY_TIMEOUT_S = 0.7
 """Below the second that probes usually wait: they shall hear which worker is silent, not give up."""

@@ -17,6 +17,8 @@ from headgate import __version__
 from headgate.address import MAX_UNIX_PATH_BYTES
 from headgate.clock import Clock
 from headgate.config import Settings
+from headgate.endpoint.socketfile import LOCK_SUFFIX
+from headgate.endpoint.tokens import TokenFile
 from headgate.errors import ConfigError
 from headgate.runtime.access import http_listeners, open_tokens
 from headgate.runtime.identity import make_identity
@@ -36,10 +38,8 @@ from headgate.telemetry.logs import Logs
 from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
 from headgate.telemetry.otlp import open_push
 from headgate.telemetry.process import LoopLag
-from headgate.transport.callers import TokenFile
 from headgate.transport.http_listener import HttpLimits, addresses_of
 from headgate.transport.private_directory import PrivateDirectory
-from headgate.transport.socketfile import LOCK_SUFFIX
 
 HURRY_S = 1.0
 """What a second signal leaves to the workers, who cut themselves short after half of it."""

@@ -9,13 +9,12 @@ import contextlib
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock, SystemClock
+from headgate.endpoint.methods import sendable
 from headgate.errors import NotReady, RequestError, Status, status_of
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.interface import TransportLimits, TransportStats
 
 STOPPING = "the server is stopping"
-# Status messages travel in a header; clients and proxies refuse headers of a few KiB.
-MAX_MESSAGE_CHARS = 1024
 
 
 def too_large(size: int, limits: TransportLimits) -> str:
@@ -55,9 +54,4 @@ class Failures:
             with contextlib.suppress(Exception):
                 self._logger.error("call_failed", exc_info=error)
         # OK is no answer to an error, whatever the table says.
-        return int(status or Status.INTERNAL), _sendable(message)
-
-
-def _sendable(message: str) -> str:
-    """Short enough, and without what UTF-8 can't hold: neither may fail the answer."""
-    return message[:MAX_MESSAGE_CHARS].encode(errors="replace").decode()
+        return int(status or Status.INTERNAL), sendable(message)

@@ -6,8 +6,8 @@ know to this server, on a Unix socket in a directory that only we may enter.
 
 import grpc
 
+from headgate.endpoint.methods import MethodHandlers, Methods
 from headgate.transport.interface import TransportLimits
-from headgate.transport.methods import MethodHandlers, Methods
 from headgate.transport.private_directory import PrivateDirectory
 
 # Beyond what reflection allows itself there are only calls to unknown methods, quickly answered.

@@ -5,7 +5,6 @@ the cost; grpc-core itself refuses oversized messages before it holds them.
 """
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
@@ -13,17 +12,18 @@ from typing import Never, TypeAlias
 
 import grpc
 
-from headgate.address import TcpAddress, UnixAddress, parse_address
+from headgate.address import TcpAddress, parse_address
+from headgate.endpoint.listening import why_not
+from headgate.endpoint.methods import CODES, MethodHandlers, Methods
+from headgate.endpoint.socketfile import binding_at
+from headgate.endpoint.tls import TlsFiles, server_credentials
 from headgate.errors import ConfigError, Forbidden, NotReady, Unauthenticated
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures, overloaded
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.interface import RATE_LIMIT_METHOD, Endpoint, TransportStats
-from headgate.transport.methods import CODES, MethodHandlers, Methods
 from headgate.transport.reflection import Reflection
-from headgate.transport.socketfile import binding_at
-from headgate.transport.tls import TlsFiles, server_credentials
 
 # grpc-core's own limit is one ping in five minutes, and then it cuts the connection:
 # proxies with an ordinary keepalive would lose it again and again.
@@ -108,7 +108,7 @@ class GrpcioTransport:
         try:
             port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
         except RuntimeError as error:
-            raise ConfigError(f"can't listen on {target}: {_why_not(self._address)}") from error
+            raise ConfigError(f"can't listen on {target}: {why_not(self._address)}") from error
         if isinstance(self._address, TcpAddress):
             self._address = TcpAddress(self._address.host, port)
 
@@ -226,20 +226,3 @@ def _put(statuses: _Statuses, status: bytes | None) -> None:
     if statuses.full():
         statuses.get_nowait()
     statuses.put_nowait(status)
-
-
-def _why_not(address: TcpAddress | UnixAddress) -> str:
-    """grpcio doesn't say why it can't bind: the operating system does."""
-    try:
-        if isinstance(address, UnixAddress):
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.bind(address.path)
-        else:
-            family, kind, protocol, _, target = socket.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            with socket.socket(family, kind, protocol) as probe:
-                probe.bind(target)
-    except OSError as error:
-        return error.strerror or str(error)
-    return "grpcio can't bind"

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
+from headgate.endpoint.socketfile import OWNER_ONLY
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_access import OPEN, HttpAccess, Surface
 from headgate.transport.http_json import (
@@ -22,7 +23,6 @@ from headgate.transport.http_json import (
 )
 from headgate.transport.http_listener import HttpLimits, HttpListener, error_response, pretty
 from headgate.transport.interface import Handler
-from headgate.transport.socketfile import OWNER_ONLY
 
 __all__ = ["HttpLimits", "HttpServer", "HttpSources"]
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from aiohttp import web
 
+from headgate.endpoint.tokens import AUTHORIZATION, NO_TOKEN, TokenFile
 from headgate.errors import Forbidden, NotFound, Unauthenticated
-from headgate.transport.callers import AUTHORIZATION, NO_TOKEN, TokenFile
 
 _HEALTH: Final = frozenset(("/healthz", "/readyz"))
 _DECISIONS: Final = frozenset(("/json",))

@@ -15,12 +15,12 @@ from typing import Any
 from aiohttp import web
 
 from headgate.address import parse_address
+from headgate.endpoint.listening import listen
+from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
 from headgate.errors import RequestError, Status, TooLarge, status_of
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_access import OPEN, HttpAccess
 from headgate.transport.http_connections import HttpConnections
-from headgate.transport.listening import listen
-from headgate.transport.socketfile import OWNER_ONLY, binding_at
 
 HTTP_STATUS: Mapping[Status, int] = {
     Status.INVALID_ARGUMENT: 400,

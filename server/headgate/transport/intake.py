@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from pygrpc_native._native import NativeGrpcFront
 
+from headgate.endpoint.tokens import NO_TOKEN, TokenFile, header_of
 from headgate.errors import Status
 from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import STOPPING, expands, overloaded, too_large, unfinished
-from headgate.transport.callers import NO_TOKEN, TokenFile, header_of
 from headgate.transport.guard.refusals import Refusal, Refusals
 from headgate.transport.interface import TransportLimits, TransportStats
 

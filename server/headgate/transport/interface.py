@@ -13,8 +13,8 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from headgate.endpoint.socketfile import OWNER_ONLY
 from headgate.transport.callers import EVERYBODY, Callers
-from headgate.transport.socketfile import OWNER_ONLY
 
 RATE_LIMIT_SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 RATE_LIMIT_METHOD = f"/{RATE_LIMIT_SERVICE}/ShouldRateLimit"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pygrpc_native._native import STREAM_SENT, NativeGrpcFront
 
 from headgate.address import TcpAddress, parse_address
+from headgate.endpoint.socketfile import binding_at
 from headgate.errors import ConfigError, Status
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
@@ -29,7 +30,6 @@ from headgate.transport.guard.refusals import Refusals
 from headgate.transport.intake import RATE_LIMIT, Batch, Intake
 from headgate.transport.interface import RATE_LIMIT_METHOD, Endpoint, TransportStats
 from headgate.transport.reflection import Reflection
-from headgate.transport.socketfile import binding_at
 from headgate.transport.timeouts import TIMEOUT_HEADER, Timeouts
 
 if TYPE_CHECKING:

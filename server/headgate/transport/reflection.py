@@ -19,11 +19,11 @@ from headgate_client.wire.envoy.extensions.common.ratelimit.v3 import ratelimit_
 from headgate_client.wire.envoy.service.ratelimit.v3 import rls_pb2
 from headgate_client.wire.envoy.type.v3 import ratelimit_unit_pb2
 
+from headgate.endpoint.methods import CODES, MethodHandlers
 from headgate.errors import RequestError, Status
 from headgate.transport import health
 from headgate.transport.callers import EVERYBODY, Callers
 from headgate.transport.interface import RATE_LIMIT_SERVICE
-from headgate.transport.methods import CODES, MethodHandlers
 
 V1_SERVICE = "grpc.reflection.v1.ServerReflection"
 V1ALPHA_SERVICE = "grpc.reflection.v1alpha.ServerReflection"

@@ -4,10 +4,10 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Literal
 
+from headgate.endpoint.tls import TlsFiles
+from headgate.endpoint.trust import Trust
 from headgate.errors import ConfigError
 from headgate.transport.interface import Endpoint, Transport, TransportFactory
-from headgate.transport.tls import TlsFiles
-from headgate.transport.trust import Trust
 
 TransportKind = Literal["auto", "native", "grpcio"]
 

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import grpc
 import structlog
+from headgate.endpoint.tls import TlsFiles
+from headgate.endpoint.trust import Trust
 from headgate.transport.guard.transport import GuardedTransport
 from headgate.transport.interface import (
     RATE_LIMIT_METHOD,
@@ -18,8 +20,6 @@ from headgate.transport.interface import (
     TransportLimits,
 )
 from headgate.transport.select import choose_transport
-from headgate.transport.tls import TlsFiles
-from headgate.transport.trust import Trust
 from structlog.testing import CapturingLogger
 
 from tests.support.waiting import PATIENCE_S, until

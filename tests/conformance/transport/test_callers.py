@@ -10,11 +10,12 @@ import pytest
 import structlog
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from headgate.endpoint.tls import TlsFiles
+from headgate.endpoint.tokens import TokenFile
 from headgate.transport import health
-from headgate.transport.callers import Callers, SanList, TokenFile
+from headgate.transport.callers import Callers, SanList
 from headgate.transport.interface import RATE_LIMIT_METHOD
 from headgate.transport.reflection import V1_SERVICE
-from headgate.transport.tls import TlsFiles
 
 from tests.conformance.transport.certificates import authority, issued_by
 from tests.conformance.transport.harness import TIMEOUT_S, Kind, Server, dialled, eventually, serving, status_of_call

@@ -13,9 +13,9 @@ from typing import Any
 import grpc
 import h2.connection
 import pytest
+from headgate.endpoint.tls import TlsFiles
+from headgate.endpoint.trust import Trust
 from headgate.transport.interface import GuardLimits, TransportLimits
-from headgate.transport.tls import TlsFiles
-from headgate.transport.trust import Trust
 
 from tests.conformance.transport.certificates import authority, issued_by
 from tests.conformance.transport.harness import TIMEOUT_S, Server, call, dialled, eventually, serving

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import grpc
 import pytest
+from headgate.endpoint.tls import TlsFiles
 from headgate.errors import ConfigError
-from headgate.transport.tls import TlsFiles
 
 from tests.conformance.transport.certificates import Certificate, authority, issued_by
 from tests.conformance.transport.harness import TIMEOUT_S, Kind, Server, call, make_transport, serving, status_of_call

@@ -73,6 +73,9 @@ def _read(name: str, flags: dict[str, Any], environ: dict[str, str]) -> object:
             company["HEADGATE_TLS_CLIENT_CA"] = "x"
         company.pop(f"HEADGATE_{name.upper()}", None)
         environ = {**company, **environ}
+    if name.startswith("exchange_tls_"):
+        three = ("HEADGATE_EXCHANGE_TLS_CERT", "HEADGATE_EXCHANGE_TLS_KEY", "HEADGATE_EXCHANGE_TLS_CA")
+        environ = {variable: "x" for variable in three if variable != f"HEADGATE_{name.upper()}"} | environ
     return getattr(load_settings(flags, environ), name)
 
 
@@ -246,6 +249,19 @@ def test_rules_are_required() -> None:
         (
             {"tls_client_san": ["edge.example"]},
             "--tls-client-san: needs tls_client_ca beside it: without it nobody shows a certificate",
+        ),
+        (
+            {"exchange_tls_key": "k"},
+            "--exchange-tls-key: needs exchange_tls_cert and exchange_tls_ca beside it: "
+            "peers show each other certificates",
+        ),
+        (
+            {"exchange_tls_cert": "c", "exchange_tls_key": "k"},
+            "--exchange-tls-cert: needs exchange_tls_ca beside it: peers show each other certificates",
+        ),
+        (
+            {"http": "h:7", "exchange": "h:7", "peer": ["a=h:1"]},
+            "--exchange: http listens on h:7 too: give each its own address",
         ),
         ({"http": "h:7", "admin": "h:7"}, "--admin: http listens on h:7 too: give each its own address"),
         (

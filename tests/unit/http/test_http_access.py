@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import structlog
 from headgate.config import Settings
+from headgate.endpoint.tokens import TokenFile
 from headgate.errors import Forbidden, Unauthenticated
 from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.transport.callers import TokenFile
 from headgate.transport.http_access import HttpAccess, Surface
 from headgate.transport.http_listener import HttpLimits, HttpListener
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from headgate.endpoint.socketfile import SocketFile
 from headgate.errors import ConfigError
 from headgate.supervisor.addresses import GrpcAddresses
-from headgate.transport.socketfile import SocketFile
 
 from tests.support.waiting import PATIENCE_S
 

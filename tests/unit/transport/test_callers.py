@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headgate.endpoint import tokens as token_files
+from headgate.endpoint.tls import names_of_auth_context, names_of_certificate
+from headgate.endpoint.tokens import TokenFile, header_of
 from headgate.errors import ConfigError
-from headgate.transport import callers
-from headgate.transport.callers import SanList, TokenFile, header_of, names_of_auth_context, names_of_certificate
+from headgate.transport.callers import SanList
 
 
 class Log:
@@ -52,14 +54,14 @@ def test_tokens_themselves_are_not_kept(tmp_path: Path) -> None:
 def test_what_shares_the_beginning_of_a_digest_is_not_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callers, "_PREFIX_BYTES", 0)
+    monkeypatch.setattr(token_files, "_PREFIX_BYTES", 0)
     tokens, _ = tokens_of(tmp_path / "t", "one\n")
     assert tokens.allows("Bearer one")
     assert not tokens.allows("Bearer two")
 
 
 def test_remembered_headers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callers, "MAX_ACCEPTED", 3)
+    monkeypatch.setattr(token_files, "MAX_ACCEPTED", 3)
     tokens, _ = tokens_of(tmp_path / "t", "one\n")
     for spaces in range(1, 10):
         assert tokens.allows("Bearer" + " " * spaces + "one")
@@ -75,8 +77,8 @@ def test_remembered_headers_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
         ("good\nBearer:x\n", ":2: not a bearer token"),
         ("a" * 5000, ":1: not a bearer token"),
         ("tök\n", "ASCII"),
-        ("x" * (callers.MAX_FILE_BYTES + 1), "larger than"),
-        ("\n".join(f"t{number}" for number in range(callers.MAX_TOKENS + 1)), "1001 tokens"),
+        ("x" * (token_files.MAX_FILE_BYTES + 1), "larger than"),
+        ("\n".join(f"t{number}" for number in range(token_files.MAX_TOKENS + 1)), "1001 tokens"),
     ],
 )
 def test_a_file_that_is_none_of_tokens_is_named_and_never_repeated(tmp_path: Path, text: str, reason: str) -> None:

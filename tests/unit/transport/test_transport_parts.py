@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import structlog
 from headgate.address import TcpAddress, UnixAddress, parse_address
+from headgate.endpoint.socketfile import LOCK_SUFFIX, SocketFile
+from headgate.endpoint.tls import TlsFiles
+from headgate.endpoint.trust import Trust
 from headgate.errors import BadRequest, ConfigError, NotReady
 from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import Failures
@@ -18,10 +21,7 @@ from headgate.transport.drain import FLUSH_S, wait_until_quiet
 from headgate.transport.health import Health
 from headgate.transport.interface import Endpoint, TransportLimits, TransportStats
 from headgate.transport.select import TransportKind, choose_transport
-from headgate.transport.socketfile import LOCK_SUFFIX, SocketFile
 from headgate.transport.timeouts import Timeouts, parse_timeout_s
-from headgate.transport.tls import TlsFiles
-from headgate.transport.trust import Trust
 from structlog.testing import CapturingLogger
 
 from tests.support.clock import ManualClock
@@ -296,7 +296,7 @@ def test_callers_are_trusted_by_network_whatever_the_spelling() -> None:
 
 
 def test_what_is_remembered_of_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.transport.trust._MAX_KNOWN", 10)
+    monkeypatch.setattr("headgate.endpoint.trust._MAX_KNOWN", 10)
     trust = Trust(["10.0.0.0/8"])
     for number in range(100):
         assert trust.trusts_caller(f"10.0.0.{number}")

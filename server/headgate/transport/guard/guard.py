@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from structlog.typing import FilteringBoundLogger
 
+from headgate.endpoint.trust import Trust
 from headgate.transport.callers import SanList
 from headgate.transport.descriptors import NO_DESCRIPTORS, Spares, room_for
 from headgate.transport.guard.budget import Backlog, Budget, Share
@@ -25,7 +26,6 @@ from headgate.transport.guard.surroundings import Frames, GuardTimeouts, Scratch
 from headgate.transport.guard.tls_relay import TlsRelay
 from headgate.transport.guard.unseen import Unseen
 from headgate.transport.interface import GuardStats, TransportLimits
-from headgate.transport.trust import Trust
 
 TICK_S = 0.5
 ACCEPTED_AT_ONCE = 64

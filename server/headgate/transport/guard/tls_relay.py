@@ -7,7 +7,8 @@ many records there are.
 import socket
 import ssl
 
-from headgate.transport.callers import SanList, names_of_certificate
+from headgate.endpoint.tls import names_of_certificate
+from headgate.transport.callers import SanList
 from headgate.transport.guard.relay import Relay
 from headgate.transport.guard.surroundings import READ_BYTES, Frames, Surroundings
 

@@ -15,15 +15,15 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from headgate.address import UnixAddress, parse_address
+from headgate.endpoint.listening import listen
+from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
+from headgate.endpoint.tls import TlsFiles, server_context
+from headgate.endpoint.trust import Trust
 from headgate.transport.guard.guard import Guard
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.interface import Endpoint, TransportStats
-from headgate.transport.listening import listen
 from headgate.transport.native import NativeTransport
 from headgate.transport.private_directory import PrivateDirectory
-from headgate.transport.socketfile import OWNER_ONLY, binding_at
-from headgate.transport.tls import TlsFiles, server_context
-from headgate.transport.trust import Trust
 
 # Only this machine reaches it: for where no file can be made.
 _FRONT_ON_LOOPBACK = "127.0.0.1:0"

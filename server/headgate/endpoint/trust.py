@@ -32,14 +32,12 @@ class Trust:
         That is so on this machine's own addresses, or where everybody is trusted. An address in a
         trusted network is not enough: whoever has a route to it can connect.
         """
-        parsed = parse_address(address)
-        if isinstance(parsed, UnixAddress) or parsed.host == "localhost":
+        if is_this_machine(address):
             return True
-        host = _ip(parsed.host)
+        parsed = parse_address(address)
+        host = None if isinstance(parsed, UnixAddress) else _ip(parsed.host)
         if host is None:
             return False
-        if host.is_loopback:
-            return True
         # The IPv6 wildcard takes IPv4 too.
         versions = {4, 6} if host == ip_address("::") else {host.version}
         return all(EVERYBODY[version] in self._networks for version in versions)
@@ -47,6 +45,15 @@ class Trust:
     def _covers(self, host: str) -> bool:
         address = _ip(host)
         return address is not None and any(address in network for network in self._networks)
+
+
+def is_this_machine(address: str) -> bool:
+    """Whether nobody but this machine reaches it, or is reached there: loopback, or a Unix socket."""
+    parsed = parse_address(address)
+    if isinstance(parsed, UnixAddress) or parsed.host == "localhost":
+        return True
+    host = _ip(parsed.host)
+    return host is not None and host.is_loopback
 
 
 def _ip(host: str) -> IPv4Address | IPv6Address | None:

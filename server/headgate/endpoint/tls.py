@@ -5,15 +5,15 @@ renewed by other programs, file by file, and no such moment may cut callers off.
 """
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import grpc
 from structlog.typing import FilteringBoundLogger
 
+from headgate.endpoint.files import FileIdentity, identity_of
 from headgate.errors import ConfigError
-from headgate.transport.files import FileIdentity, identity_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,13 @@ def server_context(files: TlsFiles, logger: FilteringBoundLogger) -> Callable[[]
         return watcher.fetch() or watcher.configuration
 
     return current
+
+
+def client_credentials(files: TlsFiles, contents: "Contents") -> grpc.ChannelCredentials:
+    """For a `CertificateWatcher` of one that connects: what it shows, and whom it believes (`client_ca`)."""
+    _ssl_context(files, contents)
+    cert, key, *authorities = contents
+    return grpc.ssl_channel_credentials(authorities[0] if authorities else None, key, cert)
 
 
 Configuration = TypeVar("Configuration")
@@ -123,6 +130,16 @@ def _ssl_context(files: TlsFiles, contents: Contents) -> ssl.SSLContext:
             raise ConfigError(f"{files.client_ca}: no certificates in PEM form") from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def names_of_certificate(certificate: Mapping[str, Any] | None) -> list[str]:
+    """The SANs of what `ssl.SSLSocket.getpeercert()` gives."""
+    return [name for _, name in (certificate or {}).get("subjectAltName", ())]
+
+
+def names_of_auth_context(context: Mapping[str, Iterable[bytes]]) -> list[str]:
+    """The SANs of what grpcio's `auth_context()` gives."""
+    return [name.decode("utf-8", "replace") for name in context.get("x509_subject_alternative_name", ())]
 
 
 def _identity(files: TlsFiles) -> tuple[FileIdentity, ...]:

@@ -11,6 +11,15 @@ CODES = {code.value[0]: code for code in grpc.StatusCode}
 """grpcio's own objects by their numbers."""
 
 
+MAX_MESSAGE_CHARS = 1024
+"""Status messages travel in a header; clients and proxies refuse headers of a few KiB."""
+
+
+def sendable(message: str) -> str:
+    """Short enough, and without what UTF-8 can't hold: neither may fail the answer."""
+    return message[:MAX_MESSAGE_CHARS].encode(errors="replace").decode()
+
+
 class Methods(grpc.GenericRpcHandler):
     """What a server serves; it answers UNIMPLEMENTED to everything else."""
 

@@ -77,3 +77,20 @@ def _listen(undo: ExitStack, family: socket.AddressFamily, target: Any, reuse_po
     listener.bind(target)
     listener.listen(BACKLOG)
     return listener
+
+
+def why_not(address: Address) -> str:
+    """grpcio doesn't say why it can't bind: the operating system does."""
+    try:
+        if isinstance(address, UnixAddress):
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.bind(address.path)
+        else:
+            family, kind, protocol, _, target = socket.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(target)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "grpcio can't bind"

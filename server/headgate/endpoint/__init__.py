@@ -1,0 +1,1 @@
+"""What every listener is made with: sockets, TLS, tokens, and who is trusted by address alone."""

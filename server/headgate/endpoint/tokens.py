@@ -1,0 +1,178 @@
+"""Bearer tokens from a file of the operator's, followed while it changes.
+
+A file that can't be used keeps what is in force, because tokens are rotated by other
+programs, and half a file must not lock everybody out. Messages never repeat a token.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Final, Generic, TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from headgate.endpoint.files import FileIdentity, identity_of, read_bounded
+from headgate.errors import ConfigError
+
+AUTHORIZATION: Final = "authorization"
+
+POLL_S: Final = 1.0
+"""How often a token file is looked at: a new token works, and an old one ends, within about this."""
+
+MAX_FILE_BYTES: Final = 256 * 1024
+MAX_TOKENS: Final = 1_000
+"""One per caller and one more while it is rotated is a few dozen; this many is another kind of file."""
+
+MAX_TOKEN_CHARS: Final = 4096
+"""The native front takes 16 KiB of metadata; no token in use is near that."""
+
+MAX_ACCEPTED: Final = 4 * MAX_TOKENS
+"""Spellings of accepted headers that are remembered: `Bearer t` and `bearer t` are two."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""What RFC 6750 lets a bearer token be."""
+
+_PREFIX_BYTES: Final = 8
+"""Of a digest: finds the one token that it may be; whether it is that one takes all bytes, in constant time."""
+
+NO_TOKEN = "a valid bearer token is needed: send `authorization: Bearer TOKEN`"  # noqa: S105 - a message
+
+
+def is_token(text: str) -> bool:
+    return len(text) <= MAX_TOKEN_CHARS and _TOKEN.fullmatch(text) is not None
+
+
+def digest_of(token: str) -> bytes:
+    """What is kept of a token, and compared."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def bearer_token(header: str | bytes | None) -> str | None:
+    """The token in an `authorization` header; None where there is none."""
+    if header is None:
+        return None
+    scheme, _, token = _text(header).partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def header_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> str | bytes | None:
+    """The `authorization` header among a call's metadata."""
+    for name, value in metadata or ():
+        if name == AUTHORIZATION:
+            return value
+    return None
+
+
+def _text(header: str | bytes) -> str:
+    return header.decode("latin-1") if isinstance(header, bytes) else header
+
+
+Kept = TypeVar("Kept", bound=Sized)
+
+
+class FollowedTokens(Generic[Kept]):
+    """What `read` makes of a file, and makes again when that changes. Raises ConfigError at first."""
+
+    def __init__(self, path: str, logger: FilteringBoundLogger, read: Callable[[str], Kept]) -> None:
+        self.failures = 0
+        """Changes that could not be used."""
+        self._path = path
+        self._logger = logger
+        self._read = read
+        self._seen: FileIdentity = identity_of(path)
+        self._tokens = read(path)
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def refresh(self) -> None:
+        """Look at the file, and take what it says if it changed."""
+        seen = identity_of(self._path)
+        if seen == self._seen:
+            return
+        # Set before reading: a file that changes meanwhile is looked at again.
+        self._seen = seen
+        try:
+            self._tokens = self._read(self._path)
+        except ConfigError as error:
+            self.failures += 1
+            self._logger.warning("tokens_reload_failed", reason=str(error), tokens=len(self))
+        else:
+            self._logger.info("tokens_reloaded", file=self._path, tokens=len(self))
+
+    async def watch(self) -> None:
+        """Follow the file until cancelled, beside the loop: its file system may be slow."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            await asyncio.to_thread(self.refresh)
+
+
+def token_lines(setting: str, path: str) -> Iterator[tuple[int, str]]:
+    """The lines that count, by number: not the blank ones, nor those that begin with `#`. Raises ConfigError."""
+    try:
+        text = read_bounded(path, MAX_FILE_BYTES).decode("ascii")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{setting} {path}: a token is ASCII, byte {error.start} is not") from None
+    except ConfigError as error:
+        raise ConfigError(f"{setting} {error}") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            yield number, stripped
+
+
+class _Tokens:
+    """The tokens of one state of the file, as digests. Immutable but for what it remembers."""
+
+    def __init__(self, digests: Iterable[bytes]) -> None:
+        self._by_prefix = {digest[:_PREFIX_BYTES]: digest for digest in digests}
+        self._accepted: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_prefix)
+
+    def allows(self, header: str) -> bool:
+        # A set compares texts only where their keyed hashes are equal, so how long it takes says
+        # nothing of how much of a guess was right.
+        if header in self._accepted:
+            return True
+        token = bearer_token(header)
+        if token is None or not self._is_known(token):
+            return False
+        if len(self._accepted) < MAX_ACCEPTED:
+            self._accepted.add(header)
+        return True
+
+    def _is_known(self, token: str) -> bool:
+        digest = digest_of(token)
+        return hmac.compare_digest(self._by_prefix.get(digest[:_PREFIX_BYTES], b""), digest)
+
+
+class TokenFile(FollowedTokens[_Tokens]):
+    """One token per line; blank lines and lines that begin with `#` don't count. Raises ConfigError at first."""
+
+    def __init__(self, path: str, logger: FilteringBoundLogger) -> None:
+        super().__init__(path, logger, _read_tokens)
+
+    def allows(self, header: str | bytes | None) -> bool:
+        """Whether an `authorization` header holds one of the tokens. Any thread may ask."""
+        return header is not None and self._tokens.allows(_text(header))
+
+
+def _read_tokens(path: str) -> _Tokens:
+    """Their digests: the tokens themselves are not kept, and no message repeats one."""
+    digests: dict[bytes, None] = {}
+    for number, token in token_lines("token_file", path):
+        if not is_token(token):
+            raise ConfigError(
+                f"token_file {path}:{number}: not a bearer token: one per line, of letters, digits and -._~+/ "
+                f"(= at its end), at most {MAX_TOKEN_CHARS} characters"
+            )
+        digests[digest_of(token)] = None
+    if not digests:
+        raise ConfigError(f"token_file {path}: holds no token: write one per line")
+    if len(digests) > MAX_TOKENS:
+        raise ConfigError(f"token_file {path}: {len(digests)} tokens, at most {MAX_TOKENS} are accepted")
+    return _Tokens(digests)

@@ -1,0 +1,227 @@
+"""The way to one peer over grpc.aio: one channel and one stream, made when they are needed.
+
+Whatever goes wrong ends both, and the next batch begins with new ones: a connection whose
+path is dead is not used a second time. When to try again is the caller's business. Nothing
+waits longer than the caller says, whatever the peer does.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from headgate import __version__
+from headgate.clock import Clock
+from headgate.errors import BadRequest
+from headgate.exchange import codec
+from headgate.exchange.grpc_server import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, StreamBounds
+from headgate.exchange.hello import OURS, Hello, Regions, Versions, Welcome
+from headgate.exchange.identity import Security
+from headgate.exchange.messages import Ack, Batch, LinkError, Refused
+
+RENEW_AFTER_S: Final = StreamBounds().age_s / 2
+"""How old a stream gets: the peer ends those that are twice as old."""
+
+MAX_REPLY_BYTES: Final = 64 * 1024
+"""An acknowledgement has a few bytes, a hello those of some names."""
+
+CLOSE_TIMEOUT_S: Final = 1.0
+"""For ending a stream in good order, which a peer that is there does at once."""
+
+FOR_GOOD: Final = frozenset(
+    {
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,  # a message too large
+        grpc.StatusCode.UNIMPLEMENTED,  # not Headgate's exchange at all
+    }
+)
+"""What does not get better by itself: somebody has to change something first."""
+
+_Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
+_BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+"""What grpc.aio raises for a stream that ended, whatever the reason. (The last: it had ended before.)"""
+
+
+@dataclass(slots=True)
+class LinkStats:
+    """Plain counters, for whoever exports them."""
+
+    connected: bool = False
+    streams: int = 0
+    """Streams that were begun with a hello on both sides."""
+    bytes_sent: int = 0
+    """Of batches that were acknowledged."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One channel with the one call on it, and what they were made with."""
+
+    channel: grpc.aio.Channel
+    call: _Call
+    credentials: grpc.ChannelCredentials | None
+    header: str | None
+    began_s: float
+
+
+class GrpcPeerLink:
+    """Implements `PeerLink`."""
+
+    def __init__(
+        self,
+        region: str,
+        address: str,
+        *,
+        regions: Regions,
+        security: Security,
+        clock: Clock,
+        versions: Versions = OURS,
+    ) -> None:
+        self.peer: Welcome | None = None
+        """What the peer said of itself when it was last connected to."""
+        self.stats = LinkStats()
+        self._region = region
+        self._address = address
+        self._regions = regions
+        self._security = security
+        self._clock = clock
+        self._versions = versions
+        self._stream: _Stream | None = None
+
+    async def send(self, batch: Batch, timeout_s: float) -> Ack:
+        """Connect if need be, send, wait for the acknowledgement. Raises LinkError."""
+        data = self._encoded(batch)
+        try:
+            async with asyncio.timeout(timeout_s):
+                call = (await self._connected()).call
+                await call.write(data)
+                ack = await self._answer(call)
+            if not isinstance(ack, Ack) or ack.number != batch.number:
+                raise LinkError(f"{self}: answered with {ack}, and not to batch {batch.number}")
+        except BaseException as error:
+            reason = await self._reason(error, timeout_s)
+            await self._drop()
+            if reason is None:
+                raise
+            raise reason from error
+        self.stats.bytes_sent += len(data)
+        return ack
+
+    async def close(self) -> None:
+        """Nothing is sent after this."""
+        await self._end()
+
+    def __str__(self) -> str:
+        return f"region {self._region!r} at {self._address}"
+
+    def _encoded(self, batch: Batch) -> bytes:
+        try:
+            return codec.encode_batch(batch)
+        except BadRequest as error:
+            raise Refused(f"{self}: not sent: {error}") from error
+
+    # Connecting
+
+    async def _connected(self) -> _Stream:
+        if self._stream is not None and self._is_outdated(self._stream):
+            await self._end()
+        if self._stream is None:
+            self._stream = self._begin()
+            await self._greet(self._stream.call)
+        return self._stream
+
+    def _is_outdated(self, stream: _Stream) -> bool:
+        return (
+            stream.credentials is not self._security.channel_credentials()
+            or stream.header != self._security.header
+            or self._clock.monotonic() - stream.began_s > RENEW_AFTER_S
+        )
+
+    def _begin(self) -> _Stream:
+        credentials, header = self._security.channel_credentials(), self._security.header
+        target = self._address if self._address.startswith("unix:") else f"dns:///{self._address}"
+        if credentials is None:
+            channel = grpc.aio.insecure_channel(target, options=self._options())
+        else:
+            channel = grpc.aio.secure_channel(target, credentials, options=self._options())
+        metadata = (("authorization", header),) if header is not None else ()
+        call: _Call = channel.stream_stream(codec.METHOD)(metadata=metadata)
+        return _Stream(channel, call, credentials, header, self._clock.monotonic())
+
+    def _options(self) -> list[tuple[str, Any]]:
+        return [
+            # Regions know where their peers are: a proxy for the web is not the way.
+            ("grpc.enable_http_proxy", 0),
+            # The peer's certificate is its region's, whatever the address is called.
+            ("grpc.ssl_target_name_override", self._region),
+            # A new channel is a new connection, with nothing left of what the former one waited for.
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),
+            ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+
+    async def _greet(self, call: _Call) -> None:
+        hello = Hello(self._regions.own, self._region, self._versions, self._regions.all, __version__)
+        await call.write(codec.encode_hello(hello))
+        welcome = await self._answer(call)
+        if not isinstance(welcome, Welcome):
+            raise LinkError(f"{self}: answered a hello with {welcome}")
+        if welcome.region != self._region:
+            raise Refused(f"{self}: is region {welcome.region!r}: correct the address of --peer {self._region}=…")
+        if not self._versions.lowest <= welcome.version <= self._versions.highest:
+            raise Refused(f"{self}: chose version {welcome.version} of the exchange, of {self._versions}")
+        self.peer = welcome
+        self.stats.streams += 1
+        self.stats.connected = True
+
+    async def _answer(self, call: _Call) -> Welcome | Ack:
+        data: Any = await call.read()
+        if not isinstance(data, bytes):
+            raise LinkError(f"{self}: ended the stream")
+        return codec.decode_from_receiver(data)
+
+    # The end
+
+    async def _reason(self, error: BaseException, timeout_s: float) -> LinkError | None:
+        """What to raise instead; None for what is raised as it is."""
+        if isinstance(error, TimeoutError):
+            return LinkError(f"{self}: no answer within {timeout_s:g} s")
+        if isinstance(error, BadRequest):
+            return LinkError(f"{self}: {error}")
+        if not isinstance(error, _BROKEN):
+            return None
+        code, details = await self._status(error)
+        kind = Refused if code in FOR_GOOD else LinkError
+        return kind(f"{self}: {code.name}: {details}" if code is not None else f"{self}: {error}")
+
+    async def _status(self, error: BaseException) -> tuple[grpc.StatusCode | None, str | None]:
+        if isinstance(error, grpc.aio.AioRpcError):
+            return error.code(), error.details()
+        if self._stream is not None and self._stream.call.done():
+            return await self._stream.call.code(), await self._stream.call.details()
+        return None, None
+
+    async def _end(self) -> None:
+        """In good order: the peer knows that nothing more will come."""
+        if self._stream is not None:
+            call = self._stream.call
+            with contextlib.suppress(TimeoutError, *_BROKEN):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await call.done_writing()
+                    await call.read()
+        await self._drop()
+
+    async def _drop(self) -> None:
+        stream, self._stream = self._stream, None
+        self.stats.connected = False
+        if stream is not None:
+            stream.call.cancel()
+            await stream.channel.close()

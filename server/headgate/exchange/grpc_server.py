@@ -1,0 +1,291 @@
+"""Where other regions' batches arrive: grpc.aio, one stream per exchanger of a peer.
+
+A stream is its sender's own until it ends: a hello, then batches, each taken in by the
+receiver and acknowledged before the next is read. Everything that a peer could make this
+process hold is bounded: streams, connections, messages, and the time for a hello. Every
+stream that ends early says why, with a status that is never UNKNOWN.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import grpc
+from structlog.typing import FilteringBoundLogger
+
+from headgate import __version__
+from headgate.address import TcpAddress, parse_address
+from headgate.clock import Clock
+from headgate.endpoint.listening import why_not
+from headgate.endpoint.methods import CODES, MethodHandlers, Methods, sendable
+from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
+from headgate.errors import BadRequest, ConfigError, NotReady, RequestError, status_of
+from headgate.exchange import codec
+from headgate.exchange.hello import OURS, Hello, Regions, Versions, Welcome, check_direction, choose_version
+from headgate.exchange.identity import Security
+from headgate.exchange.messages import Batch, Receiver
+from headgate.origin.interface import OriginError
+from headgate.telemetry.bounded import BoundedLogger
+
+STREAMS_PER_PEER: Final = 4
+"""One is used. More are a peer's exchangers that overlap, and those whose end has not been noticed yet."""
+
+SPARE_CONNECTIONS: Final = 200
+"""Beside one for each stream that peers may have: for those that are about to end, and for strangers."""
+
+HANDSHAKE_TIMEOUT_MS: Final = 5_000
+IDLE_TIMEOUT_MS: Final = 30_000
+"""How long a connection may stay that has not begun to speak, or has no stream: strangers don't keep others out."""
+
+KEEPALIVE_MS: Final = 10_000
+KEEPALIVE_TIMEOUT_MS: Final = 5_000
+"""A path that is dead is noticed within both together, on either side, whether batches are under way or not."""
+
+MIN_PING_INTERVAL_MS: Final = KEEPALIVE_MS // 2
+"""That a peer may keep to; grpc-core's own is five minutes, and then it cuts the connection."""
+
+STOPPING = "this region's exchange is stopping"
+
+_Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBounds:
+    """How long a stream may take, and last."""
+
+    hello_s: float = 5.0
+    """From its beginning to its hello."""
+    silence_s: float = 180.0
+    """Between batches: three times the longest interval that can be set."""
+    age_s: float = 3_600.0
+    """After that it has to begin anew, with the certificate that is valid then. Ours do so in half the time."""
+
+
+@dataclass(slots=True)
+class ServerStats:
+    """Plain counters, for whoever exports them."""
+
+    streams: int = 0
+    """Open now, whether they have said hello or not."""
+    accepted: int = 0
+    """Streams whose hello was answered."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Streams that ended with an error, by the status' name."""
+    cut: int = 0
+    """Streams that were given up, or whose connection broke, without their sender's word that nothing follows."""
+    batches: int = 0
+    entries: int = 0
+    bytes_received: int = 0
+
+
+class ExchangeServer:
+    """Listens for peers, and hands what they say to a `Receiver`."""
+
+    def __init__(
+        self,
+        address: str,
+        receiver: Receiver,
+        *,
+        regions: Regions,
+        security: Security,
+        clock: Clock,
+        logger: FilteringBoundLogger,
+        socket_mode: int = OWNER_ONLY,
+        reuse_port: bool = False,
+        versions: Versions = OURS,
+        bounds: StreamBounds | None = None,
+    ) -> None:
+        self.stats = ServerStats()
+        self.peers: dict[str, Hello] = {}
+        """The latest hello of each peer that spoke."""
+        self._address = parse_address(address)
+        self._receiver = receiver
+        self._regions = regions
+        self._security = security
+        self._clock = clock
+        # Whoever is refused comes again, every few seconds.
+        self._logger = BoundedLogger(logger, clock)
+        self._socket_mode = socket_mode
+        self._reuse_port = reuse_port
+        self._versions = versions
+        self._bounds = bounds or StreamBounds()
+        self._streams_of: Counter[str] = Counter()
+        self._stopping = asyncio.Event()
+        self._server: grpc.aio.Server | None = None
+        self._cleanup = AsyncExitStack()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the real port."""
+        return str(self._address)
+
+    # Lifecycle
+
+    async def start(self) -> None:
+        """Bind and accept. Raises ConfigError when the address can't be had, or a certificate can't be used."""
+        credentials = self._security.server_credentials()
+        async with AsyncExitStack() as cleanup:
+            with binding_at(self._address, self._socket_mode, cleanup):
+                server = grpc.aio.server(handlers=[Methods(self._methods())], options=self._options())
+                self._bind(server, credentials)
+            await server.start()
+            self._server = server
+            self._cleanup = cleanup.pop_all()
+
+    def _methods(self) -> MethodHandlers:
+        # It reads and writes by itself, which the stubs don't know.
+        sync: Any = self._sync
+        return {codec.METHOD: grpc.stream_stream_rpc_method_handler(sync)}
+
+    def _options(self) -> list[tuple[str, int]]:
+        peers = len(self._regions.peers)
+        return [
+            ("grpc.max_receive_message_length", codec.MAX_BATCH_BYTES),
+            ("grpc.max_concurrent_streams", STREAMS_PER_PEER * peers),
+            ("grpc.max_allowed_incoming_connections", SPARE_CONNECTIONS + STREAMS_PER_PEER * peers),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+            ("grpc.max_connection_idle_ms", IDLE_TIMEOUT_MS),
+            ("grpc.so_reuseport", int(self._reuse_port)),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+        ]
+
+    def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
+        target = str(self._address)
+        try:
+            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
+        except RuntimeError as error:
+            raise ConfigError(f"exchange: can't listen on {target}: {why_not(self._address)}") from error
+        if isinstance(self._address, TcpAddress):
+            self._address = TcpAddress(self._address.host, port)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Batches that are being taken in by now are acknowledged, if that takes no longer than this; then every
+        stream is told, and all is closed.
+        """
+        self._stopping.set()
+        if self._server is not None:
+            await self._server.stop(timeout_s)
+        await self._cleanup.aclose()
+
+    # Streams
+
+    async def _sync(self, _requests: AsyncIterator[bytes], context: _Context) -> None:
+        try:
+            with self._room():
+                await self._converse(context)
+        except asyncio.CancelledError:
+            self.stats.cut += 1
+            raise
+        except Exception as error:
+            await self._abort(context, error)
+
+    @contextlib.contextmanager
+    def _room(self) -> Iterator[None]:
+        most = STREAMS_PER_PEER * len(self._regions.peers)
+        if self.stats.streams >= most:
+            raise NotReady(f"too many streams: at most {most} are open at once")
+        self.stats.streams += 1
+        try:
+            yield
+        finally:
+            self.stats.streams -= 1
+
+    @contextlib.contextmanager
+    def _room_of(self, region: str) -> Iterator[None]:
+        if self._streams_of[region] >= STREAMS_PER_PEER:
+            raise NotReady(f"too many streams of region {region!r}: at most {STREAMS_PER_PEER} are open at once")
+        self._streams_of[region] += 1
+        try:
+            yield
+        finally:
+            self._streams_of[region] -= 1
+
+    async def _converse(self, context: _Context) -> None:
+        began_s = self._clock.monotonic()
+        self._security.proof_of(context)  # before anything is read
+        hello = await self._hear_hello(context)
+        version = self._check(context, hello)
+        with self._room_of(hello.region):
+            self._welcomed(hello, version)
+            await context.write(
+                codec.encode_welcome(Welcome(version, self._regions.own, self._regions.all, __version__))
+            )
+            while (data := await self._next(context, self._bounds.silence_s, "batch")) is not None:
+                # Again: a token may have been taken back, a certificate be no longer valid.
+                self._security.proof_of(context).check(hello.region)
+                if self._clock.monotonic() - began_s > self._bounds.age_s:
+                    raise NotReady("the stream is old: begin another")
+                await self._take_in(context, hello.region, data)
+
+    async def _hear_hello(self, context: _Context) -> Hello:
+        data = await self._next(context, self._bounds.hello_s, "hello")
+        hello = codec.decode_from_sender(data) if data is not None else None
+        if not isinstance(hello, Hello):
+            raise BadRequest("a stream begins with a hello")
+        return hello
+
+    def _check(self, context: _Context, hello: Hello) -> int:
+        """The version to speak with it; raises where it is not to be spoken with."""
+        self._security.proof_of(context).check(hello.region)
+        check_direction(hello, self._regions)
+        return choose_version(hello.versions, self._versions)
+
+    def _welcomed(self, hello: Hello, version: int) -> None:
+        self.stats.accepted += 1
+        self.peers[hello.region] = hello
+        self._logger.info("peer_connected", peer=hello.region, version=version, software=hello.software)
+        ours, theirs = set(self._regions.all), set(hello.regions)
+        if ours != theirs:
+            # As while one is added or removed; for good, it is a mistake.
+            self._logger.warning(
+                "regions_differ", peer=hello.region, only_here=sorted(ours - theirs), only_there=sorted(theirs - ours)
+            )
+
+    async def _take_in(self, context: _Context, region: str, data: bytes) -> None:
+        batch = codec.decode_from_sender(data)
+        if not isinstance(batch, Batch):
+            raise BadRequest("a second hello on one stream")
+        self.stats.bytes_received += len(data)
+        try:
+            ack = await self._receiver.receive(region, batch)
+        except OriginError as error:
+            raise NotReady(f"region {self._regions.own!r} can't write to its origin: {error}") from error
+        self.stats.batches += 1
+        self.stats.entries += len(batch.entries) + len(batch.returned)
+        await context.write(codec.encode_ack(ack))
+
+    async def _next(self, context: _Context, timeout_s: float, what: str) -> bytes | None:
+        """The next message; None when the sender has ended the stream."""
+        reading = asyncio.ensure_future(context.read())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({reading, stopping}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if self._stopping.is_set():
+                raise NotReady(STOPPING)
+            if not reading.done():
+                raise NotReady(f"no {what} within {timeout_s:g} s")
+            data: Any = reading.result()
+            return data if isinstance(data, bytes) else None
+        finally:
+            reading.cancel()
+            stopping.cancel()
+            await asyncio.wait({reading, stopping})
+
+    async def _abort(self, context: _Context, error: Exception) -> None:
+        status, message = status_of(error)
+        self.stats.refused[status.name.lower()] += 1
+        fields: dict[str, Any] = {"status": status.name, "reason": message}
+        if not isinstance(error, RequestError):
+            fields["exc_info"] = error
+        level = "warning" if isinstance(error, RequestError) else "error"
+        # Apart from each other: a peer that is refused does not hide another fault.
+        self._logger.emit(level, f"exchange_stream_ended {status.name}", "exchange_stream_ended", fields)
+        await context.abort(CODES[int(status)], sendable(message))

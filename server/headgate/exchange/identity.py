@@ -1,0 +1,221 @@
+"""Which region the other end of a stream is: proved by a certificate, a token, or both.
+
+A peer may speak for the region that its proof belongs to, and for no other. A certificate
+belongs to the regions that its names (SANs) say: a DNS name equal to the region's, or the
+URI `headgate://region/<region>`. A token belongs to the region whose line it has in the
+file; one that all share belongs to any configured peer. Without either a peer is who it
+says, which `check_exposure` allows on this machine only.
+"""
+
+import hmac
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+from structlog.typing import FilteringBoundLogger
+
+from headgate.config.kinds import NAME
+from headgate.endpoint.tls import CertificateWatcher, TlsFiles, client_credentials, names_of_auth_context
+from headgate.endpoint.tls import server_credentials as following_credentials
+from headgate.endpoint.tokens import (
+    MAX_TOKEN_CHARS,
+    NO_TOKEN,
+    FollowedTokens,
+    bearer_token,
+    digest_of,
+    header_of,
+    is_token,
+    token_lines,
+)
+from headgate.endpoint.trust import is_this_machine
+from headgate.errors import ConfigError, Forbidden, Unauthenticated
+
+REGION_URI: Final = "headgate://region/"
+
+MAX_REGION_TOKENS: Final = 1_000
+"""Lines of a token file. All are compared with each one that comes, so that the time it takes says nothing."""
+
+_SHOWN_NAMES: Final = 8
+_SHOWN_NAME_CHARS: Final = 100
+"""Of a certificate, in a refusal: enough to recognise it, and short enough to be sent."""
+
+
+# Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _RegionTokens:
+    """One state of the file."""
+
+    own: str = field(repr=False)
+    """What we send."""
+    owners: Sequence[tuple[bytes, str | None]] = field(repr=False)
+    """Digests of all tokens, with the region that each belongs to; None: any peer."""
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+
+class RegionTokens(FollowedTokens[_RegionTokens]):
+    """A file with one token for all regions, or with lines `region=token`. Raises ConfigError at first.
+
+    Several lines for one region, or several shared tokens, are for rotation: all are accepted, and the
+    first is what this region sends.
+    """
+
+    def __init__(self, path: str, region: str, logger: FilteringBoundLogger) -> None:
+        super().__init__(path, logger, lambda path: _read(path, region))
+
+    @property
+    def header(self) -> str:
+        """What this region sends as `authorization`."""
+        return f"Bearer {self._tokens.own}"
+
+    def owner_of(self, header: str | bytes | None) -> str | None:
+        """The region whose token this header has; None for any peer. Raises Unauthenticated for an unknown one."""
+        digest = digest_of(bearer_token(header) or "")
+        found = [region for known, region in self._tokens.owners if hmac.compare_digest(known, digest)]
+        if not found:
+            raise Unauthenticated(f"{NO_TOKEN}, one that this region's exchange_token_file has")
+        return found[0]
+
+
+def _read(path: str, region: str) -> _RegionTokens:
+    owners: dict[bytes, str | None] = {}
+    own = None
+    for number, line in token_lines(_SETTING, path):
+        at = f"{_SETTING} {path}:{number}"
+        owner, token = _split(line, at)
+        digest = digest_of(token)
+        if owners.get(digest, owner) != owner:
+            raise ConfigError(
+                f"{at}: another line has this token too: it says which region it is, so give each its own"
+            )
+        owners[digest] = owner
+        if own is None and owner in (region, None):
+            own = token
+    if not owners:
+        raise ConfigError(f"{_SETTING} {path}: holds no token: write one for all regions, or lines REGION=TOKEN")
+    if len(owners) > MAX_REGION_TOKENS:
+        raise ConfigError(f"{_SETTING} {path}: {len(owners)} tokens, at most {MAX_REGION_TOKENS} are accepted")
+    if None in owners.values() and len(set(owners.values())) > 1:
+        raise ConfigError(f"{_SETTING} {path}: holds shared tokens and tokens of regions: use one kind")
+    if own is None:
+        raise ConfigError(f"{_SETTING} {path}: no line {region}=TOKEN, and this region has to send one")
+    return _RegionTokens(own, tuple(owners.items()))
+
+
+_SETTING: Final = "exchange_token_file"
+
+
+def _split(line: str, at: str) -> tuple[str | None, str]:
+    """The region, if the line names one, and the token. A token has `=` at its end only, so there is one reading."""
+    if is_token(line):
+        return None, line
+    region, _, token = line.partition("=")
+    if not is_token(token):
+        raise ConfigError(
+            f"{at}: neither a token nor REGION=TOKEN: a token has letters, digits and -._~+/ (= at its end), "
+            f"at most {MAX_TOKEN_CHARS} characters"
+        )
+    try:
+        return NAME.parse(region), token
+    except ValueError:
+        raise ConfigError(f"{at}: not a region before the `=`: expected {NAME.accepts}") from None
+
+
+# Proofs
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the other end of a stream has shown."""
+
+    token_region: str | None = None
+    """The region whose token it sent; None where tokens don't tell."""
+    names: tuple[str, ...] | None = None
+    """Of its certificate; None without TLS."""
+
+    def check(self, region: str) -> None:
+        """That it may speak for a region. Raises Forbidden, with what was seen."""
+        if self.names is not None and not {region, REGION_URI + region} & set(self.names):
+            raise Forbidden(
+                f"the certificate does not belong to region {region!r}: it has the names (SAN) {_shown(self.names)}, "
+                f"and needs the DNS name {region!r} or the URI {REGION_URI + region}"
+            )
+        if self.token_region not in (None, region):
+            raise Forbidden(f"the token belongs to region {self.token_region!r}, and you speak for {region!r}")
+
+
+def _shown(names: Sequence[str]) -> str:
+    if not names:
+        return "(none)"
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(repr(name[:_SHOWN_NAME_CHARS]) for name in names[:_SHOWN_NAMES]) + more
+
+
+class Security:
+    """What this region shows its peers, and what it asks them for. Follows the files.
+
+    Raises ConfigError for certificates that can't be used.
+    """
+
+    def __init__(
+        self, logger: FilteringBoundLogger, tls: TlsFiles | None = None, tokens: RegionTokens | None = None
+    ) -> None:
+        if tls is not None and tls.client_ca is None:
+            raise ConfigError(
+                "exchange_tls_cert: needs exchange_tls_ca beside it: regions show each other certificates"
+            )
+        self.tokens = tokens
+        """Whoever runs the process runs its `watch`."""
+        self._tls = tls
+        self._logger = logger
+        self._for_channels: CertificateWatcher[grpc.ChannelCredentials] | None = None
+        if tls is not None:
+            self._for_channels = CertificateWatcher(tls, logger, client_credentials)
+
+    @property
+    def header(self) -> str | None:
+        """What to send as `authorization`."""
+        return self.tokens.header if self.tokens is not None else None
+
+    def channel_credentials(self) -> grpc.ChannelCredentials | None:
+        """For a connection that begins now. Another object, when the files have changed. None: no TLS."""
+        if self._for_channels is None:
+            return None
+        return self._for_channels.fetch() or self._for_channels.configuration
+
+    def server_credentials(self) -> grpc.ServerCredentials | None:
+        """For a listener; they follow the files by themselves. None: no TLS."""
+        return following_credentials(self._tls, self._logger) if self._tls is not None else None
+
+    def proof_of(self, context: Any) -> Proof:
+        """What a call of grpcio's shows. Raises Unauthenticated where that is not enough."""
+        return Proof(
+            self.tokens.owner_of(header_of(context.invocation_metadata())) if self.tokens is not None else None,
+            tuple(names_of_auth_context(context.auth_context())) if self._tls is not None else None,
+        )
+
+
+# The start
+
+
+def check_exposure(exchange: str, peers: Iterable[str], *, tls: bool, tokens: bool, insecure: bool) -> str | None:
+    """Whether these addresses, ours and those of peers, may be used with what proves who is who.
+
+    Raises ConfigError where anybody could speak for a region; a warning where somebody could read along.
+    """
+    outside = [address for address in (exchange, *peers) if not is_this_machine(address)]
+    if tls or not outside:
+        return None
+    where = f"{outside[0]} is reached over a network"
+    if tokens:
+        return f"{where}, and tokens are sent without TLS: whoever reads along there can speak for a region"
+    if insecure:
+        return f"{where}, and whoever reaches it can speak for any region (exchange_insecure)"
+    raise ConfigError(
+        f"exchange: {where}, where anybody could speak for a region: give --exchange-tls-cert, --exchange-tls-key and "
+        "--exchange-tls-ca, or --exchange-token-file; or accept it with --exchange-insecure"
+    )
