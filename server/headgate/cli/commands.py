@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from headgate import __version__
-from headgate.cli import check, rules, serve, simulate
+from headgate.cli import check, exchange, rules, serve, simulate
 from headgate.cli.output import EXIT_USAGE, fail, write
 from headgate.errors import ConfigError
 
@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_NAME_AND_VERSION, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     serve.add_parser(commands)
+    exchange.add_parser(commands)
     check.add_parser(commands)
     rules.add_parser(commands)
     simulate.add_parser(commands)

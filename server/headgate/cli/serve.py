@@ -3,7 +3,8 @@
 import argparse
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from headgate.cli.output import EXIT_FAILED, EXIT_USAGE, fail, warn
 from headgate.config import (
@@ -52,13 +53,18 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         # An abbreviation that works today would become ambiguous with the next setting.
         allow_abbrev=False,
     )
+    add_settings(parser)
+    parser.set_defaults(command=serve)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """A flag for every setting, and one for the file that may hold them."""
     parser.add_argument(CONFIG_FLAG, metavar="FILE", help=f"YAML file with settings [{CONFIG_ENV}]")
     for section in dict.fromkeys(setting.section for setting in SETTINGS):
         group = parser.add_argument_group(section.lower())
         for setting in SETTINGS:
             if setting.section == section:
                 _add_flag(group, setting)
-    parser.set_defaults(command=serve)
 
 
 def _add_flag(group: "argparse._ArgumentGroup", setting: Setting) -> None:
@@ -77,9 +83,20 @@ def _default(setting: Setting) -> str:
 
 def serve(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
     """Serve until told to stop. Returns the exit status."""
+    return run_with_settings(flags_of(args), _run, environ)
+
+
+def flags_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Settings that were given as flags."""
+    return {name: value for name, value in vars(args).items() if name != "command"}
+
+
+def run_with_settings(
+    flags: dict[str, Any], run: Callable[[Settings], int], environ: Mapping[str, str] | None = None
+) -> int:
+    """Run a process by its settings; the exit status."""
     # The one place that reads the process's environment.
     environ = os.environ if environ is None else environ
-    flags = {name: value for name, value in vars(args).items() if name != "command"}
     try:
         settings = load_settings(flags, environ)
     except SettingsError as error:
@@ -89,7 +106,7 @@ def serve(args: argparse.Namespace, environ: Mapping[str, str] | None = None) ->
     if holds_password(flags.get("origin", "")):
         warn("--origin: others see its password in the process list: use file:/path, password_file= or HEADGATE_ORIGIN")
     try:
-        return _run(settings)
+        return run(settings)
     except ConfigError as error:
         return fail(str(error), EXIT_FAILED)
 

@@ -4,7 +4,6 @@
 problem at once; `SETTINGS` is the table behind flags, environment, file and docs.
 """
 
-from headgate.config.checks import refuse_unavailable
 from headgate.config.compat import translate
 from headgate.config.kinds import Peer
 from headgate.config.settings import REQUIRED, SETTINGS, Setting, Settings
@@ -20,6 +19,5 @@ __all__ = [
     "Settings",
     "SettingsError",
     "load_settings",
-    "refuse_unavailable",
     "translate",
 ]

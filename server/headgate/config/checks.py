@@ -1,4 +1,4 @@
-"""What must hold between settings, and what this version can't do yet.
+"""What must hold between settings.
 
 Each check yields lines that say what to change. `where` has the flag, variable or
 file line that gave a setting its value, if any did.
@@ -6,11 +6,6 @@ file line that gave a setting its value, if any did.
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-from headgate.config.settings import SETTINGS, Settings
-from headgate.errors import ConfigError
-
-_DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
 
 
 def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterator[str]:
@@ -81,9 +76,3 @@ def _check_headers(values: Mapping[str, Any], at: Any) -> Iterator[str]:
         if header in names:
             yield f"{at(name)}: {values[name]!r} is the name of {names[header]} too"
         names.setdefault(header, name)
-
-
-def refuse_unavailable(settings: Settings) -> None:
-    """Raise ConfigError for settings that are understood, and that this version does not implement yet."""
-    if settings.peer or settings.exchange != _DEFAULTS["exchange"]:
-        raise ConfigError("peer, exchange: regions can't exchange counts in this version; leave both out")

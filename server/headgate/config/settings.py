@@ -282,6 +282,16 @@ class Settings:
         ),
     ] = False
 
+    exchange_inside: Annotated[
+        bool,
+        Row(
+            Boolean(),
+            "Regions",
+            "Speak to other regions from inside `headgate serve`. `false` where `headgate exchange` does it beside "
+            "the nodes; `peer` is needed all the same, because limits depend on how many regions there are.",
+        ),
+    ] = True
+
     response_headers: Annotated[
         bool, Row(Boolean(), "Answers", "Add the headers below to answers, for Envoy to hand to its caller.")
     ] = False

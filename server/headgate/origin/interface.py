@@ -16,6 +16,10 @@ NODE_GONE_MS = 5_000
 """After how long without a heartbeat a node no longer counts: five of them, so that a slow
 moment does not change what the failure policies divide by."""
 
+REGION_GONE_MS = 30_000
+"""After how long without a batch another region no longer counts as active: several lost ones, or a restart of its
+exchangers, do not change what limits of scope `cell` are divided by."""
+
 LEASE_MS = 5_000
 """For how long an exchanger has a peer to itself after it last read for it. Longer than a batch may take,
 so that two rarely send the same; short enough that one that died is replaced soon."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from headgate.clock import Clock
 from headgate.origin.bucket_record import BucketRecord
-from headgate.origin.interface import LEASE_MS, NODE_GONE_MS
+from headgate.origin.interface import LEASE_MS, NODE_GONE_MS, REGION_GONE_MS
 from headgate.origin.outbox import Outbox
 from headgate.origin.protocol import (
     NO_GRANT,
@@ -122,6 +122,7 @@ class MemoryOrigin:
         self._records: dict[bytes, Record] = {}
         self._expiry: dict[bytes, int] = {}
         self._beats: dict[bytes, int] = {}
+        self._regions: dict[bytes, int] = {}
         self.outbox = Outbox()
 
     def __len__(self) -> int:
@@ -172,6 +173,7 @@ class MemoryOrigin:
         now_ms = self._clock.now_ms()
         if stamp is not None:
             self.outbox.heard(*stamp)
+            self._regions[stamp.region] = now_ms
         for count in counts:
             record = self._window(count.key, count.window_ms)
             if isinstance(record, UnreadableRecord):
@@ -229,13 +231,17 @@ class MemoryOrigin:
         # One that lies ahead was written before the clock was set back, and would count for too long.
         self._beats = {name: at_ms for name, at_ms in beats.items() if at_ms <= now_ms + NODE_GONE_MS}
         self._beats[run] = now_ms
-        return Pulse(now_ms, self._epoch, len(self._beats), known)
+        self._regions = {
+            region: at_ms for region, at_ms in self._regions.items() if abs(now_ms - at_ms) < REGION_GONE_MS
+        }
+        return Pulse(now_ms, self._epoch, len(self._beats), known, len(self._regions))
 
     def wipe(self, epoch: bytes | None = None) -> None:
         """Lose everything, as a flush does, or a restart, which has another epoch."""
         self._records.clear()
         self._expiry.clear()
         self._beats.clear()
+        self._regions.clear()
         self.outbox = Outbox()
         self._epoch = epoch or self._epoch
 

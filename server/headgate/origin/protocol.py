@@ -152,6 +152,8 @@ class Pulse(NamedTuple):
     live_nodes: int
     known: bool
     """False: the run's last heartbeat is gone, so its reports may be gone with it."""
+    regions_heard: int = 0
+    """Other regions that have said something lately, where they say it."""
 
 
 class ForeignCount(NamedTuple):

@@ -29,10 +29,14 @@ def open_origin(
     prefix: str | None = None,
     logger: Any = None,
     scripts: Scripts | None = None,
+    shared: bool = False,
 ) -> Origin:
-    """Raises ConfigError for a URL that names no origin; connects to nothing yet."""
+    """Raises ConfigError for a URL that names no origin; connects to nothing yet.
+
+    `shared`: an exchanger works behind the origin too, so that counts in memory must be there and not in a node.
+    """
     if url == "memory://":
-        return MemoryOrigin(clock, region=region.encode(), exclusive=True)
+        return MemoryOrigin(clock, region=region.encode(), exclusive=not shared)
     if not is_redis_url(url) and not url.startswith(FILE_SCHEME):
         # Not repeated: it may hold a password.
         raise ConfigError(f"origin: the scheme is not known: accepted is memory://, {', '.join(ACCEPTED)}")

@@ -42,6 +42,7 @@ class RegionNode:
         breaker: BreakerSettings | None = None,
         live_nodes: int = 1,
         on_live_nodes: Callable[[int], None] = lambda live_nodes: None,
+        on_regions_heard: Callable[[int], None] = lambda regions: None,
     ) -> None:
         self.run = run
         self.live_nodes = live_nodes
@@ -49,6 +50,7 @@ class RegionNode:
         self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells)
         self._deadline_s = deadline_s
         self._on_live_nodes = on_live_nodes
+        self._on_regions_heard = on_regions_heard
         self._origin = origin
         self._clock = clock
         numbers = itertools.count(1)
@@ -68,6 +70,7 @@ class RegionNode:
             for index in range(origin.shards)
         ]
         self._pulses = [0] * len(self.links)
+        self._regions_heard = [0] * len(self.links)
         self._unsure = [False] * len(self.links)
         self._doubtful_until_s = 0.0
         """Until when the others may not have been heard again by a shard that was away."""
@@ -152,6 +155,8 @@ class RegionNode:
         had_beaten, self._pulses[link.index] = self._pulses[link.index], pulse.live_nodes
         link.heard(pulse.time_ms, pulse.epoch, sent_s)
         self._note_live_nodes(max(self._pulses))
+        self._regions_heard[link.index] = pulse.regions_heard
+        self._on_regions_heard(max(self._regions_heard))
         unsure, self._unsure[link.index] = self._unsure[link.index], False
         # Before the first heartbeat there may have been calls: a node that starts while the shard is away.
         if (had_beaten or link.stats.calls) and (unsure or not pulse.known):

@@ -9,6 +9,7 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from headgate.clock import Clock
 from headgate.endpoint.tokens import TokenFile
 from headgate.handler import RateLimitHandler
 from headgate.limiter.engine import Engine
@@ -19,6 +20,8 @@ from headgate.region.shard_link import ShardLink
 from headgate.region.stats import WAIT_BOUNDS_S
 from headgate.rules.store import RuleStore
 from headgate.runtime.garbage import MemoryKeeper
+from headgate.runtime.region_instruments import register_active, register_exchange
+from headgate.runtime.regions import ActiveRegions, RegionExchange
 from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.histogram import Buckets
 from headgate.telemetry.logs import LogSink
@@ -42,6 +45,11 @@ class Parts:
     engine: Engine | RegionalEngine
     node: RegionNode | None
     """None for a node on its own."""
+    exchange: RegionExchange | None
+    """None where this process speaks to no other region."""
+    regions: ActiveRegions | None
+    """None where there are no others."""
+    clock: Clock
     transport: Transport
     http: Sequence[HttpServer]
     """One, or one for callers and one for operators."""
@@ -61,6 +69,10 @@ def register(metrics: Metrics, parts: Parts) -> None:
     _cells(metrics, parts)
     if parts.node is not None:
         _region(metrics, parts.node)
+    if parts.regions is not None:
+        register_active(metrics, parts.regions)
+    if parts.exchange is not None:
+        register_exchange(metrics, parts.exchange, parts.clock)
     _transport(metrics, parts)
     _rules(metrics, parts)
     _background(metrics, parts)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from headgate.clock import Clock, SystemClock
-from headgate.config import Settings, refuse_unavailable
+from headgate.config import Settings
 from headgate.telemetry.logs import Logs, open_logs
 
 
@@ -20,7 +20,6 @@ class Life(Protocol):
 
 def run_process(settings: Settings, life: Callable[[Settings, Logs, Clock, random.Random], Life]) -> int:
     """Live a life that `life` makes, with the system's clock; the exit status. Raises ConfigError if it can't start."""
-    refuse_unavailable(settings)
     logs = open_logs(settings.log_level, settings.log_format)
 
     async def live() -> int:

@@ -26,7 +26,8 @@ from headgate.endpoint.trust import Trust
 from headgate.errors import ConfigError
 from headgate.handler import RateLimitHandler
 from headgate.limiter.engine import Engine
-from headgate.origin.select import open_origin
+from headgate.limiter.scopes import LimitsOfRegion
+from headgate.origin.interface import Origin
 from headgate.region.engine import RegionalEngine
 from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
@@ -38,6 +39,7 @@ from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.identity import make_identity
 from headgate.runtime.instruments import Parts, register
 from headgate.runtime.process import run_process
+from headgate.runtime.regions import ActiveRegions, RegionExchange, number_of_regions, open_regions_origin
 from headgate.runtime.stopping import Stopping
 from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger
@@ -85,6 +87,8 @@ class WorkerRole:
     """Whether all of them listen on the same port."""
     on_state: Callable[[ServiceState], None]
     """Told of every state it enters."""
+    index: int = 0
+    """Which of them it is."""
 
 
 def run(settings: Settings) -> int:
@@ -117,6 +121,10 @@ class Service:
         self._decider: Engine | RegionNode
         self._node: RegionNode | None = None
         """None for a node on its own, and until it has joined its region."""
+        self._exchange: RegionExchange | None = None
+        """None where there are no other regions, or another process speaks to them."""
+        self._limits = LimitsOfRegion(number_of_regions(settings))
+        self._active = ActiveRegions(self._limits, number_of_regions(settings), clock, self._regions_changed)
         self.stopping = Stopping(
             logs.logger, state=lambda: self.state.value, cut_after_s=FORCED_EXIT_S, before_cut=self._remove_sockets
         )
@@ -178,13 +186,7 @@ class Service:
     async def _join_region(self) -> None:
         """A node on its own counts by itself; any other one meets the rest of its region at the origin."""
         settings = self.settings
-        origin = open_origin(
-            settings.origin,
-            clock=self._clock,
-            region=settings.region,
-            prefix=settings.redis_prefix,
-            logger=self.logger,
-        )
+        origin = open_regions_origin(settings, self._clock, self.logger)
         if origin.exclusive:
             self._decider = self._engine = Engine(self._clock, max_cells=settings.max_cells)
             return
@@ -199,9 +201,30 @@ class Service:
             breaker=breaker_settings(settings),
             live_nodes=read_live_nodes(settings.data_dir),
             on_live_nodes=partial(write_live_nodes, settings.data_dir),
+            on_regions_heard=self._active.heard,
         )
         self._decider, self._engine = self._node, self._node.engine
         await self._node.start()
+        await self._join_others(origin)
+
+    async def _join_others(self, origin: Origin) -> None:
+        """One exchanger per machine is enough: of several workers it is the first one's."""
+        first = self._worker is None or self._worker.index == 0
+        if not self.settings.peer or not self.settings.exchange_inside or not first:
+            return
+        self._exchange = RegionExchange(
+            self.settings,
+            self.identity,
+            nodes_origin=origin,
+            clock=self._clock,
+            random=self._random,
+            logger=self.logger,
+        )
+        await self._exchange.start()
+
+    def _regions_changed(self, active: int) -> None:
+        log = self.logger.info if active == number_of_regions(self.settings) else self.logger.warning
+        log("active_regions_changed", active=active, of=number_of_regions(self.settings))
 
     def _make_handler(self) -> None:
         self._handler = RateLimitHandler(
@@ -209,6 +232,7 @@ class Service:
             engine=self._decider,
             random=self._random,
             settings=answer_settings(self.settings),
+            limits=self._limits,
         )
 
     async def _bind_grpc(self) -> None:
@@ -236,6 +260,7 @@ class Service:
             rules=self._describe_rules,
             metrics=lambda: (self._metrics.render(), CONTENT_TYPE),
             version=self._version(),
+            regions=self._describe_regions,
         )
         limits = HttpLimits(max_body_bytes=self.settings.max_message_bytes)
         # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
@@ -343,6 +368,11 @@ class Service:
     def _describe_rules(self, query: Mapping[str, str]) -> Mapping[str, Any]:
         return describe_rules(self._store, query)
 
+    def _describe_regions(self) -> Mapping[str, Any]:
+        known = {"region": self.settings.region, "peers": [peer.region for peer in self.settings.peer]}
+        exchange = known if self._exchange is None else self._exchange.describe()
+        return {**exchange, "active": self._limits.active, "exchanging": self._exchange is not None}
+
     def _version(self) -> Mapping[str, str]:
         return {
             "name": "headgate",
@@ -361,6 +391,9 @@ class Service:
             handler=self._handler,
             engine=self._engine,
             node=self._node,
+            exchange=self._exchange,
+            regions=self._active if self.settings.peer else None,
+            clock=self._clock,
             transport=self._transport,
             http=self._https,
             tokens=self._tokens,
@@ -404,6 +437,8 @@ class Service:
             except Exception as error:
                 self.logger.error("close_failed", address=address, exc_info=error)
             del self._listening[address]
+        if self._exchange is not None:
+            await self._exchange.stop()
         if self._node is not None:
             # After the last answer, so that it is reported too.
             await self._node.stop(0 if self.stopping.forced else STOP_TIMEOUT_S)

@@ -67,6 +67,7 @@ class WorkersHttp(HttpListener):
             web.get("/rules", self._rules),
             web.get("/metrics", self._metrics),
             web.get("/version", self._version),
+            web.get("/regions", self._regions),
             web.post("/json", self._json),
         ]
         super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode, access=access)
@@ -121,6 +122,11 @@ class WorkersHttp(HttpListener):
         body = json.loads(first.body)
         digests = {name: body["digest"], **{other: answer["digest"] for other, answer in shown.items()}}
         return web.json_response(_noting(body, "digests", digests), dumps=pretty)
+
+    async def _regions(self, _request: web.Request) -> web.Response:
+        """The first worker's: it speaks to the other regions."""
+        first, _, _ = await self._first_and_others("/regions", "/regions")
+        return web.Response(status=first.status, body=first.body, headers=first.headers)
 
     async def _first_and_others(
         self, target: str, brief: str

@@ -77,7 +77,7 @@ async def _serve(spec: WorkerSpec, channel: Channel, logs: Logs) -> int:
             loop.remove_reader(channel.fileno())
             service.stopping.stop(SUPERVISOR_GONE)
 
-    role = WorkerRole(reuse_port=spec.reuse_port, on_state=tell)
+    role = WorkerRole(reuse_port=spec.reuse_port, on_state=tell, index=spec.index)
     service = Service(spec.settings, logs, SystemClock(), random.SystemRandom(), role)
     loop = asyncio.get_running_loop()
     loop.add_reader(channel.fileno(), listen)

@@ -41,6 +41,7 @@ class HttpSources:
     metrics: Callable[[], tuple[bytes, str]]
     """The text and its content type."""
     version: Mapping[str, str]
+    regions: Callable[[], Mapping[str, Any]] = dict
 
 
 class HttpServer(HttpListener):
@@ -62,6 +63,7 @@ class HttpServer(HttpListener):
             web.get("/rules", self._rules),
             web.get("/metrics", self._metrics),
             web.get("/version", self._version),
+            web.get("/regions", self._regions),
             web.post("/json", self._json),
         ]
         super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode, access=access)
@@ -98,3 +100,6 @@ class HttpServer(HttpListener):
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response(self._sources.version)
+
+    async def _regions(self, _: web.Request) -> web.Response:
+        return web.json_response(self._sources.regions())

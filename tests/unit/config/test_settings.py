@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headgate.config import REQUIRED, SETTINGS, Peer, Settings, SettingsError, load_settings, refuse_unavailable
+from headgate.config import REQUIRED, SETTINGS, Peer, Settings, SettingsError, load_settings
 from headgate.config.document import configuration_page
-from headgate.errors import ConfigError
 
 REPOSITORY = Path(__file__).parents[3]
 RULES = {"rules": "some/rules"}
@@ -347,21 +346,6 @@ def test_what_is_no_mode_is_refused(mode: str, tmp_path: Path) -> None:
 def test_what_is_no_address_of_a_collector_is_refused(url: str) -> None:
     (problem,) = problems({**RULES, "otlp_endpoint": url})
     assert problem == "--otlp-endpoint: expected `http://host:port` or `https://host:port`"
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [{"peer": ["eu=h:1"]}, {"exchange": "h:1"}],
-)
-def test_what_this_version_can_not_do_is_understood_and_refused(flags: dict[str, Any]) -> None:
-    settings = load_settings({**RULES, **flags}, {})
-    with pytest.raises(ConfigError, match="in this version"):
-        refuse_unavailable(settings)
-
-
-def test_what_it_can_do_is_not_refused() -> None:
-    refuse_unavailable(load_settings(RULES, {}))
-    refuse_unavailable(load_settings({**RULES, "origin": "redis://h:1", "workers": "4"}, {}))
 
 
 def test_the_documentation_is_current() -> None:

@@ -1,10 +1,10 @@
 -- A run says that it lives.
 --
--- KEYS[1]  the living: when each run was last heard
--- ARGV     the run; after how many ms of silence it no longer counts
--- Returns  the shard's time; how many live; 1 if this run was known to, else 0
+-- KEYS     the living: when each run was last heard; other regions: when each was
+-- ARGV     the run; after how many ms of silence it no longer counts; after how many a region does not
+-- Returns  the shard's time; how many live; 1 if this run was known to, else 0; how many regions were heard
 
-local live, run, gone_ms = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local live, run, gone_ms, region_gone_ms = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 redis.call('ZREMRANGEBYSCORE', live, '-inf', now - gone_ms)
 local known = redis.call('ZSCORE', live, run) and 1 or 0
 -- One that lies ahead was written before the clock was set back, and would count for too long.
@@ -12,4 +12,5 @@ redis.call('ZREMRANGEBYSCORE', live, now + gone_ms, '+inf')
 redis.call('ZADD', live, now, run)
 -- Twice as long as it matters, so that expiry never decides who lives.
 redis.call('PEXPIRE', live, 2 * gone_ms)
-return { now, redis.call('ZCARD', live), known }
+local heard = redis.call('ZCOUNT', KEYS[2], '(' .. now - region_gone_ms, '(' .. now + region_gone_ms)
+return { now, redis.call('ZCARD', live), known, heard }

@@ -1,14 +1,16 @@
 -- Merge what other regions have said of their cells; never published again.
 --
--- KEYS     the exchange hash; the indexes; then one per count, in order
+-- KEYS     the exchange hash; the indexes; when other regions were heard; then one per count, in order
 -- ARGV[1]  flat, per count: field of the region (empty: our own, back from a peer), window,
 --          sequence, total, name (empty: not published here)
 -- ARGV[2]  whose beat comes with it, if any; ARGV[3] the beat
 
-local FIRST_COUNT = 3
+local FIRST_COUNT = 4
 local flat = parts(ARGV[1])
 if ARGV[2] ~= '' then
   call('HSET', KEYS[1], 'b' .. ARGV[2], ARGV[3])
+  call('ZADD', KEYS[4], now, ARGV[2])
+  call('PEXPIRE', KEYS[4], 86400000)
 end
 
 -- The region's own total, back from a peer. It was counted here once: what is missing of it now was

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.clock import Clock
-from headgate.origin.interface import LEASE_MS, NODE_GONE_MS, OriginError
+from headgate.origin.interface import LEASE_MS, NODE_GONE_MS, REGION_GONE_MS, OriginError
 from headgate.origin.protocol import (
     Call,
     Changes,
@@ -41,8 +41,10 @@ LIMIT: Final = b"k:"
 LIVE: Final = b"live"
 EXCHANGE: Final = b"exchange"
 CHANGED: Final = b"changed:"
+HEARD: Final = b"heard"
 """What follows a shard's prefix: a limit key, the set of the living, what is kept for the exchange
-between regions, an index of published keys. No limit key's name can be that of another."""
+between regions, an index of published keys, when other regions were heard. No limit key's name can be
+that of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +115,20 @@ class RedisOrigin(ABC):
             return unpack_reply(packed, epoch, call)
 
     async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
-        keys, arguments = [self._prefixes[shard] + LIVE], (run, NODE_GONE_MS)
+        prefix = self._prefixes[shard]
+        keys, arguments = [prefix + LIVE, prefix + HEARD], (run, NODE_GONE_MS, REGION_GONE_MS)
         reply, epoch = await self._run(shard, self._scripts.heartbeat, keys, arguments, timeout_s, beat=True)
         with _ours(shard):
-            time_ms, live_nodes, known = reply
-        return Pulse(time_ms, epoch, live_nodes, known == 1)
+            time_ms, live_nodes, known, heard = reply
+        return Pulse(time_ms, epoch, live_nodes, known == 1, heard)
 
     async def import_foreign(
         self, shard: int, counts: Sequence[ForeignCount], timeout_s: float, stamp: Stamp | None = None
     ) -> None:
         if not counts and stamp is None:
             return
-        keys = self._outbox(shard) + [self._prefixes[shard] + LIMIT + count.key for count in counts]
+        prefix = self._prefixes[shard]
+        keys = [*self._outbox(shard), prefix + HEARD, *(prefix + LIMIT + count.key for count in counts)]
         arguments = (pack_foreign(counts, self._region), *(stamp or (b"", 0)))
         await self._run(shard, self._scripts.import_foreign, keys, arguments, timeout_s)
 

@@ -1,0 +1,113 @@
+"""`headgate exchange`: an exchanger as a process of its own, beside the nodes of its region.
+
+It answers no request of anybody but its peers and its operators, and holds nothing that the origin
+does not: any number may run, and any of them may be killed.
+"""
+
+import asyncio
+import random
+from typing import Final
+
+from aiohttp import web
+
+from headgate import __version__
+from headgate.clock import Clock
+from headgate.config import Settings
+from headgate.errors import ConfigError
+from headgate.runtime.identity import make_identity
+from headgate.runtime.process import run_process
+from headgate.runtime.region_instruments import register_exchange
+from headgate.runtime.regions import MEMORY, RegionExchange
+from headgate.runtime.stopping import Stopping
+from headgate.telemetry.bounded import BoundedLogger
+from headgate.telemetry.logs import Logs
+from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
+from headgate.transport.allocator import bound_allocator
+from headgate.transport.http_listener import HttpLimits, HttpListener
+
+FORCED_EXIT_S: Final = 0.5
+
+
+def run_exchange(settings: Settings) -> int:
+    """Exchange until told to stop; the exit status. Raises ConfigError when it can't start."""
+    if not settings.peer:
+        raise ConfigError("peer: `headgate exchange` needs at least one (--peer REGION=ADDR)")
+    if settings.origin == MEMORY:
+        raise ConfigError(
+            "origin: `memory://` is inside a node, where no other process reaches it: let `headgate serve` exchange, "
+            "or use a Redis origin"
+        )
+    return run_process(settings, ExchangeService)
+
+
+class ExchangeService:
+    """One exchanging process, from its settings to its exit status."""
+
+    def __init__(self, settings: Settings, logs: Logs, clock: Clock, rng: random.Random) -> None:
+        self._settings = settings
+        self._logger = logs.logger
+        self._identity = make_identity(settings.region, settings.node_id, clock, rng)
+        self._metrics = Metrics(node=self._identity.node, region=settings.region)
+        self._exchange = RegionExchange(
+            settings, self._identity, nodes_origin=None, clock=clock, random=rng, logger=logs.logger
+        )
+        register_exchange(self._metrics, self._exchange, clock)
+        routes = [
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/regions", self._regions),
+            web.get("/metrics", self._scrape),
+            web.get("/version", self._version),
+        ]
+        self._http = HttpListener(
+            settings.admin or settings.http,
+            routes,
+            limits=HttpLimits(max_body_bytes=0),
+            logger=BoundedLogger(logs.logger, clock),
+            socket_mode=int(settings.socket_mode, 8),
+        )
+        self._ready = False
+        self.stopping = Stopping(
+            logs.logger, state=lambda: "exchanging", cut_after_s=FORCED_EXIT_S, before_cut=lambda: None
+        )
+
+    async def run(self) -> int:
+        """Exchange until `stopping` says otherwise; the exit status."""
+        bound_allocator()
+        with self.stopping:
+            try:
+                await self._exchange.start()
+                await self._http.start()
+                self._ready = True
+                self._logger.info(
+                    "exchanging",
+                    region=self._settings.region,
+                    exchange=self._exchange.server.address,
+                    http=self._http.address,
+                    peers=[peer.region for peer in self._settings.peer],
+                    version=__version__,
+                )
+                await self.stopping.wait()
+            finally:
+                self._ready = False
+                await self._exchange.stop()
+                await asyncio.gather(self._http.stop(), return_exceptions=True)
+                self._metrics.close()
+        self._logger.info("stopped")
+        return self.stopping.exit_status
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        body = {"ready": self._ready, "exchange": {"address": self._exchange.server.address}}
+        return web.json_response(body, status=200 if self._ready else 503)
+
+    async def _regions(self, _: web.Request) -> web.Response:
+        return web.json_response({**self._exchange.describe(), "exchanging": True})
+
+    async def _scrape(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return web.json_response({"name": "headgate", "version": __version__, "region": self._settings.region})

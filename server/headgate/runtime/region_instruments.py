@@ -1,0 +1,79 @@
+"""Metrics of the exchange between regions. One series per peer: there are as many as are configured."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from headgate.clock import Clock
+from headgate.exchange.peers import PeerStatus
+from headgate.runtime.regions import ActiveRegions, RegionExchange
+from headgate.telemetry.metrics import Metrics
+
+CELL_ALARMS: Final = (1.5, 3.0)
+"""How many times a limit of scope `cell` all regions together may admit, when it is time to say so, and to shout."""
+
+PerPeer = Callable[[], Iterable[tuple[int, Mapping[str, str]]]]
+
+
+def register_active(metrics: Metrics, active: ActiveRegions) -> None:
+    """How many regions share limits, as a node of any of them knows."""
+    metrics.gauge("headgate_regions_active", "Regions that were heard lately, this one included.", lambda: active.count)
+    metrics.labelled_gauge(
+        "headgate_cell_scope_exceeded",
+        "1 while limits of scope cell may be exceeded this many times, because regions do not hear each other.",
+        lambda: [(int(active.factor >= times), {"times": f"{times:g}"}) for times in CELL_ALARMS],
+    )
+
+
+def register_exchange(metrics: Metrics, exchange: RegionExchange, clock: Clock) -> None:
+    """What an exchanger has done, and how its peers are doing."""
+    peers = exchange.exchanger.peers
+
+    def per_peer(value: Callable[[PeerStatus], int]) -> PerPeer:
+        return lambda: [(value(status), {"peer": status.region}) for status in peers.values()]
+
+    def seconds_since(at_ms: int) -> int:
+        return max(0, clock.now_ms() - at_ms) // 1000 if at_ms else -1
+
+    for name, text, value in (
+        ("connected", "1 while the peer acknowledges what it is sent.", lambda s: int(s.is_connected(clock.now_ms()))),
+        ("serving", "1 while this process sends to the peer; another one of the region may.", lambda s: int(s.serving)),
+        ("filling", "1 while the peer is asked for what this region has lost.", lambda s: int(s.filling)),
+        ("backlog", "Changes that the peer has not acknowledged.", lambda s: s.backlog),
+        ("lag_milliseconds", "How old the peer's knowledge of this region is; -1 unknown.", lambda s: _known(s.lag_ms)),
+        ("clock_ahead_milliseconds", "How far the peer's time was ahead of ours.", lambda s: s.skew_ms),
+        ("clock_skewed", "1 while the peer's clock is off by more than it should be.", lambda s: int(s.skewed)),
+        (
+            "seconds_since_publish",
+            "Since counts were last acknowledged by the peer; -1 never.",
+            lambda s: seconds_since(s.published_ms),
+        ),
+        (
+            "seconds_since_import",
+            "Since the peer last sent something; -1 never.",
+            lambda s: seconds_since(s.imported_ms),
+        ),
+    ):
+        metrics.labelled_gauge(f"headgate_peer_{name}", text, per_peer(value))
+    for name, text, value in (
+        ("sent_batches", "Batches that the peer has acknowledged.", lambda s: s.sent_batches),
+        ("sent_entries", "Components in them.", lambda s: s.sent_entries),
+        ("received_batches", "Batches of the peer that were taken in.", lambda s: s.received_batches),
+        ("received_entries", "Components in them.", lambda s: s.received_entries),
+        ("refused_entries", "Components of the peer that made no sense.", lambda s: s.refused_entries),
+        ("failures", "Batches that the peer did not acknowledge.", lambda s: s.failures),
+    ):
+        metrics.labelled_counter(f"headgate_peer_{name}", text, per_peer(value))
+    metrics.labelled_counter(
+        "headgate_peer_sent_bytes",
+        "Bytes of batches that were sent to the peer.",
+        lambda: [(link.stats.bytes_sent, {"peer": region}) for region, link in exchange.links.items()],
+    )
+    metrics.counter(
+        "headgate_exchange_received_bytes",
+        "Bytes of batches that were received.",
+        lambda: exchange.server.stats.bytes_received,
+    )
+
+
+def _known(lag_ms: int | None) -> int:
+    return -1 if lag_ms is None else lag_ms

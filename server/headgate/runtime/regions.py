@@ -1,0 +1,147 @@
+"""The exchange with other regions, in a process: its links, its listener, and how many regions count as active."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from headgate.clock import Clock
+from headgate.config import Settings
+from headgate.exchange.exchanger import Exchanger
+from headgate.exchange.grpc_link import GrpcPeerLink
+from headgate.exchange.grpc_server import ExchangeServer
+from headgate.exchange.hello import Regions
+from headgate.limiter.scopes import LimitsOfRegion
+from headgate.origin.interface import REGION_GONE_MS, Origin
+from headgate.origin.select import open_origin
+from headgate.runtime.access import exchange_security
+from headgate.runtime.identity import Identity
+
+STOP_TIMEOUT_S: Final = 1.0
+"""For batches under way: what is cut off here is sent again."""
+MEMORY: Final = "memory://"
+
+
+def number_of_regions(settings: Settings) -> int:
+    """This one and its peers."""
+    return 1 + len(settings.peer)
+
+
+def open_regions_origin(settings: Settings, clock: Clock, logger: FilteringBoundLogger) -> Origin:
+    """The origin as nodes and exchangers of a region use it."""
+    return open_origin(
+        settings.origin,
+        clock=clock,
+        region=settings.region,
+        prefix=settings.redis_prefix,
+        logger=logger,
+        shared=bool(settings.peer),
+    )
+
+
+class RegionExchange:
+    """One process's exchanger: it sends to every peer, and takes in what they send."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        identity: Identity,
+        *,
+        nodes_origin: Origin | None,
+        clock: Clock,
+        random: random.Random,
+        logger: FilteringBoundLogger,
+    ) -> None:
+        """Raises ConfigError where anybody could speak for a region."""
+        peers = frozenset(peer.region for peer in settings.peer)
+        regions = Regions(settings.region, peers)
+        self._security = exchange_security(settings, logger)
+        # A connection of its own: no request of a node ever stands behind a page of changes.
+        shares = settings.origin == MEMORY and nodes_origin is not None
+        self._own_origin = None if shares else open_regions_origin(settings, clock, logger)
+        origin = self._own_origin or nodes_origin
+        assert origin is not None  # noqa: S101 - one of the two is there
+        self.links = {
+            peer.region: GrpcPeerLink(peer.region, peer.address, regions=regions, security=self._security, clock=clock)
+            for peer in settings.peer
+        }
+        self.exchanger = Exchanger(
+            origin,
+            region=settings.region,
+            links=self.links,
+            addresses={peer.region: peer.address for peer in settings.peer},
+            owner=f"{identity.node}/{identity.run}".encode(),
+            clock=clock,
+            random=random,
+            logger=logger,
+            interval_s=settings.exchange_interval_s,
+        )
+        self.server = ExchangeServer(
+            settings.exchange,
+            self.exchanger.receiver,
+            regions=regions,
+            security=self._security,
+            clock=clock,
+            logger=logger,
+            socket_mode=int(settings.socket_mode, 8),
+        )
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen, then send. Raises ConfigError when the address can't be had."""
+        if self._own_origin is not None:
+            await self._own_origin.open()
+        await self.server.start()
+        if self._security.tokens is not None:
+            self._watching = asyncio.create_task(self._security.tokens.watch(), name="exchange-tokens")
+        self.exchanger.start()
+
+    async def stop(self) -> None:
+        """What was not acknowledged stays in the origin, for others or the next run."""
+        await self.exchanger.stop()
+        await self.server.stop(STOP_TIMEOUT_S)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._own_origin is not None:
+            await self._own_origin.close()
+
+    def describe(self) -> Mapping[str, Any]:
+        """For people: this region, where it listens, and every peer."""
+        return {"exchange": self.server.address, **self.exchanger.describe()}
+
+
+class ActiveRegions:
+    """Tells the limits how many regions share them: those that were heard lately, and this one.
+
+    After a start all count as active until they have had the time to be heard: a node that believed its region
+    alone would enforce the whole of a limit that others enforce parts of.
+    """
+
+    def __init__(self, limits: LimitsOfRegion, regions: int, clock: Clock, changed: Callable[[int], None]) -> None:
+        self._limits = limits
+        self._regions = regions
+        self._clock = clock
+        self._changed = changed
+        self._believed_until_s = clock.monotonic() + REGION_GONE_MS / 1000
+
+    def heard(self, others: int) -> None:
+        """So many other regions were heard lately, by the origin."""
+        active = min(self._regions, 1 + others)
+        if active < self._limits.active and self._clock.monotonic() < self._believed_until_s:
+            return
+        if active != self._limits.active:
+            self._limits.active = active
+            self._changed(active)
+
+    @property
+    def count(self) -> int:
+        """How many share limits now."""
+        return self._limits.active
+
+    @property
+    def factor(self) -> float:
+        """By how much limits of scope `cell` may be exceeded, all regions together: 1.0 while all are heard."""
+        return self._regions / self._limits.active
