@@ -1,0 +1,137 @@
+"""What a region tells its peer, and what it must not believe that the peer knows."""
+
+import pytest
+from headgate.exchange import sender as sender_module
+from headgate.exchange.messages import Batch, LinkError
+from headgate.exchange.sender import SWEEPER, sweep
+from headgate.origin.protocol import Lane
+
+from tests.unit.exchange.two_origins import WINDOW_MS, Handover, Region
+
+
+async def test_what_is_counted_here_is_known_there_and_sent_once() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    sender = eu.sender_to(us, link)
+    eu.count(7)
+    await sender.exchange(Lane.NORMAL)
+    assert (us.known().foreign, us.known().region_total) == (7, 0)
+    await sender.exchange(Lane.NORMAL)
+    assert [len(batch.entries) for batch in link.batches] == [1, 0], "and a sign of life"
+
+
+async def test_what_was_not_acknowledged_is_sent_again_and_counts_once() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    link.lose_acks = True
+    eu.count(7)
+    for _ in range(3):
+        with pytest.raises(LinkError):
+            await eu.sender_to(us, link).exchange(Lane.NORMAL)
+    assert (len(link.batches), us.known().foreign) == (3, 7)
+
+
+async def test_a_failover_between_reading_and_acknowledging_hides_nothing() -> None:
+    """The new server's changes have the numbers of those that the old one had and it never saw."""
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    sender = eu.sender_to(us, link)
+    eu.count(1, b"before")
+    await sender.exchange(Lane.NORMAL)
+    replica = eu.origin.outbox.lanes[Lane.NORMAL].latest
+    for number in range(5):
+        eu.count(1 + number, b"lost")
+
+    def fail_over(batch: Batch) -> None:
+        link.on_send = lambda batch: None
+        index = eu.origin.outbox.lanes[Lane.NORMAL]
+        index.changed.pop(next(name for name in index.changed if name.endswith(b"lost")))
+        index.latest = replica
+        eu.origin._epoch = b"another life"
+        eu.count(9, b"after")
+
+    link.on_send = fail_over
+    await sender.exchange(Lane.NORMAL)
+    await sender.exchange(Lane.NORMAL)
+    assert us.known(b"after").foreign == 9
+
+
+async def test_a_region_that_lost_everything_gets_its_own_counts_back() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    there, back = eu.sender_to(us), us.sender_to(eu)
+    eu.count(7)
+    for _ in range(3):  # both are filled: neither knew the other when they began
+        await there.exchange(Lane.NORMAL)
+        await there.exchange(Lane.URGENT)
+        await back.exchange(Lane.NORMAL)
+        await back.exchange(Lane.URGENT)
+    assert not eu.peers["us"].filling
+    eu.origin.wipe(b"another life")
+    assert eu.known().region_total == 0
+    await there.exchange(Lane.NORMAL)
+    assert eu.peers["us"].filling
+    for _ in range(3):
+        await back.exchange(Lane.NORMAL)
+        await back.exchange(Lane.URGENT)
+        await there.exchange(Lane.NORMAL)
+        await there.exchange(Lane.URGENT)
+    assert (eu.known().region_total, eu.known().foreign) == (7, 0)
+    assert not eu.peers["us"].filling
+    assert us.known().foreign == 7
+
+
+async def test_everything_goes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender_module, "PAGE", 3)
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    for number in range(10):
+        eu.count(1 + number, b"k%d" % number)
+    await eu.sender_to(us, link).exchange(Lane.NORMAL)
+    assert [len(batch.entries) for batch in link.batches] == [3, 3, 3, 1]
+    assert [us.known(b"k%d" % number).foreign for number in range(10)] == list(range(1, 11))
+
+
+async def test_cells_that_no_longer_matter_are_not_sent() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    eu.count(7)
+    eu.clock.step(WINDOW_MS)
+    eu.count(2)
+    eu.clock.step(WINDOW_MS)
+    await eu.sender_to(us, link).exchange(Lane.NORMAL)
+    (entry,) = link.batches[0].entries
+    assert (entry.current, entry.previous) == (2, 0), "what is two windows old counts nowhere"
+
+
+async def test_one_exchanger_sends_and_another_one_waits_for_its_lease() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    eu.count(7)
+    await eu.origin.changes(0, b"us", Lane.NORMAL, b"another", b"g", 1, 1.0)
+    link = Handover(eu, us)
+    sender = eu.sender_to(us, link)
+    await sender.exchange(Lane.NORMAL)
+    assert (link.batches, eu.peers["us"].serving) == ([], False)
+    eu.clock.step(5_000)
+    await sender.exchange(Lane.NORMAL)
+    assert (us.known().foreign, eu.peers["us"].serving) == (7, True)
+
+
+async def test_a_beat_comes_back_as_the_age_of_what_the_peer_knows() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    there, back = eu.sender_to(us), us.sender_to(eu)
+    await there.exchange(Lane.NORMAL)
+    eu.clock.step(1_234)
+    await back.exchange(Lane.NORMAL)
+    assert eu.peers["us"].lag_ms == 1_234
+
+
+async def test_names_of_keys_that_are_gone_are_swept_though_the_peer_is_away() -> None:
+    eu = Region("eu", "us")
+    for number in range(5):
+        eu.count(1, b"k%d" % number)
+    eu.clock.step(3 * WINDOW_MS)
+    eu.count(1, b"live")
+    for _ in range(6):
+        await sweep(eu.origin, 0, Lane.NORMAL, b"exchanger", b"g", 2)
+    assert list(eu.origin.outbox.lanes[Lane.NORMAL].changed) == [b"ea60::live"]
+    assert SWEEPER not in {peer.encode() for peer in eu.peers}
