@@ -4,7 +4,7 @@ Whoever drives it does the I/O, about once a second and in this order:
 
     for each key of `watched` and each other busy key: write what `enforced` says into the region's origin,
         read back what is used and was offered, and pass it to `observe`
-    write `enforced_until_ms` beside it: from then on every quota key of the region is at its floor, whoever lives
+    write `deadlines` beside it: from then on every quota key of the region is at its floor, whoever lives
     `tick`; write what `unsaved` gives into the store, then `saved`; write `mark` when it is set
     for each peer: send `outgoing`; when it is acknowledged, `acknowledged`
     a peer's message: `incoming`; write what `unsaved` gives, `saved`, and only then acknowledge
@@ -28,7 +28,7 @@ from headgate.exchange.quota.membership import Membership
 from headgate.exchange.quota.message import QuotaEntry, QuotaMessage, set_tag
 from headgate.exchange.quota.need import HIGHEST_NEED, STEP, is_published, is_told_anew, need_of
 from headgate.exchange.quota.outbox import Outbox
-from headgate.exchange.quota.plan import Plan, Standing, plan_of
+from headgate.exchange.quota.plan import Deadlines, Enforced, Plan, Standing, plan_of
 from headgate.exchange.quota.shares import floor_share, share_of
 from headgate.exchange.quota.slices import gifts
 
@@ -154,24 +154,24 @@ class QuotaLedger:
 
     # The region's own traffic
 
-    def enforced(self, key: bytes, window_ms: int, now_ms: int) -> int:
-        """The share of the limit that this region enforces now, in millionths; valid until `enforced_until_ms`."""
+    def enforced(self, key: bytes, window_ms: int, now_ms: int) -> Enforced:
+        """What this region enforces now; valid until the `deadlines`."""
         self._members.pass_time(now_ms)
         state = self._keys.get(key)
         if state is None:
             at_floor = now_ms < self._unknown_at_floor_until_ms
-            return self._floor if at_floor else self._plan(KeyState(window_ms, len(self.names)), now_ms).enforced
-        share = self._plan(state, now_ms).enforced
-        state.told = max(state.told, share)
-        return share
+            unknown = KeyState(window_ms, len(self.names))
+            return Enforced(self._floor, self._floor) if at_floor else self._plan(unknown, now_ms).enforced
+        enforced = self._plan(state, now_ms).enforced
+        state.told = max(state.told, enforced.share)
+        return enforced
 
-    def enforced_until_ms(self, now_ms: int) -> int:
-        """Until when `enforced` holds for all keys if nothing more is heard. From then on each is at its floor."""
-        standing = self._stand(now_ms)
+    def deadlines(self, now_ms: int) -> Deadlines:
+        """Until when `enforced` holds for all keys if nothing more is heard."""
         until_ms = self._members.connected_until_ms()
-        if standing.lost:
-            until_ms = min(until_ms, self._members.statements_until_ms(now_ms))
-        return until_ms
+        if not self._stand(now_ms).lost:
+            return Deadlines(until_ms, until_ms)
+        return Deadlines(min(until_ms, self._members.statements_until_ms(now_ms)), until_ms)
 
     @property
     def floor(self) -> int:
@@ -185,7 +185,7 @@ class QuotaLedger:
     def observe(
         self, key: bytes, *, limit: int, window_ms: int, enforced: int, used: int, offered: int, now_ms: int
     ) -> None:
-        """What the origin says: used and offered as costs, read when `enforced` was already in force there.
+        """What the origin says: used and offered as costs, read when `Enforced.share` was already in force there.
 
         Used is by the algorithm's own measure; offered per window, as `need.Offered` measures it.
         """

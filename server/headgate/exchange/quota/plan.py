@@ -25,6 +25,21 @@ class Standing(NamedTuple):
     """Peers that can be given to."""
 
 
+class Enforced(NamedTuple):
+    """What a region enforces of a key, in millionths, and for how long if nothing more is heard (`Deadlines`)."""
+
+    share: int
+    lasting: int
+    """The share without what it has of lost regions."""
+
+
+class Deadlines(NamedTuple):
+    """For all keys of a region. Up to the first one it enforces `share`, up to the second `lasting`, then its floor."""
+
+    taken_until_ms: int
+    until_ms: int
+
+
 class Plan(NamedTuple):
     """One key of one region."""
 
@@ -37,8 +52,10 @@ class Plan(NamedTuple):
     """By region, what those lack who can be given to."""
 
     @property
-    def enforced(self) -> int:
-        return enforced_share(self.own + self.taken, self.wanted, sum(self.lacks))
+    def enforced(self) -> Enforced:
+        lacking = sum(self.lacks)
+        lasting = enforced_share(self.own, self.wanted, lacking)
+        return Enforced(enforced_share(self.own + self.taken, self.wanted, lacking), lasting)
 
 
 def plan_of(state: KeyState, standing: Standing, members: Membership, now_ms: int) -> Plan:

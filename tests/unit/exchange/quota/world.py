@@ -1,8 +1,8 @@
 """Regions in simulated time: real ledgers, a network that loses and delays, stores that are lost, clocks that differ.
 
 Each region has an origin that admits what it is offered within the share that was last written to it, as the
-region's nodes would, also while its ledger is down; a store for the ledger; and demand. A step is half a second. At each
-one the invariants of docs/quota.md are looked at, from outside, with all that every region knows.
+region's nodes would, also while its ledger is down; a store for the ledger; and demand. A step is half a second. At
+each one the invariants of docs/quota.md are looked at, from outside, with all that every region knows.
 """
 
 import heapq
@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from headgate.exchange.quota.ledger import QuotaLedger
 from headgate.exchange.quota.message import QuotaMessage
 from headgate.exchange.quota.need import Offered
+from headgate.exchange.quota.plan import Deadlines, Enforced
 from headgate.exchange.quota.shares import WHOLE, cost_within, floor_share
 
 STEP_MS: Final = 500
@@ -21,8 +22,14 @@ TICK_MS: Final = 1_000
 TIMEOUT_MS: Final = 3_000
 """A message that was not acknowledged by then is given up, and the next one is sent."""
 KEY: Final = b"key"
+NOTHING_TOLD: Final = Enforced(0, 0)
+NO_DEADLINES: Final = Deadlines(0, 0)
 EPOCH_END_MS: Final = 500_000 * 3_600_000
 """The end of an epoch, for every window whose epoch is an hour."""
+
+
+Rows = tuple[tuple[int, int, int, int], ...]
+"""(epoch, giver, receiver, total)"""
 
 
 class Fault(NamedTuple):
@@ -50,6 +57,8 @@ class History:
     loss_percent: int = 0
     delay_ms: int = 100
     seed: int = 0
+    settled: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
+    """(from when, until when, percent per region): what each enforces in that time, give or take 5."""
 
 
 class Violation(NamedTuple):
@@ -89,9 +98,10 @@ class Region:
     ledger: QuotaLedger | None = None
     store: dict[bytes, bytes] = field(default_factory=dict)
     mark: bytes = b""
-    share: int = 0
-    until_ms: int = 0
+    enforced: Enforced = NOTHING_TOLD
+    deadlines: Deadlines = NO_DEADLINES
     admitted: int = 0
+    saved_rows: Rows = ()
     under_way: dict[int, int] = field(default_factory=dict)
     """Peer to when the message to it was sent."""
 
@@ -115,10 +125,11 @@ class World:
         """(from, to) to until when."""
         self.slow: dict[int, int] = {}
         self.down: dict[int, int] = {}
+        self.stuck: dict[int, int] = {}
         self.violations: list[Violation] = []
         self.messages = 0
         self.entries = 0
-        self._truth: dict[tuple[int, int, int], int] = {}
+        self._on_their_way: dict[int, Rows] = {}
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
         self._faults = sorted(history.faults)
@@ -126,7 +137,6 @@ class World:
         """(ms from the start, what each region enforces), at every second."""
         self.used: list[tuple[int, int]] = []
         for region in self.regions:
-            region.share = self.floor
             self._start(region)
 
     # Running
@@ -158,7 +168,10 @@ class World:
         return self.now_ms + region.offset_ms
 
     def in_force(self, region: Region) -> int:
-        return region.share if self.clock(region) <= region.until_ms else self.floor
+        now_ms = self.clock(region)
+        if now_ms <= region.deadlines.taken_until_ms:
+            return region.enforced.share
+        return region.enforced.lasting if now_ms <= region.deadlines.until_ms else self.floor
 
     # What happens
 
@@ -199,7 +212,7 @@ class World:
         """The store is empty, and so is the ledger that starts on it."""
         for one in regions:
             region = self.regions[one]
-            region.store, region.mark, region.share, region.until_ms = {}, b"", self.floor, 0
+            region.store, region.mark, region.deadlines, region.saved_rows = {}, b"", NO_DEADLINES, ()
         self._fault_crash(regions, until_ms)
 
     def _fault_emptied(self, regions: tuple[int, ...], until_ms: int) -> None:
@@ -207,8 +220,14 @@ class World:
         for one in regions:
             region = self.regions[one]
             if region.ledger is not None:
-                region.store, region.mark, region.share, region.until_ms = {}, b"", self.floor, 0
+                region.store, region.mark, region.deadlines = {}, b"", NO_DEADLINES
                 region.ledger.wiped(self.clock(region))
+
+    def _fault_stuck(self, regions: tuple[int, ...], until_ms: int) -> None:
+        """The store can't be written; then the ledger is gone too."""
+        for one in regions:
+            self.stuck[one] = until_ms
+        self._after(until_ms, lambda: self._fault_crash(regions, until_ms))
 
     def _start(self, region: Region) -> None:
         now_ms = self.clock(region)
@@ -242,14 +261,13 @@ class World:
             KEY,
             limit=history.limit,
             window_ms=history.window_ms,
-            enforced=region.share,
+            enforced=region.enforced.share,
             used=max(0, region.usage.effective(now_ms) - self.precision),
             offered=region.offered.per_window(now_ms),
             now_ms=now_ms,
         )
         ledger.tick(now_ms)
         self._save(region)
-        self._enforce(region)
         for peer in self.regions:
             if peer is not region and region.under_way.get(peer.number, 0) + TIMEOUT_MS <= self.now_ms:
                 region.under_way[peer.number] = self.now_ms
@@ -258,12 +276,14 @@ class World:
     def _enforce(self, region: Region) -> None:
         now_ms = self.clock(region)
         ledger = inside(region.ledger)
-        region.share = ledger.enforced(KEY, self.history.window_ms, now_ms)
-        region.until_ms = ledger.enforced_until_ms(now_ms)
+        region.enforced = ledger.enforced(KEY, self.history.window_ms, now_ms)
+        region.deadlines = ledger.deadlines(now_ms)
 
-    def _save(self, region: Region) -> None:
-        ledger = region.ledger
-        assert ledger is not None
+    def _save(self, region: Region) -> bool:
+        """Whether the store could be written."""
+        if self.stuck.get(region.number, 0) > self.now_ms:
+            return False
+        ledger = inside(region.ledger)
         for key, version, packed in ledger.unsaved():
             if packed:
                 region.store[key] = packed
@@ -272,9 +292,8 @@ class World:
             ledger.saved(key, version)
         if ledger.mark:
             region.mark = ledger.mark
-        for epoch, giver, receiver, total in self.rows(region):
-            row = epoch, giver, receiver
-            self._truth[row] = max(total, self._truth.get(row, 0))
+        region.saved_rows = self.rows(region)
+        return True
 
     def _send(self, region: Region, peer: Region, message: QuotaMessage) -> None:
         self.messages += 1
@@ -285,35 +304,53 @@ class World:
             if peer.ledger is None:
                 return
             peer.ledger.incoming(region.name, message, self.clock(peer))
-            self._save(peer)
-            self._transmit(peer.number, region.number, acknowledge)
+            if self._save(peer):
+                self._transmit(peer.number, region.number, acknowledge)
 
         def acknowledge() -> None:
             region.under_way.pop(peer.number, None)
             if region.ledger is sender and sender is not None:
                 sender.acknowledged(peer.name, message.mark.number, self.clock(region))
 
-        self._transmit(region.number, peer.number, receive)
+        self._transmit(
+            region.number, peer.number, receive, tuple(row for entry in message.entries for row in entry.rows)
+        )
 
-    def _transmit(self, sender: int, receiver: int, deliver: Callable[[], None]) -> None:
+    def _transmit(self, sender: int, receiver: int, deliver: Callable[[], None], rows: Rows = ()) -> None:
         if self.random.randrange(100) < self.history.loss_percent:
             return
         delay_ms = self.random.randint(1, self.history.delay_ms)
         if self.slow.get(sender, 0) > self.now_ms:
             delay_ms += self.random.randint(0, 4_000)
 
+        number = self._order
+        self._on_their_way[number] = rows
+
         def arrive() -> None:
+            del self._on_their_way[number]
             if self.blocked.get((sender, receiver), 0) <= self.now_ms:
                 deliver()
 
+        self._after(self.now_ms + delay_ms, arrive)
+
+    def _after(self, at_ms: int, happen: Callable[[], None]) -> None:
         self._order += 1
-        heapq.heappush(self._queue, (self.now_ms + delay_ms, self._order, arrive))
+        heapq.heappush(self._queue, (at_ms, self._order, happen))
 
     # From outside
 
-    def rows(self, region: Region) -> list[tuple[int, int, int, int]]:
+    def rows(self, region: Region) -> Rows:
         state = inside(region.ledger)._keys.get(KEY)
-        return list(state.rows.flat()) if state else []
+        return tuple(state.rows.flat()) if state else ()
+
+    def all_rows(self) -> dict[tuple[int, int, int], int]:
+        """What was ever given, as far as anybody has it or may still get it. What everybody has forgotten is void."""
+        found: dict[tuple[int, int, int], int] = {}
+        for rows in (*(region.saved_rows for region in self.regions), *self._on_their_way.values()):
+            for *row, total in rows:
+                epoch, giver, receiver = row
+                found[epoch, giver, receiver] = max(total, found.get((epoch, giver, receiver), 0))
+        return found
 
     def goes_by_slice(self, region: Region) -> bool:
         return bool(inside(region.ledger)._stand(self.clock(region)).goes_by_slice)
@@ -338,6 +375,12 @@ class World:
         if used > allowed:
             self._violate("usage", f"{used} in use, {allowed} allowed; shares {shares}")
         self._look_at_gifts(shares)
+        for from_ms, until_ms, expected in self.history.settled:
+            if from_ms <= self.at_ms <= until_ms and any(
+                abs(share - percent * WHOLE // 100) > WHOLE // 20
+                for share, percent in zip(shares, expected, strict=True)
+            ):
+                self._violate("settling", f"{shares} instead of {expected}")
 
     def _look_at_gifts(self, shares: tuple[int, ...]) -> None:
         """What is enforced and what is on its way to somebody who will enforce it."""
@@ -348,18 +391,19 @@ class World:
             self._violate("majority", "one of two regions has taken from the other")
         if taking:
             return
+        given = self.all_rows()
         for region in alive:
             if self.goes_by_slice(region):
-                under_way += self._under_way_to(region)
+                under_way += self._under_way_to(region, given)
         if sum(shares) + under_way > WHOLE:
             self._violate("gifts", f"{shares} and {under_way} under way")
 
-    def _under_way_to(self, region: Region) -> int:
+    def _under_way_to(self, region: Region, given: dict[tuple[int, int, int], int]) -> int:
         """By the epoch that counts longest; before that the smaller one counts."""
         known = {row[:3]: row[3] for row in self.rows(region)}
         missing: dict[int, int] = {}
         epoch = self.clock(region) // max(3_600_000, 10 * self.history.window_ms)
-        for (number, giver, receiver), total in self._truth.items():
+        for (number, giver, receiver), total in given.items():
             if receiver == region.number and number in (epoch - 1, epoch):
                 missing[number] = missing.get(number, 0) + total - known.get((number, giver, receiver), 0)
         return min(missing.values(), default=0)
