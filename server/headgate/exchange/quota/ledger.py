@@ -29,7 +29,7 @@ from headgate.exchange.quota.message import QuotaEntry, QuotaMessage, set_tag
 from headgate.exchange.quota.need import HIGHEST_NEED, STEP, is_published, is_told_anew, need_of
 from headgate.exchange.quota.outbox import Outbox
 from headgate.exchange.quota.plan import Deadlines, Enforced, Plan, Standing, plan_of
-from headgate.exchange.quota.shares import floor_share, share_of
+from headgate.exchange.quota.shares import even_share, floor_share, share_of
 from headgate.exchange.quota.slices import gifts
 
 OBSERVED_MS: Final = 5_000
@@ -192,8 +192,7 @@ class QuotaLedger:
         need, used_share = need_of(offered, limit), share_of(used, limit)
         state = self._keys.get(key)
         if state is None:
-            own = self._plan(KeyState(window_ms, len(self.names)), now_ms).own
-            if not is_published(need, used_share, own, before=False) or not (need or used_share):
+            if not is_published(need, used_share, even_share(len(self.names)), before=False):
                 return
             state = self._state(key, window_ms, now_ms)
             if state is None:
@@ -227,7 +226,7 @@ class QuotaLedger:
     def _publish(self, key: bytes, state: KeyState, plan: Plan, now_ms: int) -> None:
         seen = state.observed
         need, used = (seen.need, seen.used) if seen and now_ms - seen.at_ms <= NEED_MS else (0, 0)
-        if not is_published(need, used, plan.own, before=state.need > 0):
+        if not is_published(need, used, plan.slice, before=state.need > 0):
             need = 0
         if plan.taken:
             state.over_until_ms = now_ms + overlap_ms(state.rows.window_ms)

@@ -43,8 +43,10 @@ class Deadlines(NamedTuple):
 class Plan(NamedTuple):
     """One key of one region."""
 
+    slice: int
+    """What gifts make it."""
     own: int
-    """Its slice, less what others may still use of it after it was lost."""
+    """What it may enforce of that: all, less what others may still use of it after it was lost; or its floor."""
     taken: int
     """What it has of lost regions' slices, as long as they are lost."""
     wanted: int
@@ -61,9 +63,9 @@ class Plan(NamedTuple):
 def plan_of(state: KeyState, standing: Standing, members: Membership, now_ms: int) -> Plan:
     regions, me = members.regions, members.me
     floor = floor_share(regions)
-    if not standing.goes_by_slice or now_ms < state.blind_until_ms:
-        return Plan(floor, 0, floor, [0] * regions)
     slices = state.rows.slices(now_ms)
+    if not standing.goes_by_slice or now_ms < state.blind_until_ms:
+        return Plan(slices[me], floor, 0, floor, [0] * regions)
     window_ms = state.rows.window_ms
     own = max(floor, slices[me] - _in_use_by_others(slices[me], state, members, now_ms))
     taken = sum(taken_share(slices[lost], ms, window_ms, regions) for lost, ms in standing.lost.items())
@@ -74,7 +76,7 @@ def plan_of(state: KeyState, standing: Standing, members: Membership, now_ms: in
         max(0, wanted[region] - slices[region] - taken) if region in standing.receivers else 0
         for region in range(regions)
     ]
-    return Plan(own, taken, wanted[me], lacks)
+    return Plan(slices[me], own, taken, wanted[me], lacks)
 
 
 def _in_use_by_others(own_slice: int, state: KeyState, members: Membership, now_ms: int) -> int:

@@ -175,39 +175,40 @@ TOLD: dict[str, Callable[[int], History]] = {
     ),
     # The same, while what it had sent is still on its way.
     "late": _told(
-        ((0, (60, 240)), (50_000, (240, 60))),
-        ((100_000, 120_000, (80, 20)),),
-        faults=(Fault(50_000, "slow", (1,), 30_000), Fault(57_000, "wipe", (1,), 500)),
+        ((0, (60, 240)), (50_000, (240, 60)), (57_000, (240, 240))),
+        ((100_000, 120_000, (50, 50)),),
+        faults=(Fault(54_000, "held", (1,), 3_000), Fault(57_000, "wipe", (1,), 500)),
     ),
     # A pair's giver can't save what it gives, and starts again.
     "unsaved": _told(
         ((0, (240, 60)), (60_000, (60, 240))),
         ((SPREAD_MS, 59_500, (80, 20)), (110_000, 140_000, (20, 80))),
-        faults=(Fault(60_000, "stuck", (0,), 9_000),),
+        faults=(Fault(60_000, "stuck", (0,), 9_000), Fault(62_000, "link", (1, 0), 15_000)),
     ),
     # As `return`, with a window in which much is still in use when it comes back.
     "return60": _told(
-        ((0, (60, 60, 180)),),
-        ((150_000, 195_000, (20, 20, 60)), (450_000, 480_000, (20, 20, 60))),
-        faults=(Fault(200_000, "cut", (2,), 110_000),),
+        ((0, (100, 100, 400)),),
+        ((150_000, 195_000, (17, 17, 66)), (345_000, 385_000, (45, 45, 10)), (530_000, 550_000, (17, 17, 66))),
+        faults=(Fault(200_000, "cut", (2,), 190_000),),
         window_ms=60_000,
     ),
     # The third comes back to the first, whom the second does not hear any more.
     "stale": _told(
         ((0, (60, 60, 180)),),
-        ((SPREAD_MS, 59_500, (20, 20, 60)), (110_000, 119_000, (45, 45, 10))),
+        ((SPREAD_MS, 59_500, (20, 20, 60)), (100_000, 119_000, (45, 45, 10))),
         faults=(
             *_no_way(60_000, (0, 2), 60_000),
             *_no_way(60_000, (1, 2), DEAD_MS),
             Fault(120_000, "link", (0, 1), DEAD_MS),
         ),
-        length_ms=200_000,
+        window_ms=2_000,
+        length_ms=160_000,
     ),
     # The third gives to the second, is not heard, is lost, and is heard by the second again.
     "pending": _told(
-        ((0, (60, 60, 180)), (60_000, (60, 180, 0))),
+        ((0, (60, 60, 180)), (60_000, (180, 180, 0))),
         ((SPREAD_MS, 59_500, (20, 20, 60)),),
-        faults=(*_no_way(60_500, (0, 2), DEAD_MS), *_no_way(60_500, (1, 2), 60_000)),
+        faults=(*_no_way(38_000, (0, 2), DEAD_MS), *_no_way(60_500, (1, 2), 60_000)),
         window_ms=2_000,
         length_ms=160_000,
     ),
@@ -218,6 +219,8 @@ KINDS: dict[str, Callable[[int], History]] = {
     "calm": _calm,
     "cuts": _with("cuts", ("cut", "cut", "mute", "link"), 4),
     "losses": _with("losses", ("wipe", "emptied", "crash", "stuck"), 5),
-    "epochs": _with("epochs", ("slow",), 1, epoch=True),
-    "storm": _with("storm", ("cut", "mute", "link", "slow", "crash", "wipe", "emptied", "stuck"), 8, epoch=True),
+    "epochs": _with("epochs", ("slow", "held"), 2, epoch=True),
+    "storm": _with(
+        "storm", ("cut", "mute", "link", "slow", "held", "crash", "wipe", "emptied", "stuck"), 8, epoch=True
+    ),
 }

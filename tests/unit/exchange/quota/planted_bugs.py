@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from headgate.exchange.quota import gifts, ledger, membership, need, outbox, plan, slices
+from headgate.exchange.quota import gifts, ledger, membership, outbox, plan, slices
 from headgate.exchange.quota.gifts import GiveRows
 from headgate.exchange.quota.key_state import KeyState
 from headgate.exchange.quota.ledger import QuotaLedger
@@ -194,11 +194,6 @@ def no_floor(patch: Patch) -> None:
         return [1_000_000 * share // max(1, sum(needs)) for share in needs]
 
     patch.setattr(plan, "wanted_slices", proportional)
-
-
-def noise_of_one_second(patch: Patch) -> None:
-    """Need is what one window brought, however short it is."""
-    patch.setattr(need, "SHORTEST_SPAN_MS", 1)
 
 
 ALL: Final = [
