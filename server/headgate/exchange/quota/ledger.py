@@ -5,7 +5,7 @@ Whoever drives it does the I/O, about once a second and in this order:
     for each key of `watched` and each other busy key: write what `enforced` says into the region's origin,
         read back what is used and was offered, and pass it to `observe`
     write `deadlines` beside it: from then on every quota key of the region is at its floor, whoever lives
-    `tick`; write what `unsaved` gives into the store, then `saved`; write `mark` when it is set
+    `tick`; write what `unsaved` gives into the store, then `saved`; write `mark`, or delete it when it is empty
     for each peer: send `outgoing`; when it is acknowledged, `acknowledged`
     a peer's message: `incoming`; write what `unsaved` gives, `saved`, and only then acknowledge
 
@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-import msgpack
-
+from headgate.exchange.quota.filling import Filling
 from headgate.exchange.quota.gifts import epoch_ms, overlap_ms
 from headgate.exchange.quota.key_state import KeyState, Observation, UnreadableKey, is_row, pack, unpack
 from headgate.exchange.quota.membership import Membership
@@ -40,6 +39,8 @@ NEED_MS: Final = 10_000
 
 MAX_KEYS: Final = 100_000
 """Keys of which gifts or needs are known, at about 2 KB each with five regions. Further ones stay at their floors."""
+
+HOUR_MS: Final = 3_600_000
 
 KEYS_PER_SWEEP: Final = 2_000
 """So many quiet keys are looked at per tick, to see whether they can go."""
@@ -78,12 +79,9 @@ class QuotaLedger:
         self._outbox = Outbox(self._members.peers)
         self._unknown_at_floor_until_ms = 0
         self._sweep: Iterator[bytes] = iter(())
-        store = _read_mark(mark, self.tag)
-        self._filled = store is not None or len(self.names) == 1
-        self._stores = dict.fromkeys(range(len(self.names)), 0)
-        self._stores[self._me] = run if store is None else store
-        self._answers: dict[int, tuple[int, ...]] = {}
-        self._told_everything: dict[int, tuple[int, int]] = {}
+        self._filling = Filling(self._me, len(self.names), self.tag, mark, run)
+        if self._filling.memory:
+            self._members.remember(self._filling.memory, now_ms)
         self._peers_filled: set[int] = set()
         self._standing: Standing | None = None
         self._standing_at_ms = 0
@@ -93,18 +91,18 @@ class QuotaLedger:
     @property
     def filled(self) -> bool:
         """Whether this region knows all that it has ever given. Until then every key is at its floor."""
-        return self._filled
+        return self._filling.filled
 
     @property
     def mark(self) -> bytes:
-        """What the store keeps as a sign that nothing was lost; empty while something may be missing."""
-        packed: bytes = msgpack.packb([self.tag, self._stores[self._me]]) if self._filled else b""
-        return packed
+        """What the store keeps as a sign that nothing was lost, and what the next ledger of this region begins with:
+        without it, it would be at its floor until the others have answered. Empty while something may be missing.
+        To be written every second."""
+        return self._filling.mark(self._members.memory())
 
     def wiped(self, now_ms: int) -> None:
         """The store has lost what was saved, or part of it. What is known here is saved again, but not relied on."""
-        self._filled = len(self.names) == 1
-        self._stores[self._me] = max(self._stores[self._me] + 1, now_ms)
+        self._filling.lose(now_ms)
         self._standing = None
         for key in self._keys:
             self._unsaved[key] = None
@@ -207,7 +205,8 @@ class QuotaLedger:
         """Decide what is published and given away. What changed is in `unsaved` then."""
         self._members.pass_time(now_ms)
         self._standing = None
-        self._look_whether_filled(now_ms)
+        lost = self._members.lost(now_ms)
+        self._filling.look([peer for peer in self._members.peers if peer not in lost])
         for key in list(self._busy):
             self._decide(key, self._keys[key], now_ms)
         self._forget(now_ms)
@@ -249,20 +248,6 @@ class QuotaLedger:
         if given:
             self._changed(key, state)
 
-    def _look_whether_filled(self, now_ms: int) -> None:
-        """All others have told everything since the loss, or are lost; and nothing from before anybody's loss can
-        come later, because each knows of every loss."""
-        if self._filled:
-            return
-        lost = self._members.lost(now_ms)
-        present = [region for region in self._members.peers if region not in lost]
-        known = {region: self._stores[region] for region in (self._me, *present)}
-        self._filled = all(
-            peer in self._answers and all(self._answers[peer][region] >= store for region, store in known.items())
-            for peer in present
-        )
-        self._standing = None
-
     def _forget(self, now_ms: int) -> None:
         """A part of all keys per tick: those of which nothing is known any more go."""
         keys = list(islice(self._sweep, KEYS_PER_SWEEP))
@@ -294,9 +279,9 @@ class QuotaLedger:
             tag=self.tag,
             mark=mark,
             echo=self._members.echo(number),
-            stores=tuple(self._stores[region] for region in range(len(self.names))),
-            filled=self._filled,
-            answers=self._told_everything.get(number, (0, 0))[0],
+            stores=tuple(self._filling.stores),
+            filled=self._filling.filled,
+            answers=self._filling.told_store(number),
             whole=whole,
             silent_ms=tuple(self._members.silent(now_ms).items()),
             entries=tuple(self._entry(key) for key in keys),
@@ -320,22 +305,16 @@ class QuotaLedger:
                 self._members.forget_statement(region)
                 self._peers_filled.discard(region)
             return
-        if message.stores[region] < self._stores[region]:
+        if self._filling.is_outdated(region, message):
             self.counts.from_lost_store += 1
             return
-        self._note_stores(region, message)
+        if self._filling.must_tell_all(region, message):
+            self._outbox.add_all(region, self._keys)
         newest = self._members.hear(region, message.mark, now_ms)
         for entry in message.entries:
             self._take_in(region, entry, now_ms, newest=newest)
         if newest:
             self._note_standing(region, message)
-
-    def _note_stores(self, region: int, message: QuotaMessage) -> None:
-        """The store of the peer, or its run, is another one: it is told everything again."""
-        store = self._stores[region] = message.stores[region]
-        if self._told_everything.get(region, (0, 0)) < (store, message.mark.run):
-            self._told_everything[region] = (store, message.mark.run)
-            self._outbox.add_all(region, self._keys)
 
     def _note_standing(self, region: int, message: QuotaMessage) -> None:
         silent_ms = {silent: ms for silent, ms in message.silent_ms if silent != region}
@@ -345,8 +324,7 @@ class QuotaLedger:
             self._peers_filled.add(region)
         else:
             self._peers_filled.discard(region)
-        if message.whole and message.answers == self._stores[self._me]:
-            self._answers[region] = message.stores
+        self._filling.take_answer(region, message)
 
     def _take_in(self, peer: int, entry: QuotaEntry, now_ms: int, *, newest: bool) -> None:
         if not self._makes_sense(entry):
@@ -430,21 +408,10 @@ class QuotaLedger:
             heard = frozenset(peer for peer in members.peers if members.is_heard(peer, now_ms))
             connected = frozenset(peer for peer in heard if members.is_connected(peer, now_ms))
             self._standing = Standing(
-                goes_by_slice=self._filled and members.takes_part(now_ms),
+                goes_by_slice=self._filling.filled and members.takes_part(now_ms),
                 lost=members.taken_from(now_ms),
                 heard=heard,
                 receivers=connected & self._peers_filled,
             )
             self._standing_at_ms = now_ms
         return self._standing
-
-
-HOUR_MS: Final = 3_600_000
-
-
-def _read_mark(mark: bytes, tag: bytes) -> int | None:
-    """The store's number; None when it has no mark, or that of another set of regions."""
-    if not mark:
-        return None
-    marked_tag, store = msgpack.unpackb(mark)
-    return store if marked_tag == tag else None

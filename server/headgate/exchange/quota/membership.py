@@ -18,6 +18,8 @@ Relies on: the time that is passed in passes as real time does. When it goes bac
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+import msgpack
+
 CONNECTED_MS: Final = 20_000
 """A peer is connected while it has acknowledged something that was sent in this time."""
 
@@ -76,6 +78,21 @@ class Membership:
         self._heard_ms = dict.fromkeys(self.peers, now_ms)
         self._statements: dict[int, Statement] = {}
         self._returned_ms = now_ms
+
+    def memory(self) -> bytes:
+        """What a ledger that follows this one in the same region goes on with. Not when others were last heard: until
+        it listens nobody can be heard."""
+        marks = {peer: tuple(mark) for peer, mark in self._latest.items()}
+        packed: bytes = msgpack.packb([self._returned_ms, self._acknowledged_ms, marks])
+        return packed
+
+    def remember(self, memory: bytes, now_ms: int) -> None:
+        """Go on with what an earlier one knew; with nothing, if it knew something that is yet to come."""
+        returned_ms, acknowledged_ms, marks = msgpack.unpackb(memory, strict_map_key=False)
+        if max(returned_ms, *acknowledged_ms.values()) <= now_ms:
+            self._returned_ms = returned_ms
+            self._acknowledged_ms.update(acknowledged_ms)
+        self._latest.update({peer: Mark(*mark) for peer, mark in marks.items()})
 
     def pass_time(self, now_ms: int) -> None:
         """The clock was set back: how old anything is can't be known any more."""

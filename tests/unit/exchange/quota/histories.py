@@ -173,12 +173,6 @@ TOLD: dict[str, Callable[[int], History]] = {
         ((SPREAD_MS, 59_500, (80, 20)), (80_000, 120_000, (80, 20))),
         faults=(Fault(60_000, "wipe", (1,), 500),),
     ),
-    # The same, while what it had sent is still on its way.
-    "late": _told(
-        ((0, (60, 240)), (50_000, (240, 60)), (57_000, (240, 240))),
-        ((100_000, 120_000, (50, 50)),),
-        faults=(Fault(54_000, "held", (1,), 3_000), Fault(57_000, "wipe", (1,), 500)),
-    ),
     # A pair's giver can't save what it gives, and starts again.
     "unsaved": _told(
         ((0, (240, 60)), (60_000, (60, 240))),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from headgate.exchange.quota import gifts, ledger, membership, outbox, plan, slices
+from headgate.exchange.quota import filling, gifts, membership, outbox, plan, slices
 from headgate.exchange.quota.gifts import GiveRows
 from headgate.exchange.quota.key_state import KeyState
 from headgate.exchange.quota.ledger import QuotaLedger
@@ -52,20 +52,13 @@ def giving_what_is_in_use(patch: Patch) -> None:
 
 def no_filled_mark(patch: Patch) -> None:
     """A store that was lost counts as one in which nothing was ever given."""
-    patch.setattr(ledger, "_read_mark", lambda mark, tag: 1)
+    start = filling.Filling.__init__
 
+    def careless(self: filling.Filling, *args: Any) -> None:
+        start(self, *args)
+        self.filled = True
 
-def answers_from_before_a_loss(patch: Patch) -> None:
-    """A message that a region had sent before it lost its store is taken in after it has asked what it gave."""
-    incoming = QuotaLedger.incoming
-
-    def careless(self: QuotaLedger, peer: str, message: Any, now_ms: int) -> None:
-        stores = list(message.stores)
-        region = self.names.index(peer)
-        stores[region] = max(stores[region], self._stores[region])
-        incoming(self, peer, message._replace(stores=tuple(stores)), now_ms)
-
-    patch.setattr(QuotaLedger, "incoming", careless)
+    patch.setattr(filling.Filling, "__init__", careless)
 
 
 def unheard_is_lost(patch: Patch) -> None:

@@ -297,8 +297,7 @@ class World:
             else:
                 region.store.pop(key, None)
             ledger.saved(key, version)
-        if ledger.mark:
-            region.mark = ledger.mark
+        region.mark = ledger.mark
         region.saved_rows = self.rows(region)
         return True
 
