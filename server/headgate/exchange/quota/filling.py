@@ -72,5 +72,8 @@ def _read(mark: bytes, tag: bytes) -> tuple[list[int], bytes]:
     """The stores and what membership remembers; nothing when there is no mark, or that of another set of regions."""
     if not mark:
         return [], b""
-    marked_tag, stores, memory = msgpack.unpackb(mark)
+    try:
+        marked_tag, stores, memory = msgpack.unpackb(mark)
+    except (ValueError, TypeError, msgpack.UnpackException):  # as good as none: the others are asked
+        return [], b""
     return (stores, memory) if marked_tag == tag else ([], b"")
