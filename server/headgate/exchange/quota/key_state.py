@@ -23,6 +23,13 @@ class Observation(NamedTuple):
     need: int
 
 
+class TakenBack(NamedTuple):
+    """Own gifts that are not saved: what the own rows were before, and what they are with them."""
+
+    before: dict[tuple[int, int], int]
+    after: dict[tuple[int, int], int]
+
+
 class KeyState:
     """One key, as one region knows it."""
 
@@ -36,6 +43,7 @@ class KeyState:
         "overs",
         "rows",
         "saved_version",
+        "taken_back",
         "told",
         "version",
     )
@@ -61,6 +69,9 @@ class KeyState:
         self.saved_version = 0
         """What the store has. Nothing is sent before it is there: a giver that forgets a gift grows back."""
 
+        self.taken_back: TakenBack | None = None
+        """What is taken back if the store refuses it."""
+
     @property
     def is_saved(self) -> bool:
         return self.saved_version == self.version
@@ -72,7 +83,7 @@ class KeyState:
 
 def pack(rows: GiveRows, tag: bytes) -> bytes:
     """All gifts of one key; empty when there are none, and nothing needs to be kept."""
-    flat = [number for row in rows.flat() for number in row]
+    flat = [number for row in sorted(rows.flat()) for number in row]
     if not flat:
         return b""
     packed: bytes = msgpack.packb([FORMAT, tag, rows.window_ms, flat])

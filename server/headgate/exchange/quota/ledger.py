@@ -22,12 +22,13 @@ from typing import Final
 
 from headgate.exchange.quota.filling import Filling
 from headgate.exchange.quota.gifts import epoch_ms, overlap_ms
-from headgate.exchange.quota.key_state import KeyState, Observation, UnreadableKey, is_row, pack, unpack
+from headgate.exchange.quota.key_state import KeyState, Observation, TakenBack, UnreadableKey, is_row, pack, unpack
 from headgate.exchange.quota.membership import Membership
 from headgate.exchange.quota.message import QuotaEntry, QuotaMessage, set_tag
 from headgate.exchange.quota.need import HIGHEST_NEED, STEP, is_published, is_told_anew, need_of
 from headgate.exchange.quota.outbox import Outbox
 from headgate.exchange.quota.plan import Deadlines, Enforced, Plan, Standing, plan_of
+from headgate.exchange.quota.saving import Saving, Unsaved, own_rows, take_back
 from headgate.exchange.quota.shares import even_share, floor_share, share_of
 from headgate.exchange.quota.slices import gifts
 
@@ -60,6 +61,8 @@ class Counts:
     keys_unreadable: int = 0
     other_set: int = 0
     """Messages of peers that are configured with another set of regions."""
+    overtaken: int = 0
+    """Keys that another ledger of this region had written meanwhile."""
     from_lost_store: int = 0
     """Messages that a peer had sent before it lost its store."""
 
@@ -75,7 +78,7 @@ class QuotaLedger:
         self._members = Membership(self.names.index(region), len(self.names), run, now_ms)
         self._keys: dict[bytes, KeyState] = {}
         self._busy: dict[bytes, None] = {}
-        self._unsaved: dict[bytes, None] = {}
+        self._saving = Saving(self.tag)
         self._outbox = Outbox(self._members.peers)
         self._unknown_at_floor_until_ms = 0
         self._sweep: Iterator[bytes] = iter(())
@@ -104,8 +107,7 @@ class QuotaLedger:
         """The store has lost what was saved, or part of it. What is known here is saved again, but not relied on."""
         self._filling.lose(now_ms)
         self._standing = None
-        for key in self._keys:
-            self._unsaved[key] = None
+        self._saving.lost()
 
     def load(self, key: bytes, packed: bytes, now_ms: int) -> None:
         """What the store has of a key. All keys are loaded before the first tick."""
@@ -114,13 +116,32 @@ class QuotaLedger:
         except UnreadableKey:
             self._load_blind(key, now_ms)
             return
+        self._saving.found(key, packed)
         if rows is None:
-            self._unsaved[key] = None
+            self._saving.must_write(key)
             return
         state = self._state(key, rows.window_ms, now_ms)
         if state is not None:
-            rows.forget_old(now_ms)
-            state.rows = rows
+            accepted = state.rows.accepted(now_ms)
+            for epoch, giver, receiver, total in rows.flat():
+                if epoch in accepted:
+                    state.rows.merge(epoch, giver, receiver, total)
+
+    def overtaken(self, key: bytes, stored: bytes, now_ms: int) -> None:
+        """The store refused a key: another ledger of this region has written this there, or has the nodes enforce more.
+        What this one was about to give is taken back, and it goes on with what is there."""
+        self.counts.overtaken += 1
+        state = self._keys.get(key)
+        if state is not None and state.taken_back is not None:
+            take_back(state.rows, self._me, state.taken_back)
+            state.taken_back = None
+        self._saving.found(key, stored)
+        if stored:
+            self.load(key, stored, now_ms)
+        state = self._keys.get(key)
+        if state is not None:
+            state.observed = None
+            self._changed(key, state)
 
     def _load_blind(self, key: bytes, now_ms: int) -> None:
         """For how long is not known either, without its window: as long as for one of an hour."""
@@ -129,26 +150,22 @@ class QuotaLedger:
         if state is not None:
             state.blind_until_ms = now_ms + epoch_ms(HOUR_MS) + overlap_ms(HOUR_MS)
 
-    def unsaved(self) -> list[tuple[bytes, int, bytes]]:
-        """(key, version, packed): what the store does not have yet. An empty value is to be deleted there."""
-        return [(key, *self._packed(key)) for key in self._unsaved]
+    def unsaved(self) -> list[Unsaved]:
+        """What the store does not have yet."""
+        return self._saving.unsaved(self._keys)
+
+    def saved(self, item: Unsaved) -> None:
+        """The store has it."""
+        self._saving.saved(item, self._keys.get(item.key))
+
+    def stored(self, key: bytes) -> bytes:
+        """What the store has of a key, as far as is known here. If it has something else: `overtaken`."""
+        return self._saving.stored(key)
 
     def dump(self, key: bytes) -> bytes:
-        return self._packed(key)[1]
-
-    def saved(self, key: bytes, version: int) -> None:
-        """The store has this version of the key."""
+        """What the store is to have of a key."""
         state = self._keys.get(key)
-        if state is None:
-            self._unsaved.pop(key, None)
-        else:
-            state.saved_version = version
-            if state.is_saved:
-                self._unsaved.pop(key, None)
-
-    def _packed(self, key: bytes) -> tuple[int, bytes]:
-        state = self._keys.get(key)
-        return (state.version, pack(state.rows, self.tag)) if state else (0, b"")
+        return pack(state.rows, self.tag) if state else b""
 
     # The region's own traffic
 
@@ -215,9 +232,13 @@ class QuotaLedger:
         plan = self._plan(state, now_ms)
         self._publish(key, state, plan, now_ms)
         if self._stand(now_ms).goes_by_slice and now_ms >= state.blind_until_ms:
+            before = own_rows(state.rows, self._me)
             self._give(key, state, now_ms)
             if state.rows.carry_over(self._me, now_ms):
                 self._changed(key, state)
+            if not state.is_saved:
+                earlier = state.taken_back
+                state.taken_back = TakenBack(earlier.before if earlier else before, own_rows(state.rows, self._me))
         seen = state.observed
         if state.is_quiet(self._stand(now_ms).heard) and (seen is None or now_ms - seen.at_ms > NEED_MS):
             del self._busy[key]
@@ -388,7 +409,7 @@ class QuotaLedger:
     def _changed(self, key: bytes, state: KeyState, *, but: int | None = None, told: bool = True) -> None:
         """Its gifts are others than the store has."""
         state.version += 1
-        self._unsaved[key] = None
+        self._saving.must_write(key)
         if told:
             self._outbox.add(key, but)
 

@@ -72,10 +72,9 @@ def plan_of(state: KeyState, standing: Standing, members: Membership, now_ms: in
     needs = [state.needs.get(region, 0) if region in standing.heard else 0 for region in range(regions)]
     needs[me] = state.need
     wanted = wanted_slices(needs)
-    lacks = [
-        max(0, wanted[region] - slices[region] - taken) if region in standing.receivers else 0
-        for region in range(regions)
-    ]
+    # Before the first observation the own need is not known, and nothing is kept back for others.
+    receivers = standing.receivers if state.observed else ()
+    lacks = [max(0, wanted[region] - slices[region] - taken) if region in receivers else 0 for region in range(regions)]
     return Plan(slices[me], own, taken, wanted[me], lacks)
 
 

@@ -173,6 +173,12 @@ TOLD: dict[str, Callable[[int], History]] = {
         ((SPREAD_MS, 59_500, (80, 20)), (80_000, 120_000, (80, 20))),
         faults=(Fault(60_000, "wipe", (1,), 500),),
     ),
+    # While traffic shifts the giver has two ledgers that take turns.
+    "doubled": _told(
+        ((0, (240, 45, 15)), (60_000, (60, 180, 60))),
+        ((SPREAD_MS, 59_500, (76, 14, 10)), (110_000, 140_000, (20, 60, 20))),
+        faults=(Fault(58_000, "double", (0,), 30_000),),
+    ),
     # A pair's giver can't save what it gives, and starts again.
     "unsaved": _told(
         ((0, (240, 60)), (60_000, (60, 240))),
@@ -212,9 +218,9 @@ TOLD: dict[str, Callable[[int], History]] = {
 KINDS: dict[str, Callable[[int], History]] = {
     "calm": _calm,
     "cuts": _with("cuts", ("cut", "cut", "mute", "link"), 4),
-    "losses": _with("losses", ("wipe", "emptied", "crash", "stuck"), 5),
+    "losses": _with("losses", ("wipe", "emptied", "crash", "stuck", "double"), 5),
     "epochs": _with("epochs", ("slow", "held"), 2, epoch=True),
     "storm": _with(
-        "storm", ("cut", "mute", "link", "slow", "held", "crash", "wipe", "emptied", "stuck"), 8, epoch=True
+        "storm", ("cut", "mute", "link", "slow", "held", "crash", "wipe", "emptied", "stuck", "double"), 8, epoch=True
     ),
 }

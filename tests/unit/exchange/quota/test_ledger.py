@@ -26,9 +26,9 @@ def start(
 
 def save(ledger: QuotaLedger) -> dict[bytes, bytes]:
     saved = {}
-    for key, version, packed in ledger.unsaved():
-        saved[key] = packed
-        ledger.saved(key, version)
+    for item in ledger.unsaved():
+        saved[item.key] = item.packed
+        ledger.saved(item)
     return saved
 
 
@@ -140,7 +140,7 @@ def test_what_was_sent_before_a_loss_is_not_taken_in_after_it() -> None:
     """The giver asks, and is told that it gave nothing. The message that says otherwise comes after that."""
     a, b = pair()
     now_ms = START_MS + 10_000
-    for second in range(2):
+    for second in range(3):
         now_ms += 1_000
         observe(a, now_ms, used=10, offered=10)
         if not second:
@@ -188,7 +188,7 @@ def test_nothing_is_sent_before_it_is_saved() -> None:
         now_ms += 1_000
         observe(a, now_ms, used=10, offered=10)
         a.tick(now_ms)
-    assert [key for key, _, _ in a.unsaved()] == [KEY]
+    assert [item.key for item in a.unsaved()] == [KEY]
     held = a.outgoing("b", now_ms)
     assert (held.entries, held.whole) == ((), False)
     save(a)
@@ -215,6 +215,63 @@ def test_a_share_is_given_only_when_the_nodes_enforce_less_and_by_a_new_observat
     observe(a, now_ms + 2_000, used=10, offered=400)
     a.tick(now_ms + 8_000)
     assert unpacked(a) == {(EPOCH, 0, 1): 50_000}, "that was read too long ago"
+
+
+def two_that_give() -> tuple[QuotaLedger, QuotaLedger, int]:
+    """Two ledgers of region a, each about to give the same share to b."""
+    a, b = pair()
+    now_ms = START_MS + 10_000
+    observe(b, now_ms, used=400, offered=3_000)
+    b.tick(now_ms)
+    tell(b, "b", a, "a", now_ms)
+    other = start("a", at_ms=now_ms, mark=a.mark)
+    tell(other, "a", b, "b", now_ms)
+    b.acknowledged("a", 0, now_ms)
+    tell(b, "b", other, "a", now_ms)
+    tell(other, "a", b, "b", now_ms)
+    for _ in range(3):
+        now_ms += 1_000
+        for ledger in (a, other):
+            observe(ledger, now_ms, used=10, offered=10)
+            ledger.tick(now_ms)
+    assert unpacked(a) == unpacked(other) == {(EPOCH, 0, 1): 400_000}
+    return a, other, now_ms
+
+
+def test_of_two_ledgers_of_a_region_one_gives() -> None:
+    """The other one's write is refused: the store does not have what it thought."""
+    a, other, now_ms = two_that_give()
+    stored = save(a)[KEY]
+    (refused,) = other.unsaved()
+    assert refused.before == b"" != stored
+    other.overtaken(KEY, stored, now_ms)
+    assert other.counts.overtaken == 1
+    assert (other.dump(KEY), other.stored(KEY)) == (stored, stored)
+    save(other)
+    observe(other, now_ms + 1_000, used=10, offered=10)
+    other.tick(now_ms + 1_000)
+    assert other.dump(KEY) == stored, "nothing is left to give"
+
+
+def test_a_gift_that_is_refused_because_nodes_enforce_more_is_taken_back() -> None:
+    a, other, now_ms = two_that_give()
+    (item,) = a.unsaved()
+    assert (item.before, item.told) == (b"", 100_000)
+    assert other.enforced(KEY, WINDOW_MS, now_ms).share == 100_000
+    a.overtaken(KEY, b"", now_ms)
+    assert a.dump(KEY) == b""
+    assert a.enforced(KEY, WINDOW_MS, now_ms) == EVEN
+    a.tick(now_ms)
+    assert a.dump(KEY) == b"", "not before it has been observed again"
+
+
+def test_what_others_gave_stays_when_a_write_is_refused() -> None:
+    a, _, now_ms = two_that_give()
+    rows = ((EPOCH, 1, 0, 7),)
+    news = message(stores=(0, START_MS + 99_000), entries=(QuotaEntry(KEY, WINDOW_MS, 0, 0, rows),))
+    a.incoming("b", news, now_ms)
+    a.overtaken(KEY, b"", now_ms)
+    assert unpacked(a) == {(EPOCH, 1, 0): 7}
 
 
 def unpacked(ledger: QuotaLedger) -> dict[tuple[int, int, int], int]:

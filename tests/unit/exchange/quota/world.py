@@ -9,6 +9,7 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from headgate.exchange.quota.ledger import QuotaLedger
@@ -96,6 +97,8 @@ class Region:
     usage: Usage
     offered: Offered
     ledger: QuotaLedger | None = None
+    other: QuotaLedger | None = None
+    """A second one, that takes turns with the first."""
     store: dict[bytes, bytes] = field(default_factory=dict)
     mark: bytes = b""
     enforced: Enforced = NOTHING_TOLD
@@ -159,6 +162,8 @@ class World:
                 if self.down.get(region.number, 0) <= self.now_ms:
                     self._start(region)
             elif (self.now_ms + region.number * STEP_MS) % TICK_MS == 0:
+                if region.other is not None:
+                    region.ledger, region.other = region.other, region.ledger
                 self._tick(region)
         self._look()
 
@@ -212,7 +217,7 @@ class World:
     def _fault_crash(self, regions: tuple[int, ...], until_ms: int) -> None:
         """The ledger is gone; the origin goes on by what it was told."""
         for one in regions:
-            self.regions[one].ledger = None
+            self.regions[one].ledger = self.regions[one].other = None
             self.down[one] = until_ms
 
     def _fault_wipe(self, regions: tuple[int, ...], until_ms: int) -> None:
@@ -229,6 +234,17 @@ class World:
             if region.ledger is not None:
                 region.store, region.mark, region.deadlines = {}, b"", NO_DEADLINES
                 region.ledger.wiped(self.clock(region))
+                if region.other is not None:
+                    region.other.wiped(self.clock(region))
+
+    def _fault_double(self, regions: tuple[int, ...], until_ms: int) -> None:
+        """Two ledgers at once: they take turns, each hears and decides every other time."""
+        for one in regions:
+            region = self.regions[one]
+            if region.ledger is not None and region.other is None:
+                region.other = region.ledger
+                self._start(region)
+                self._after(until_ms, partial(setattr, region, "other", None))
 
     def _fault_stuck(self, regions: tuple[int, ...], until_ms: int) -> None:
         """The store can't be written; then the ledger is gone too."""
@@ -263,6 +279,9 @@ class World:
     def _tick(self, region: Region) -> None:
         ledger, now_ms, history = region.ledger, self.clock(region), self.history
         assert ledger is not None
+        stored = region.store.get(KEY, b"")
+        if stored != ledger.stored(KEY):
+            ledger.overtaken(KEY, stored, now_ms)
         self._enforce(region)
         ledger.observe(
             KEY,
@@ -291,12 +310,15 @@ class World:
         if self.stuck.get(region.number, 0) > self.now_ms:
             return False
         ledger = inside(region.ledger)
-        for key, version, packed in ledger.unsaved():
-            if packed:
-                region.store[key] = packed
-            else:
-                region.store.pop(key, None)
-            ledger.saved(key, version)
+        for item in ledger.unsaved():
+            stored = region.store.get(item.key, b"")
+            if stored != item.before or self.in_force(region) > max(item.told, self.floor):
+                ledger.overtaken(item.key, stored, self.clock(region))
+                continue
+            region.store[item.key] = item.packed
+            if not item.packed:
+                del region.store[item.key]
+            ledger.saved(item)
         region.mark = ledger.mark
         region.saved_rows = self.rows(region)
         return True
@@ -315,7 +337,7 @@ class World:
 
         def acknowledge() -> None:
             region.under_way.pop(peer.number, None)
-            if region.ledger is sender and sender is not None:
+            if sender is not None and sender in (region.ledger, region.other):
                 sender.acknowledged(peer.name, message.mark.number, self.clock(region))
 
         self._transmit(
