@@ -320,18 +320,17 @@ class QuotaLedger:
         region = self.names.index(peer)
         self._members.pass_time(now_ms)
         self._standing = None
+        newest = self._members.hear(region, message.mark, now_ms)
         if message.tag != self.tag or len(message.stores) != len(self.names):
             self.counts.other_set += 1
-            if self._members.hear(region, message.mark, now_ms):
-                self._members.forget_statement(region)
-                self._peers_filled.discard(region)
+            self._members.forget_statement(region)
+            self._peers_filled.discard(region)
             return
         if self._filling.is_outdated(region, message):
             self.counts.from_lost_store += 1
             return
         if self._filling.must_tell_all(region, message):
             self._outbox.add_all(region, self._keys)
-        newest = self._members.hear(region, message.mark, now_ms)
         for entry in message.entries:
             self._take_in(region, entry, now_ms, newest=newest)
         if newest:

@@ -68,7 +68,8 @@ class Membership:
         self.peers: Final = tuple(region for region in range(regions) if region != me)
         self._run = run
         self._number = 0
-        self._latest: dict[int, Mark] = {}
+        self._latest: dict[int, tuple[Mark, int]] = {}
+        """Peer to its newest message, and when that was heard."""
         self._begin(now_ms)
 
     def _begin(self, now_ms: int) -> None:
@@ -82,7 +83,7 @@ class Membership:
     def memory(self) -> bytes:
         """What a ledger that follows this one in the same region goes on with. Not when others were last heard: until
         it listens nobody can be heard."""
-        marks = {peer: tuple(mark) for peer, mark in self._latest.items()}
+        marks = {peer: tuple(mark) for peer, (mark, _) in self._latest.items()}
         packed: bytes = msgpack.packb([self._returned_ms, self._acknowledged_ms, marks])
         return packed
 
@@ -92,7 +93,7 @@ class Membership:
         if max(returned_ms, *acknowledged_ms.values()) <= now_ms:
             self._returned_ms = returned_ms
             self._acknowledged_ms.update(acknowledged_ms)
-        self._latest.update({peer: Mark(*mark) for peer, mark in marks.items()})
+        self._latest.update({peer: (Mark(*mark), now_ms) for peer, mark in marks.items()})
 
     def pass_time(self, now_ms: int) -> None:
         """The clock was set back: how old anything is can't be known any more."""
@@ -122,11 +123,17 @@ class Membership:
             self._returned_ms = now_ms
 
     def hear(self, peer: int, mark: Mark, now_ms: int) -> bool:
-        """Whether this is the newest message of that peer. An older one that comes late is no sign of life."""
-        if mark <= self._latest.get(peer, NOTHING_HEARD):
-            return False
-        self._latest[peer] = mark
+        """Whether what this message says of now is the newest that there is of that peer.
+
+        Whatever is acknowledged counts as heard, also what comes late: its sender takes itself for connected. Of two
+        runs the later one speaks for the region, until it has been quiet for a while.
+        """
         self._heard_ms[peer] = now_ms
+        latest, latest_ms = self._latest.get(peer, (NOTHING_HEARD, now_ms))
+        is_left = mark.run < latest.run and now_ms - latest_ms > STATEMENT_MS
+        if mark <= latest and not is_left:
+            return False
+        self._latest[peer] = mark, now_ms
         return True
 
     def take_statement(self, peer: int, echo: Mark, silent_ms: dict[int, int], *, complete: bool) -> None:
@@ -140,7 +147,7 @@ class Membership:
 
     def echo(self, peer: int) -> Mark:
         """The newest message of that peer, to be told in the next one to it."""
-        return self._latest.get(peer, NOTHING_HEARD)
+        return self._latest.get(peer, (NOTHING_HEARD, 0))[0]
 
     # What follows
 

@@ -136,13 +136,22 @@ def test_a_statement_is_as_old_as_the_message_that_it_echoes() -> None:
     assert three.members.lost(at(52)) == {}, "of another run nothing is known"
 
 
-def test_a_message_that_was_overtaken_is_no_sign_of_life() -> None:
+def test_a_message_that_was_overtaken_is_a_sign_of_life_and_says_nothing_of_now() -> None:
+    """Its sender takes itself for connected, because it is acknowledged."""
     members = Three().members
     assert members.hear(1, Mark(5, 9), at(1))
     assert not members.hear(1, Mark(5, 8), at(40))
+    assert members.silent(at(42)) == {2: 42_000}
     assert members.hear(1, Mark(6, 1), at(41)), "a new run counts from 1"
     assert members.echo(1) == Mark(6, 1)
-    assert members.silent(at(42)) == {2: 42_000}
+
+
+def test_of_two_runs_the_later_one_speaks_for_a_region_until_it_is_quiet() -> None:
+    members = Three().members
+    assert members.hear(1, Mark(6, 1), at(1))
+    assert not members.hear(1, Mark(5, 100), at(6))
+    assert members.hear(1, Mark(5, 101), at(6.001))
+    assert not members.hear(1, Mark(5, 101), at(20))
 
 
 def test_a_late_acknowledgement_says_when_it_was_sent() -> None:
