@@ -63,6 +63,19 @@ def test_a_bucket_is_as_heavy_as_the_part_of_its_burst_that_is_used() -> None:
     assert live(engine, "heavy") == ""
 
 
+def test_no_room_is_made_where_no_counter_may_go() -> None:
+    table: CounterTable[WindowCounter] = CounterTable(2, evictable=lambda counter: counter.current == 0)
+    held = [WindowCounter(key, YEAR, 0) for key in (b"a", b"b")]
+    for counter in held:
+        counter.current = 1
+        assert table.add(counter, NOW_MS)
+    assert not table.add(WindowCounter(b"c", YEAR, 0), 0)
+    assert [counter.key for counter in table] == [b"a", b"b"]
+    held[1].current = 0
+    assert table.add(WindowCounter(b"c", YEAR, 0), 0)
+    assert sorted(counter.key for counter in table) == [b"a", b"c"]
+
+
 def test_where_all_deny_one_of_them_goes_and_that_is_said() -> None:
     engine = Engine(ManualClock(NOW_MS), max_cells=20)
     once = Limit(1, Unit.YEAR)
