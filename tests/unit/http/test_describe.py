@@ -56,6 +56,24 @@ def test_rules_are_shown_with_their_limits_and_places(store: RuleStore, tmp_path
     assert staff["limit"] == {"unlimited": True, "name": ""}
 
 
+def test_rules_that_were_refused_are_shown_beside_those_in_force(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "edge.yaml").write_text(EDGE)
+    RuleStore(rules, clock=ManualClock(1_800_000_000_000), data_dir=data_dir, logger=Silent()).load_initial()
+    (rules / "edge.yaml").write_text("domain:\n")
+    broken = RuleStore(rules, clock=ManualClock(1_800_000_060_000), data_dir=data_dir, logger=Silent())
+    broken.load_initial()
+    shown = describe_rules(broken, {"domain": "edge"})
+    assert (shown["source"], shown["in_sync"], len(shown["rules"])) == ("snapshot", False, 3)
+    assert shown["last_error"] == {
+        "at": "2027-01-15T08:01:00.000+00:00",
+        "problems": [f"{rules}/edge.yaml:1: `domain` is empty"],
+        "problems_total": 1,
+    }
+
+
 def test_the_answer_is_bounded_and_says_how_much_there_is(store: RuleStore) -> None:
     shown = describe_rules(store, LimitsOfRegion(), {})
     assert (shown["shown"], len(shown["rules"])) == (MAX_RULES, MAX_RULES)
