@@ -65,7 +65,7 @@ def test_rules_that_were_refused_are_shown_beside_those_in_force(tmp_path: Path)
     (rules / "edge.yaml").write_text("domain:\n")
     broken = RuleStore(rules, clock=ManualClock(1_800_000_060_000), data_dir=data_dir, logger=Silent())
     broken.load_initial()
-    shown = describe_rules(broken, {"domain": "edge"})
+    shown = describe_rules(broken, LimitsOfRegion(), {"domain": "edge"})
     assert (shown["source"], shown["in_sync"], len(shown["rules"])) == ("snapshot", False, 3)
     assert shown["last_error"] == {
         "at": "2027-01-15T08:01:00.000+00:00",
