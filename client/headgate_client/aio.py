@@ -2,11 +2,14 @@
 
 It may be made anywhere, before there is a loop too: connections belong to the loop that first uses
 them, and a client that is used in another loop, or another process, has connections of its own there.
-It starts no task.
+It starts no task. A fork ends the connections; both processes connect again at their next use. Only where calls
+were under way at the fork, or somebody else has channels of grpc.aio, the child's gRPC is no good for asyncio:
+calls there are answered by `on_error`, with the error FORKED.
 """
 
 import asyncio
 import os
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +21,14 @@ import grpc.aio
 
 from headgate_client import channel
 from headgate_client.arguments import Descriptors, OnError
-from headgate_client.backoff import Backoff
+from headgate_client.backoff import CLOSED, CLOSED_MESSAGE, Backoff
 from headgate_client.breaker import Breaker
 from headgate_client.channel import Address, Tls, Token
 from headgate_client.clock import Clock
-from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, SETTLED, TIMEOUT_S, Ask, Core, Link
+from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, SETTLED, TIMEOUT_S, Ask, Attempt, Core, Link
 from headgate_client.limits import AsyncLimited, Cost, Guarded, Key
 from headgate_client.report import OnDegraded
-from headgate_client.values import Decision
+from headgate_client.values import Decision, RateLimitError
 
 _clients: "weakref.WeakSet[AsyncHeadgate]" = weakref.WeakSet()
 _parents: list[object] = []
@@ -99,13 +102,28 @@ class AsyncHeadgate:
         known = self._core.recall(ask)
         if known is not None:
             return known
+        if _fork.unusable:
+            return self._core.give_up(
+                ask, RateLimitError("FORKED", "gRPC's asyncio was in use when the process forked")
+            )
         attempts = self._core.attempts(ask, await self._connected())
         for attempt in attempts:
             with attempt:
-                attempt.response = await attempt.link.call(
-                    ask.request, timeout=attempt.timeout_s, metadata=self._core.metadata()
-                )
+                attempt.response = await self._call(attempt, ask)
         return attempts.decision()
+
+    async def _call(self, attempt: Attempt, ask: Ask) -> bytes:
+        try:
+            answer: bytes = await attempt.link.call(
+                ask.request, timeout=attempt.timeout_s, metadata=self._core.metadata()
+            )
+        except asyncio.CancelledError:
+            # A channel that is closed cancels its calls; the task itself was not cancelled.
+            task = asyncio.current_task()
+            if self._core.closed and (task is None or not task.cancelling()):
+                raise RateLimitError(CLOSED, CLOSED_MESSAGE) from None
+            raise
+        return answer
 
     async def acquire(
         self,
@@ -209,6 +227,12 @@ class AsyncHeadgate:
             raise
         return links
 
+    def _let_go(self) -> None:
+        """Before a fork: connections that no call uses end here, and are made again at the next use."""
+        for connections in list(self._loops.values()):
+            if connections.links:
+                connections.links = None
+
     def _forked(self) -> None:
         # Whatever is in it belongs to the parent's loops; with it goes the lock that a task may have held.
         _parents.append(self._loops)
@@ -237,10 +261,26 @@ async def _wait(link: Link, deadline_s: float) -> None:
         link.breaker.was_unreachable("no connection was made in time", for_sure=True)
 
 
-def _after_fork_in_child() -> None:
-    for client in list(_clients):
-        client._forked()
+class _Fork:
+    """gRPC's asyncio has a thread that polls while there are channels. A child of a process in which it runs has a gRPC
+    that waits for that thread for ever, or aborts."""
+
+    def __init__(self) -> None:
+        self._polled = False
+        self.unusable = False
+
+    def before(self) -> None:
+        for client in list(_clients):
+            client._let_go()
+        # Calls under way, and channels of others, keep it.
+        self._polled = any("_poll_wrapper" in thread.name for thread in threading.enumerate())
+
+    def in_child(self) -> None:
+        self.unusable = self.unusable or self._polled
+        for client in list(_clients):
+            client._forked()
 
 
+_fork = _Fork()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(before=_fork.before, after_in_child=_fork.in_child)

@@ -12,6 +12,7 @@ from headgate_client.values import Decision
 
 CLOSED: Final = "CLOSED"
 """The status of calls on a closed client."""
+CLOSED_MESSAGE: Final = "this client is closed"
 
 
 @dataclass(frozen=True, slots=True)

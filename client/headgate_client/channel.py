@@ -91,6 +91,12 @@ def targets(addr: Address) -> tuple[str, ...]:
     return checked
 
 
+def authority(dialled: Sequence[str]) -> Options:
+    """A list of numeric addresses is no name of a server: calls carry the first one's, as it would be alone."""
+    first, comma, _ = dialled[0].partition(",")
+    return [("grpc.default_authority", first.partition(":")[2])] if comma else []
+
+
 def _checked_target(name: str, addr: object) -> str:
     if not isinstance(addr, str):
         raise TypeError(f"{name}: a str, got {type(addr).__name__} {addr!r}")

@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 
 from headgate_client import arguments, channel
 from headgate_client.arguments import Descriptors, OnError
-from headgate_client.backoff import CLOSED, Backoff, Waiting
+from headgate_client.backoff import CLOSED, CLOSED_MESSAGE, Backoff, Waiting
 from headgate_client.breaker import BREAKER_OPEN, Breaker
 from headgate_client.channel import Address, Metadata, Tls, Token
 from headgate_client.clock import SYSTEM_CLOCK, Clock
@@ -122,6 +122,7 @@ class Core:
             *channel.options(tls, channel.OPTIONS),
             # How long a connection that is being made may take before it is given up.
             ("grpc.min_reconnect_backoff_ms", max(1, int(self.connect_timeout_s * 1000))),
+            *channel.authority(self.targets),
         ]
         self.clock = clock or SYSTEM_CLOCK
         self._backoff = backoff or Backoff()
@@ -155,7 +156,7 @@ class Core:
     def recall(self, ask: Ask) -> Decision | None:
         """The decision that needs no server: a denial that is still known, or, when closed, none at all."""
         if self.closed:
-            return self.give_up(ask, RateLimitError(CLOSED, "this client is closed"))
+            return self.give_up(ask, RateLimitError(CLOSED, CLOSED_MESSAGE))
         known = self.denials.find(ask.request, self.clock.now_s())
         if known is not None:
             self.report.recalled()
@@ -229,7 +230,7 @@ class Attempts:
     def decision(self) -> Decision:
         """The server's, or else what `on_error` says."""
         if self._core.closed and (self._last is None or self._last.error is not None):
-            return self._core.give_up(self._ask, RateLimitError(CLOSED, "this client is closed"))
+            return self._core.give_up(self._ask, RateLimitError(CLOSED, CLOSED_MESSAGE))
         if self._last is None:
             why = "; ".join(link.breaker.why for link in self._links)
             return self._core.give_up(self._ask, RateLimitError(BREAKER_OPEN, f"not asked, after: {why}"))

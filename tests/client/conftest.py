@@ -7,7 +7,7 @@ import pytest
 from headgate_client.testing import FakeServer
 from headgate_client.testing.fixtures import headgate_server
 
-from tests.client.support import KINDS, Make, fake_maker, maker
+from tests.client.support import KINDS, Make, MakeBoth, fake_maker, maker
 from tests.support.headgate import Headgate, serve, write_rules
 
 __all__ = ["headgate_server"]
@@ -30,6 +30,13 @@ def headgate(rules: Path) -> Iterator[Headgate]:
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     with maker(request.param) as made:
         yield made
+
+
+@pytest.fixture
+def make_both() -> Iterator[MakeBoth]:
+    """One client of each kind, for tests whose server is dear."""
+    with maker("threads") as threads, maker("asyncio") as tasks:
+        yield lambda *args, **options: [threads(*args, **options), tasks(*args, **options)]
 
 
 @pytest.fixture(params=KINDS)

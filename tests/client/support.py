@@ -46,6 +46,7 @@ def _blocking(runner: asyncio.Runner, *args: Any, **options: Any) -> Blocking:
 
 Client = Headgate | Blocking
 Make = Callable[..., Client]
+MakeBoth = Callable[..., list[Client]]
 
 
 @contextlib.contextmanager
