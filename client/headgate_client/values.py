@@ -129,6 +129,10 @@ class RateLimited(Exception):
     def retry_after(self) -> float:
         return self.decision.retry_after
 
+    def __reduce__(self) -> tuple[type["RateLimited"], tuple[Decision]]:
+        # Task queues and process pools send exceptions on.
+        return type(self), (self.decision,)
+
 
 class RateLimitError(Exception):
     """No decision: the server could not be reached, was too slow, or refused the request."""
@@ -138,6 +142,9 @@ class RateLimitError(Exception):
         self.status = status
         """The name of the gRPC status, e.g. `UNAVAILABLE`; or `BREAKER_OPEN` or `CLOSED`, when nobody was asked."""
         self.message = message
+
+    def __reduce__(self) -> tuple[type["RateLimitError"], tuple[str, str]]:
+        return type(self), (self.status, self.message)
 
 
 def encode_request(domain: str, descriptors: Iterable[Descriptor | Entries], hits: int) -> rls_pb2.RateLimitRequest:

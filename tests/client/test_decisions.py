@@ -1,7 +1,9 @@
 """What a decision says, and what is remembered of denials; on a server within the process."""
 
+import pickle
+
 import pytest
-from headgate_client import Code, Decision, DescriptorStatus, Limit, RateLimitError
+from headgate_client import Code, Decision, DescriptorStatus, Limit, RateLimited, RateLimitError
 from headgate_client.denials import MAX_REQUEST_BYTES, Denials
 from headgate_client.testing import FakeServer
 
@@ -109,3 +111,9 @@ def test_no_more_denials_are_kept_than_there_is_room_for() -> None:
     assert len(denials) == 3
     assert denials.find(b"4", 5) is None
     assert len(denials) == 2, "what is over goes when it is met"
+
+
+def test_errors_survive_the_way_to_another_process() -> None:
+    denied = Decision(Code.OVER_LIMIT, (status(Code.OVER_LIMIT),), error=RateLimitError("X", "y"))
+    sent = pickle.loads(pickle.dumps(RateLimited(denied)))  # noqa: S301  our own
+    assert (type(sent), sent.retry_after, str(sent.decision.error)) == (RateLimited, 1.5, "X: y")
