@@ -13,15 +13,15 @@ from tests.support.headgate import Headgate, serve, write_rules
 __all__ = ["headgate_server"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`user`: 5 a year; `bulk`: a million a year."""
     return write_rules(tmp_path_factory.mktemp("rules"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def headgate(rules: Path) -> Iterator[Headgate]:
-    """One for all tests of a module: each takes users of its own."""
+    """One for all tests: each takes users of its own."""
     with serve(rules) as served:
         yield served
 

@@ -10,6 +10,7 @@ Unlike Celery's `rate_limit`, which each worker keeps for itself, this is one li
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -65,5 +66,5 @@ def _put_back(denial: RateLimited, waits: Backoff, max_retries: int | None) -> N
     if not task or task.request.called_directly:
         raise denial
     wait_s = waits.wait_s(denial.retry_after, task.request.retries, SYSTEM_CLOCK.random())
-    # Raises: Retry, or the denial when there were enough of them.
-    task.retry(exc=denial, countdown=wait_s, max_retries=max_retries)
+    # Raises: Retry, or the denial when there were enough of them. None would be the task's own number, which is 3.
+    task.retry(exc=denial, countdown=wait_s, max_retries=sys.maxsize if max_retries is None else max_retries)
