@@ -42,6 +42,12 @@ descriptors:
   - key: none
     value: "1"
     rate_limit: {unit: minute, requests_per_unit: 0}
+  - key: shared
+    value: a*
+    share_threshold: true
+    rate_limit: {unit: minute, requests_per_unit: 4}
+  - key: trial
+    rate_limit: {unit: day, requests_per_unit: 50, replaces: [{name: f}]}
   - key: bare
 """
 CHOICES: list[list[tuple[str, str]]] = [
@@ -53,6 +59,9 @@ CHOICES: list[list[tuple[str, str]]] = [
     [("path", "/free")],
     [("watched", "a")],
     [("none", "1")],
+    [("shared", "a1")],
+    [("shared", "a2")],
+    [("trial", "x")],
     [("bare", "a")],
     [("unknown", "a")],
 ]
@@ -132,7 +141,7 @@ def test_a_descriptor_that_stands_in_a_request_twice_is_charged_twice(
     ("rules", "complaint"),
     [
         ({"key": "a", "rate_limit": {"unit": "fortnight", "requests_per_unit": 1}}, "edge: a=: unit: one of second"),
-        ({"key": "a", "rate_limit": {"unit": "day", "requests_per_unit": 1, "replaces": []}}, "no 'replaces'"),
+        ({"key": "a", "rate_limit": {"unit": "day", "requests_per_unit": 1, "borrow": 1}}, "knows no 'borrow'"),
         ({"key": "a", "rate_limit": {"unit": "day", "requests_per_unit": 1, "algorithm": "x"}}, "algorithm: one of"),
         ({"key": "a", "rate_limit": {"unit": "day"}}, "no requests_per_unit"),
         ({"key": "a", "quota_mode": True}, "edge: a=: the fake knows no 'quota_mode'"),

@@ -164,9 +164,7 @@ def test_a_task_over_its_limit_is_put_back(server: FakeServer) -> None:
         done.append(-1)
 
     assert [send.apply(("alice", number)).get() for number in range(3)] == [0, 1, 2]
-    assert (done, tries) == ([0, 1, 2], [0, 1] + 6 * [2]), (
-        "the third was put back, more often than Celery would by itself"
-    )
+    assert (done, tries) == ([0, 1, 2], [0, 1] + 6 * [2]), "put back, more often than Celery would by itself"
     assert [send.apply(("admin", number)).get() for number in range(3, 7)] == [3, 4, 5, 6]
 
     server.limit("edge", "0/second", user="never")

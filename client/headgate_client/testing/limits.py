@@ -31,6 +31,7 @@ class FakeLimit:
     burst: int = 0
     unlimited: bool = False
     shadow: bool = False
+    replaces: tuple[str, ...] = ()
 
     @property
     def window_ms(self) -> int:
@@ -39,7 +40,7 @@ class FakeLimit:
     @classmethod
     def of(cls, where: str, given: Mapping[str, Any], *, shadow: bool) -> "FakeLimit":
         """From the `rate_limit` of a rules file. Fields that mean nothing on one node are passed over."""
-        known = {"unit", "requests_per_unit", "unit_multiplier", "name", "algorithm", "burst", "unlimited"}
+        known = {"unit", "requests_per_unit", "unit_multiplier", "name", "algorithm", "burst", "unlimited", "replaces"}
         ignored = {"precision", "on_error", "class", "scope"}
         for field in given.keys() - known - ignored:
             raise ValueError(f"{where}: the fake knows no {field!r} in rate_limit")
@@ -53,6 +54,7 @@ class FakeLimit:
             burst=int(given.get("burst", rate)),
             unlimited=bool(given.get("unlimited", False)),
             shadow=shadow,
+            replaces=tuple(one["name"] for one in given.get("replaces", ())),
         )
         if limit.unit not in UNIT_MS:
             raise ValueError(f"{where}: unit: one of {', '.join(UNIT_MS)}, got {limit.unit!r}")

@@ -1,7 +1,7 @@
 """Which limit a descriptor meets, from the same mappings that rules files hold.
 
-`yaml.safe_load` of a rules file is what this takes. What it does not know (`replaces`, `quota_mode`,
-`share_threshold`) it refuses rather than ignore.
+`yaml.safe_load` of a rules file is what this takes. What it does not know (`quota_mode`, fields of newer servers) it
+refuses rather than ignore.
 """
 
 import re
@@ -11,13 +11,16 @@ from typing import Any
 
 from headgate_client.testing.limits import FakeLimit
 
-_KNOWN = {"key", "value", "rate_limit", "descriptors", "shadow_mode", "detailed_metric", "value_to_metric", "metadata"}
+_KNOWN = {"key", "value", "rate_limit", "descriptors", "shadow_mode", "share_threshold"}
+_IGNORED = {"detailed_metric", "value_to_metric", "metadata"}
 _RATE = re.compile(r"(\d+)/(\w+)")
 
 
 @dataclass(slots=True)
 class _Level:
     limit: FakeLimit | None = None
+    shared: bool = False
+    """All values that match have one counter."""
     below: dict[tuple[str, str], "_Level"] = field(default_factory=dict)
     """By key and value; the value is empty where every value matches."""
 
@@ -67,15 +70,16 @@ class FakeRules:
             if found is None:
                 return None
             level, of_rule = found
-            key += [name, of_rule, value]
+            key += [name, of_rule, "" if level.shared else value]
         return None if level is None or level.limit is None else (level.limit, tuple(key))
 
     def _add(self, where: str, level: _Level, descriptors: Sequence[Mapping[str, Any]]) -> None:
         for given in descriptors:
             name = f"{where}: {given['key']}={given.get('value', '')}"
-            for unknown in given.keys() - _KNOWN:
+            for unknown in given.keys() - _KNOWN - _IGNORED:
                 raise ValueError(f"{name}: the fake knows no {unknown!r}")
             below = level.below.setdefault((str(given["key"]), str(given.get("value") or "")), _Level())
+            below.shared = bool(given.get("share_threshold"))
             if "rate_limit" in given:
                 below.limit = FakeLimit.of(name, given["rate_limit"], shadow=bool(given.get("shadow_mode")))
             self._add(name, below, given.get("descriptors", ()))

@@ -80,7 +80,7 @@ class FakeServer:
         if self._failure is not None:
             raise self._failure
         now_ms = round(self.clock.now_s() * 1000)
-        charges = [self._charge(request, descriptor) for descriptor in request.descriptors]
+        charges = _without_replaced([self._charge(request, descriptor) for descriptor in request.descriptors])
         denied = _decide([charge for charge in charges if charge is not None], now_ms)
         response = RateLimitResponse(
             overall_code=RateLimitResponse.OVER_LIMIT if denied else RateLimitResponse.OK,
@@ -145,6 +145,11 @@ class _Charge:
         status.current_limit.name = limit.name
         status.duration_until_reset.FromMilliseconds(self.reset_ms)
         return status
+
+
+def _without_replaced(charges: Sequence[_Charge | None]) -> list[_Charge | None]:
+    replaced = {name for charge in charges if charge is not None for name in charge.limit.replaces}
+    return [None if charge is None or charge.limit.name in replaced else charge for charge in charges]
 
 
 def _decide(charges: Sequence[_Charge], now_ms: int) -> bool:
