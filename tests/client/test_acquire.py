@@ -62,6 +62,7 @@ def test_a_closed_client_is_not_waited_for(make_fake: Make, headgate_server: Fak
     assert not client.acquire(user="alice")
 
 
+@pytest.mark.slow
 async def test_ten_thousand_that_one_reset_releases_are_spread_out() -> None:
     """No more than a tenth of the retries comes in any hundredth of their spread."""
     callers = 10_000

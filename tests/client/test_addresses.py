@@ -12,6 +12,8 @@ from tests.client.support import PATIENT_S, Client, MakeBoth
 from tests.support.headgate import Headgate, serve
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {"timeout": PATIENT_S, "connect_timeout": PATIENT_S, "keep_denials": 0}
 
 

@@ -17,6 +17,8 @@ from tests.support import headgate as servers
 from tests.support.headgate import serve
 from tests.support.source import ROOT
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "127.0.0.1:8081"
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples" / "client").rglob("*") if path.is_file()}
@@ -37,6 +39,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine, the examples get the server's decisions."""
     for kind in (Headgate, AsyncHeadgate):
         defaults = kind.__init__.__kwdefaults__
+        assert defaults is not None
         assert defaults["timeout"] == core.TIMEOUT_S
         monkeypatch.setitem(defaults, "timeout", 30.0)
         monkeypatch.setitem(defaults, "connect_timeout", 30.0)

@@ -18,6 +18,8 @@ from tests.support.redis_servers import RedisServer
 from tests.support.source import ROOT
 from tests.support.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = ROOT / "examples" / "client"
 RAN: set[str] = set()
 

@@ -14,6 +14,8 @@ from tests.client.support import PATIENT_S, Client, Make, MakeBoth
 from tests.support.headgate import Headgate, serve
 from tests.support.waiting import PATIENCE_S, undisturbed, until, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def stoppable(rules: Path) -> Iterator[Headgate]:

@@ -9,6 +9,8 @@ import pytest
 from tests.support.headgate import Headgate, clean_environ
 from tests.support.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 
 def run(script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(

@@ -15,6 +15,8 @@ from tests.support.headgate import serve
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def user(request: pytest.FixtureRequest) -> str:
