@@ -83,19 +83,21 @@ class Outbox:
     def changes(
         self, peer: bytes, lane: Lane, owner: bytes, lease_ms: int, generation: bytes, most: int, now_ms: int
     ) -> Changes:
-        """Take the lease, and read the next names for the peer. Time and epoch are the shard's to say."""
+        """Take the lease, and read the next names for the peer. Time and epoch are the shard's to say.
+
+        Who does not get the lease gets no names, and sees how far the peer has been told all the same.
+        """
         self._generation = self._generation or generation
         cursor = self._cursor(peer, lane)
-        if not cursor.take(owner, lease_ms, now_ms):
-            return Changes(now_ms, b"", False, 0, 0, 0, (), b"", b"", b"", 0, 0)
+        leased = cursor.take(owner, lease_ms, now_ms)
         index, state = self.lanes[lane], self._peer(peer)
-        found = index.after(cursor.acknowledged, most)
+        found = index.after(cursor.acknowledged, most) if leased else []
         return Changes(
             now_ms,
             b"",
-            True,
+            leased,
             cursor.acknowledged,
-            found[-1][1] if found else max(cursor.acknowledged, index.latest),
+            found[-1][1] if found else max(cursor.acknowledged, index.latest) if leased else cursor.acknowledged,
             index.latest,
             tuple([name for name, _ in found]),
             self._generation,
