@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import headgate.origin
 import pytest
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
@@ -84,6 +85,14 @@ async def test_a_wrong_password_is_named_and_not_shown() -> None:
 async def test_a_password_where_none_is_wanted_is_named(one_redis: RedisSetup) -> None:
     async with opened(f"redis://:needless@{one_redis.first.address}") as origin:
         assert "it has no password, and the origin URL has one" in await complaint(origin)
+
+
+def test_every_command_of_a_script_is_among_the_rights() -> None:
+    """Those of the exchange too, which stand apart."""
+    scripts = Path(headgate.origin.__file__).parent / "lua"
+    used = {word.lower() for path in scripts.glob("*.lua") for word in re.findall(r"\('([A-Z]+)'", path.read_text())}
+    assert {"hmget", "zrangebyscore"} <= used
+    assert used <= set(re.findall(r"\+(\w+)", DOCUMENT.read_text()))
 
 
 async def test_a_user_with_few_rights_is_enough_and_one_without_is_named() -> None:
