@@ -40,10 +40,19 @@ class LaneIndex:
 
 @dataclass(slots=True)
 class PeerCursor:
-    """How far one peer has been told, in one lane, and who tells it at present."""
+    """How far one peer has been told, in one lane."""
 
     acknowledged: int = 0
     walk_until: int = 0
+
+
+@dataclass(slots=True)
+class PeerState:
+    """What a shard keeps of one peer beside its counts, and who tells it at present: in both lanes the same one."""
+
+    mark: bytes = b""
+    walk: bytes = b""
+    beat_ms: int = 0
     owner: bytes = b""
     leased_until_ms: int = 0
 
@@ -53,15 +62,6 @@ class PeerCursor:
             return False
         self.owner, self.leased_until_ms = owner, now_ms + lease_ms
         return True
-
-
-@dataclass(slots=True)
-class PeerState:
-    """What a shard keeps of one peer beside its counts."""
-
-    mark: bytes = b""
-    walk: bytes = b""
-    beat_ms: int = 0
 
 
 class Outbox:
@@ -88,9 +88,8 @@ class Outbox:
         Who does not get the lease gets no names, and sees how far the peer has been told all the same.
         """
         self._generation = self._generation or generation
-        cursor = self._cursor(peer, lane)
-        leased = cursor.take(owner, lease_ms, now_ms)
-        index, state = self.lanes[lane], self._peer(peer)
+        cursor, index, state = self._cursor(peer, lane), self.lanes[lane], self._peer(peer)
+        leased = state.take(owner, lease_ms, now_ms)
         found = index.after(cursor.acknowledged, most) if leased else []
         return Changes(
             now_ms,

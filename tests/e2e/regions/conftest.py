@@ -11,5 +11,4 @@ def world() -> Iterator[World]:
     with open_world() as world:
         world.start_nodes(*NAMES)
         yield world
-        for node in world.everyone():
-            assert node.stop() == 0
+        world.stop_nodes()

@@ -5,6 +5,7 @@ Unix sockets, so that no port is anybody else's, and the next connection goes to
 """
 
 import itertools
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -106,6 +107,12 @@ class World:
     def everyone(self) -> list[Headgate]:
         """Every node."""
         return [node for nodes in self.nodes.values() for node in nodes]
+
+    def stop_nodes(self) -> None:
+        """All of them in good order."""
+        for node in self.everyone():
+            node.send(signal.SIGTERM)
+        assert {node.wait_exit() for node in self.everyone()} == {0}
 
     # The network
 

@@ -11,7 +11,7 @@ local index = KEYS[2 + tonumber(lane)]
 local KEPT_MS = 30 * 86400000
 
 local leased = 1
-local lease = redis.call('HGET', hash, 'l' .. lane .. peer)
+local lease = redis.call('HGET', hash, 'l' .. peer)
 if lease then
   local holder, held_until = cmsgpack.unpack(lease)
   -- One that was given by a clock that is ahead binds nobody.
@@ -21,7 +21,7 @@ if lease then
 end
 if leased == 1 then
   redis.call('HSETNX', hash, 'g', ARGV[5])
-  redis.call('HSET', hash, 'l' .. lane .. peer, cmsgpack.pack(owner, now + lease_ms))
+  redis.call('HSET', hash, 'l' .. peer, cmsgpack.pack(owner, now + lease_ms))
   redis.call('PEXPIRE', hash, KEPT_MS)
   redis.call('PEXPIRE', index, KEPT_MS)
 end
