@@ -69,9 +69,7 @@ class Counts:
         for peer in self._origins:
             if peer == where:
                 continue
-            (published,) = await origin.components(
-                origin.shard_of(key), peer.encode(), Lane.NORMAL, [name], PATIENCE_S
-            )
+            (published,) = await origin.components(origin.shard_of(key), peer.encode(), Lane.NORMAL, [name], PATIENCE_S)
             if published is not None:
                 found[where], found[peer] = published.current, published.peer_current
         return found

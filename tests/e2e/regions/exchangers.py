@@ -1,5 +1,6 @@
 """Regions whose exchangers are processes of their own, two each, and are killed over and over."""
 
+import itertools
 import random
 import signal
 from collections.abc import Sequence
@@ -34,10 +35,10 @@ class Exchangers:
 
     def wait_serving(self) -> None:
         """Until every region tells every other one, by whichever of its exchangers."""
-        for region in self._regions:
-            for peer in self._regions:
-                if peer != region:
-                    wait_until(lambda at=region, to=peer: self._serves(at, to), f"{region} to serve {peer}")
+        pairs = list(itertools.permutations(self._regions, 2))
+        wait_until(
+            lambda: all(self._serves(region, peer) for region, peer in pairs), "every region to serve every other"
+        )
 
     def _serves(self, region: str, peer: str) -> bool:
         found = [peer_of(process, peer) for process in self.of(region)]

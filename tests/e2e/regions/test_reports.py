@@ -1,8 +1,9 @@
 """What people see of the exchange: GET /regions and the metrics, and that both say the same."""
 
 import time
+from functools import partial
 
-from tests.e2e.regions.world import NAMES, WIDE_HITS, World, peer_of, wait_for_peer
+from tests.e2e.regions.world import NAMES, WIDE_HITS, World, peer_of, regions_of, wait_for_peer
 from tests.support.headgate import Headgate
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.workers import Samples, scrape
@@ -52,19 +53,21 @@ def of_peer(samples: Samples, name: str, peer: str) -> float:
 def test_metrics_say_the_same_as_the_page(world: World) -> None:
     """Counters go on while they are read: what the metrics say lies between two pages."""
     for node in world.everyone():
-        said = node.get("/regions").json()
-        for peer in (entry["region"] for entry in said["peers"]):
-            wait_until(lambda node=node, peer=peer: states_agree(node, peer), f"{said['region']} and {peer}")
-            before, samples, after = peer_of(node, peer), scrape(node), peer_of(node, peer)
-            for way in ("sent", "received"):
-                for what in ("batches", "entries"):
-                    counted = of_peer(samples, f"{way}_{what}_total", peer)
-                    assert before[way][what] <= counted <= after[way][what]
-            assert of_peer(samples, "refused_entries_total", peer) == 0
-            assert of_peer(samples, "seconds_since_publish", peer) >= -1
-            assert of_peer(samples, "lag_milliseconds", peer) >= -1
-            sent = of_peer(samples, "sent_batches_total", peer)
-            assert (of_peer(samples, "sent_bytes_total", peer) > 0) == (sent > 0)
+        for peer in (entry["region"] for entry in regions_of(node)["peers"]):
+            wait_until(partial(states_agree, node, peer), f"page and metrics to say the same of {peer}")
+            check_counters(node, peer)
+
+
+def check_counters(node: Headgate, peer: str) -> None:
+    before, samples, after = peer_of(node, peer), scrape(node), peer_of(node, peer)
+    for way in ("sent", "received"):
+        for what in ("batches", "entries"):
+            counted = of_peer(samples, f"{way}_{what}_total", peer)
+            assert before[way][what] <= counted <= after[way][what]
+    assert of_peer(samples, "refused_entries_total", peer) == 0
+    assert of_peer(samples, "seconds_since_publish", peer) >= -1
+    assert of_peer(samples, "lag_milliseconds", peer) >= -1
+    assert (of_peer(samples, "sent_bytes_total", peer) > 0) == (of_peer(samples, "sent_batches_total", peer) > 0)
 
 
 def states_agree(node: Headgate, peer: str) -> bool:

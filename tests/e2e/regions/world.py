@@ -98,9 +98,7 @@ class World:
 
     def start_nodes(self, *regions: str, flags: Sequence[str] = (), peers: Sequence[str] | None = None) -> None:
         """Every node of these regions, all at once."""
-        begun = [
-            self.begin_node(region, slot, *flags, peers=peers) for region in regions for slot in range(SLOTS)
-        ]
+        begun = [self.begin_node(region, slot, *flags, peers=peers) for region in regions for slot in range(SLOTS)]
         for node in begun:
             node.wait_ready()
 

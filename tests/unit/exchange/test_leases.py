@@ -47,9 +47,7 @@ class Exchanger:
     def __init__(self, name: bytes, origin: Any, peer: Peer) -> None:
         self.name = name
         self.status = PeerStatus("us", "")
-        self._sender = PeerSender(
-            origin, peer, status=self.status, owner=name, clock=CLOCK, random=random.Random(1)
-        )
+        self._sender = PeerSender(origin, peer, status=self.status, owner=name, clock=CLOCK, random=random.Random(1))
 
     async def exchange(self) -> None:
         for lane in Lane:
