@@ -91,6 +91,7 @@ bench: $(TEST_STAMP)
 verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.accuracy.measure
 	$(BIN)/python -m tests.fault.table
+	$(BIN)/python -m tests.e2e.regions.long
 
 SECONDS ?= 60
 simulate: $(SERVE_STAMP)

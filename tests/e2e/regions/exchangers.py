@@ -47,7 +47,7 @@ class Exchangers:
     def kill_all(self, traffic: Traffic, chooser: random.Random) -> None:
         """One after the other in any order, while requests go on; each is started anew at once."""
         for place in chooser.sample(self._places, len(self._places)):
-            traffic.wait_for_more(chooser.randrange(1, 4), *self._regions)
+            traffic.wait_for_more(chooser.randrange(1, 4))
             process = self._processes[place]
             process.send(signal.SIGKILL)
             process.wait_exit()
@@ -68,13 +68,11 @@ def count_through_kills(world: World, regions: Sequence[str], kills: int, seed: 
     exchangers = Exchangers(world, regions)
     for link in range(len(world.proxies.ports)):
         world.proxies.set(link, Fault("slow", delay_s=SLOW_S))
-    chooser, values = random.Random(seed), [f"killed-{number}" for number in range(5)]
-    with Traffic(world, regions, values) as traffic:
-        traffic.wait_for_more(100, *regions)
+    chooser = random.Random(seed)
+    with Traffic(world, regions, "killed") as traffic:
         while exchangers.killed < kills:
             exchangers.wait_serving()
             exchangers.kill_all(traffic, chooser)
-        traffic.wait_for_more(10, *regions)
     assert traffic.failed == []
     world.wait_agreed("wide", traffic.admitted)
     return exchangers
