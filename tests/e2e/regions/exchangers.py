@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 
 from tests.e2e.regions.traffic import Traffic
-from tests.e2e.regions.world import SLOTS, World, peer_of
+from tests.e2e.regions.world import LOOK_S, SLOTS, World, peer_of
 from tests.support.fault_proxy import Fault
 from tests.support.headgate import Headgate
 from tests.support.waiting import wait_until
@@ -37,7 +37,7 @@ class Exchangers:
         """Until every region tells every other one, by whichever of its exchangers."""
         pairs = list(itertools.permutations(self._regions, 2))
         wait_until(
-            lambda: all(self._serves(region, peer) for region, peer in pairs), "every region to serve every other"
+            lambda: all(self._serves(*pair) for pair in pairs), "every region to serve every other", every_s=LOOK_S
         )
 
     def _serves(self, region: str, peer: str) -> bool:

@@ -1,4 +1,4 @@
-"""The long forms, in real time: `python -m tests.e2e.regions.long [kills|partition|leaving|overload …]`, or all of them.
+"""The long forms, in real time: `python -m tests.e2e.regions.long [kills|partition|leaving|overload …]`, or all.
 
 Each prints a line with what it measured, or ends with the assertion that failed.
 """

@@ -15,7 +15,7 @@ from headgate_client import RateLimitError
 from tests.e2e.regions.world import WIDE_HITS, WIDE_REQUESTS, World
 from tests.support.waiting import PATIENCE_S, wait_until
 
-PAUSE_S: Final = 0.005
+PAUSE_S: Final = 0.02
 """After each request: callers that take all of the machine leave nothing for who has to answer them."""
 
 
