@@ -3,18 +3,17 @@
 import itertools
 import random
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tests.e2e.regions.traffic import Traffic
-from tests.e2e.regions.world import LOOK_S, SLOTS, World, peer_of
+from tests.e2e.regions.world import LOOK_S, SLOTS, WIDE_REQUESTS, World, peer_of
 from tests.support.fault_proxy import Fault
 from tests.support.headgate import Headgate
 from tests.support.waiting import wait_until
 
 OUTSIDE = ("--exchange-inside", "false")
 """Of nodes that leave the exchange to others."""
-SLOW_S = 0.05
-"""For each way over a link: so at any moment a batch is as likely under way as not."""
 
 
 class Exchangers:
@@ -41,19 +40,31 @@ class Exchangers:
         )
 
     def _serves(self, region: str, peer: str) -> bool:
-        found = [peer_of(process, peer) for process in self.of(region)]
-        return any(one["serving"] and one["sent"]["batches"] for one in found)
+        return any(_is_serving(process, peer) for process in self.of(region))
 
     def kill_all(self, traffic: Traffic, chooser: random.Random) -> None:
         """One after the other in any order, while requests go on; each is started anew at once."""
         for place in chooser.sample(self._places, len(self._places)):
-            traffic.wait_for_more(chooser.randrange(1, 4))
             process = self._processes[place]
-            process.send(signal.SIGKILL)
-            process.wait_exit()
+            with self._batches_lost(place[0], process):
+                traffic.wait_for_more(chooser.randrange(1, 2 * WIDE_REQUESTS))
+                process.send(signal.SIGKILL)
+                process.wait_exit()
             self.killed += 1
             self._begin(place)
         self._wait_started()
+
+    @contextmanager
+    def _batches_lost(self, region: str, process: Headgate) -> Iterator[None]:
+        """What one that serves sends in the meantime arrives nowhere: it dies with a batch that nobody has."""
+        links = [
+            self._world.link(region, peer) for peer in self._regions if peer != region and _is_serving(process, peer)
+        ]
+        for link in links:
+            self._world.proxies.set(link, Fault("blackhole"))
+        yield
+        for link in links:
+            self._world.proxies.heal(link)
 
     def _begin(self, place: tuple[str, int]) -> None:
         self._processes[place] = self._world.begin_exchanger(*place)
@@ -63,11 +74,14 @@ class Exchangers:
             process.wait_exchanging()
 
 
+def _is_serving(process: Headgate, peer: str) -> bool:
+    said = peer_of(process, peer)
+    return bool(said["serving"] and said["sent"]["batches"])
+
+
 def count_through_kills(world: World, regions: Sequence[str], kills: int, seed: int) -> Exchangers:
     """Nothing of what was admitted is lost or counted twice, whenever an exchanger is killed."""
     exchangers = Exchangers(world, regions)
-    for link in range(len(world.proxies.ports)):
-        world.proxies.set(link, Fault("slow", delay_s=SLOW_S))
     chooser = random.Random(seed)
     with Traffic(world, regions, "killed") as traffic:
         while exchangers.killed < kills:
