@@ -96,7 +96,8 @@ class Exchanger:
             try:
                 if now_s >= normal_s:
                     normal_s = now_s + self._interval_s * (1 - self._random.random() * INTERVAL_JITTER)
-                    await sender.exchange(Lane.NORMAL)
+                    if await sender.exchange(Lane.NORMAL):
+                        normal_s = now_s  # there is more: a region that has lost everything waits for it
                 await sender.exchange(Lane.URGENT)
             except LinkError as error:
                 failures += 1
