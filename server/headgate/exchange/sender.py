@@ -196,7 +196,6 @@ class PeerSender:
         status.acknowledged_ms = now_ms
         status.sent_batches += 1
         status.sent_entries += entries
-        status.backlog = sum(status.shards_behind.values())
         if entries:
             status.published_ms = now_ms
 

@@ -53,16 +53,14 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_turn_ends_after_so_many_pages_and_says_that_there_is_more() -> None:
-    async def play() -> tuple[list[bool], Listening]:
-        clock, link = LoopClock(UNIX_MS), Listening()
+    async def play() -> tuple[list[tuple[bool, int]], Listening]:
+        clock, link, status = LoopClock(UNIX_MS), Listening(), PeerStatus("us", "")
         chance = random.Random(1)
-        sender = PeerSender(
-            await published(clock), link, status=PeerStatus("us", ""), owner=b"me", clock=clock, random=chance
-        )
-        return [await sender.exchange(Lane.NORMAL) for _ in range(3)], link
+        sender = PeerSender(await published(clock), link, status=status, owner=b"me", clock=clock, random=chance)
+        return [(await sender.exchange(Lane.NORMAL), status.backlog) for _ in range(3)], link
 
-    more, link = run_virtually(play())
-    assert more == [True, True, False]
+    turns, link = run_virtually(play())
+    assert turns == [(True, 4), (True, 0), (False, 0)]
     assert sorted(link.keys) == sorted(b":key-%d" % number for number in range(KEYS))
 
 
