@@ -138,6 +138,7 @@ DESCRIPTION = (
     "Admitted by three regions together, as a multiple of the limit, over the first window of a new key. "
     "Left, 3 times the limit over 60 seconds; right, within 2 seconds."
 )
+AXES = "admitted in all regions together, × the limit, over the time since the window began"
 
 
 def curve(admitted: Sequence[float], x: Callable[[float], float], y: Callable[[float], float], until_s: float) -> str:
@@ -185,7 +186,7 @@ def picture(results: dict[Load, dict[Scope, list[float]]]) -> str:
         f'  <desc id="description">{DESCRIPTION}</desc>',
         f"  <style>{STYLE}  </style>",
         f'  <rect class="page" width="{WIDTH}" height="{HEIGHT}"/>',
-        f'  <text class="note" x="{LEFT}" y="26">admitted in all regions, × the limit; time since the window began</text>',
+        f'  <text class="note" x="{LEFT}" y="26">{AXES}</text>',
     ]
     for number, load in enumerate(PLOTTED):
         until_s = WINDOW_S if load.seconds == WINDOW_S else 2 * load.seconds
