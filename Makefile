@@ -36,7 +36,7 @@ help:
 	@echo "make simulate  bad days from random seeds, for SECONDS=60"
 	@echo "make bench   measure, and print the figures that docs/ shows"
 	@echo "make protos  generate messages and stubs from protos/"
-	@echo "make docs    write docs/configuration.md from the settings table"
+	@echo "make docs    write docs/configuration.md from the settings table, and the examples into the client's pages"
 	@echo "make lock    pin what is installed, with hashes, in requirements/*.lock (UPGRADE=1: to the newest)"
 	@echo "make sbom    write build/sbom.cdx.json: what an image of requirements/serve.lock holds"
 	@echo "make audit   look what is locked up among known advisories"
@@ -59,14 +59,14 @@ test-inside: $(TEST_STAMP)
 	$(BIN)/pytest tests/unit tests/simulation tests/accuracy tests/fault
 
 test-outside: $(TEST_STAMP)
-	$(BIN)/pytest tests/conformance tests/e2e
+	$(BIN)/pytest tests/conformance tests/e2e tests/client
 
 unit: $(TEST_STAMP)
-	$(BIN)/pytest tests/unit -m 'not slow' --hypothesis-profile=fast
+	$(BIN)/pytest tests/unit tests/client -m 'not slow' --hypothesis-profile=fast
 
 # Without those that judge how fast a region recovers: tracing slows it down. A process that a test
 # kills takes what it has run with it.
-COVER ?= tests/unit tests/conformance tests/simulation tests/e2e
+COVER ?= tests/unit tests/conformance tests/simulation tests/e2e tests/client
 coverage: $(TEST_STAMP)
 	rm -rf .coverage
 	mkdir .coverage
@@ -92,6 +92,7 @@ bench: $(TEST_STAMP)
 	$(BIN)/python benchmarks/exchange.py
 	$(BIN)/python benchmarks/regions_plot.py
 	$(BIN)/python benchmarks/envoy.py
+	$(BIN)/python benchmarks/client.py
 
 verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.accuracy.measure
@@ -106,6 +107,7 @@ protos: $(TEST_STAMP)
 
 docs: $(TEST_STAMP)
 	$(BIN)/python -m headgate.config.document > docs/configuration.md
+	$(BIN)/python -m tests.client.embedding
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headgate needs Python 3.11 or later; set PYTHON=")'

@@ -1,25 +1,42 @@
 """Ask Headgate, or any other server of Envoy's rate limit service v3, for decisions.
 
-`Client` is for threads, `AsyncClient` for asyncio. The messages themselves are in
-`headgate_client.wire`.
+`Headgate` is for threads, `AsyncHeadgate` for asyncio. Middleware is in `headgate_client.middleware`, what
+tests need in `headgate_client.testing`, exporters of counters in `headgate_client.metrics`, and the messages themselves
+in `headgate_client.wire`.
 """
 
-from headgate_client.aio import AsyncClient
+from headgate_client.aio import AsyncHeadgate
+from headgate_client.arguments import OnError
+from headgate_client.backoff import Backoff
 from headgate_client.channel import Tls
-from headgate_client.client import Client
-from headgate_client.values import Code, Decision, Descriptor, DescriptorStatus, Limit, RateLimitError
+from headgate_client.client import Headgate
+from headgate_client.legacy import AsyncClient, Client
+from headgate_client.values import (
+    Code,
+    Decision,
+    Descriptor,
+    DescriptorStatus,
+    Limit,
+    RateLimited,
+    RateLimitError,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncClient",
+    "AsyncHeadgate",
+    "Backoff",
     "Client",
     "Code",
     "Decision",
     "Descriptor",
     "DescriptorStatus",
+    "Headgate",
     "Limit",
+    "OnError",
     "RateLimitError",
+    "RateLimited",
     "Tls",
     "__version__",
 ]

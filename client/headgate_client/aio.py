@@ -1,6 +1,18 @@
-"""The client for asyncio: the same calls and values as `Client`, awaited."""
+"""The client for asyncio: the same calls and values as `Headgate`'s, awaited.
 
-from collections.abc import Iterable
+It may be made anywhere, before there is a loop too: connections belong to the loop that first uses
+them, and a client that is used in another loop, or another process, has connections of its own there.
+It starts no task. A fork ends the connections; both processes connect again at their next use. Only where calls
+were under way at the fork, or somebody else has channels of grpc.aio, the child's gRPC is no good for asyncio:
+calls there are answered by `on_error`, with the error FORKED.
+"""
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -8,62 +20,267 @@ import grpc
 import grpc.aio
 
 from headgate_client import channel
-from headgate_client.channel import Tls
-from headgate_client.client import DEFAULT_TIMEOUT_S
-from headgate_client.values import Decision, Descriptor, Entries, RateLimitError, decode_response, encode_request
-from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+from headgate_client.arguments import Descriptors, OnError
+from headgate_client.backoff import CLOSED, CLOSED_MESSAGE, Backoff
+from headgate_client.breaker import Breaker
+from headgate_client.channel import Address, Tls, Token
+from headgate_client.clock import Clock
+from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, SETTLED, TIMEOUT_S, Ask, Attempt, Core, Link
+from headgate_client.limits import AsyncLimited, Cost, Guarded, Key
+from headgate_client.report import OnDegraded
+from headgate_client.values import Decision, RateLimitError
+
+_clients: "weakref.WeakSet[AsyncHeadgate]" = weakref.WeakSet()
+_parents: list[object] = []
+"""Links of the process that this one was forked from. Neither used nor ended here: the sockets are shared."""
 
 
-class AsyncClient:
-    """`await AsyncClient("127.0.0.1:8081").should_rate_limit("edge", [{"user": "alice"}])`."""
+@dataclass(slots=True)
+class _Connections:
+    """Those of one loop."""
+
+    links: Sequence[Link] | None = None
+    connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class AsyncHeadgate:
+    """Asks for decisions: `await AsyncHeadgate("127.0.0.1:8081", "edge").check(user="alice")`.
+
+    No call takes longer than `timeout`, apart from the first, which connects (`connect_timeout`); and none
+    raises because of the server unless `on_error` is "raise". Times are in seconds.
+    """
 
     def __init__(
         self,
-        addr: str,
-        *,
-        tls: Tls | None = None,
-        token: str | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-    ) -> None:
-        self._timeout_s = timeout_s
-        self._metadata = channel.metadata(token)
-        target, options = channel.target(addr), channel.options(tls)
-        if tls is None:
-            self._channel = grpc.aio.insecure_channel(target, options)
-        else:
-            self._channel = grpc.aio.secure_channel(target, channel.credentials(tls), options)
-        self._call = self._channel.unary_unary(
-            channel.METHOD,
-            request_serializer=RateLimitRequest.SerializeToString,
-            response_deserializer=RateLimitResponse.FromString,
-        )
-
-    async def should_rate_limit(
-        self,
+        addr: Address,
         domain: str,
-        descriptors: Iterable[Descriptor | Entries],
-        hits: int = 0,
         *,
-        timeout_s: float | None = None,
-    ) -> Decision:
-        """The server's decision. `hits` 0 leaves the cost to the server, which takes 1.
+        timeout: float = TIMEOUT_S,
+        connect_timeout: float = CONNECT_TIMEOUT_S,
+        on_error: OnError = "open",
+        tls: Tls | None = None,
+        token: Token | None = None,
+        keep_denials: float = KEEP_DENIALS_S,
+        backoff: Backoff | None = None,
+        on_degraded: OnDegraded | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._core = Core(
+            addr,
+            domain,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            on_error=on_error,
+            tls=tls,
+            token=token,
+            keep_denials=keep_denials,
+            backoff=backoff,
+            on_degraded=on_degraded,
+            clock=clock,
+        )
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = weakref.WeakKeyDictionary()
+        _clients.add(self)
 
-        Raises RateLimitError when there is none within the timeout.
+    async def check(
+        self,
+        descriptors: Descriptors | None = None,
+        /,
+        *,
+        cost: int = 1,
+        timeout: float | None = None,  # noqa: ASYNC109  gRPC keeps it
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> Decision:
+        """Whether this is within its limits; if so it is charged.
+
+        Keywords form one descriptor, in their order; several are a list of mappings, admitted all or none. Keys that
+        are no Python names, or that are names of arguments, go into a list too. A `cost` of 0 only looks.
         """
-        request = encode_request(domain, descriptors, hits)
+        return await self._decide(self._core.ask(descriptors, entries, cost, timeout, on_error))
+
+    async def _decide(self, ask: Ask) -> Decision:
+        known = self._core.recall(ask)
+        if known is not None:
+            return known
+        if _fork.unusable:
+            return self._core.give_up(
+                ask, RateLimitError("FORKED", "gRPC's asyncio was in use when the process forked")
+            )
+        attempts = self._core.attempts(ask, await self._connected())
+        for attempt in attempts:
+            with attempt:
+                attempt.response = await self._call(attempt, ask)
+        return attempts.decision()
+
+    async def _call(self, attempt: Attempt, ask: Ask) -> bytes:
         try:
-            response = await self._call(request, timeout=timeout_s or self._timeout_s, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            raise RateLimitError(error.code().name, error.details() or "") from error
-        return decode_response(response)
+            answer: bytes = await attempt.link.call(
+                ask.request, timeout=attempt.timeout_s, metadata=self._core.metadata()
+            )
+        except asyncio.CancelledError:
+            # A channel that is closed cancels its calls; the task itself was not cancelled.
+            task = asyncio.current_task()
+            if self._core.closed and (task is None or not task.cancelling()):
+                raise RateLimitError(CLOSED, CLOSED_MESSAGE) from None
+            raise
+        return answer
+
+    async def acquire(
+        self,
+        descriptors: Descriptors | None = None,
+        /,
+        *,
+        cost: int = 1,
+        timeout: float | None = None,  # noqa: ASYNC109  None of the waits is longer
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> Decision:
+        """Wait until it is within its limits, for `timeout` seconds at most, or as long as it takes.
+
+        The denial comes back at once when the next try would be after the timeout.
+        """
+        ask = self._core.ask(descriptors, entries, cost, None, on_error)
+        waiting = self._core.waiting(timeout)
+        while True:
+            decision = await self._decide(ask)
+            wait_s = waiting.next_s(decision)
+            if wait_s is None:
+                return decision
+            await self._core.clock.sleep_async(wait_s)
+
+    def limit(
+        self,
+        key: Key | None = None,
+        *,
+        cost: Cost = 1,
+        wait: float | None = None,
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> AsyncLimited:
+        """A decorator and a context manager: what it guards is done within its limits, or RateLimited is raised.
+
+        `key` is a descriptor, a list of them, or a function that makes one of the arguments of the decorated function;
+        None from it is an exemption. `cost` may be such a function too. `wait` seconds are waited for room.
+        """
+        return AsyncLimited(self, Guarded(key, entries, cost, wait, on_error))
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """Calls by outcome: `allowed`, `denied`, `denied_from_memory`, `failed_open`, `failed_closed`, `raised`."""
+        return self._core.report.outcomes
+
+    @property
+    def errors(self) -> Mapping[str, int]:
+        """Calls that the server did not decide, by why: `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `BREAKER_OPEN`…"""
+        return self._core.report.errors
+
+    @property
+    def reachable(self) -> bool:
+        """False while every breaker is open: nobody is asked. (True before the first use.)"""
+        links = [link for connections in list(self._loops.values()) for link in connections.links or ()]
+        return not links or any(link.breaker.closed for link in links)
 
     async def close(self) -> None:
-        await self._channel.close()
+        """End the connections of this loop. Calls after it are answered by `on_error`."""
+        self._core.closed = True
+        connections = self._loops.get(asyncio.get_running_loop())
+        if connections is None:
+            return
+        async with connections.connecting:
+            links, connections.links = connections.links or (), ()
+        for link in links:
+            await link.channel.close()
 
     async def __aenter__(self) -> Self:
+        await self._connected()
         return self
 
     async def __aexit__(
         self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _connected(self) -> Sequence[Link]:
+        """This loop's links; the first to need them makes them, and all wait for that, `connect_timeout` at most."""
+        loop = asyncio.get_running_loop()
+        connections = self._loops.get(loop)
+        if connections is None:
+            connections = self._loops[loop] = _Connections()
+        if connections.links is None:
+            async with connections.connecting:
+                if connections.links is None and not self._core.closed:
+                    connections.links = await self._open_links()
+        return connections.links or ()
+
+    async def _open_links(self) -> Sequence[Link]:
+        core = self._core
+        links = [_open(core, target) for target in core.targets]
+        deadline_s = asyncio.get_running_loop().time() + core.connect_timeout_s
+        try:
+            for link in links:
+                link.channel.get_state(try_to_connect=True)
+            for link in links:
+                await _wait(link, deadline_s)
+        except BaseException:
+            for link in links:
+                await link.channel.close()
+            raise
+        return links
+
+    def _let_go(self) -> None:
+        """Before a fork: connections that no call uses end here, and are made again at the next use."""
+        for connections in list(self._loops.values()):
+            if connections.links:
+                connections.links = None
+
+    def _forked(self) -> None:
+        # Whatever is in it belongs to the parent's loops; with it goes the lock that a task may have held.
+        _parents.append(self._loops)
+        self._loops = weakref.WeakKeyDictionary()
+        self._core.begin()
+
+
+def _open(core: Core, target: str) -> Link:
+    if core.credentials is None:
+        opened = grpc.aio.insecure_channel(target, core.options)
+    else:
+        opened = grpc.aio.secure_channel(target, core.credentials, core.options)
+    # Both ways as bytes: what was sent is also what denials are remembered by.
+    return Link(opened.unary_unary(channel.METHOD), Breaker(core.clock), opened)
+
+
+async def _wait(link: Link, deadline_s: float) -> None:
+    """Until the channel is connected, has failed to, or time is up."""
+    state = link.channel.get_state()
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            while state not in SETTLED:
+                await link.channel.wait_for_state_change(state)
+                state = link.channel.get_state()
+    except TimeoutError:
+        link.breaker.was_unreachable("no connection was made in time", for_sure=True)
+
+
+class _Fork:
+    """gRPC's asyncio has a thread that polls while there are channels. A child of a process in which it runs has a gRPC
+    that waits for that thread for ever, or aborts."""
+
+    def __init__(self) -> None:
+        self._polled = False
+        self.unusable = False
+
+    def before(self) -> None:
+        for client in list(_clients):
+            client._let_go()
+        # Calls under way, and channels of others, keep it.
+        self._polled = any("_poll_wrapper" in thread.name for thread in threading.enumerate())
+
+    def in_child(self) -> None:
+        self.unusable = self.unusable or self._polled
+        for client in list(_clients):
+            client._forked()
+
+
+_fork = _Fork()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_fork.before, after_in_child=_fork.in_child)

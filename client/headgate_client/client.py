@@ -1,67 +1,228 @@
-"""A client for threads. One channel, safe to share; every call has a deadline."""
+"""The client for threads. One is enough for a process: share it, and close it at the end.
 
-from collections.abc import Iterable
+Nothing of gRPC exists before the first use, so a client made before a fork is as good as one made
+after it; one that was used before has new connections in the child, at its first use there.
+"""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 import grpc
 
 from headgate_client import channel
-from headgate_client.channel import Tls
-from headgate_client.values import Decision, Descriptor, Entries, RateLimitError, decode_response, encode_request
-from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+from headgate_client.arguments import Descriptors, OnError
+from headgate_client.backoff import Backoff
+from headgate_client.breaker import Breaker
+from headgate_client.channel import Address, Tls, Token
+from headgate_client.clock import Clock
+from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, SETTLED, TIMEOUT_S, Ask, Core, Link
+from headgate_client.limits import Cost, Guarded, Key, Limited
+from headgate_client.report import OnDegraded
+from headgate_client.values import Decision
 
-DEFAULT_TIMEOUT_S = 1.0
+_clients: "weakref.WeakSet[Headgate]" = weakref.WeakSet()
+_parents: list[Sequence[Link]] = []
+"""Links of the process that this one was forked from. Neither used nor ended here: the sockets are shared."""
 
 
-class Client:
-    """`Client("127.0.0.1:8081").should_rate_limit("edge", [{"user": "alice"}])`."""
+class Headgate:
+    """Asks for decisions: `Headgate("127.0.0.1:8081", "edge").check(user="alice")`.
+
+    No call takes longer than `timeout`, apart from the first, which connects (`connect_timeout`); and none
+    raises because of the server unless `on_error` is "raise". Times are in seconds.
+    """
 
     def __init__(
         self,
-        addr: str,
-        *,
-        tls: Tls | None = None,
-        token: str | None = None,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-    ) -> None:
-        self._timeout_s = timeout_s
-        self._metadata = channel.metadata(token)
-        target, options = channel.target(addr), channel.options(tls)
-        if tls is None:
-            self._channel = grpc.insecure_channel(target, options)
-        else:
-            self._channel = grpc.secure_channel(target, channel.credentials(tls), options)
-        self._call = self._channel.unary_unary(
-            channel.METHOD,
-            request_serializer=RateLimitRequest.SerializeToString,
-            response_deserializer=RateLimitResponse.FromString,
-        )
-
-    def should_rate_limit(
-        self,
+        addr: Address,
         domain: str,
-        descriptors: Iterable[Descriptor | Entries],
-        hits: int = 0,
         *,
-        timeout_s: float | None = None,
-    ) -> Decision:
-        """The server's decision. `hits` 0 leaves the cost to the server, which takes 1.
+        timeout: float = TIMEOUT_S,
+        connect_timeout: float = CONNECT_TIMEOUT_S,
+        on_error: OnError = "open",
+        tls: Tls | None = None,
+        token: Token | None = None,
+        keep_denials: float = KEEP_DENIALS_S,
+        backoff: Backoff | None = None,
+        on_degraded: OnDegraded | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._core = Core(
+            addr,
+            domain,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            on_error=on_error,
+            tls=tls,
+            token=token,
+            keep_denials=keep_denials,
+            backoff=backoff,
+            on_degraded=on_degraded,
+            clock=clock,
+        )
+        self._links: Sequence[Link] | None = None
+        self._connecting = threading.Lock()
+        _clients.add(self)
 
-        Raises RateLimitError when there is none within the timeout.
+    def check(
+        self,
+        descriptors: Descriptors | None = None,
+        /,
+        *,
+        cost: int = 1,
+        timeout: float | None = None,
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> Decision:
+        """Whether this is within its limits; if so it is charged.
+
+        Keywords form one descriptor, in their order; several are a list of mappings, admitted all or none. Keys that
+        are no Python names, or that are names of arguments, go into a list too. A `cost` of 0 only looks.
         """
-        request = encode_request(domain, descriptors, hits)
-        try:
-            response = self._call(request, timeout=timeout_s or self._timeout_s, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise RateLimitError(error.code().name, error.details() or "") from error
-        return decode_response(response)
+        return self._decide(self._core.ask(descriptors, entries, cost, timeout, on_error))
+
+    def _decide(self, ask: Ask) -> Decision:
+        known = self._core.recall(ask)
+        if known is not None:
+            return known
+        attempts = self._core.attempts(ask, self._links or self._connected())
+        for attempt in attempts:
+            with attempt:
+                attempt.response = attempt.link.call(
+                    ask.request, timeout=attempt.timeout_s, metadata=self._core.metadata()
+                )
+        return attempts.decision()
+
+    def acquire(
+        self,
+        descriptors: Descriptors | None = None,
+        /,
+        *,
+        cost: int = 1,
+        timeout: float | None = None,
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> Decision:
+        """Wait until it is within its limits, for `timeout` seconds at most, or as long as it takes.
+
+        The denial comes back at once when the next try would be after the timeout.
+        """
+        ask = self._core.ask(descriptors, entries, cost, None, on_error)
+        waiting = self._core.waiting(timeout)
+        while True:
+            decision = self._decide(ask)
+            wait_s = waiting.next_s(decision)
+            if wait_s is None:
+                return decision
+            self._core.clock.sleep(wait_s)
+
+    def limit(
+        self,
+        key: Key | None = None,
+        *,
+        cost: Cost = 1,
+        wait: float | None = None,
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> Limited:
+        """A decorator and a context manager: what it guards is done within its limits, or RateLimited is raised.
+
+        `key` is a descriptor, a list of them, or a function that makes one of the arguments of the decorated function;
+        None from it is an exemption. `cost` may be such a function too. `wait` seconds are waited for room.
+        """
+        return Limited(self, Guarded(key, entries, cost, wait, on_error))
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """Calls by outcome: `allowed`, `denied`, `denied_from_memory`, `failed_open`, `failed_closed`, `raised`."""
+        return self._core.report.outcomes
+
+    @property
+    def errors(self) -> Mapping[str, int]:
+        """Calls that the server did not decide, by why: `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `BREAKER_OPEN`…"""
+        return self._core.report.errors
+
+    @property
+    def reachable(self) -> bool:
+        """False while every breaker is open: nobody is asked. (True before the first use.)"""
+        return not self._links or any(link.breaker.closed for link in self._links)
 
     def close(self) -> None:
-        self._channel.close()
+        """End the connections. Calls after it are answered by `on_error`."""
+        self._core.closed = True
+        with self._connecting:
+            links, self._links = self._links or (), ()
+        for link in links:
+            link.channel.close()
 
     def __enter__(self) -> Self:
+        self._connected()
         return self
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         self.close()
+
+    def _connected(self) -> Sequence[Link]:
+        """The links; the first to need them makes them, and all wait for that, `connect_timeout` at most."""
+        with self._connecting:
+            if self._links is None and not self._core.closed:
+                self._links = self._open_links()
+            return self._links or ()
+
+    def _open_links(self) -> Sequence[Link]:
+        core = self._core
+        links = [_open(core, target) for target in core.targets]
+        watches = [_Watch(link) for link in links]
+        deadline_s = time.monotonic() + core.connect_timeout_s
+        for watch in watches:
+            watch.wait(deadline_s - time.monotonic())
+        return links
+
+    def _forked(self) -> None:
+        if self._links:
+            _parents.append(self._links)
+        self._links = () if self._core.closed else None
+        self._connecting = threading.Lock()
+        self._core.begin()
+
+
+def _open(core: Core, target: str) -> Link:
+    if core.credentials is None:
+        opened = grpc.insecure_channel(target, core.options)
+    else:
+        opened = grpc.secure_channel(target, core.credentials, core.options)
+    # Both ways as bytes: what was sent is also what denials are remembered by.
+    return Link(opened.unary_unary(channel.METHOD), Breaker(core.clock), opened)
+
+
+class _Watch:
+    """Waits until a channel is connected, or has failed to."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._settled = threading.Event()
+        link.channel.subscribe(self._note, try_to_connect=True)
+
+    def _note(self, state: grpc.ChannelConnectivity) -> None:
+        if state in SETTLED:
+            self._settled.set()
+
+    def wait(self, timeout_s: float) -> None:
+        settled = self._settled.wait(max(0.0, timeout_s))
+        self._link.channel.unsubscribe(self._note)
+        if not settled:
+            self._link.breaker.was_unreachable("no connection was made in time", for_sure=True)
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_clients):
+        client._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

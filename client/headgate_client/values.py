@@ -45,29 +45,106 @@ class DescriptorStatus:
     reset_ms: int | None
     """Until the limit resets; on a denial, until the same call would be admitted."""
 
+    @property
+    def allowed(self) -> bool:
+        return self.code is not Code.OVER_LIMIT
+
+    @property
+    def reset_after(self) -> float | None:
+        """`reset_ms` in seconds."""
+        return None if self.reset_ms is None else self.reset_ms / 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The server's answer to one request."""
+    """Whether a call is within its limits. True in an `if` when it is.
+
+    `limit`, `remaining` and `reset_after` are those of the descriptor that is nearest to its limit; all of
+    them are in `statuses`.
+    """
 
     code: Code
-    statuses: tuple[DescriptorStatus, ...]
-    headers: tuple[tuple[str, str], ...]
-    """To be added to the answer of whoever was limited."""
+    statuses: tuple[DescriptorStatus, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    """To be added to the answer of whoever was limited, where the server is set up to send them."""
+    error: "RateLimitError | None" = None
+    """Why the server did not decide, if it didn't."""
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    @property
+    def allowed(self) -> bool:
+        return self.code is not Code.OVER_LIMIT
+
+    @property
+    def degraded(self) -> bool:
+        """The server did not decide: `on_error` did, and `error` says why."""
+        return self.error is not None
+
+    @property
+    def limit(self) -> int | None:
+        """How many a window has; None when no limit applies, or none is known."""
+        nearest = self._nearest()
+        return None if nearest is None or nearest.limit is None else nearest.limit.requests_per_unit
+
+    @property
+    def remaining(self) -> int | None:
+        """What is left after this call; None when no limit applies, or none is known."""
+        nearest = self._nearest()
+        return None if nearest is None else nearest.remaining
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until the same call would be admitted; 0 when it was, or when nobody knows."""
+        return max((s.reset_ms or 0 for s in self.statuses if not s.allowed), default=0) / 1000
+
+    @property
+    def reset_after(self) -> float | None:
+        """Seconds until the limit resets; None when no limit applies, or none is known."""
+        nearest = self._nearest()
+        return None if nearest is None else nearest.reset_after
 
     @property
     def admitted(self) -> bool:
-        return self.code is not Code.OVER_LIMIT
+        """The former name of `allowed`."""
+        return self.allowed
+
+    def _nearest(self) -> DescriptorStatus | None:
+        """Of those that deny the one that denies longest, or else the one with the least left."""
+        limited = [status for status in self.statuses if status.limit is not None]
+        return min(limited, key=lambda s: (s.allowed, s.remaining, -(s.reset_ms or 0)), default=None)
+
+
+class RateLimited(Exception):
+    """Over the limit: what `limit(…)` raises instead of doing the work."""
+
+    def __init__(self, decision: Decision) -> None:
+        when = f": try again in {decision.retry_after:.3f} s" if decision.retry_after else ""
+        why = f" ({decision.error})" if decision.error is not None else ""
+        super().__init__(f"over the limit{why}{when}")
+        self.decision = decision
+
+    @property
+    def retry_after(self) -> float:
+        return self.decision.retry_after
+
+    def __reduce__(self) -> tuple[type["RateLimited"], tuple[Decision]]:
+        # Task queues and process pools send exceptions on.
+        return type(self), (self.decision,)
 
 
 class RateLimitError(Exception):
-    """No decision: the server could not be reached, or refused the request."""
+    """No decision: the server could not be reached, was too slow, or refused the request."""
 
     def __init__(self, status: str, message: str) -> None:
         super().__init__(f"{status}: {message}")
         self.status = status
-        """The name of the gRPC status, e.g. `UNAVAILABLE`."""
+        """The name of the gRPC status, e.g. `UNAVAILABLE`; or `BREAKER_OPEN` or `CLOSED`, when nobody was asked."""
         self.message = message
+
+    def __reduce__(self) -> tuple[type["RateLimitError"], tuple[str, str]]:
+        return type(self), (self.status, self.message)
 
 
 def encode_request(domain: str, descriptors: Iterable[Descriptor | Entries], hits: int) -> rls_pb2.RateLimitRequest:

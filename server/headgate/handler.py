@@ -153,7 +153,7 @@ class RateLimitHandler:
 
     def _answer_later(self, plan: Plan, answer: "asyncio.Future[bytes]", decision: "asyncio.Future[Decision]") -> None:
         if answer.done():
-            return  # the caller went away; what was decided is counted all the same
+            return  # the caller went away; what was charged stays charged
         error = decision.exception()
         if error is None:
             answer.set_result(self._answer(plan, decision.result()))

@@ -174,10 +174,8 @@ def test_a_certificate_needs_an_allowed_name_and_http_has_none_to_show(
 
 
 def _health(address: str, tls: Tls) -> int:
-    assert tls.ca is not None
-    assert tls.key is not None
-    assert tls.cert is not None
-    credentials = grpc.ssl_channel_credentials(tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes())
+    ca, key, cert = (Path(str(file)).read_bytes() for file in (tls.ca, tls.key, tls.cert))
+    credentials = grpc.ssl_channel_credentials(ca, key, cert)
     options = [("grpc.ssl_target_name_override", "localhost")]
     with grpc.secure_channel(address, credentials, options) as channel:
         check = channel.unary_unary(

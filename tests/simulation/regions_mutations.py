@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from headgate.exchange import receiver as receiver_module
 from headgate.exchange import sender as sender_module
-from headgate.exchange.messages import Ack, Batch, Entry
+from headgate.exchange.messages import Ack, Batch
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender, ShardPage
 from headgate.limiter.limit import Limit
 from headgate.origin.interface import OriginError
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.outbox import LaneIndex, Outbox
-from headgate.origin.protocol import Changes, ForeignCount, Lane, Report, Stamp
-from headgate.origin.window_record import CellRecord, ForeignComponent, WindowRecord
+from headgate.origin.protocol import Changes, ForeignCount, Lane, Stamp
+from headgate.origin.window_record import ForeignComponent, WindowRecord
+from headgate.region.cells import CellView
 
 Patch = pytest.MonkeyPatch
 
@@ -144,17 +144,6 @@ def a_change_keeps_its_number(patch: Patch) -> None:
     patch.setattr(LaneIndex, "note", note)
 
 
-def ignore_another_life(patch: Patch) -> None:
-    """A failover is not noticed: the cursor stays where the former server's changes were."""
-    read = PeerSender._read_shard
-
-    async def read_shard(sender: PeerSender, shard: int, lane: Lane, most: int) -> ShardPage | None:
-        sender._views[shard, lane].epoch = b""
-        return await read(sender, shard, lane, most)
-
-    patch.setattr(PeerSender, "_read_shard", read_shard)
-
-
 def never_ask_for_a_fill(patch: Patch) -> None:
     """A region that has lost everything does not ask its peers."""
     patch.setattr(PeerSender, "_fill_wanted", lambda sender: b"")
@@ -220,13 +209,17 @@ def the_threshold_of_one_region(patch: Patch) -> None:
 
 
 def foreign_counts_do_not_bind(patch: Patch) -> None:
-    """Other regions' counts are kept, and decide nothing at the shard."""
+    """Other regions' counts are kept, and decide nothing."""
 
     def fits(record: WindowRecord, report: Any, now_ms: int, missing: int) -> bool:
         effective = record.current.region_total + missing
         return bool(effective <= report.limit)
 
+    def known(cell: CellView) -> int:
+        return cell.others + max(cell.own, cell.total + cell.reserved)
+
     patch.setattr(WindowRecord, "fits", fits)
+    patch.setattr(CellView, "known", property(known))
 
 
 def forget_other_regions_at_a_rollover(patch: Patch) -> None:
@@ -238,6 +231,3 @@ def forget_other_regions_at_a_rollover(patch: Patch) -> None:
         roll(record, sequence)
 
     patch.setattr(WindowRecord, "_roll", forgetful)
-
-
-_ = (CellRecord, Entry, Report, receiver_module)

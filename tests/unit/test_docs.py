@@ -12,7 +12,7 @@ from tests.simulation import mutations
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "server" / "headgate"
-PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md"), *(ROOT / "client").glob("*.md")])
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "client").glob("*.md")])
 CONVERGENCE = (DOCS / "convergence.md").read_text()
 GLOSSARY = (DOCS / "glossary.md").read_text()
 ARCHITECTURE = (DOCS / "architecture.md").read_text()

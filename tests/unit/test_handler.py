@@ -1,5 +1,6 @@
 """One request through rules, engine and wire: what a caller sees for it."""
 
+import asyncio
 import random
 import re
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import UInt64Value
 from headgate.errors import BadRequest
 from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
-from headgate.limiter.decision import DecisionPath
+from headgate.limiter.decision import Decision, DecisionPath
 from headgate.limiter.engine import Engine
 from headgate.rules.directory import load_directory
 from headgate.rules.model import Rules
@@ -312,3 +313,52 @@ def test_counters_of_one_shard_by_value_go_to_one_shard(load: Callable[[str], Ru
     assert rules.shard_key("edge", (("tenant", "other"),)) != rules.shard_key("edge", first)
     assert rules.shard_key("edge", (("user", "a"),)) is None
     assert load(RULES).shard_key("edge", first) is None
+
+
+class LaterEngine:
+    """An engine that has to ask somebody: the test says what comes of it."""
+
+    def __init__(self) -> None:
+        self.decisions: list[asyncio.Future[Decision]] = []
+
+    def decide(self, _charges: Any) -> "asyncio.Future[Decision]":
+        self.decisions.append(asyncio.get_running_loop().create_future())
+        return self.decisions[-1]
+
+
+def waiting_handler(load: Callable[[str], Rules]) -> tuple[RateLimitHandler, LaterEngine, bytes]:
+    rules, engine = load(RULES), LaterEngine()
+    handler = RateLimitHandler(rules=lambda: rules, engine=engine, random=random.Random(4), settings=AnswerSettings())
+    request = RateLimitRequest(domain="edge", descriptors=[d("user=alice")])
+    return handler, engine, request.SerializeToString()
+
+
+async def test_a_decision_that_comes_later_is_answered_then(load: Callable[[str], Rules]) -> None:
+    handler, engine, request = waiting_handler(load)
+    answer = handler(request)
+    assert isinstance(answer, asyncio.Future)
+    engine.decisions[0].set_result(Decision(False, DecisionPath.EXACT, [(True, 0, 7_000)]))
+    response = RateLimitResponse.FromString(await answer)
+    assert response.overall_code == OVER
+    assert response.statuses[0].duration_until_reset.seconds == 7
+    assert handler.stats.denied[DecisionPath.EXACT] == 1
+
+
+async def test_an_engine_that_fails_later_fails_the_answer(load: Callable[[str], Rules]) -> None:
+    handler, engine, request = waiting_handler(load)
+    answer = handler(request)
+    assert isinstance(answer, asyncio.Future)
+    engine.decisions[0].set_exception(RuntimeError("ours"))
+    with pytest.raises(RuntimeError, match="ours"):
+        await answer
+
+
+async def test_a_caller_that_went_away_costs_the_decision_nothing(load: Callable[[str], Rules]) -> None:
+    handler, engine, request = waiting_handler(load)
+    answer = handler(request)
+    assert isinstance(answer, asyncio.Future)
+    answer.cancel()
+    engine.decisions[0].set_result(Decision(True, DecisionPath.EXACT, [(False, 2, 0)]))
+    await asyncio.sleep(0)
+    assert answer.cancelled()
+    assert not engine.decisions[0].cancelled()

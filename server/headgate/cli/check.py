@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headgate_client import Client, Decision, Descriptor, DescriptorStatus, RateLimitError, Tls
+from headgate_client import Decision, Descriptor, DescriptorStatus, Headgate, RateLimitError, Tls
 
 from headgate.cli import descriptors
 from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, warn, write
@@ -71,17 +71,29 @@ def _seconds(text: str) -> float:
 
 def check(args: argparse.Namespace) -> int:
     """Ask the server once and print its answer. Returns 0 for OK, 1 for over limit, 2 without a decision."""
-    request = [_descriptor(text, args.hits) for text in args.descriptors]
+    request = [Descriptor(descriptors.parse_descriptor(text)) for text in args.descriptors]
     try:
-        with Client(args.addr, tls=_tls(args), token=_token(args.token_file), timeout_s=args.timeout) as client:
-            decision = client.should_rate_limit(args.domain, request, args.hits)
+        with _client(args) as client:
+            decision = client.check(request, cost=args.hits)
     except RateLimitError as error:
         return fail(f"{args.addr}: {error}{_why_closed(args, error)}", EXIT_USAGE)
     except (OSError, ValueError) as error:
         return fail(str(error), EXIT_USAGE)
     write(json.dumps(_as_json(decision), indent=2))
     _warn_of_no_rule(args, decision)
-    return EXIT_OK if decision.admitted else EXIT_FAILED
+    return EXIT_OK if decision.allowed else EXIT_FAILED
+
+
+def _client(args: argparse.Namespace) -> Headgate:
+    return Headgate(
+        args.addr,
+        args.domain,
+        timeout=args.timeout,
+        connect_timeout=args.timeout,
+        on_error="raise",
+        tls=_tls(args),
+        token=_token(args.token_file),
+    )
 
 
 def _why_closed(args: argparse.Namespace, error: RateLimitError) -> str:
@@ -91,11 +103,6 @@ def _why_closed(args: argparse.Namespace, error: RateLimitError) -> str:
     if _tls(args) is None:
         return " (it may want TLS: --tls-ca FILE)"
     return "" if args.tls_cert else " (it may want a client certificate: --tls-cert FILE --tls-key FILE)"
-
-
-def _descriptor(text: str, hits: int) -> Descriptor:
-    # A request's cost of 0 means 1 on the wire; a descriptor's means 0: look, and charge nothing.
-    return Descriptor(descriptors.parse_descriptor(text), 0 if hits == 0 else None)
 
 
 def _warn_of_no_rule(args: argparse.Namespace, decision: Decision) -> None:

@@ -76,7 +76,7 @@ class Scope(StrEnum):
     GLOBAL = "global"
     """All regions together: what the others have counted counts in every decision."""
     QUOTA = "quota"
-    """All regions together: each enforces a slice, and slices follow the traffic."""
+    """All regions together: each enforces a slice."""
     CELL = "cell"
     """All regions together: each enforces an even part."""
 
@@ -129,7 +129,7 @@ class Limit:
         window_ms = 0 if self.unlimited else UNIT_MS[self.unit] * self.unit_multiplier
         object.__setattr__(self, "window_ms", window_ms)
         scope = self.scope_in_force
-        sharing = self.regions if scope in (Scope.GLOBAL, Scope.QUOTA) else 1
+        sharing = self.regions if scope is Scope.GLOBAL else 1
         object.__setattr__(self, "precision", base * self.precision_millionths // MILLION // sharing)
         published = scope is Scope.GLOBAL and self.regions > 1
         publish_at = -(-self.requests_per_unit // (PUBLISHED_SHARE * self.regions)) if published else 0

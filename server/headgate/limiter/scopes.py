@@ -51,14 +51,14 @@ class LimitsOfRegion:
         return bound
 
     def _in_region(self, limit: Limit) -> Limit:
-        if limit.scope is Scope.CELL:
-            return dataclasses.replace(
-                limit,
-                requests_per_unit=part(limit.requests_per_unit, self._active),
-                burst=part(limit.burst, self._active),
-                regions=self._regions,
-            )
-        return dataclasses.replace(limit, regions=self._regions)
+        # A quota's slice is an even part of all regions there are; it does not follow the traffic yet.
+        parts = {Scope.CELL: self._active, Scope.QUOTA: self._regions}.get(limit.scope_in_force, 1)
+        return dataclasses.replace(
+            limit,
+            requests_per_unit=part(limit.requests_per_unit, parts),
+            burst=part(limit.burst, parts),
+            regions=self._regions,
+        )
 
 
 def part(amount: int, regions: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from headgate.errors import BadRequest
 from headgate.limiter.limit import Algorithm, Limit
+from headgate.limiter.scopes import LimitsOfRegion
 from headgate.rules.ruleset import RuleInfo, RuleSet
 from headgate.rules.store import RuleStatus, RuleStore
 
@@ -20,7 +21,7 @@ MAX_RULES = 1_000
 MAX_PROBLEMS = 100
 
 
-def describe_rules(store: RuleStore, query: Mapping[str, str]) -> Mapping[str, Any]:
+def describe_rules(store: RuleStore, limits: LimitsOfRegion, query: Mapping[str, str]) -> Mapping[str, Any]:
     """Version, source, last error and rules; `?domain=D` and `?limit=N` narrow them."""
     current = store.current
     limit = _limit(query.get("limit"))
@@ -30,7 +31,7 @@ def describe_rules(store: RuleStore, query: Mapping[str, str]) -> Mapping[str, A
         "domains": len(current.domains),
         "total": current.count,
         "shown": len(shown),
-        "rules": [_rule(rule) for rule in shown],
+        "rules": [_rule(rule, limits.bind(rule.limit)) for rule in shown],
     }
 
 
@@ -74,11 +75,13 @@ def _time(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")
 
 
-def _rule(rule: RuleInfo) -> dict[str, Any]:
-    return {"domain": rule.domain, "rule": rule.rule, "place": rule.place, "limit": _describe_limit(rule.limit)}
+def _rule(rule: RuleInfo, here: Limit) -> dict[str, Any]:
+    limit = _describe_limit(rule.limit, here)
+    return {"domain": rule.domain, "rule": rule.rule, "place": rule.place, "limit": limit}
 
 
-def _describe_limit(limit: Limit) -> dict[str, Any]:
+def _describe_limit(limit: Limit, here: Limit) -> dict[str, Any]:
+    """As the rule says it, and what of it this region enforces."""
     if limit.unlimited:
         return {"unlimited": True, "name": limit.name}
     described: dict[str, Any] = {
@@ -86,10 +89,12 @@ def _describe_limit(limit: Limit) -> dict[str, Any]:
         "unit": limit.unit.name.lower(),
         "unit_multiplier": limit.unit_multiplier,
         "algorithm": limit.algorithm.value,
-        "precision": limit.precision,
+        "precision": here.precision,
         "on_error": limit.on_error.value,
-        "scope": limit.scope_in_force.value,
+        "scope": here.scope_in_force.value,
     }
+    if here.requests_per_unit != limit.requests_per_unit:
+        described["enforced_here"] = here.requests_per_unit
     if limit.algorithm is Algorithm.GCRA:
         described["burst"] = limit.burst
     optional = {

@@ -50,14 +50,6 @@ def found(event: Event) -> str:
     return shown(event.value) if is_plain(event) else f"the quoted text {shown(event.value)}"
 
 
-def text(name: str, event: Event) -> str:
-    """Text, quoted or not. Raises FieldError for a list or a mapping."""
-    if type(event) is not ScalarEvent:
-        raise FieldError(f"`{name}` must be text, found {found(event)}")
-    value: str = event.value
-    return value
-
-
 def boolean(name: str, event: Event) -> bool:
     """True or false, in YAML 1.1's words. Raises FieldError."""
     if type(event) is ScalarEvent and is_plain(event):

@@ -119,7 +119,7 @@ def build_limit(block: RateLimitBlock, modes: Modes, report: Report) -> Limit | 
     # A field with nothing behind it is a field that is not there, as in Go's decoder; a name is text.
     block.scalars = {name: event for name, event in block.scalars.items() if name == "name" or not is_null(event)}
     checker = _Checker(block, report, failed=bool(block.broken))
-    name = checker.get("name", kinds.text, "")
+    name: str = checker.get("name", lambda _, event: event.value, "")
     if name and name in block.replaces:
         checker.fail("name", f"the rule named {kinds.shown(name)} replaces itself")
     unlimited = checker.get("unlimited", kinds.boolean, False)

@@ -366,7 +366,7 @@ class Service:
         }
 
     def _describe_rules(self, query: Mapping[str, str]) -> Mapping[str, Any]:
-        return describe_rules(self._store, query)
+        return describe_rules(self._store, self._limits, query)
 
     def _describe_regions(self) -> Mapping[str, Any]:
         known = {"region": self.settings.region, "peers": [peer.region for peer in self.settings.peer]}

@@ -56,8 +56,14 @@ class WorkerSlot:
         await self._begin(process)
         serves = await process.settled()
         if not serves and not self._stopping.is_set():
-            raise ConfigError(process.failure or f"worker {self.index} {_how(await process.ended())} before it served")
+            raise ConfigError(self._why_not(process, await process.ended()))
         self._keeper = asyncio.create_task(self._keep(), name=f"slot-{self.index}")
+
+    def _why_not(self, process: WorkerProcess, status: int) -> str:
+        if process.failure is None:
+            return f"worker {self.index} {_how(status)} before it served"
+        # In its own words; of one that had to be killed they are the supervisor's.
+        return process.failure if status >= 0 else f"worker {self.index}: {process.failure}"
 
     def stop(self) -> None:
         """Let the worker drain; none is started after it."""

@@ -1,86 +1,137 @@
-"""One sender over an origin in memory: what goes in a turn, and what when there is more."""
-
-import asyncio
-import random
+"""What a region tells its peer, and what it must not believe that the peer knows."""
 
 import pytest
-import structlog
 from headgate.exchange import sender as sender_module
-from headgate.exchange.exchanger import Exchanger
-from headgate.exchange.messages import Ack, Batch
-from headgate.exchange.peers import PeerStatus
-from headgate.exchange.sender import PeerSender
-from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import Call, CellReport, Lane, WindowReport, exchange_name
-from headgate.simulation.loop import LoopClock, run_virtually
+from headgate.exchange.messages import Batch, LinkError
+from headgate.exchange.sender import SWEEPER, sweep
+from headgate.origin.protocol import Lane
 
-UNIX_MS = 1_700_000_000_000
-WINDOW_MS = 3_600_000
-KEYS = 10
+from tests.unit.exchange.two_origins import WINDOW_MS, Handover, Region
 
 
-class Listening:
-    """Acknowledges everything."""
-
-    def __init__(self) -> None:
-        self.keys: list[bytes] = []
-        self.batches = 0
-
-    async def send(self, batch: Batch, timeout_s: float) -> Ack:
-        self.batches += 1
-        self.keys += [entry.key for entry in batch.entries]
-        return Ack(batch.number, 0)
-
-    async def close(self) -> None: ...
+async def test_what_is_counted_here_is_known_there_and_sent_once() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    sender = eu.sender_to(us, link)
+    eu.count(7)
+    await sender.exchange(Lane.NORMAL)
+    assert (us.known().foreign, us.known().region_total) == (7, 0)
+    await sender.exchange(Lane.NORMAL)
+    assert [len(batch.entries) for batch in link.batches] == [1, 0], "and a sign of life"
 
 
-async def published(clock: LoopClock) -> MemoryOrigin:
-    """An origin with ten keys that others are to be told of."""
-    origin = MemoryOrigin(clock, region=b"eu", exclusive=False)
-    cells = (CellReport(UNIX_MS // WINDOW_MS, 5, 0, 0, 5),)
-    for number in range(KEYS):
-        key = b"key-%d" % number
-        name = exchange_name(key, key, WINDOW_MS)
-        report = WindowReport(key, b"run", 1, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at=1, name=name)
-        await origin.call(0, Call((report,), ()), 1.0)
-    return origin
+async def test_what_was_not_acknowledged_is_sent_again_and_counts_once() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    link.lose_acks = True
+    eu.count(7)
+    for _ in range(3):
+        with pytest.raises(LinkError):
+            await eu.sender_to(us, link).exchange(Lane.NORMAL)
+    assert (len(link.batches), us.known().foreign) == (3, 7)
 
 
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failover_between_reading_and_acknowledging_hides_nothing() -> None:
+    """The new server's changes have the numbers of those that the old one had and it never saw."""
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    sender = eu.sender_to(us, link)
+    eu.count(1, b"before")
+    await sender.exchange(Lane.NORMAL)
+    replica = eu.origin.outbox.lanes[Lane.NORMAL].latest
+    for number in range(5):
+        eu.count(1 + number, b"lost")
+
+    def fail_over(batch: Batch) -> None:
+        link.on_send = lambda batch: None
+        index = eu.origin.outbox.lanes[Lane.NORMAL]
+        index.changed.pop(next(name for name in index.changed if name.endswith(b"lost")))
+        index.latest = replica
+        eu.origin._epoch = b"another life"
+        eu.count(9, b"after")
+
+    link.on_send = fail_over
+    await sender.exchange(Lane.NORMAL)
+    await sender.exchange(Lane.NORMAL)
+    assert us.known(b"after").foreign == 9
+
+
+async def test_a_region_that_lost_everything_gets_its_own_counts_back() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    there, back = eu.sender_to(us), us.sender_to(eu)
+    eu.count(7)
+    for _ in range(3):  # both are filled: neither knew the other when they began
+        await there.exchange(Lane.NORMAL)
+        await there.exchange(Lane.URGENT)
+        await back.exchange(Lane.NORMAL)
+        await back.exchange(Lane.URGENT)
+    assert not eu.peers["us"].filling
+    eu.origin.wipe(b"another life")
+    assert eu.known().region_total == 0
+    await there.exchange(Lane.NORMAL)
+    assert eu.peers["us"].filling
+    for _ in range(3):
+        await back.exchange(Lane.NORMAL)
+        await back.exchange(Lane.URGENT)
+        await there.exchange(Lane.NORMAL)
+        await there.exchange(Lane.URGENT)
+    assert (eu.known().region_total, eu.known().foreign) == (7, 0)
+    assert not eu.peers["us"].filling
+    assert us.known().foreign == 7
+
+
+async def test_everything_goes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender_module, "PAGE", 3)
-    monkeypatch.setattr(sender_module, "MAX_PAGES", 2)
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    for number in range(10):
+        eu.count(1 + number, b"k%d" % number)
+    await eu.sender_to(us, link).exchange(Lane.NORMAL)
+    assert [len(batch.entries) for batch in link.batches] == [3, 3, 3, 1]
+    assert [us.known(b"k%d" % number).foreign for number in range(10)] == list(range(1, 11))
 
 
-def test_a_turn_ends_after_so_many_pages_and_says_that_there_is_more() -> None:
-    async def play() -> tuple[list[tuple[bool, int]], Listening]:
-        clock, link, status = LoopClock(UNIX_MS), Listening(), PeerStatus("us", "")
-        chance = random.Random(1)
-        sender = PeerSender(await published(clock), link, status=status, owner=b"me", clock=clock, random=chance)
-        return [(await sender.exchange(Lane.NORMAL), status.backlog) for _ in range(3)], link
+async def test_cells_that_no_longer_matter_are_not_sent() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    eu.count(7)
+    eu.clock.step(WINDOW_MS)
+    eu.count(2)
+    eu.clock.step(WINDOW_MS)
+    await eu.sender_to(us, link).exchange(Lane.NORMAL)
+    (entry,) = link.batches[0].entries
+    assert (entry.current, entry.previous) == (2, 0), "what is two windows old counts nowhere"
 
-    turns, link = run_virtually(play())
-    assert turns == [(True, 4), (True, 0), (False, 0)]
-    assert sorted(link.keys) == sorted(b":key-%d" % number for number in range(KEYS))
+
+async def test_one_exchanger_sends_and_another_one_waits_for_its_lease() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    eu.count(7)
+    await eu.origin.changes(0, b"us", Lane.NORMAL, b"another", b"g", 1, 1.0)
+    link = Handover(eu, us)
+    sender = eu.sender_to(us, link)
+    await sender.exchange(Lane.NORMAL)
+    assert (link.batches, eu.peers["us"].serving) == ([], False)
+    eu.clock.step(5_000)
+    await sender.exchange(Lane.NORMAL)
+    assert (us.known().foreign, eu.peers["us"].serving) == (7, True)
 
 
-def test_what_is_left_of_a_turn_does_not_wait_for_the_next_interval() -> None:
-    async def play() -> Listening:
-        clock, link = LoopClock(UNIX_MS), Listening()
-        exchanger = Exchanger(
-            await published(clock),
-            region="eu",
-            links={"us": link},
-            addresses={},
-            owner=b"me",
-            clock=clock,
-            random=random.Random(1),
-            logger=structlog.get_logger(),
-            interval_s=60.0,
-        )
-        exchanger.start()
-        await asyncio.sleep(1.0)
-        await exchanger.stop()
-        return link
+async def test_a_beat_comes_back_as_the_age_of_what_the_peer_knows() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    there, back = eu.sender_to(us), us.sender_to(eu)
+    await there.exchange(Lane.NORMAL)
+    eu.clock.step(1_234)
+    await back.exchange(Lane.NORMAL)
+    assert eu.peers["us"].lag_ms == 1_234
 
-    assert len(run_virtually(play()).keys) == KEYS
+
+async def test_names_of_keys_that_are_gone_are_swept_though_the_peer_is_away() -> None:
+    eu = Region("eu", "us")
+    for number in range(5):
+        eu.count(1, b"k%d" % number)
+    eu.clock.step(3 * WINDOW_MS)
+    eu.count(1, b"live")
+    for _ in range(6):
+        await sweep(eu.origin, 0, Lane.NORMAL, b"exchanger", b"g", 2)
+    assert list(eu.origin.outbox.lanes[Lane.NORMAL].changed) == [b"ea60::live"]
+    assert SWEEPER not in {peer.encode() for peer in eu.peers}

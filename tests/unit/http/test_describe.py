@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from headgate.errors import BadRequest
+from headgate.limiter.scopes import LimitsOfRegion
 from headgate.rules.describe import MAX_RULES, describe_rules
 from headgate.rules.store import RuleStore
 
@@ -41,7 +42,7 @@ class Silent:
 
 
 def test_rules_are_shown_with_their_limits_and_places(store: RuleStore, tmp_path: Path) -> None:
-    shown = describe_rules(store, {"domain": "edge"})
+    shown = describe_rules(store, LimitsOfRegion(), {"domain": "edge"})
     assert (shown["version"], shown["source"], shown["in_sync"]) == (str(store.current.version), "directory", True)
     assert (shown["loaded_at"], shown["last_error"]) == ("2027-01-15T08:00:00.000+00:00", None)
     users, login, staff = sorted(shown["rules"], key=lambda rule: rule["place"])
@@ -55,15 +56,33 @@ def test_rules_are_shown_with_their_limits_and_places(store: RuleStore, tmp_path
     assert staff["limit"] == {"unlimited": True, "name": ""}
 
 
+def test_rules_that_were_refused_are_shown_beside_those_in_force(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "edge.yaml").write_text(EDGE)
+    RuleStore(rules, clock=ManualClock(1_800_000_000_000), data_dir=data_dir, logger=Silent()).load_initial()
+    (rules / "edge.yaml").write_text("domain:\n")
+    broken = RuleStore(rules, clock=ManualClock(1_800_000_060_000), data_dir=data_dir, logger=Silent())
+    broken.load_initial()
+    shown = describe_rules(broken, LimitsOfRegion(), {"domain": "edge"})
+    assert (shown["source"], shown["in_sync"], len(shown["rules"])) == ("snapshot", False, 3)
+    assert shown["last_error"] == {
+        "at": "2027-01-15T08:01:00.000+00:00",
+        "problems": [f"{rules}/edge.yaml:1: `domain` is empty"],
+        "problems_total": 1,
+    }
+
+
 def test_the_answer_is_bounded_and_says_how_much_there_is(store: RuleStore) -> None:
-    shown = describe_rules(store, {})
+    shown = describe_rules(store, LimitsOfRegion(), {})
     assert (shown["shown"], len(shown["rules"])) == (MAX_RULES, MAX_RULES)
     assert (shown["total"], shown["domains"]) == (MAX_RULES + 8, 2)
-    assert len(describe_rules(store, {"limit": "2"})["rules"]) == 2
-    assert {rule["domain"] for rule in describe_rules(store, {"domain": "edge"})["rules"]} == {"edge"}
+    assert len(describe_rules(store, LimitsOfRegion(), {"limit": "2"})["rules"]) == 2
+    assert {rule["domain"] for rule in describe_rules(store, LimitsOfRegion(), {"domain": "edge"})["rules"]} == {"edge"}
 
 
 @pytest.mark.parametrize("query", [{"limit": "x"}, {"limit": "-1"}, {"limit": str(MAX_RULES + 1)}, {"domain": "none"}])
 def test_a_bad_query_is_the_callers_fault(store: RuleStore, query: dict[str, str]) -> None:
     with pytest.raises(BadRequest):
-        describe_rules(store, query)
+        describe_rules(store, LimitsOfRegion(), query)

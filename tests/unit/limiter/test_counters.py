@@ -3,7 +3,7 @@
 from headgate.limiter.counters import CounterTable, WindowCounter
 from headgate.limiter.decision import Charge
 from headgate.limiter.engine import Engine
-from headgate.limiter.limit import Limit, Unit
+from headgate.limiter.limit import Algorithm, Limit, Unit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +46,34 @@ def test_a_flood_of_new_keys_does_not_reset_who_is_over_a_limit_or_uses_much_of_
     stats = engine.counters.stats
     assert stats.evicted == 5_002 - 50
     assert stats.evicted_denying == 0
+
+
+def test_a_bucket_is_as_heavy_as_the_part_of_its_burst_that_is_used() -> None:
+    """And lighter as time passes: half of one is used, and the flood's hundredths are not enough to push it out."""
+    bucket = Limit(100, Unit.HOUR, algorithm=Algorithm.GCRA, burst=100)
+    clock = ManualClock(NOW_MS)
+    engine = Engine(clock, max_cells=50)
+    engine.decide((Charge(b"heavy", bucket, 50),))
+    for number in range(500):
+        engine.decide((Charge(b"flood%d" % number, bucket, 1),))
+    assert live(engine, "heavy") == "heavy"
+    clock.advance(30 * 60 * 1000)
+    for number in range(500):
+        engine.decide((Charge(b"later%d" % number, bucket, 1),))
+    assert live(engine, "heavy") == ""
+
+
+def test_no_room_is_made_where_no_counter_may_go() -> None:
+    table: CounterTable[WindowCounter] = CounterTable(2, evictable=lambda counter: counter.current == 0)
+    held = [WindowCounter(key, YEAR, 0) for key in (b"a", b"b")]
+    for counter in held:
+        counter.current = 1
+        assert table.add(counter, NOW_MS)
+    assert not table.add(WindowCounter(b"c", YEAR, 0), 0)
+    assert [counter.key for counter in table] == [b"a", b"b"]
+    held[1].current = 0
+    assert table.add(WindowCounter(b"c", YEAR, 0), 0)
+    assert sorted(counter.key for counter in table) == [b"a", b"c"]
 
 
 def test_where_all_deny_one_of_them_goes_and_that_is_said() -> None:

@@ -160,14 +160,20 @@ async def test_it_loads_before_it_may_begin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "message"),
-    [("can't listen on x:1", "can't listen on x:1"), (None, "worker 7 ended with status 3 before it served")],
+    ("status", "failure", "message"),
+    [
+        (3, "can't listen on x:1", "can't listen on x:1"),
+        (3, None, "worker 7 ended with status 3 before it served"),
+        (-9, "it hung: no sign of life", "worker 7: it hung: no sign of life"),
+    ],
 )
-async def test_a_first_start_that_fails_says_why_in_the_worker_s_words(failure: str | None, message: str) -> None:
+async def test_a_first_start_that_fails_says_why_in_the_worker_s_words(
+    status: int, failure: str | None, message: str
+) -> None:
     place = Place()
     start = asyncio.create_task(place.slot.start(place.go))
     await until(lambda: bool(place.started), "the start")
-    place.started[0].end(3, failure)
+    place.started[0].end(status, failure)
     with pytest.raises(ConfigError) as raised:
         await start
     assert str(raised.value) == message

@@ -8,8 +8,8 @@ from headgate.simulation.history import Key
 from headgate.simulation.regions.history import RegionAsk, RegionFault, RegionFaultKind, RegionsHistory
 
 UNIX_MS: Final = 1_700_000_000_000
-LENGTH_S: Final = (14.0, 26.0)
-REQUESTS: Final = (600, 1_500)
+LENGTH_S: Final = (12.0, 22.0)
+REQUESTS: Final = (600, 1_000)
 CROWD: Final = 4
 """So many times as many on a day without faults, on which limits must hold."""
 
@@ -52,7 +52,7 @@ def generate(seed: int) -> RegionsHistory:
     """The history of a seed: the same one every time."""
     chance = random.Random(f"regions {seed}")  # noqa: S311 - to be repeated, not guessed at
     day = DAYS[seed % len(DAYS)]
-    regions, shards = chance.choice([2, 3, 3, 3, 4, 5]), chance.randint(1, 2)
+    regions, shards = chance.choice([2, 3, 3, 3, 3, 4]), chance.randint(1, 2)
     length_us = round(chance.uniform(*LENGTH_S) * 1e6)
     keys = tuple([Key(b"key%d" % number, _limit(chance, regions)) for number in range(chance.randint(3, 8))])
     least_ms = chance.choice([1.0, 20.0, 80.0])

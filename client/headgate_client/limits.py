@@ -1,0 +1,174 @@
+"""`limiter.limit(…)`: the same object decorates functions and guards blocks."""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from headgate_client.arguments import Descriptors, OnError
+from headgate_client.values import Code, Decision, RateLimited
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Given = Mapping[str, str] | Descriptors
+"""One descriptor as a mapping, or a list of descriptors."""
+Key = Given | Callable[..., Given | None]
+Cost = int | Callable[..., int]
+
+EXEMPT = Decision(Code.OK)
+"""The decision of who is exempt: nobody was asked."""
+
+
+def as_descriptors(given: Given) -> Descriptors:
+    """What a key function returned, as `check` takes it."""
+    return [given] if isinstance(given, Mapping) else list(given)
+
+
+class Checks(Protocol):
+    """A client for threads."""
+
+    def check(
+        self, descriptors: Descriptors | None, /, *, cost: int = ..., on_error: OnError | None = ...
+    ) -> Decision: ...
+
+    def acquire(
+        self,
+        descriptors: Descriptors | None,
+        /,
+        *,
+        cost: int = ...,
+        timeout: float | None = ...,
+        on_error: OnError | None = ...,
+    ) -> Decision: ...
+
+
+class AsyncChecks(Protocol):
+    """A client for asyncio."""
+
+    async def check(
+        self, descriptors: Descriptors | None, /, *, cost: int = ..., on_error: OnError | None = ...
+    ) -> Decision: ...
+
+    async def acquire(
+        self,
+        descriptors: Descriptors | None,
+        /,
+        *,
+        cost: int = ...,
+        timeout: float | None = ...,  # noqa: ASYNC109  as `acquire` has it
+        on_error: OnError | None = ...,
+    ) -> Decision: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What is limited, and how."""
+
+    key: Key | None
+    entries: Mapping[str, str]
+    cost: Cost
+    wait_s: float | None
+    on_error: OnError | None
+
+    def __post_init__(self) -> None:
+        if (self.key is None) == (not self.entries):
+            raise TypeError("key: give a descriptor, a list of them or a function; or keywords that form one")
+
+    def descriptors(self, *args: Any, **kwargs: Any) -> Descriptors | None:
+        """For a call with these arguments; None when it is exempt."""
+        given = self.key(*args, **kwargs) if callable(self.key) else self.key
+        if self.key is None:
+            return [self.entries]
+        return None if given is None else as_descriptors(given)
+
+    def cost_of(self, *args: Any, **kwargs: Any) -> int:
+        return self.cost(*args, **kwargs) if callable(self.cost) else self.cost
+
+    def name_block(self) -> None:
+        if callable(self.key) or callable(self.cost):
+            raise TypeError("key: a function gets the arguments of a decorated function, and a `with` block has none")
+
+
+class Limited:
+    """For functions, and `with` blocks, of threads."""
+
+    def __init__(self, limiter: Checks, guarded: Guarded) -> None:
+        self._limiter = limiter
+        self._guarded = guarded
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(f"{function.__name__}: is a coroutine function; AsyncHeadgate limits those")
+
+        @functools.wraps(function)
+        def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+            self._pass(*args, **kwargs)
+            return function(*args, **kwargs)
+
+        return limited
+
+    def __enter__(self) -> Decision:
+        self._guarded.name_block()
+        return self._pass()
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        return None
+
+    def _pass(self, *args: Any, **kwargs: Any) -> Decision:
+        descriptors = self._guarded.descriptors(*args, **kwargs)
+        if descriptors is None:
+            return EXEMPT
+        cost, on_error, wait_s = self._guarded.cost_of(*args, **kwargs), self._guarded.on_error, self._guarded.wait_s
+        if wait_s is None:
+            decision = self._limiter.check(descriptors, cost=cost, on_error=on_error)
+        else:
+            decision = self._limiter.acquire(descriptors, cost=cost, timeout=wait_s, on_error=on_error)
+        if not decision:
+            raise RateLimited(decision)
+        return decision
+
+
+class AsyncLimited:
+    """For coroutine functions and `async with` blocks."""
+
+    def __init__(self, limiter: AsyncChecks, guarded: Guarded) -> None:
+        self._limiter = limiter
+        self._guarded = guarded
+
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(
+                f"{getattr(function, '__name__', function)}: is no coroutine function; Headgate limits those"
+            )
+
+        @functools.wraps(function)
+        async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+            await self._pass(*args, **kwargs)
+            return await function(*args, **kwargs)
+
+        return limited
+
+    async def __aenter__(self) -> Decision:
+        self._guarded.name_block()
+        return await self._pass()
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        return None
+
+    async def _pass(self, *args: Any, **kwargs: Any) -> Decision:
+        descriptors = self._guarded.descriptors(*args, **kwargs)
+        if descriptors is None:
+            return EXEMPT
+        cost, on_error, wait_s = self._guarded.cost_of(*args, **kwargs), self._guarded.on_error, self._guarded.wait_s
+        if wait_s is None:
+            decision = await self._limiter.check(descriptors, cost=cost, on_error=on_error)
+        else:
+            decision = await self._limiter.acquire(descriptors, cost=cost, timeout=wait_s, on_error=on_error)
+        if not decision:
+            raise RateLimited(decision)
+        return decision

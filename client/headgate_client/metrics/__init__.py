@@ -1,0 +1,27 @@
+"""A client's counters for whoever collects them: `prometheus` and `opentelemetry`, each where it is installed.
+
+Both read what the client counts anyway, when they are asked: a call costs nothing more.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+CALLS: Final = "headgate_client_calls"
+CALLS_HELP: Final = "Calls by outcome; failed_open are those that no limit held."
+ERRORS: Final = "headgate_client_errors"
+ERRORS_HELP: Final = "Calls that the server did not decide, by why."
+REACHABLE: Final = "headgate_client_reachable"
+REACHABLE_HELP: Final = "0 while the breaker is open and nobody is asked."
+
+
+class Counted(Protocol):
+    """A client, of either kind."""
+
+    @property
+    def counters(self) -> Mapping[str, int]: ...
+
+    @property
+    def errors(self) -> Mapping[str, int]: ...
+
+    @property
+    def reachable(self) -> bool: ...

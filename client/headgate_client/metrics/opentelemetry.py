@@ -1,0 +1,25 @@
+"""For OpenTelemetry: `instrument(limiter, "search")` adds instruments to the global meter provider, or to a meter."""
+
+from collections.abc import Iterable
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
+
+from headgate_client.metrics import CALLS, CALLS_HELP, ERRORS, ERRORS_HELP, REACHABLE, REACHABLE_HELP, Counted
+
+
+def instrument(limiter: Counted, name: str = "default", *, meter: Meter | None = None) -> None:
+    """Once for each client; `name` tells it from the others."""
+    chosen = meter or get_meter("headgate_client")
+
+    def calls(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(n, {"client": name, "outcome": outcome}) for outcome, n in limiter.counters.items()]
+
+    def errors(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(n, {"client": name, "status": status}) for status, n in limiter.errors.items()]
+
+    def reachable(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(int(limiter.reachable), {"client": name})]
+
+    chosen.create_observable_counter(CALLS, [calls], description=CALLS_HELP)
+    chosen.create_observable_counter(ERRORS, [errors], description=ERRORS_HELP)
+    chosen.create_observable_gauge(REACHABLE, [reachable], description=REACHABLE_HELP)

@@ -1,0 +1,207 @@
+"""A server within the process, and clients of it: everything is real but the network and the time."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import grpc
+
+from headgate_client.aio import AsyncHeadgate
+from headgate_client.breaker import Breaker
+from headgate_client.client import Headgate
+from headgate_client.core import Link
+from headgate_client.testing.clock import FakeClock
+from headgate_client.testing.limits import Counter, FakeLimit
+from headgate_client.testing.rules import FakeRules
+from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+
+MAX_REMAINING: Final = 2**32 - 1
+"""What an unlimited rule has left."""
+_ADDRESS: Final = "fake.headgate.test:8081"
+
+_Status = RateLimitResponse.DescriptorStatus
+
+
+class FakeRpcError(grpc.RpcError):
+    """A failure as gRPC raises it."""
+
+    def __init__(self, status: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self._status, self._details = status, details
+
+    def code(self) -> grpc.StatusCode:
+        return self._status
+
+    def details(self) -> str:
+        return self._details
+
+
+class FakeServer:
+    """Keeps limits; fails when it is told to. `clock` moves its time."""
+
+    def __init__(self, *rules: Mapping[str, Any], clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
+        self.requests: list[RateLimitRequest] = []
+        """All that have arrived, those that failed too."""
+        self._rules = FakeRules()
+        self._counters: dict[tuple[object, ...], Counter] = {}
+        self._failure: FakeRpcError | None = None
+        for one in rules:
+            self._rules.load(one)
+
+    def limit(self, domain: str, rate: str, **entries: str) -> None:
+        """`limit("edge", "5/minute", user="*")`: five a minute for each user. The order of keywords matters."""
+        self._rules.limit(domain, rate, entries)
+
+    def client(self, domain: str, **options: Any) -> "FakeHeadgate":
+        """With the options of `Headgate`."""
+        return FakeHeadgate(self, domain, **options)
+
+    def async_client(self, domain: str, **options: Any) -> "FakeAsyncHeadgate":
+        """With the options of `AsyncHeadgate`."""
+        return FakeAsyncHeadgate(self, domain, **options)
+
+    def fail(self, status: str = "UNAVAILABLE", details: str = "the test says so") -> None:
+        """From now on every call fails; `DEADLINE_EXCEEDED` is a server that does not answer."""
+        self._failure = FakeRpcError(grpc.StatusCode[status], details)
+
+    def recover(self) -> None:
+        self._failure = None
+
+    def reset(self) -> None:
+        """Nothing counted, no request seen."""
+        self._counters.clear()
+        self.requests.clear()
+
+    def answer(self, payload: bytes) -> bytes:
+        """One call: a RateLimitRequest in, a RateLimitResponse out."""
+        request = RateLimitRequest.FromString(payload)
+        self.requests.append(request)
+        if self._failure is not None:
+            raise self._failure
+        now_ms = round(self.clock.now_s() * 1000)
+        charges = _without_replaced([self._charge(request, descriptor) for descriptor in request.descriptors])
+        denied = _decide([charge for charge in charges if charge is not None], now_ms)
+        response = RateLimitResponse(
+            overall_code=RateLimitResponse.OVER_LIMIT if denied else RateLimitResponse.OK,
+            statuses=[_Status(code=RateLimitResponse.OK) if one is None else one.status() for one in charges],
+        )
+        return response.SerializeToString()
+
+    def _charge(self, request: RateLimitRequest, descriptor: RateLimitDescriptor) -> "_Charge | None":
+        found = self._rules.match(request.domain, [(entry.key, entry.value) for entry in descriptor.entries])
+        if found is None:
+            return None
+        limit, key = found
+        cost = descriptor.hits_addend.value if descriptor.HasField("hits_addend") else request.hits_addend or 1
+        return _Charge(limit, self._counters.setdefault(key, Counter(limit)), cost)
+
+
+class _Charge:
+    """One descriptor under its limit."""
+
+    def __init__(self, limit: FakeLimit, counter: Counter, cost: int) -> None:
+        self.limit, self.counter, self.cost = limit, counter, cost
+        self.over = False
+        self.remaining = MAX_REMAINING
+        self.reset_ms = 0
+
+    @property
+    def denies(self) -> bool:
+        return self.over and not self.limit.shadow
+
+    def take(self, now_ms: int) -> None:
+        if self.limit.unlimited:
+            return
+        self.over = self.counter.room(now_ms, self.cost) < 0
+        if not self.over:
+            self.counter.charge(now_ms, self.cost)
+            self.remaining = self.counter.remaining(now_ms, 0)
+            self.reset_ms = self.counter.reset_ms(now_ms)
+
+    def release(self) -> None:
+        if not self.limit.unlimited and not self.over:
+            self.counter.release(self.cost)
+
+    def settle(self, now_ms: int, ahead: int, *, denied: bool) -> None:
+        """After the request was decided: what is said of it. `ahead` was to be paid from the same counter before."""
+        if self.over:
+            self.remaining = 0
+            self.reset_ms = self.counter.retry_ms(now_ms, self.cost + (ahead if denied else 0))
+        elif not self.limit.unlimited:
+            self.remaining = self.counter.remaining(now_ms, 0) if denied else self.remaining
+            self.reset_ms = self.counter.reset_ms(now_ms)
+
+    def status(self) -> _Status:
+        limit = self.limit
+        status = _Status(code=RateLimitResponse.OVER_LIMIT if self.denies else RateLimitResponse.OK)
+        status.limit_remaining = self.remaining
+        if limit.unlimited:
+            return status
+        # A window of several units has none of the wire's.
+        unit = limit.unit.upper() if limit.unit_multiplier == 1 else "UNKNOWN"
+        status.current_limit.requests_per_unit = limit.requests_per_unit
+        status.current_limit.unit = getattr(RateLimitResponse.RateLimit, unit)
+        status.current_limit.name = limit.name
+        status.duration_until_reset.FromMilliseconds(self.reset_ms)
+        return status
+
+
+def _without_replaced(charges: Sequence[_Charge | None]) -> list[_Charge | None]:
+    replaced = {name for charge in charges if charge is not None for name in charge.limit.replaces}
+    return [None if charge is None or charge.limit.name in replaced else charge for charge in charges]
+
+
+def _decide(charges: Sequence[_Charge], now_ms: int) -> bool:
+    """All or nothing: every one that is enforced admits, or none is charged. True when denied."""
+    for charge in charges:
+        charge.take(now_ms)
+    if not any(charge.over for charge in charges):
+        return False
+    denied = any(charge.denies for charge in charges)
+    if denied:
+        for charge in charges:
+            charge.release()
+    ahead: dict[Counter, int] = {}
+    for charge in charges:
+        charge.settle(now_ms, ahead.get(charge.counter, 0), denied=denied)
+        ahead[charge.counter] = ahead.get(charge.counter, 0) + charge.cost
+    return denied
+
+
+class _Channel:
+    def close(self) -> None:
+        pass
+
+
+class _AsyncChannel:
+    async def close(self) -> None:
+        pass
+
+
+class FakeHeadgate(Headgate):
+    """A `Headgate` whose server is within the process."""
+
+    def __init__(self, server: FakeServer, domain: str, **options: Any) -> None:
+        super().__init__(_ADDRESS, domain, clock=server.clock, **options)
+        self.server = server
+
+    def _open_links(self) -> Sequence[Link]:
+        def call(payload: bytes, **_: Any) -> bytes:
+            return self.server.answer(payload)
+
+        return [Link(call, Breaker(self.server.clock), _Channel())]
+
+
+class FakeAsyncHeadgate(AsyncHeadgate):
+    """An `AsyncHeadgate` whose server is within the process."""
+
+    def __init__(self, server: FakeServer, domain: str, **options: Any) -> None:
+        super().__init__(_ADDRESS, domain, clock=server.clock, **options)
+        self.server = server
+
+    async def _open_links(self) -> Sequence[Link]:
+        async def call(payload: bytes, **_: Any) -> bytes:
+            return self.server.answer(payload)
+
+        return [Link(call, Breaker(self.server.clock), _AsyncChannel())]

@@ -1,0 +1,437 @@
+"""The quota ledger of one region: all that it knows of quota keys, and all that it decides about them.
+
+Whoever drives it does the I/O, about once a second and in this order:
+
+    for each key of `watched` and each other busy key: write what `enforced` says into the region's origin,
+        read back what is used and was offered, and pass it to `observe`
+    write `deadlines` beside it: from then on every quota key of the region is at its floor, whoever lives
+    `tick`; write what `unsaved` gives into the store, then `saved`; write `mark`, or delete it when it is empty
+    for each peer: send `outgoing`; when it is acknowledged, `acknowledged`
+    a peer's message: `incoming`; write what `unsaved` gives, `saved`, and only then acknowledge
+
+Promises: slices as regions enforce them, with the gifts under way, never add up to more than the limit; no region is
+ever under its floor; a key that nobody uses much costs no message and no field. No randomness, no clock.
+Relies on: what was saved is found again, or `mark` is gone too; one ledger per region ticks at a time, because two
+would give the same share away twice; a message is acknowledged after it was saved. (docs/quota.md)
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from headgate.exchange.quota.filling import Filling
+from headgate.exchange.quota.gifts import epoch_ms, overlap_ms
+from headgate.exchange.quota.key_state import KeyState, Observation, TakenBack, UnreadableKey, is_row, pack, unpack
+from headgate.exchange.quota.membership import Membership
+from headgate.exchange.quota.message import QuotaEntry, QuotaMessage, set_tag
+from headgate.exchange.quota.need import HIGHEST_NEED, STEP, is_published, is_told_anew, need_of
+from headgate.exchange.quota.outbox import Outbox
+from headgate.exchange.quota.plan import Deadlines, Enforced, Plan, Standing, plan_of
+from headgate.exchange.quota.saving import Saving, Unsaved, own_rows, take_back
+from headgate.exchange.quota.shares import even_share, floor_share, share_of
+from headgate.exchange.quota.slices import gifts
+
+OBSERVED_MS: Final = 5_000
+"""A share is given away only by an observation that is not older: what is used must not have been read long ago."""
+
+NEED_MS: Final = 10_000
+"""A key that was not observed for so long needs nothing."""
+
+MAX_KEYS: Final = 100_000
+"""Keys of which gifts or needs are known, at about 2 KB each with five regions. Further ones stay at their floors."""
+
+HOUR_MS: Final = 3_600_000
+
+KEYS_PER_SWEEP: Final = 2_000
+"""So many quiet keys are looked at per tick, to see whether they can go."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened so far, for metrics."""
+
+    gifts: int = 0
+    given: int = 0
+    """Millionths of limits, over all keys."""
+    entries_refused: int = 0
+    """Of peers, because they made no sense."""
+    keys_refused: int = 0
+    """Because the ledger was full."""
+    keys_unreadable: int = 0
+    other_set: int = 0
+    """Messages of peers that are configured with another set of regions."""
+    overtaken: int = 0
+    """Keys that another ledger of this region had written meanwhile."""
+    from_lost_store: int = 0
+    """Messages that a peer had sent before it lost its store."""
+
+
+class QuotaLedger:
+    """One region's quota keys. Regions go by name outside, and by their place among the sorted names within."""
+
+    def __init__(self, region: str, regions: tuple[str, ...], *, run: int, now_ms: int, mark: bytes = b"") -> None:
+        """`run` is higher than at any earlier start of this region; `mark` is what the store has of `mark`."""
+        self.names: Final = tuple(sorted(regions))
+        self.tag: Final = set_tag(self.names)
+        self.counts = Counts()
+        self._members = Membership(self.names.index(region), len(self.names), run, now_ms)
+        self._keys: dict[bytes, KeyState] = {}
+        self._busy: dict[bytes, None] = {}
+        self._saving = Saving(self.tag)
+        self._outbox = Outbox(self._members.peers)
+        self._unknown_at_floor_until_ms = 0
+        self._sweep: Iterator[bytes] = iter(())
+        self._filling = Filling(self._me, len(self.names), self.tag, mark, run)
+        if self._filling.memory:
+            self._members.remember(self._filling.memory, now_ms)
+        self._peers_filled: set[int] = set()
+        self._standing: Standing | None = None
+        self._standing_at_ms = 0
+
+    # The store
+
+    @property
+    def filled(self) -> bool:
+        """Whether this region knows all that it has ever given. Until then every key is at its floor."""
+        return self._filling.filled
+
+    @property
+    def mark(self) -> bytes:
+        """What the store keeps as a sign that nothing was lost, and what the next ledger of this region begins with:
+        without it, it would be at its floor until the others have answered. Empty while something may be missing.
+        To be written every second."""
+        return self._filling.mark(self._members.memory())
+
+    def wiped(self, now_ms: int) -> None:
+        """The store has lost what was saved, or part of it. What is known here is saved again, but not relied on."""
+        self._filling.lose(now_ms)
+        self._standing = None
+        self._saving.lost()
+
+    def load(self, key: bytes, packed: bytes, now_ms: int) -> None:
+        """What the store has of a key. All keys are loaded before the first tick."""
+        try:
+            rows = unpack(packed, self.tag, len(self.names))
+        except UnreadableKey:
+            self._load_blind(key, now_ms)
+            return
+        self._saving.found(key, packed)
+        if rows is None:
+            self._saving.must_write(key)
+            return
+        state = self._state(key, rows.window_ms, now_ms)
+        if state is not None:
+            accepted = state.rows.accepted(now_ms)
+            for epoch, giver, receiver, total in rows.flat():
+                if epoch in accepted:
+                    state.rows.merge(epoch, giver, receiver, total)
+
+    def overtaken(self, key: bytes, stored: bytes, now_ms: int) -> None:
+        """The store refused a key: another ledger of this region has written this there, or has the nodes enforce more.
+        What this one was about to give is taken back, and it goes on with what is there."""
+        self.counts.overtaken += 1
+        state = self._keys.get(key)
+        if state is not None and state.taken_back is not None:
+            take_back(state.rows, self._me, state.taken_back)
+            state.taken_back = None
+        self._saving.found(key, stored)
+        if stored:
+            self.load(key, stored, now_ms)
+        state = self._keys.get(key)
+        if state is not None:
+            state.observed = None
+            self._changed(key, state)
+
+    def _load_blind(self, key: bytes, now_ms: int) -> None:
+        """For how long is not known either, without its window: as long as for one of an hour."""
+        self.counts.keys_unreadable += 1
+        state = self._state(key, HOUR_MS, now_ms)
+        if state is not None:
+            state.blind_until_ms = now_ms + epoch_ms(HOUR_MS) + overlap_ms(HOUR_MS)
+
+    def unsaved(self) -> list[Unsaved]:
+        """What the store does not have yet."""
+        return self._saving.unsaved(self._keys)
+
+    def saved(self, item: Unsaved) -> None:
+        """The store has it."""
+        self._saving.saved(item, self._keys.get(item.key))
+
+    def stored(self, key: bytes) -> bytes:
+        """What the store has of a key, as far as is known here. If it has something else: `overtaken`."""
+        return self._saving.stored(key)
+
+    def dump(self, key: bytes) -> bytes:
+        """What the store is to have of a key."""
+        state = self._keys.get(key)
+        return pack(state.rows, self.tag) if state else b""
+
+    # The region's own traffic
+
+    def enforced(self, key: bytes, window_ms: int, now_ms: int) -> Enforced:
+        """What this region enforces now; valid until the `deadlines`."""
+        self._members.pass_time(now_ms)
+        state = self._keys.get(key)
+        if state is None:
+            at_floor = now_ms < self._unknown_at_floor_until_ms
+            unknown = KeyState(window_ms, len(self.names))
+            return Enforced(self._floor, self._floor) if at_floor else self._plan(unknown, now_ms).enforced
+        enforced = self._plan(state, now_ms).enforced
+        state.told = max(state.told, enforced.share)
+        return enforced
+
+    def deadlines(self, now_ms: int) -> Deadlines:
+        """Until when `enforced` holds for all keys if nothing more is heard."""
+        until_ms = self._members.connected_until_ms()
+        if not self._stand(now_ms).lost:
+            return Deadlines(until_ms, until_ms)
+        return Deadlines(min(until_ms, self._members.statements_until_ms(now_ms)), until_ms)
+
+    @property
+    def floor(self) -> int:
+        """What every key has at least, in millionths."""
+        return self._floor
+
+    def watched(self) -> list[bytes]:
+        """The keys that are moving, here or elsewhere: each is to be observed every second, used or not."""
+        return list(self._busy)
+
+    def observe(
+        self, key: bytes, *, limit: int, window_ms: int, enforced: int, used: int, offered: int, now_ms: int
+    ) -> None:
+        """What the origin says: used and offered as costs, read when `Enforced.share` was already in force there.
+
+        Used is by the algorithm's own measure; offered per window, as `need.Offered` measures it.
+        """
+        need, used_share = need_of(offered, limit), share_of(used, limit)
+        state = self._keys.get(key)
+        if state is None:
+            if not is_published(need, used_share, even_share(len(self.names)), before=False):
+                return
+            state = self._state(key, window_ms, now_ms)
+            if state is None:
+                return
+        state.observed = Observation(now_ms, used_share, need)
+        state.told = enforced
+        self._busy[key] = None
+
+    # Every second
+
+    def tick(self, now_ms: int) -> None:
+        """Decide what is published and given away. What changed is in `unsaved` then."""
+        self._members.pass_time(now_ms)
+        self._standing = None
+        lost = self._members.lost(now_ms)
+        self._filling.look([peer for peer in self._members.peers if peer not in lost])
+        for key in list(self._busy):
+            self._decide(key, self._keys[key], now_ms)
+        self._forget(now_ms)
+
+    def _decide(self, key: bytes, state: KeyState, now_ms: int) -> None:
+        plan = self._plan(state, now_ms)
+        self._publish(key, state, plan, now_ms)
+        if self._stand(now_ms).goes_by_slice and now_ms >= state.blind_until_ms:
+            before = own_rows(state.rows, self._me)
+            self._give(key, state, now_ms)
+            if state.rows.carry_over(self._me, now_ms):
+                self._changed(key, state)
+            if not state.is_saved:
+                earlier = state.taken_back
+                state.taken_back = TakenBack(earlier.before if earlier else before, own_rows(state.rows, self._me))
+        seen = state.observed
+        if state.is_quiet(self._stand(now_ms).heard) and (seen is None or now_ms - seen.at_ms > NEED_MS):
+            del self._busy[key]
+
+    def _publish(self, key: bytes, state: KeyState, plan: Plan, now_ms: int) -> None:
+        seen = state.observed
+        need, used = (seen.need, seen.used) if seen and now_ms - seen.at_ms <= NEED_MS else (0, 0)
+        if not is_published(need, used, plan.slice, before=state.need > 0):
+            need = 0
+        if plan.taken:
+            state.over_until_ms = now_ms + overlap_ms(state.rows.window_ms)
+        over = max(0, used - plan.own - plan.taken) if now_ms < state.over_until_ms else 0
+        over = -(-over // STEP) * STEP  # never told as less than it is
+        if over != state.over or is_told_anew(need, state.need):
+            state.need, state.over = need, over
+            self._announce(key, state)
+
+    def _give(self, key: bytes, state: KeyState, now_ms: int) -> None:
+        seen = state.observed
+        if seen is None or now_ms - seen.at_ms > OBSERVED_MS:
+            return
+        plan = self._plan(state, now_ms)
+        given = gifts(plan.own, max(plan.wanted, seen.used, state.told), plan.lacks)
+        for receiver, share in given:
+            state.rows.give(self._me, receiver, share, now_ms)
+            self.counts.gifts += 1
+            self.counts.given += share
+        if given:
+            self._changed(key, state)
+
+    def _forget(self, now_ms: int) -> None:
+        """A part of all keys per tick: those of which nothing is known any more go."""
+        keys = list(islice(self._sweep, KEYS_PER_SWEEP))
+        if not keys:
+            self._sweep = iter(list(self._keys))
+        for key in keys:
+            state = self._keys.get(key)
+            if state is None:
+                continue
+            if state.rows.forget_old(now_ms):
+                self._changed(key, state, told=False)
+            if key not in self._busy and not state.rows.epochs and state.is_saved and now_ms >= state.blind_until_ms:
+                del self._keys[key]
+                self._outbox.drop(key)
+
+    # Other regions
+
+    def outgoing(self, peer: str, now_ms: int) -> QuotaMessage:
+        """The next message to a peer. One is under way at a time: what is not acknowledged is in the next one again."""
+        number = self.names.index(peer)
+        self._members.pass_time(now_ms)
+        keys: list[bytes] = []
+        whole = False
+        if self._members.takes_part(now_ms):  # else it neither sends nor relays gifts: its slice may be shared out
+            keys, whole = self._outbox.page(number, lambda key: self._keys[key].is_saved)
+        mark = self._members.send(number, now_ms)
+        self._outbox.sent(number, mark.number, {key: self._keys[key].version for key in keys})
+        return QuotaMessage(
+            tag=self.tag,
+            mark=mark,
+            echo=self._members.echo(number),
+            stores=tuple(self._filling.stores),
+            filled=self._filling.filled,
+            answers=self._filling.told_store(number),
+            whole=whole,
+            silent_ms=tuple(self._members.silent(now_ms).items()),
+            entries=tuple(self._entry(key) for key in keys),
+        )
+
+    def acknowledged(self, peer: str, number: int, now_ms: int) -> None:
+        """The peer has saved what the message with this number said."""
+        region = self.names.index(peer)
+        self._standing = None
+        self._members.acknowledge(region, number, now_ms)
+        self._outbox.acknowledged(region, number, lambda key: self._keys[key].version if key in self._keys else -1)
+
+    def incoming(self, peer: str, message: QuotaMessage, now_ms: int) -> None:
+        """A peer's message. To be acknowledged when what `unsaved` gives now is saved."""
+        region = self.names.index(peer)
+        self._members.pass_time(now_ms)
+        self._standing = None
+        newest = self._members.hear(region, message.mark, now_ms)
+        if message.tag != self.tag or len(message.stores) != len(self.names):
+            self.counts.other_set += 1
+            self._members.forget_statement(region)
+            self._peers_filled.discard(region)
+            return
+        if self._filling.is_outdated(region, message):
+            self.counts.from_lost_store += 1
+            return
+        if self._filling.must_tell_all(region, message):
+            self._outbox.add_all(region, self._keys)
+        for entry in message.entries:
+            self._take_in(region, entry, now_ms, newest=newest)
+        if newest:
+            self._note_standing(region, message)
+
+    def _note_standing(self, region: int, message: QuotaMessage) -> None:
+        silent_ms = {silent: ms for silent, ms in message.silent_ms if silent != region}
+        complete = message.whole and message.filled
+        self._members.take_statement(region, message.echo, silent_ms, complete=complete)
+        if message.filled:
+            self._peers_filled.add(region)
+        else:
+            self._peers_filled.discard(region)
+        self._filling.take_answer(region, message)
+
+    def _take_in(self, peer: int, entry: QuotaEntry, now_ms: int, *, newest: bool) -> None:
+        if not self._makes_sense(entry):
+            self.counts.entries_refused += 1
+            return
+        state = self._state(entry.key, entry.window_ms, now_ms)
+        if state is None:
+            return
+        if state.rows.window_ms != entry.window_ms:
+            self.counts.entries_refused += 1
+            return
+        self._merge(peer, entry, state, now_ms)
+        if newest:
+            state.needs[peer], state.overs[peer] = entry.need, entry.over
+            if entry.need or entry.over:
+                self._busy[entry.key] = None
+
+    def _merge(self, peer: int, entry: QuotaEntry, state: KeyState, now_ms: int) -> None:
+        accepted = state.rows.accepted(now_ms)
+        raised = False
+        for epoch, giver, receiver, total in entry.rows:
+            if epoch in accepted and state.rows.merge(epoch, giver, receiver, total):
+                raised = True
+                if giver == self._me:  # it was given, and forgotten: more than the slice may be in use
+                    state.over_until_ms = now_ms + overlap_ms(entry.window_ms)
+        if raised:
+            said_all = set(entry.rows) >= set(state.rows.flat())
+            self._changed(entry.key, state, but=peer if said_all else None)
+
+    def _makes_sense(self, entry: QuotaEntry) -> bool:
+        figures = 0 <= entry.need <= HIGHEST_NEED and 0 <= entry.over <= HIGHEST_NEED and entry.window_ms > 0
+        return figures and all(is_row(*row, len(self.names)) for row in entry.rows)
+
+    def _entry(self, key: bytes) -> QuotaEntry:
+        state = self._keys[key]
+        return QuotaEntry(key, state.rows.window_ms, state.need, state.over, tuple(state.rows.flat()))
+
+    # Within
+
+    @property
+    def _me(self) -> int:
+        return self._members.me
+
+    @property
+    def _floor(self) -> int:
+        return floor_share(len(self.names))
+
+    def _state(self, key: bytes, window_ms: int, now_ms: int) -> KeyState | None:
+        """The key's, made if need be; None when there are too many."""
+        state = self._keys.get(key)
+        if state is None:
+            if len(self._keys) >= MAX_KEYS:
+                self.counts.keys_refused += 1
+                # What was given of it may have been refused: no unknown key is trusted until those rows are gone.
+                until_ms = now_ms + epoch_ms(window_ms) + overlap_ms(window_ms)
+                self._unknown_at_floor_until_ms = max(self._unknown_at_floor_until_ms, until_ms)
+                return None
+            state = self._keys[key] = KeyState(window_ms, len(self.names))
+        return state
+
+    def _changed(self, key: bytes, state: KeyState, *, but: int | None = None, told: bool = True) -> None:
+        """Its gifts are others than the store has."""
+        state.version += 1
+        self._saving.must_write(key)
+        if told:
+            self._outbox.add(key, but)
+
+    def _announce(self, key: bytes, state: KeyState) -> None:
+        """Its need is another one; the store does not keep needs."""
+        if state.is_saved:
+            state.saved_version += 1
+        state.version += 1
+        self._outbox.add(key)
+
+    def _plan(self, state: KeyState, now_ms: int) -> Plan:
+        return plan_of(state, self._stand(now_ms), self._members, now_ms)
+
+    def _stand(self, now_ms: int) -> Standing:
+        if self._standing is None or self._standing_at_ms != now_ms:
+            members = self._members
+            heard = frozenset(peer for peer in members.peers if members.is_heard(peer, now_ms))
+            connected = frozenset(peer for peer in heard if members.is_connected(peer, now_ms))
+            self._standing = Standing(
+                goes_by_slice=self._filling.filled and members.takes_part(now_ms),
+                lost=members.taken_from(now_ms),
+                heard=heard,
+                receivers=connected & self._peers_filled,
+            )
+            self._standing_at_ms = now_ms
+        return self._standing

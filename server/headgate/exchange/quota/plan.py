@@ -1,0 +1,95 @@
+"""What one region makes of one key at one time: its share, what it should be, and who lacks how much.
+
+Pure: reads what the ledger knows, changes nothing.
+"""
+
+from typing import NamedTuple
+
+from headgate.exchange.quota.gifts import OVERLAP_WINDOWS
+from headgate.exchange.quota.key_state import KeyState
+from headgate.exchange.quota.membership import RETURNING_MS, Membership
+from headgate.exchange.quota.shares import floor_share
+from headgate.exchange.quota.slices import enforced_share, part_maybe_taken, taken_share, wanted_slices
+
+
+class Standing(NamedTuple):
+    """How a region stands among the others at one time, the same for all keys."""
+
+    goes_by_slice: bool
+    """Else it keeps to its floor: it is cut off, has just come back, or does not know yet what it has given."""
+    lost: dict[int, int]
+    """Regions whose slices are shared out, and for how long they were silent."""
+    heard: frozenset[int]
+    """Peers whose published needs still stand."""
+    receivers: frozenset[int]
+    """Peers that can be given to."""
+
+
+class Enforced(NamedTuple):
+    """What a region enforces of a key, in millionths, and for how long if nothing more is heard (`Deadlines`)."""
+
+    share: int
+    lasting: int
+    """The share without what it has of lost regions."""
+
+
+class Deadlines(NamedTuple):
+    """For all keys of a region. Up to the first one it enforces `share`, up to the second `lasting`, then its floor."""
+
+    taken_until_ms: int
+    until_ms: int
+
+
+class Plan(NamedTuple):
+    """One key of one region."""
+
+    slice: int
+    """What gifts make it."""
+    own: int
+    """What it may enforce of that: all, less what others may still use of it after it was lost; or its floor."""
+    taken: int
+    """What it has of lost regions' slices, as long as they are lost."""
+    wanted: int
+    lacks: list[int]
+    """By region, what those lack who can be given to."""
+
+    @property
+    def enforced(self) -> Enforced:
+        lacking = sum(self.lacks)
+        lasting = enforced_share(self.own, self.wanted, lacking)
+        return Enforced(enforced_share(self.own + self.taken, self.wanted, lacking), lasting)
+
+
+def plan_of(state: KeyState, standing: Standing, members: Membership, now_ms: int) -> Plan:
+    regions, me = members.regions, members.me
+    floor = floor_share(regions)
+    slices = state.rows.slices(now_ms)
+    if not standing.goes_by_slice or now_ms < state.blind_until_ms:
+        return Plan(slices[me], floor, 0, floor, [0] * regions)
+    window_ms = state.rows.window_ms
+    own = max(floor, slices[me] - _in_use_by_others(slices[me], state, members, now_ms))
+    taken = sum(taken_share(slices[lost], ms, window_ms, regions) for lost, ms in standing.lost.items())
+    needs = [state.needs.get(region, 0) if region in standing.heard else 0 for region in range(regions)]
+    needs[me] = state.need
+    wanted = wanted_slices(needs)
+    # Before the first observation the own need is not known, and nothing is kept back for others.
+    receivers = standing.receivers if state.observed else ()
+    lacks = [max(0, wanted[region] - slices[region] - taken) if region in receivers else 0 for region in range(regions)]
+    return Plan(slices[me], own, taken, wanted[me], lacks)
+
+
+def _in_use_by_others(own_slice: int, state: KeyState, members: Membership, now_ms: int) -> int:
+    """After a return, until everything is gone that others took: what they say they use above their slices."""
+    if members.regions <= 2:
+        return 0
+    window_ms = state.rows.window_ms
+    returned_ms = members.returned_ms()
+    back_ms = now_ms - returned_ms
+    if back_ms >= RETURNING_MS + OVERLAP_WINDOWS * window_ms:
+        return 0
+    return sum(
+        state.overs.get(peer, 0)
+        if members.has_answered(peer, returned_ms)
+        else part_maybe_taken(own_slice, back_ms, window_ms, members.regions)
+        for peer in members.peers
+    )

@@ -1,0 +1,85 @@
+"""Slices: which share of a limit each region should have, and what one region does about its own.
+
+Pure functions of figures that one region has. Two regions may reckon differently, because they have heard different
+things: that makes a gift too large or too small for its purpose, and never makes slices add up to more than the limit.
+"""
+
+from typing import Final
+
+from headgate.exchange.quota.gifts import in_proportion
+from headgate.exchange.quota.membership import CONNECTED_MS, RETURNING_MS
+from headgate.exchange.quota.shares import WHOLE, floor_share
+
+LEAST_LACK: Final = WHOLE // 50
+"""Nothing moves while all who are below their wanted slice lack less than this together: it would never rest."""
+
+
+def wanted_slices(needs: list[int]) -> list[int]:
+    """If all needs fit: need and an even part of the rest; else in proportion. Never under the floor."""
+    floor = floor_share(len(needs))
+    wanted = [0] * len(needs)
+    open_regions = list(range(len(needs)))
+    left = WHOLE
+    while open_regions:
+        for region, share in zip(open_regions, _parted([needs[region] for region in open_regions], left), strict=True):
+            wanted[region] = share
+        under = [region for region in open_regions if wanted[region] < floor]
+        for region in under:
+            wanted[region] = floor
+            left -= floor
+        open_regions = [region for region in open_regions if region not in under]
+        if not under:
+            break
+    return wanted
+
+
+def _parted(needs: list[int], share: int) -> list[int]:
+    together = sum(needs)
+    if together <= share:
+        even = (share - together) // len(needs)
+        return [need + even for need in needs]
+    return [share * need // together for need in needs]
+
+
+def enforced_share(own: int, wanted: int, lacking: int) -> int:
+    """What a region enforces: its slice, or at once what it will keep of it when others lack and it has too much."""
+    if lacking < LEAST_LACK or own <= wanted:
+        return own
+    return max(wanted, own - lacking)
+
+
+def gifts(own: int, kept: int, lacks: list[int]) -> list[tuple[int, int]]:
+    """What a region gives now, as (receiver, share): of its own slice all that is above what it still keeps.
+
+    Kept is the largest of its wanted slice, its usage, and what its nodes may still be enforcing.
+    """
+    if sum(lacks) < LEAST_LACK:
+        return []
+    return in_proportion(own - kept, lacks)
+
+
+def still_in_use(share: int, ended_ms: int, window_ms: int) -> int:
+    """How much of a share may still be in use, so long after it could last be used.
+
+    What was admitted last is in a cell that ends at most a window later, and decays over the next. When a region's
+    cells begin is not relied on: its clock may differ.
+    """
+    decaying_ms = ended_ms - window_ms
+    if decaying_ms <= 0:
+        return share
+    return -(-share * max(0, window_ms - decaying_ms) // window_ms)
+
+
+def taken_share(lost_slice: int, silent_ms: int, window_ms: int, regions: int) -> int:
+    """What each other region takes of the slice of a lost one that was last heard so long ago."""
+    surplus = max(0, lost_slice - floor_share(regions))
+    return (surplus - still_in_use(surplus, silent_ms - CONNECTED_MS, window_ms)) // (regions - 1)
+
+
+def part_maybe_taken(own_slice: int, back_ms: int, window_ms: int, regions: int) -> int:
+    """What one other may use of a returning region's slice, as long as it has not said how much that is.
+
+    At the end of `RETURNING_MS` nobody takes any more.
+    """
+    part = max(0, own_slice - floor_share(regions)) // (regions - 1)
+    return still_in_use(part, back_ms - RETURNING_MS, window_ms)

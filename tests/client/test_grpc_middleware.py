@@ -1,0 +1,291 @@
+"""gRPC servers with limits, and callers that obey them, over sockets."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from headgate_client.middleware import grpc_client, grpc_server, grpc_server_aio
+from headgate_client.middleware.grpc_call import RpcCall
+from headgate_client.middleware.obeying import Obey
+from headgate_client.middleware.rpc_status import retry_delay_s
+from headgate_client.testing import FakeClock, FakeServer
+
+from tests.client.support import PATIENT_S
+
+SERVICE = "test.Echo"
+KINDS = ("UnaryUnary", "UnaryStream", "StreamUnary", "StreamStream")
+
+
+def by_user(call: RpcCall) -> dict[str, str] | None:
+    user = call.headers.get("user", "nobody")
+    return None if user == "admin" else {"user": user}
+
+
+def handlers(behaviours: dict[str, Any]) -> grpc.GenericRpcHandler:
+    makers = (
+        grpc.unary_unary_rpc_method_handler,
+        grpc.unary_stream_rpc_method_handler,
+        grpc.stream_unary_rpc_method_handler,
+        grpc.stream_stream_rpc_method_handler,
+    )
+    methods: dict[str, Any] = {kind: make(behaviours[kind]) for kind, make in zip(KINDS, makers, strict=True)}
+    return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+
+def echo_of_threads() -> dict[str, Any]:
+    return {
+        "UnaryUnary": lambda request, context: request,
+        "UnaryStream": lambda request, context: iter([request, request]),
+        "StreamUnary": lambda requests, context: b"".join(requests),
+        "StreamStream": lambda requests, context: iter(list(requests)),
+    }
+
+
+def echo_of_asyncio() -> dict[str, Any]:
+    async def unary(request: bytes, context: Any) -> bytes:
+        return request
+
+    async def stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield request
+        yield request
+
+    async def join(requests: AsyncIterator[bytes], context: Any) -> bytes:
+        return b"".join([request async for request in requests])
+
+    async def write(requests: AsyncIterator[bytes], context: Any) -> None:
+        async for request in requests:
+            await context.write(request)
+
+    return dict(zip(KINDS, (unary, stream, join, write), strict=True))
+
+
+@pytest.fixture
+def server(headgate_server: FakeServer) -> FakeServer:
+    headgate_server.limit("edge", "2/minute", user="*")
+    return headgate_server
+
+
+@contextlib.contextmanager
+def threads_server(server: FakeServer, **options: Any) -> Iterator[tuple[str, Any]]:
+    interceptor = grpc_server.RateLimitInterceptor(server.client("edge"), by_user, **options)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        serving = grpc.server(pool, interceptors=[interceptor], handlers=[handlers(echo_of_threads())])
+        port = serving.add_insecure_port("127.0.0.1:0")
+        serving.start()
+        try:
+            yield f"127.0.0.1:{port}", interceptor
+        finally:
+            serving.stop(None).wait()
+
+
+@contextlib.asynccontextmanager
+async def asyncio_server(server: FakeServer, **options: Any) -> AsyncIterator[tuple[str, Any]]:
+    interceptor = grpc_server_aio.RateLimitInterceptor(server.async_client("edge"), by_user, **options)
+    serving = grpc.aio.server(interceptors=[interceptor], handlers=[handlers(echo_of_asyncio())])
+    port = serving.add_insecure_port("127.0.0.1:0")
+    await serving.start()
+    try:
+        yield f"127.0.0.1:{port}", interceptor
+    finally:
+        await serving.stop(None)
+
+
+def call(channel: grpc.Channel, kind: str, user: str) -> Any:
+    """What the method answered, whole; raises what gRPC raises."""
+    method: Any = {
+        "UnaryUnary": channel.unary_unary,
+        "UnaryStream": channel.unary_stream,
+        "StreamUnary": channel.stream_unary,
+        "StreamStream": channel.stream_stream,
+    }[kind](f"/{SERVICE}/{kind}")
+    given = iter([b"a", b"b"]) if kind.startswith("Stream") else b"a"
+    answer = method(given, timeout=PATIENT_S, metadata=(("user", user),))
+    return list(answer) if kind.endswith("Stream") else answer
+
+
+ANSWERS = {"UnaryUnary": b"a", "UnaryStream": [b"a", b"a"], "StreamUnary": b"ab", "StreamStream": [b"a", b"b"]}
+
+
+def drive(address: str, server: FakeServer) -> None:
+    """Two of each user pass, whatever the kind of method; the third says what it must."""
+    with grpc.insecure_channel(address) as channel:
+        for kind in KINDS:
+            assert [call(channel, kind, kind) for _ in range(2)] == [ANSWERS[kind]] * 2
+            with pytest.raises(grpc.RpcError) as denied:
+                call(channel, kind, kind)
+            assert_denial(denied.value, server.client("edge").check(user=kind).retry_after)
+        assert call(channel, "UnaryUnary", "somebody else") == b"a"
+        assert [call(channel, "UnaryUnary", "admin") for _ in range(4)] == [b"a"] * 4
+        nothing: Any = channel.unary_unary(f"/{SERVICE}/Nothing")
+        with pytest.raises(grpc.RpcError) as unknown:
+            nothing(b"", timeout=PATIENT_S)
+        assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def assert_denial(error: Any, retry_after: float) -> None:
+    assert (error.code(), error.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "over the rate limit")
+    metadata = dict(error.trailing_metadata())
+    assert metadata["ratelimit-limit"] == "2"
+    assert int(metadata["retry-after"]) >= retry_after
+    # As everybody's gRPC reads it: with the official messages.
+    status = status_pb2.Status.FromString(metadata["grpc-status-details-bin"])
+    assert (status.code, status.message) == (8, "over the rate limit")
+    info = error_details_pb2.RetryInfo()
+    assert status.details[0].Unpack(info)
+    assert info.retry_delay.ToMilliseconds() == pytest.approx(retry_after * 1000, abs=1)
+    assert retry_delay_s(error.trailing_metadata()) == pytest.approx(retry_after, abs=0.001)
+
+
+def test_a_server_of_threads(server: FakeServer) -> None:
+    with threads_server(server) as (address, _):
+        drive(address, server)
+
+
+async def test_a_server_of_asyncio(server: FakeServer) -> None:
+    async with asyncio_server(server) as (address, _):
+        await asyncio.to_thread(drive, address, server)
+
+
+async def test_exempt_methods_and_a_dry_run(server: FakeServer) -> None:
+    def four_times(address: str) -> None:
+        with grpc.insecure_channel(address) as channel:
+            assert [call(channel, "UnaryUnary", "alice") for _ in range(4)] == [b"a"] * 4
+
+    for exempt in ([f"/{SERVICE}/*"], [f"/{SERVICE}/UnaryUnary"]):
+        with threads_server(server, exempt=exempt) as (address, _):
+            four_times(address)
+        async with asyncio_server(server, exempt=exempt) as (address, _):
+            await asyncio.to_thread(four_times, address)
+    assert server.requests == []
+    with threads_server(server, dry_run=True) as (address, interceptor):
+        four_times(address)
+        assert interceptor.gate.would_deny == 2
+    async with asyncio_server(server, dry_run=True) as (address, interceptor):
+        await asyncio.to_thread(four_times, address)
+        assert interceptor.gate.would_deny == 4
+
+
+def test_what_a_key_function_sees(server: FakeServer) -> None:
+    seen: list[RpcCall] = []
+    peers: list[Any] = []
+
+    def key(call: RpcCall) -> None:
+        seen.append(call)
+        peers.append(call.client)
+
+    interceptor = grpc_server.RateLimitInterceptor(server.client("edge"), key)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        serving = grpc.server(pool, interceptors=[interceptor], handlers=[handlers(echo_of_threads())])
+        port = serving.add_insecure_port("127.0.0.1:0")
+        serving.start()
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call(channel, "UnaryUnary", "alice")
+        serving.stop(None).wait()
+    assert (seen[0].method, seen[0].headers["user"]) == (f"/{SERVICE}/UnaryUnary", "alice")
+    assert peers[0].host == "127.0.0.1"
+
+
+def test_peers_of_all_kinds() -> None:
+    class Context:
+        def __init__(self, text: str) -> None:
+            self._text = text
+
+        def peer(self) -> str:
+            return self._text
+
+    def client(text: str) -> Any:
+        return RpcCall("/a/b", (), Context(text)).client
+
+    assert client("ipv4:10.0.0.1:5000") == ("10.0.0.1", 5000)
+    assert client("ipv6:[2001:db8::1]:5000") == ("2001:db8::1", 5000)
+    assert client("ipv6:%5B::1%5D:5000") == ("::1", 5000)
+    assert client("unix:/run/x.sock") is None
+
+
+def test_a_client_of_the_other_kind_is_refused(server: FakeServer) -> None:
+    with pytest.raises(TypeError, match=r"limiter: a gRPC server of threads needs a headgate_client\.Headgate"):
+        grpc_server.RateLimitInterceptor(server.async_client("edge"), by_user)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"limiter: a gRPC server of asyncio needs a headgate_client\.AsyncHeadgate"):
+        grpc_server_aio.RateLimitInterceptor(server.client("edge"), by_user)  # type: ignore[arg-type]
+
+
+# Callers that obey
+
+
+def test_a_caller_of_threads_waits_as_it_is_told(server: FakeServer) -> None:
+    obey = Obey(attempts=3, max_wait=300, clock=server.clock)
+    with threads_server(server) as (address, _), grpc.insecure_channel(address) as plain:
+        channel = grpc.intercept_channel(plain, grpc_client.RetryInfoInterceptor(obey))
+        began_s = server.clock.now_s()
+        assert [call(channel, "UnaryUnary", "alice") for _ in range(3)] == [b"a"] * 3
+        assert server.clock.now_s() - began_s > 60, "the third waited for its window"
+        hasty = grpc.intercept_channel(plain, grpc_client.RetryInfoInterceptor(Obey(max_wait=1, clock=server.clock)))
+        waited_s = server.clock.now_s()
+        call(channel, "UnaryUnary", "bob"), call(channel, "UnaryUnary", "bob")
+        with pytest.raises(grpc.RpcError) as denied:
+            call(hasty, "UnaryUnary", "bob")
+        assert denied.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert server.clock.now_s() == waited_s, "a wait that is too long is not begun"
+
+
+async def test_a_caller_of_asyncio_waits_as_it_is_told(server: FakeServer) -> None:
+    obey = Obey(attempts=3, max_wait=300, clock=server.clock)
+    async with (
+        asyncio_server(server) as (address, _),
+        grpc.aio.insecure_channel(address, interceptors=[grpc_client.AsyncRetryInfoInterceptor(obey)]) as channel,
+    ):
+        method: Any = channel.unary_unary(f"/{SERVICE}/UnaryUnary")
+        began_s = server.clock.now_s()
+        for _ in range(3):
+            assert await method(b"x", metadata=(("user", "alice"),), timeout=PATIENT_S) == b"x"
+        assert server.clock.now_s() - began_s > 60
+        for _ in range(2):
+            await method(b"x", metadata=(("user", "bob"),), timeout=PATIENT_S)
+        server.limit("edge", "0/day", user="bob")
+        with pytest.raises(grpc.aio.AioRpcError, match="over the rate limit"):
+            await method(b"x", metadata=(("user", "bob"),), timeout=PATIENT_S)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "delay_s"),
+    [
+        (None, None),
+        ([("retry-after", "7")], 7.0),
+        ([("grpc-retry-pushback-ms", "250")], 0.25),
+        ([("retry-after", "soon")], None),
+        ([("retry-after", "-1")], None),
+        ([("retry-after", "inf")], None),
+        ([("grpc-status-details-bin", b"\xff\xff"), ("retry-after", "7")], 7.0),
+        ([("grpc-status-details-bin", status_pb2.Status(code=8).SerializeToString())], None),
+    ],
+)
+def test_what_a_status_says_of_when(metadata: Any, delay_s: float | None) -> None:
+    assert retry_delay_s(metadata) == delay_s
+
+
+def test_a_status_without_a_time_is_not_repeated(server: FakeServer) -> None:
+    """A message that is too big is RESOURCE_EXHAUSTED too, and will be the next time."""
+    tries: list[int] = []
+
+    def too_big(request: bytes, context: grpc.ServicerContext) -> bytes:
+        tries.append(1)
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too big")
+        raise AssertionError
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        behaviours = {**echo_of_threads(), "UnaryUnary": too_big}
+        serving = grpc.server(pool, handlers=[handlers(behaviours)])
+        port = serving.add_insecure_port("127.0.0.1:0")
+        serving.start()
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as plain:
+            channel = grpc.intercept_channel(plain, grpc_client.RetryInfoInterceptor(Obey(clock=FakeClock())))
+            with pytest.raises(grpc.RpcError, match="too big"):
+                call(channel, "UnaryUnary", "alice")
+        serving.stop(None).wait()
+    assert tries == [1]

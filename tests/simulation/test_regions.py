@@ -1,0 +1,75 @@
+"""Several regions on bad days: nothing is violated, and each planted bug is found by a named history."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from headgate.simulation.regions.generate import generate
+from headgate.simulation.regions.history import RegionsHistory
+from headgate.simulation.report import again
+from headgate.simulation.runner import run
+
+from tests.simulation import regions_mutations as mutations
+
+ROOT = Path(__file__).parents[2]
+SEEDS: Final = (*range(18), 26, 28, 30, 64)
+"""The fixed set: every change must pass it. Beyond the first: those that find a planted bug."""
+
+FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
+    mutations.republish_what_is_foreign: ("quiet-0", "owner"),
+    mutations.add_what_is_foreign: ("quiet-0", "owner"),
+    mutations.believe_the_latest: ("exchangers-26", "agree"),
+    mutations.add_what_comes_back: ("skewed-4", "doubled"),
+    mutations.what_comes_back_is_foreign: ("skewed-4", "owner"),
+    mutations.drop_what_is_ahead: ("skewed-28", "agree"),
+    mutations.acknowledge_before_it_is_sent: ("links-1", "agree"),
+    mutations.acknowledge_what_was_not_imported: ("skewed-64", "agree"),
+    mutations.acknowledge_any_memory: ("world-11", "agree"),
+    mutations.a_change_keeps_its_number: ("quiet-0", "agree"),
+    mutations.never_ask_for_a_fill: ("wiped-9", "agree"),
+    mutations.filled_at_once: ("world-11", "floor"),
+    mutations.the_current_cell_alone: ("links-1", "agree"),
+    mutations.only_above_the_threshold: ("world-11", "agree"),
+    mutations.names_stay_for_ever: ("quiet-0", "outbox"),
+    mutations.the_threshold_of_one_region: ("quiet-30", "budget"),
+    mutations.foreign_counts_do_not_bind: ("quiet-0", "budget"),
+    mutations.forget_other_regions_at_a_rollover: ("quiet-0", "sums"),
+}
+"""Each with a history of the fixed set and the invariant that it shows to be violated."""
+
+
+def named(name: str) -> RegionsHistory:
+    history = generate(int(name.rsplit("-", 1)[1]))
+    assert history.name == name
+    assert history.seed in SEEDS
+    return history
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_violated(seed: int) -> None:
+    outcome = run(generate(seed))
+    assert outcome.ok, "\n".join([again(outcome.history), *(item.describe() for item in outcome.violations)])
+    assert outcome.requests + outcome.unserved >= 600
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    assert run(generate(11)).digest == run(generate(11)).digest
+
+
+@pytest.mark.parametrize("mutation", FOUND_BY, ids=lambda mutation: mutation.__name__)
+def test_a_planted_bug_is_found(
+    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, invariant = FOUND_BY[mutation]
+    mutation(monkeypatch)
+    assert invariant in {violation.invariant for violation in run(named(name)).violations}
+
+
+def test_every_planted_bug_is_described() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\| `([a-z]+-\d+)` \| `(\w+)` \|$", page, re.MULTILINE)
+    told = {name: (history, invariant) for name, history, invariant in rows}
+    expected = {mutation.__name__: found for mutation, found in FOUND_BY.items()}
+    assert expected.items() <= told.items()

@@ -1,0 +1,111 @@
+"""What a region takes in from a peer, and what it refuses."""
+
+import pytest
+from headgate.exchange.fill import UNKNOWN, join_fill, mark_of, split_fill
+from headgate.exchange.messages import Ack, Batch, Entry
+from headgate.exchange.receiver import FUTURE_MS, LONGEST_KEY_BYTES, LONGEST_WINDOW_MS, MOST
+from headgate.origin.interface import OriginError
+from headgate.origin.memory import MemoryOrigin
+from headgate.origin.protocol import Lane
+
+from tests.unit.exchange.two_origins import SEQUENCE, START_MS, WINDOW_MS, Region
+
+GOOD = Entry(b":k", WINDOW_MS, SEQUENCE, 5, 3)
+
+
+def batch(*entries: Entry, number: int = 1, time_ms: int = START_MS, **other: object) -> Batch:
+    return Batch(number, time_ms, entries)._replace(**other)  # type: ignore[arg-type]
+
+
+async def test_both_cells_are_merged_by_max() -> None:
+    us = Region("us", "eu")
+    for current in (5, 9, 7):
+        await us.receiver.receive("eu", batch(GOOD._replace(current=current)))
+    assert us.known().foreign == 9
+    us.clock.step(WINDOW_MS)
+    assert us.known().foreign == 0
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        GOOD._replace(current=MOST + 1),
+        GOOD._replace(current=-1),
+        GOOD._replace(previous=MOST + 1),
+        GOOD._replace(window_ms=0),
+        GOOD._replace(window_ms=1_500),
+        GOOD._replace(window_ms=LONGEST_WINDOW_MS + 1_000),
+        GOOD._replace(sequence=-1),
+        GOOD._replace(sequence=SEQUENCE + FUTURE_MS // WINDOW_MS + 2),
+        GOOD._replace(key=b"no length"),
+        GOOD._replace(key=b"zz:k"),
+        GOOD._replace(key=b"9:short"),
+        GOOD._replace(key=b":" + b"x" * LONGEST_KEY_BYTES),
+        GOOD._replace(key=b""),
+    ],
+    ids=str,
+)
+async def test_what_makes_no_sense_is_left_out_and_counted(entry: Entry) -> None:
+    us = Region("us", "eu")
+    other = GOOD._replace(key=b":other")
+    assert await us.receiver.receive("eu", batch(entry, other, number=4)) == Ack(4, 1)
+    assert (us.known().foreign, us.known(b"other").foreign) == (0, 5)
+    assert us.peers["eu"].refused_entries == 1
+
+
+async def test_without_its_origin_nothing_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    us = Region("us", "eu")
+
+    async def away(*args: object) -> None:
+        raise OriginError("away")
+
+    monkeypatch.setattr(MemoryOrigin, "import_foreign", away)
+    with pytest.raises(OriginError):
+        await us.receiver.receive("eu", batch(GOOD))
+
+
+async def test_own_counts_that_come_back_only_raise_the_floor() -> None:
+    us = Region("us", "eu")
+    us.count(6)
+    for returned, total in ((4, 6), (9, 9)):
+        await us.receiver.receive("eu", batch(returned=(GOOD._replace(current=returned),)))
+        assert (us.known().region_total, us.known().foreign) == (total, 0)
+
+
+async def test_a_peer_that_lost_something_is_told_everything_once() -> None:
+    us = Region("us", "eu")
+    us.count(6)
+    changes = await us.origin.changes(0, b"eu", Lane.NORMAL, b"x", b"g", 9, 1.0)
+    await us.origin.acknowledge(0, b"eu", Lane.NORMAL, changes, 1.0)
+    for _ in range(2):
+        await us.receiver.receive("eu", batch(fill_wanted=b"marks"))
+    again = await us.origin.changes(0, b"eu", Lane.NORMAL, b"x", b"g", 9, 1.0)
+    assert (again.walk, again.since, len(again.names)) == (b"marks", 0, 1)
+
+
+async def test_filled_marks_the_shards_that_were_asked_for() -> None:
+    us = Region("us", "eu")
+    mark = mark_of(b"g", b"memory")
+    await us.receiver.receive("eu", batch(filled=join_fill([mark])))
+    assert (await us.origin.changes(0, b"eu", Lane.NORMAL, b"x", b"g", 9, 1.0)).mark == mark
+
+
+def test_marks_are_told_apart_by_memory_and_server() -> None:
+    assert len({mark_of(b"g", b"e"), mark_of(b"h", b"e"), mark_of(b"g", b"f"), mark_of(b"ge", b"")}) == 4
+    assert split_fill(join_fill([mark_of(b"g", b"e"), UNKNOWN]), 2) == [mark_of(b"g", b"e"), b""]
+    assert split_fill(b"of another number of shards", 2) == [b"", b""]
+
+
+@pytest.mark.parametrize(("ahead_ms", "skewed"), [(0, False), (4_000, False), (6_000, True), (-6_000, True)])
+async def test_a_clock_that_is_off_is_noticed(ahead_ms: int, skewed: bool) -> None:
+    us = Region("us", "eu")
+    await us.receiver.receive("eu", batch(GOOD, time_ms=START_MS + ahead_ms))
+    status = us.peers["eu"]
+    assert (status.skew_ms, status.skewed, us.known().foreign) == (ahead_ms, skewed, 5)
+
+
+async def test_a_clock_is_off_by_half_a_short_window() -> None:
+    us = Region("us", "eu")
+    short = GOOD._replace(window_ms=4_000, sequence=START_MS // 4_000)
+    await us.receiver.receive("eu", batch(short, time_ms=START_MS + 2_500))
+    assert us.peers["eu"].skewed

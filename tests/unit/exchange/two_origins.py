@@ -1,0 +1,82 @@
+"""Two regions in one process: origins in memory on a clock that is set, and links that hand batches over."""
+
+import random
+from collections.abc import Callable
+
+import structlog
+from headgate.exchange.messages import Ack, Batch, LinkError
+from headgate.exchange.peers import PeerStatus
+from headgate.exchange.receiver import OriginReceiver
+from headgate.exchange.sender import PeerSender
+from headgate.origin.memory import MemoryOrigin
+from headgate.origin.protocol import Call, CellReport, Count, WindowAnswer, WindowReport, exchange_name
+
+from tests.support.clock import ManualClock
+
+WINDOW_MS = 60_000
+SEQUENCE = 30_000_000
+START_MS = SEQUENCE * WINDOW_MS
+LOGGER = structlog.get_logger().bind()
+
+
+class Region:
+    """One region: its origin, and what takes peers' batches in."""
+
+    def __init__(self, name: str, *peers: str, now_ms: int = START_MS) -> None:
+        self.name = name
+        self.clock = ManualClock(now_ms)
+        self.origin = MemoryOrigin(self.clock, region=name.encode())
+        self.peers = {peer: PeerStatus(peer, "") for peer in peers}
+        self.receiver = OriginReceiver(self.origin, region=name, peers=self.peers, clock=self.clock, logger=LOGGER)
+        self._number = 0
+
+    def count(self, total: int, key: bytes = b"k", *, publish_at: int = 1) -> None:
+        """A node has admitted so much in all."""
+        self._number += 1
+        sequence = self.clock.now_ms() // WINDOW_MS
+        name = exchange_name(key, key, WINDOW_MS)
+        cells = (CellReport(sequence, total, 0, 0, total),)
+        self.origin.apply(
+            Call(
+                (WindowReport(key, b"node", self._number, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at, name),),
+                (),
+            )
+        )
+
+    def known(self, key: bytes = b"k") -> Count:
+        """What a node is told of the current cell."""
+        report = WindowReport(key, b"reader", 0, 0, 100, WINDOW_MS, 0, True, False, ())
+        (answer,) = self.origin.apply(Call((report,), ())).answers
+        assert isinstance(answer, WindowAnswer)
+        return answer.current
+
+    def sender_to(self, peer: "Region", link: "Handover | None" = None) -> PeerSender:
+        return PeerSender(
+            self.origin,
+            link or Handover(self, peer),
+            status=self.peers[peer.name],
+            owner=b"exchanger",
+            clock=self.clock,
+            random=random.Random(1),
+        )
+
+
+class Handover:
+    """A link that takes no time. `on_send` sees every batch first, and may raise LinkError."""
+
+    def __init__(self, region: Region, peer: Region) -> None:
+        self._region = region
+        self._peer = peer
+        self.batches: list[Batch] = []
+        self.on_send: Callable[[Batch], None] = lambda batch: None
+        self.lose_acks = False
+
+    async def send(self, batch: Batch, timeout_s: float) -> Ack:
+        self.batches.append(batch)
+        self.on_send(batch)
+        ack = await self._peer.receiver.receive(self._region.name, batch)
+        if self.lose_acks:
+            raise LinkError("lost")
+        return ack
+
+    async def close(self) -> None: ...
