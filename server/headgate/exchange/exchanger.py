@@ -101,6 +101,7 @@ class Exchanger:
                 await sender.exchange(Lane.URGENT)
             except LinkError as error:
                 failures += 1
+                normal_s = 0.0  # what is tried again is that: an urgent lane with nothing in it proves nothing
                 self._failed(status, error)
                 await asyncio.sleep(self._retry_s(error, failures))
                 continue

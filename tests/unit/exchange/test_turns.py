@@ -1,13 +1,14 @@
-"""One sender over an origin in memory: what goes in a turn, and what when there is more."""
+"""What goes in a turn, what when there is more, and when nobody answers."""
 
 import asyncio
 import random
 
 import pytest
 import structlog
+import structlog.testing
 from headgate.exchange import sender as sender_module
 from headgate.exchange.exchanger import Exchanger
-from headgate.exchange.messages import Ack, Batch
+from headgate.exchange.messages import Ack, Batch, LinkError, PeerLink
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.sender import PeerSender
 from headgate.origin.memory import MemoryOrigin
@@ -20,14 +21,17 @@ KEYS = 10
 
 
 class Listening:
-    """Acknowledges everything."""
+    """Acknowledges everything, or is away."""
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
         self.batches = 0
+        self.away = False
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         self.batches += 1
+        if self.away:
+            raise LinkError("nobody there")
         self.keys += [entry.key for entry in batch.entries]
         return Ack(batch.number, 0)
 
@@ -64,23 +68,35 @@ def test_a_turn_ends_after_so_many_pages_and_says_that_there_is_more() -> None:
     assert sorted(link.keys) == sorted(b":key-%d" % number for number in range(KEYS))
 
 
-def test_what_is_left_of_a_turn_does_not_wait_for_the_next_interval() -> None:
-    async def play() -> Listening:
-        clock, link = LoopClock(UNIX_MS), Listening()
-        exchanger = Exchanger(
-            await published(clock),
-            region="eu",
-            links={"us": link},
-            addresses={},
-            owner=b"me",
-            clock=clock,
-            random=random.Random(1),
-            logger=structlog.get_logger(),
-            interval_s=60.0,
-        )
-        exchanger.start()
-        await asyncio.sleep(1.0)
-        await exchanger.stop()
-        return link
+async def exchange_for(seconds: float, link: PeerLink) -> None:
+    clock = LoopClock(UNIX_MS)
+    exchanger = Exchanger(
+        await published(clock),
+        region="eu",
+        links={"us": link},
+        addresses={},
+        owner=b"me",
+        clock=clock,
+        random=random.Random(1),
+        logger=structlog.get_logger(),
+        interval_s=60.0,
+    )
+    exchanger.start()
+    await asyncio.sleep(seconds)
+    await exchanger.stop()
 
-    assert len(run_virtually(play()).keys) == KEYS
+
+def test_what_is_left_of_a_turn_does_not_wait_for_the_next_interval() -> None:
+    link = Listening()
+    run_virtually(exchange_for(1.0, link))
+    assert len(link.keys) == KEYS
+
+
+def test_a_peer_that_acknowledges_nothing_is_tried_again_and_never_called_connected() -> None:
+    """Though there is nothing in the urgent lane, and so nothing there that could fail."""
+    link = Listening()
+    link.away = True
+    with structlog.testing.capture_logs() as logs:
+        run_virtually(exchange_for(30.0, link))
+    assert {entry["event"] for entry in logs} == {"peer_failed"}
+    assert link.batches > 10, "within an interval of 60 s"
