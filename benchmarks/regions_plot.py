@@ -3,8 +3,8 @@
     python benchmarks/regions_plot.py [--svg docs/images/regions-scopes.svg]
 
 The nodes, origins and exchangers that serve, in the simulation's time, without faults: a limit of 1,000 a minute, a key
-that is new everywhere, 40 to 80 ms from region to region, an exchange each second. The figures are the same on every
-machine.
+that is new everywhere, 40 to 80 ms from region to region, an exchange each second. When in its second a region tells
+the others is chance: each figure is the worst of five runs. The figures are the same on every machine.
 """
 
 import argparse
@@ -29,6 +29,8 @@ LIMIT = 1_000
 WINDOW_S = 60
 BEGIN_S = 3.0
 """Regions are up and know of each other when the window begins."""
+SEEDS = {Scope.GLOBAL: range(5)}
+"""Of runs, where chance has a part in what is admitted; one of the others."""
 SCOPES = (Scope.REGION, Scope.GLOBAL, Scope.CELL)
 
 
@@ -51,7 +53,7 @@ LOADS = (
 PLOTTED = (LOADS[0], LOADS[3])
 
 
-def history(scope: Scope, load: Load) -> RegionsHistory:
+def history(scope: Scope, load: Load, seed: int) -> RegionsHistory:
     """Even arrivals, region by region, node by node."""
     limit = LimitsOfRegion(REGIONS).bind(Limit(LIMIT, Unit.MINUTE, scope=scope))
     count = load.times * LIMIT
@@ -67,7 +69,7 @@ def history(scope: Scope, load: Load) -> RegionsHistory:
     ]
     begin_ms = 1_700_000_000_000 // (WINDOW_S * 1000) * WINDOW_S * 1000
     return RegionsHistory(
-        seed=0,
+        seed=seed,
         name=f"{scope.value}: {load.name}",
         regions=REGIONS,
         nodes=NODES,
@@ -115,6 +117,11 @@ async def play(played: RegionsHistory) -> list[float]:
         for number in range(NODES):
             await world.kill_node(site, number)
     return admitted
+
+
+def worst(scope: Scope, load: Load) -> list[float]:
+    """Of the runs, the one in which most is admitted."""
+    return max((run_virtually(play(history(scope, load, seed))) for seed in SEEDS.get(scope, [0])), key=len)
 
 
 # The picture
@@ -205,7 +212,7 @@ def main() -> None:
     print(f"{'admitted, × the limit':<36}" + "".join(f"{scope.value:>9}" for scope in SCOPES))
     results: dict[Load, dict[Scope, list[float]]] = {}
     for load in LOADS:
-        results[load] = {scope: run_virtually(play(history(scope, load))) for scope in SCOPES}
+        results[load] = {scope: worst(scope, load) for scope in SCOPES}
         shares = [len([at_s for at_s in admitted if at_s < WINDOW_S]) / LIMIT for admitted in results[load].values()]
         print(f"{load.name:<36}" + "".join(f"{share:>9.2f}" for share in shares), flush=True)
     arguments.svg.write_text(picture(results))
