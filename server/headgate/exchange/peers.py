@@ -31,8 +31,6 @@ class PeerStatus:
     skew_ms: int = 0
     """How far the peer's time was from ours in its last batch; its way is in it."""
     skewed: bool = False
-    backlog: int = 0
-    """Changes that the peer has not acknowledged, on the shards that this process serves it from."""
     filling: bool = False
     """This region has lost something, and the peer has not told everything yet."""
     sent_batches: int = 0
@@ -42,6 +40,11 @@ class PeerStatus:
     refused_entries: int = 0
     failures: int = 0
     shards_behind: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    @property
+    def backlog(self) -> int:
+        """Changes that the peer has not acknowledged, on the shards that this process serves it from."""
+        return sum(self.shards_behind.values())
 
     def is_connected(self, now_ms: int) -> bool:
         """Whether it has acknowledged something lately."""
