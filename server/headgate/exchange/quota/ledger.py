@@ -2,30 +2,34 @@
 
 Whoever drives it does the I/O, about once a second and in this order:
 
-    for each key of `watched` and each other busy key: write what `enforced` says into the region's origin,
-        read back what is used and was offered, and pass it to `observe`
+    for each key of `watched` and each other busy key, in one step of the region's origin: if the store has of the key
+        what `stored` says, write what `enforced` says, and read what is used and was offered, for `observe`;
+        if it has something else: `overtaken`
     write `deadlines` beside it: from then on every quota key of the region is at its floor, whoever lives
-    `tick`; write what `unsaved` gives into the store, then `saved`; write `mark`, or delete it when it is empty
+    `tick`, then save: each key of `unsaved` is written if the store has what it had `before`, and the nodes enforce no
+        more than `told`: then `saved`, else `overtaken`. Write `mark`, or delete it when it is empty
     for each peer: send `outgoing`; when it is acknowledged, `acknowledged`
-    a peer's message: `incoming`; write what `unsaved` gives, `saved`, and only then acknowledge
+    a peer's message: `incoming`, save as above, and only then acknowledge
+    the store has lost something: `wiped`
 
 Promises: slices as regions enforce them, with the gifts under way, never add up to more than the limit; no region is
-ever under its floor; a key that nobody uses much costs no message and no field. No randomness, no clock.
-Relies on: what was saved is found again, or `mark` is gone too; one ledger per region ticks at a time, because two
-would give the same share away twice; a message is acknowledged after it was saved. (docs/quota.md)
+ever under its floor; a key that nobody uses much costs no message and no field. No randomness, no clock. Several
+ledgers of one region are harmless.
+Relies on: what was saved is found again, or `mark` is gone too; regions' clocks agree to within 10 s; a message
+and its relays take less than 20 s. (docs/quota.md)
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from headgate.exchange.quota.counts import Counts
 from headgate.exchange.quota.filling import Filling
 from headgate.exchange.quota.gifts import epoch_ms, overlap_ms
-from headgate.exchange.quota.key_state import KeyState, Observation, TakenBack, UnreadableKey, is_row, pack, unpack
+from headgate.exchange.quota.key_state import KeyState, Observation, TakenBack, UnreadableKey, makes_sense, pack, unpack
 from headgate.exchange.quota.membership import Membership
 from headgate.exchange.quota.message import QuotaEntry, QuotaMessage, set_tag
-from headgate.exchange.quota.need import HIGHEST_NEED, STEP, is_published, is_told_anew, need_of
+from headgate.exchange.quota.need import STEP, is_published, is_told_anew, need_of
 from headgate.exchange.quota.outbox import Outbox
 from headgate.exchange.quota.plan import Deadlines, Enforced, Plan, Standing, plan_of
 from headgate.exchange.quota.saving import Saving, Unsaved, own_rows, take_back
@@ -45,26 +49,6 @@ HOUR_MS: Final = 3_600_000
 
 KEYS_PER_SWEEP: Final = 2_000
 """So many quiet keys are looked at per tick, to see whether they can go."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened so far, for metrics."""
-
-    gifts: int = 0
-    given: int = 0
-    """Millionths of limits, over all keys."""
-    entries_refused: int = 0
-    """Of peers, because they made no sense."""
-    keys_refused: int = 0
-    """Because the ledger was full."""
-    keys_unreadable: int = 0
-    other_set: int = 0
-    """Messages of peers that are configured with another set of regions."""
-    overtaken: int = 0
-    """Keys that another ledger of this region had written meanwhile."""
-    from_lost_store: int = 0
-    """Messages that a peer had sent before it lost its store."""
 
 
 class QuotaLedger:
@@ -176,7 +160,7 @@ class QuotaLedger:
         if state is None:
             at_floor = now_ms < self._unknown_at_floor_until_ms
             unknown = KeyState(window_ms, len(self.names))
-            return Enforced(self._floor, self._floor) if at_floor else self._plan(unknown, now_ms).enforced
+            return Enforced(self.floor, self.floor) if at_floor else self._plan(unknown, now_ms).enforced
         enforced = self._plan(state, now_ms).enforced
         state.told = max(state.told, enforced.share)
         return enforced
@@ -191,7 +175,7 @@ class QuotaLedger:
     @property
     def floor(self) -> int:
         """What every key has at least, in millionths."""
-        return self._floor
+        return floor_share(len(self.names))
 
     def watched(self) -> list[bytes]:
         """The keys that are moving, here or elsewhere: each is to be observed every second, used or not."""
@@ -347,7 +331,7 @@ class QuotaLedger:
         self._filling.take_answer(region, message)
 
     def _take_in(self, peer: int, entry: QuotaEntry, now_ms: int, *, newest: bool) -> None:
-        if not self._makes_sense(entry):
+        if not makes_sense(entry, len(self.names)):
             self.counts.entries_refused += 1
             return
         state = self._state(entry.key, entry.window_ms, now_ms)
@@ -374,10 +358,6 @@ class QuotaLedger:
             said_all = set(entry.rows) >= set(state.rows.flat())
             self._changed(entry.key, state, but=peer if said_all else None)
 
-    def _makes_sense(self, entry: QuotaEntry) -> bool:
-        figures = 0 <= entry.need <= HIGHEST_NEED and 0 <= entry.over <= HIGHEST_NEED and entry.window_ms > 0
-        return figures and all(is_row(*row, len(self.names)) for row in entry.rows)
-
     def _entry(self, key: bytes) -> QuotaEntry:
         state = self._keys[key]
         return QuotaEntry(key, state.rows.window_ms, state.need, state.over, tuple(state.rows.flat()))
@@ -387,10 +367,6 @@ class QuotaLedger:
     @property
     def _me(self) -> int:
         return self._members.me
-
-    @property
-    def _floor(self) -> int:
-        return floor_share(len(self.names))
 
     def _state(self, key: bytes, window_ms: int, now_ms: int) -> KeyState | None:
         """The key's, made if need be; None when there are too many."""

@@ -32,8 +32,9 @@ def giving_before_the_nodes_know(patch: Patch) -> None:
     give = QuotaLedger._give
 
     def careless(self: QuotaLedger, key: bytes, state: KeyState, now_ms: int) -> None:
-        state.told = 0
+        told, state.told = state.told, 0
         give(self, key, state, now_ms)
+        state.told = told
 
     patch.setattr(QuotaLedger, "_give", careless)
 
