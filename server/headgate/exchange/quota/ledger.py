@@ -31,7 +31,7 @@ from headgate.exchange.quota.membership import Membership
 from headgate.exchange.quota.message import QuotaEntry, QuotaMessage, set_tag
 from headgate.exchange.quota.need import STEP, is_published, is_told_anew, need_of
 from headgate.exchange.quota.outbox import Outbox
-from headgate.exchange.quota.plan import Deadlines, Enforced, Plan, Standing, plan_of
+from headgate.exchange.quota.plan import Deadlines, Enforced, Plan, Standing, plan_of, standing_of
 from headgate.exchange.quota.saving import Saving, Unsaved, own_rows, take_back
 from headgate.exchange.quota.shares import even_share, floor_share, share_of
 from headgate.exchange.quota.slices import gifts
@@ -59,7 +59,8 @@ class QuotaLedger:
         self.names: Final = tuple(sorted(regions))
         self.tag: Final = set_tag(self.names)
         self.counts = Counts()
-        self._members = Membership(self.names.index(region), len(self.names), run, now_ms)
+        self._me: Final = self.names.index(region)
+        self._members = Membership(self._me, len(self.names), run, now_ms)
         self._keys: dict[bytes, KeyState] = {}
         self._busy: dict[bytes, None] = {}
         self._saving = Saving(self.tag)
@@ -106,10 +107,7 @@ class QuotaLedger:
             return
         state = self._state(key, rows.window_ms, now_ms)
         if state is not None:
-            accepted = state.rows.accepted(now_ms)
-            for epoch, giver, receiver, total in rows.flat():
-                if epoch in accepted:
-                    state.rows.merge(epoch, giver, receiver, total)
+            state.rows.merge_all(rows.flat(), now_ms)
 
     def overtaken(self, key: bytes, stored: bytes, now_ms: int) -> None:
         """The store refused a key: another ledger of this region has written this there, or has the nodes enforce more.
@@ -213,21 +211,18 @@ class QuotaLedger:
         self._forget(now_ms)
 
     def _decide(self, key: bytes, state: KeyState, now_ms: int) -> None:
+        standing = self._stand(now_ms)
         plan = self._plan(state, now_ms)
-        self._publish(key, state, plan, now_ms)
-        if self._stand(now_ms).goes_by_slice and now_ms >= state.blind_until_ms:
-            before = own_rows(state.rows, self._me)
-            self._give(key, state, now_ms)
-            if state.rows.carry_over(self._me, now_ms):
-                self._changed(key, state)
-            if not state.is_saved:
-                earlier = state.taken_back
-                state.taken_back = TakenBack(earlier.before if earlier else before, own_rows(state.rows, self._me))
+        if self._publish(key, state, plan, now_ms):
+            plan = self._plan(state, now_ms)
+        if standing.goes_by_slice and now_ms >= state.blind_until_ms:
+            self._move(key, state, plan, now_ms)
         seen = state.observed
-        if state.is_quiet(self._stand(now_ms).heard) and (seen is None or now_ms - seen.at_ms > NEED_MS):
+        if state.is_quiet(standing.heard) and (seen is None or now_ms - seen.at_ms > NEED_MS):
             del self._busy[key]
 
-    def _publish(self, key: bytes, state: KeyState, plan: Plan, now_ms: int) -> None:
+    def _publish(self, key: bytes, state: KeyState, plan: Plan, now_ms: int) -> bool:
+        """Whether there is something new to tell."""
         seen = state.observed
         need, used = (seen.need, seen.used) if seen and now_ms - seen.at_ms <= NEED_MS else (0, 0)
         if not is_published(need, used, plan.slice, before=state.need > 0):
@@ -236,22 +231,33 @@ class QuotaLedger:
             state.over_until_ms = now_ms + overlap_ms(state.rows.window_ms)
         over = max(0, used - plan.own - plan.taken) if now_ms < state.over_until_ms else 0
         over = -(-over // STEP) * STEP  # never told as less than it is
-        if over != state.over or is_told_anew(need, state.need):
-            state.need, state.over = need, over
-            self._announce(key, state)
+        if over == state.over and not is_told_anew(need, state.need):
+            return False
+        state.need, state.over = need, over
+        self._announce(key, state)
+        return True
 
-    def _give(self, key: bytes, state: KeyState, now_ms: int) -> None:
-        seen = state.observed
-        if seen is None or now_ms - seen.at_ms > OBSERVED_MS:
+    def _move(self, key: bytes, state: KeyState, plan: Plan, now_ms: int) -> None:
+        """Give, and carry slices over into an epoch that begins. All of it is taken back if it can't be saved."""
+        given = self._gifts(state, plan, now_ms)
+        if not given and not state.rows.is_turning(now_ms):
             return
-        plan = self._plan(state, now_ms)
-        given = gifts(plan.own, max(plan.wanted, seen.used, state.told), plan.lacks)
+        before = own_rows(state.rows, self._me)
         for receiver, share in given:
             state.rows.give(self._me, receiver, share, now_ms)
             self.counts.gifts += 1
             self.counts.given += share
-        if given:
+        state.rows.carry_over(self._me, now_ms)
+        after = own_rows(state.rows, self._me)
+        if after != before:
+            state.taken_back = TakenBack(state.taken_back.before if state.taken_back else before, after)
             self._changed(key, state)
+
+    def _gifts(self, state: KeyState, plan: Plan, now_ms: int) -> list[tuple[int, int]]:
+        seen = state.observed
+        if seen is None or now_ms - seen.at_ms > OBSERVED_MS:
+            return []
+        return gifts(plan.own, max(plan.wanted, seen.used, state.told), plan.lacks)
 
     def _forget(self, now_ms: int) -> None:
         """A part of all keys per tick: those of which nothing is known any more go."""
@@ -347,13 +353,9 @@ class QuotaLedger:
                 self._busy[entry.key] = None
 
     def _merge(self, peer: int, entry: QuotaEntry, state: KeyState, now_ms: int) -> None:
-        accepted = state.rows.accepted(now_ms)
-        raised = False
-        for epoch, giver, receiver, total in entry.rows:
-            if epoch in accepted and state.rows.merge(epoch, giver, receiver, total):
-                raised = True
-                if giver == self._me:  # it was given, and forgotten: more than the slice may be in use
-                    state.over_until_ms = now_ms + overlap_ms(entry.window_ms)
+        raised = state.rows.merge_all(entry.rows, now_ms)
+        if self._me in raised:  # it was given, and forgotten: more than the slice may be in use
+            state.over_until_ms = now_ms + overlap_ms(entry.window_ms)
         if raised:
             said_all = set(entry.rows) >= set(state.rows.flat())
             self._changed(entry.key, state, but=peer if said_all else None)
@@ -363,10 +365,6 @@ class QuotaLedger:
         return QuotaEntry(key, state.rows.window_ms, state.need, state.over, tuple(state.rows.flat()))
 
     # Within
-
-    @property
-    def _me(self) -> int:
-        return self._members.me
 
     def _state(self, key: bytes, window_ms: int, now_ms: int) -> KeyState | None:
         """The key's, made if need be; None when there are too many."""
@@ -400,14 +398,6 @@ class QuotaLedger:
 
     def _stand(self, now_ms: int) -> Standing:
         if self._standing is None or self._standing_at_ms != now_ms:
-            members = self._members
-            heard = frozenset(peer for peer in members.peers if members.is_heard(peer, now_ms))
-            connected = frozenset(peer for peer in heard if members.is_connected(peer, now_ms))
-            self._standing = Standing(
-                goes_by_slice=self._filling.filled and members.takes_part(now_ms),
-                lost=members.taken_from(now_ms),
-                heard=heard,
-                receivers=connected & self._peers_filled,
-            )
+            self._standing = standing_of(self._members, self._peers_filled, now_ms, filled=self._filling.filled)
             self._standing_at_ms = now_ms
         return self._standing

@@ -25,6 +25,17 @@ class Standing(NamedTuple):
     """Peers that can be given to."""
 
 
+def standing_of(members: Membership, peers_filled: set[int], now_ms: int, *, filled: bool) -> Standing:
+    heard = frozenset(peer for peer in members.peers if members.is_heard(peer, now_ms))
+    connected = frozenset(peer for peer in heard if members.is_connected(peer, now_ms))
+    return Standing(
+        goes_by_slice=filled and members.takes_part(now_ms),
+        lost=members.taken_from(now_ms),
+        heard=heard,
+        receivers=connected & peers_filled,
+    )
+
+
 class Enforced(NamedTuple):
     """What a region enforces of a key, in millionths, and for how long if nothing more is heard (`Deadlines`)."""
 
@@ -71,7 +82,7 @@ def plan_of(state: KeyState, standing: Standing, members: Membership, now_ms: in
     taken = sum(taken_share(slices[lost], ms, window_ms, regions) for lost, ms in standing.lost.items())
     needs = [state.needs.get(region, 0) if region in standing.heard else 0 for region in range(regions)]
     needs[me] = state.need
-    wanted = wanted_slices(needs)
+    wanted = wanted_slices(tuple(needs))
     # Before the first observation the own need is not known, and nothing is kept back for others.
     receivers = standing.receivers if state.observed else ()
     lacks = [max(0, wanted[region] - slices[region] - taken) if region in receivers else 0 for region in range(regions)]
