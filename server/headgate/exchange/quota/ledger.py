@@ -205,7 +205,7 @@ class QuotaLedger:
         self._members.pass_time(now_ms)
         self._standing = None
         lost = self._members.lost(now_ms)
-        self._filling.look([peer for peer in self._members.peers if peer not in lost])
+        self._filling.look([peer for peer in self._members.peers if peer not in lost], now_ms)
         for key in list(self._busy):
             self._decide(key, self._keys[key], now_ms)
         self._forget(now_ms)
@@ -294,6 +294,7 @@ class QuotaLedger:
             filled=self._filling.filled,
             answers=self._filling.told_store(number),
             whole=whole,
+            changed_ago_ms=self._filling.changed_ago_ms(now_ms),
             silent_ms=tuple(self._members.silent(now_ms).items()),
             entries=tuple(self._entry(key) for key in keys),
         )
@@ -324,9 +325,9 @@ class QuotaLedger:
         for entry in message.entries:
             self._take_in(region, entry, now_ms, newest=newest)
         if newest:
-            self._note_standing(region, message)
+            self._note_standing(region, message, now_ms)
 
-    def _note_standing(self, region: int, message: QuotaMessage) -> None:
+    def _note_standing(self, region: int, message: QuotaMessage, now_ms: int) -> None:
         silent_ms = {silent: ms for silent, ms in message.silent_ms if silent != region}
         complete = message.whole and message.filled
         self._members.take_statement(region, message.echo, silent_ms, complete=complete)
@@ -334,7 +335,7 @@ class QuotaLedger:
             self._peers_filled.add(region)
         else:
             self._peers_filled.discard(region)
-        self._filling.take_answer(region, message)
+        self._filling.take_answer(region, message, now_ms)
 
     def _take_in(self, peer: int, entry: QuotaEntry, now_ms: int, *, newest: bool) -> None:
         if not makes_sense(entry, len(self.names)):
@@ -398,6 +399,6 @@ class QuotaLedger:
 
     def _stand(self, now_ms: int) -> Standing:
         if self._standing is None or self._standing_at_ms != now_ms:
-            self._standing = standing_of(self._members, self._peers_filled, now_ms, filled=self._filling.filled)
+            self._standing = standing_of(self._members, self._filling, self._peers_filled, now_ms)
             self._standing_at_ms = now_ms
         return self._standing

@@ -5,7 +5,8 @@ Pure: reads what the ledger knows, changes nothing.
 
 from typing import NamedTuple
 
-from headgate.exchange.quota.gifts import OVERLAP_WINDOWS
+from headgate.exchange.quota.filling import Filling
+from headgate.exchange.quota.gifts import OVERLAP_WINDOWS, overlap_ms
 from headgate.exchange.quota.key_state import KeyState
 from headgate.exchange.quota.membership import RETURNING_MS, Membership
 from headgate.exchange.quota.shares import floor_share
@@ -17,6 +18,8 @@ class Standing(NamedTuple):
 
     goes_by_slice: bool
     """Else it keeps to its floor: it is cut off, has just come back, or does not know yet what it has given."""
+    changed_ms: int
+    """When the set of regions was last changed: for two windows and 30 s every key is at its floor."""
     lost: dict[int, int]
     """Regions whose slices are shared out, and for how long they were silent."""
     heard: frozenset[int]
@@ -25,11 +28,12 @@ class Standing(NamedTuple):
     """Peers that can be given to."""
 
 
-def standing_of(members: Membership, peers_filled: set[int], now_ms: int, *, filled: bool) -> Standing:
+def standing_of(members: Membership, filling: Filling, peers_filled: set[int], now_ms: int) -> Standing:
     heard = frozenset(peer for peer in members.peers if members.is_heard(peer, now_ms))
     connected = frozenset(peer for peer in heard if members.is_connected(peer, now_ms))
     return Standing(
-        goes_by_slice=filled and members.takes_part(now_ms),
+        goes_by_slice=filling.filled and members.takes_part(now_ms),
+        changed_ms=filling.latest_change_ms(),
         lost=members.taken_from(now_ms),
         heard=heard,
         receivers=connected & peers_filled,
@@ -75,7 +79,9 @@ def plan_of(state: KeyState, standing: Standing, members: Membership, now_ms: in
     regions, me = members.regions, members.me
     floor = floor_share(regions)
     slices = state.rows.slices(now_ms)
-    if not standing.goes_by_slice or now_ms < state.blind_until_ms:
+    if not standing.goes_by_slice or now_ms < max(
+        state.blind_until_ms, standing.changed_ms + overlap_ms(state.rows.window_ms)
+    ):
         return Plan(slices[me], floor, 0, floor, [0] * regions)
     window_ms = state.rows.window_ms
     own = max(floor, slices[me] - _in_use_by_others(slices[me], state, members, now_ms))

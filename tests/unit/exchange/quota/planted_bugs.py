@@ -158,6 +158,11 @@ def sent_before_it_is_saved(patch: Patch) -> None:
     patch.setattr(outbox.Outbox, "page", careless)
 
 
+def a_new_set_at_once(patch: Patch) -> None:
+    """After a change of the set of regions slices count as soon as all have answered, though more is in use."""
+    patch.setattr(filling.Filling, "latest_change_ms", lambda self: 0)
+
+
 def cut_off_and_still_sending(patch: Patch) -> None:
     """A region at its floor sends what it gave, though its slice may be shared out."""
     outgoing = QuotaLedger.outgoing

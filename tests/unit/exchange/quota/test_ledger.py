@@ -348,6 +348,8 @@ def test_after_a_change_of_regions_nothing_that_was_saved_counts() -> None:
     assert not three.filled
     assert three.enforced(KEY, WINDOW_MS, now_ms) == FLOOR
     assert save(three) == {KEY: b""}, "it is to be deleted"
+    back = start("a", at_ms=now_ms + 1_000, mark=three.mark)
+    assert not back.filled, "what was deleted is not there in the old set either"
 
 
 def test_a_record_that_can_not_be_read_keeps_its_key_at_the_floor_and_no_other() -> None:

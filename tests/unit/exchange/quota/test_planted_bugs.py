@@ -33,6 +33,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     planted_bugs.no_deadline: ("lost-0", "usage"),
     planted_bugs.sent_before_it_is_saved: ("unsaved-0", "shares"),
     planted_bugs.cut_off_and_still_sending: ("pending-0", "shares"),
+    planted_bugs.a_new_set_at_once: ("removed-0", "usage"),
     planted_bugs.no_floor: ("spread-0", "floor"),
 }
 """Each with a history and the invariant that it shows to be violated."""
