@@ -39,6 +39,8 @@ class Filling:
         self.stores = stores or [0] * regions
         if not stores:
             self.stores[me] = run
+        self.filled_ms = NEVER_MS
+        """When it was filled. (With a mark: before anything that matters now.)"""
         self._answers: dict[int, tuple[int, ...]] = {}
         self._told: dict[int, tuple[int, int]] = {}
         """Peer to the store and the run of it that everything was put into the outbox for."""
@@ -63,6 +65,8 @@ class Filling:
             peer in self._answers and all(self._answers[peer][region] >= store for region, store in known.items())
             for peer in present
         )
+        if self.filled:
+            self.filled_ms = now_ms
         if self.filled and self._is_new_set:
             self._is_new_set = False
             self._changed_ms[self._me] = now_ms

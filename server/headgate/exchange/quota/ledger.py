@@ -229,7 +229,8 @@ class QuotaLedger:
             need = 0
         if plan.taken:
             state.over_until_ms = now_ms + overlap_ms(state.rows.window_ms)
-        over = max(0, used - plan.own - plan.taken) if now_ms < state.over_until_ms else 0
+        over_until_ms = max(state.over_until_ms, self._filling.filled_ms + overlap_ms(state.rows.window_ms))
+        over = max(0, used - plan.own - plan.taken) if now_ms < over_until_ms else 0
         over = -(-over // STEP) * STEP  # never told as less than it is
         if over == state.over and not is_told_anew(need, state.need):
             return False

@@ -199,6 +199,13 @@ TOLD: dict[str, Callable[[int], History]] = {
         ),
         sets=((0, 1, 2), (0, 1, 2), (0, 1, 2)),
     ),
+    # Both of a pair lose their stores at once, and nobody knows any more who gave what.
+    "amnesia": _told(
+        ((0, (240, 10)), (130_000, (240, 240))),
+        ((125_000, 129_000, (88, 12)), (340_000, 360_000, (50, 50))),
+        faults=(Fault(150_000, "wipe", (0, 1), 1_000),),
+        window_ms=60_000,
+    ),
     # A pair's giver can't save what it gives, and starts again.
     "unsaved": _told(
         ((0, (240, 60)), (60_000, (60, 240))),

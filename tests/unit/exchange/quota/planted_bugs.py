@@ -130,7 +130,7 @@ def back_at_once(patch: Patch) -> None:
 
 def nothing_left_to_the_others(patch: Patch) -> None:
     """A returning region does not ask what the others use above their slices."""
-    patch.setattr(plan, "_in_use_by_others", lambda own_slice, state, members, now_ms: 0)
+    patch.setattr(plan, "_in_use_by_others", lambda *figures: 0)
 
 
 def lost_uses_nothing(patch: Patch) -> None:

@@ -49,7 +49,7 @@ def observe(ledger: QuotaLedger, now_ms: int, *, used: int, offered: int, key: b
 def pair() -> tuple[QuotaLedger, QuotaLedger]:
     """Two regions that know all of each other."""
     a, b = start("a"), start("b")
-    for second in range(3):
+    for second in range(6):
         now_ms = START_MS + second * 1_000
         for ledger in (a, b):
             ledger.tick(now_ms)
@@ -93,7 +93,11 @@ def test_a_region_without_its_mark_is_at_its_floor_until_the_others_have_answere
     tell(b, "b", a, "a", START_MS + 1_000)
     a.tick(START_MS + 1_000)
     assert a.filled
-    assert a.enforced(KEY, WINDOW_MS, START_MS + 1_000) == EVEN
+    assert a.enforced(KEY, WINDOW_MS, START_MS + 1_000) == FLOOR, "b may use what all have forgotten"
+    tell(a, "a", b, "b", START_MS + 2_000)
+    b.tick(START_MS + 2_000)
+    tell(b, "b", a, "a", START_MS + 2_000)
+    assert a.enforced(KEY, WINDOW_MS, START_MS + 2_000) == EVEN, "it does not"
 
 
 def test_with_its_mark_a_region_goes_on_where_it_was() -> None:

@@ -450,14 +450,16 @@ class World:
             self._violate("gifts", f"{shares} and {under_way} under way")
 
     def _under_way_to(self, region: Region, given: dict[tuple[int, int, int], int]) -> int:
-        """By the epoch that counts longest; before that the smaller one counts."""
+        """By each epoch that counts for it; the one with less, because the smaller slice counts."""
+        state = inside(region.ledger)._keys.get(KEY)
+        if state is None:
+            return 0
         known = {row[:3]: row[3] for row in self.rows(region)}
-        missing: dict[int, int] = {}
-        epoch = self.clock(region) // max(3_600_000, 10 * self.history.window_ms)
+        missing = dict.fromkeys(state.rows.counting(self.clock(region)), 0)
         for (number, giver, receiver), total in given.items():
-            if receiver == region.number and number in (epoch - 1, epoch):
-                missing[number] = missing.get(number, 0) + total - known.get((number, giver, receiver), 0)
-        return min(missing.values(), default=0)
+            if receiver == region.number and number in missing:
+                missing[number] += total - known.get((number, giver, receiver), 0)
+        return min(missing.values())
 
     def _violate(self, invariant: str, what: str) -> None:
         if not any(violation.invariant == invariant for violation in self.violations):
