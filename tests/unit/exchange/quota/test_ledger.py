@@ -100,6 +100,18 @@ def test_a_region_without_its_mark_is_at_its_floor_until_the_others_have_answere
     assert a.enforced(KEY, WINDOW_MS, START_MS + 2_000) == EVEN, "it does not"
 
 
+def test_a_part_of_an_answer_is_none() -> None:
+    a, b = start("a"), start("b")
+    tell(a, "a", b, "b", START_MS)
+    answer = b.outgoing("a", START_MS)
+    a.incoming("b", answer._replace(whole=False), START_MS)
+    a.tick(START_MS)
+    assert not a.filled
+    a.incoming("b", b.outgoing("a", START_MS), START_MS)
+    a.tick(START_MS)
+    assert a.filled
+
+
 def test_with_its_mark_a_region_goes_on_where_it_was() -> None:
     a, _, now_ms = moved()
     again = start("a", at_ms=now_ms, mark=a.mark)
@@ -327,6 +339,15 @@ def test_what_makes_no_sense_is_refused_and_counted(entry: QuotaEntry) -> None:
     a.incoming("b", message(entries=(entry,)), START_MS)
     assert a.counts.entries_refused == 1
     assert a.unsaved() == []
+
+
+def test_a_key_with_another_window_is_refused() -> None:
+    """A window is part of a key: whoever says otherwise is wrong, and its epochs are others."""
+    a = start("a")
+    known, other = (QuotaEntry(KEY, window_ms, 9, 0, ((EPOCH, 1, 0, 7),)) for window_ms in (WINDOW_MS, WINDOW_MS + 1))
+    a.incoming("b", message(entries=(known, other._replace(rows=((EPOCH, 1, 0, 8),)))), START_MS)
+    assert a.counts.entries_refused == 1
+    assert unpacked(a) == {(EPOCH, 1, 0): 7}
 
 
 def test_rows_of_an_epoch_that_is_long_over_or_far_ahead_are_left_out() -> None:
