@@ -22,7 +22,7 @@ class Said(NamedTuple):
 
     region: bytes
     sequence: int
-    count: int
+    total: int
 
 
 def said(*cells: int, regions: Sequence[bytes] = (OWN, *OTHERS)) -> st.SearchStrategy[list[Said]]:
