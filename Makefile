@@ -98,6 +98,7 @@ verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.accuracy.measure
 	$(BIN)/python -m tests.fault.table
 	$(BIN)/python -m tests.unit.exchange.quota.test_histories 200
+	$(BIN)/python -m tests.e2e.regions.long
 
 SECONDS ?= 60
 simulate: $(SERVE_STAMP)

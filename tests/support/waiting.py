@@ -17,11 +17,14 @@ ATTEMPTS: Final = 5
 """Of which one must be undisturbed. What comes every time is no disturbance."""
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
+def wait_until(
+    condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S, every_s: float = 0.01
+) -> None:
+    """`every_s` is how often it looks: seldom, where looking is work for those who are waited for."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, f"waited {timeout_s} s for {what}"
-        time.sleep(0.01)
+        time.sleep(every_s)
 
 
 async def until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 
 from tests.e2e.regions.traffic import Traffic
-from tests.e2e.regions.world import SLOTS, World, peer_of
+from tests.e2e.regions.world import LOOK_S, SLOTS, World, peer_of
 from tests.support.fault_proxy import Fault
 from tests.support.headgate import Headgate
 from tests.support.waiting import wait_until
@@ -37,7 +37,7 @@ class Exchangers:
         """Until every region tells every other one, by whichever of its exchangers."""
         pairs = list(itertools.permutations(self._regions, 2))
         wait_until(
-            lambda: all(self._serves(region, peer) for region, peer in pairs), "every region to serve every other"
+            lambda: all(self._serves(*pair) for pair in pairs), "every region to serve every other", every_s=LOOK_S
         )
 
     def _serves(self, region: str, peer: str) -> bool:
@@ -47,7 +47,7 @@ class Exchangers:
     def kill_all(self, traffic: Traffic, chooser: random.Random) -> None:
         """One after the other in any order, while requests go on; each is started anew at once."""
         for place in chooser.sample(self._places, len(self._places)):
-            traffic.wait_for_more(chooser.randrange(1, 4), *self._regions)
+            traffic.wait_for_more(chooser.randrange(1, 4))
             process = self._processes[place]
             process.send(signal.SIGKILL)
             process.wait_exit()
@@ -68,13 +68,11 @@ def count_through_kills(world: World, regions: Sequence[str], kills: int, seed: 
     exchangers = Exchangers(world, regions)
     for link in range(len(world.proxies.ports)):
         world.proxies.set(link, Fault("slow", delay_s=SLOW_S))
-    chooser, values = random.Random(seed), [f"killed-{number}" for number in range(5)]
-    with Traffic(world, regions, values) as traffic:
-        traffic.wait_for_more(100, *regions)
+    chooser = random.Random(seed)
+    with Traffic(world, regions, "killed") as traffic:
         while exchangers.killed < kills:
             exchangers.wait_serving()
             exchangers.kill_all(traffic, chooser)
-        traffic.wait_for_more(10, *regions)
     assert traffic.failed == []
     world.wait_agreed("wide", traffic.admitted)
     return exchangers

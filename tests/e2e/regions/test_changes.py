@@ -11,12 +11,25 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.e2e.regions.exchangers import OUTSIDE
-from tests.e2e.regions.world import EXACT_LIMIT, NAMES, WIDE_HITS, World, open_world, peer_of, regions_of, wait_for_peer
+from tests.e2e.regions.world import (
+    EXACT_LIMIT,
+    NAMES,
+    WIDE_HITS,
+    WIDE_REQUESTS,
+    World,
+    open_world,
+    peer_of,
+    regions_of,
+    wait_for_peer,
+)
 from tests.support.headgate import Headgate
 from tests.support.waiting import wait_until
 from tests.support.workers import scrape_all
 
 TWO = ("eu", "us")
+MOVING_HITS = WIDE_HITS // 2
+"""Of a request on the key that is counted throughout: its limit is not reached, and from the second round on it is
+published whoever is there."""
 WORKERS = ("--workers", "2")
 PLACES = (("eu", 0), ("eu", 1), ("us", 0))
 """Of nodes, in the order in which they are restarted."""
@@ -40,8 +53,8 @@ class Changing:
             self.count(region)
 
     def count(self, region: str) -> None:
-        admitted = self.world.admit(region, "wide", "moving", 30, WIDE_HITS)
-        assert admitted == 30 * WIDE_HITS
+        admitted = self.world.admit(region, "wide", "moving", WIDE_REQUESTS, MOVING_HITS)
+        assert admitted == WIDE_REQUESTS * MOVING_HITS
         self.admitted[region] += admitted
 
     def use(self, region: str, hits: int) -> None:

@@ -3,7 +3,7 @@
 import time
 from functools import partial
 
-from tests.e2e.regions.world import NAMES, WIDE_HITS, World, peer_of, regions_of, wait_for_peer
+from tests.e2e.regions.world import NAMES, WIDE_HITS, WIDE_REQUESTS, World, peer_of, regions_of, wait_for_peer
 from tests.support.headgate import Headgate
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.workers import Samples, scrape
@@ -13,7 +13,7 @@ STATES = ("connected", "serving", "filling", "backlog", "clock_skewed")
 
 def test_each_region_says_how_its_peers_are_doing(world: World) -> None:
     began_ms = time.time() * 1000
-    admitted = {region: world.admit(region, "wide", "reported", 30, WIDE_HITS) for region in NAMES}
+    admitted = {region: world.admit(region, "wide", "reported", WIDE_REQUESTS, WIDE_HITS) for region in NAMES}
     world.wait_agreed("wide", {"reported": admitted})
     for region in NAMES:
         for peer in set(NAMES) - {region}:

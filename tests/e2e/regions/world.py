@@ -30,6 +30,7 @@ DOMAIN: Final = "edge"
 EXACT_LIMIT: Final = 100
 SHARED_LIMIT: Final = 300
 CELL_LIMIT: Final = 90
+MINUTE_LIMIT: Final = 600
 RULES: Final = f"""
 domain: {DOMAIN}
 descriptors:
@@ -39,12 +40,18 @@ descriptors:
   rate_limit: {{unit: year, requests_per_unit: {SHARED_LIMIT}}}
 - key: wide
   rate_limit: {{unit: year, requests_per_unit: 3000000}}
+- key: minute
+  rate_limit: {{unit: minute, requests_per_unit: {MINUTE_LIMIT}, algorithm: fixed_window}}
 - key: cell
   rate_limit: {{unit: year, requests_per_unit: {CELL_LIMIT}, precision: 0, scope: cell}}
 """
-"""Of a year, so that no window ends during a test."""
-WIDE_HITS: Final = 10_000
-"""What a request on `wide` costs, so that a region publishes from its 20th on."""
+"""Of a year, so that no window ends during a test; but for the one whose windows are what is looked at."""
+WIDE_HITS: Final = 50_000
+"""What a request on `wide` costs."""
+WIDE_REQUESTS: Final = 8
+"""So many of them are enough to be published, with two regions as with three."""
+LOOK_S: Final = 0.05
+"""How often processes and servers are asked what they know."""
 PATIENT: Final = ("--origin-deadline-ms", "1000")
 """Requests wait long for the origin, so that a slow machine does not turn this into a fault test."""
 
@@ -170,7 +177,7 @@ class World:
             return bool(seen[0] == expected)
 
         try:
-            wait_until(agreed, f"{key} {value} to be {expected}")
+            wait_until(agreed, f"{key} {value} to be {expected}", every_s=LOOK_S)
         except AssertionError as error:
             raise AssertionError(f"{error}, and it is {seen}") from None
 
@@ -198,7 +205,7 @@ def wait_for_peer(processes: Sequence[Headgate], region: str, holds: Callable[[d
         return any(map(holds, seen))
 
     try:
-        wait_until(there, f"peer {region}")
+        wait_until(there, f"peer {region}", every_s=LOOK_S)
     except AssertionError as error:
         raise AssertionError(f"{error}: {seen}") from None
 

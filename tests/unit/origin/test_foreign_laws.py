@@ -37,11 +37,11 @@ ANYTHING = said(-2, -1, 0, 1, 2)
 
 
 def merge(record: WindowRecord, messages: Iterable[Said], now_ms: int = NOW_MS) -> WindowRecord:
-    for region, sequence, count in messages:
+    for region, sequence, total in messages:
         if region == OWN:
-            record.merge_own(sequence, count, now_ms)
+            record.merge_own(sequence, total, now_ms)
         else:
-            record.merge_foreign(region, sequence, count, now_ms)
+            record.merge_foreign(region, sequence, total, now_ms)
     return record
 
 

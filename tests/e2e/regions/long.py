@@ -1,0 +1,158 @@
+"""The long forms, in real time: `python -m tests.e2e.regions.long [kills|partition|leaving|overload …]`, or all.
+
+Each prints a line with what it measured, or ends with the assertion that failed.
+"""
+
+import math
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from tests.e2e.regions.exchangers import OUTSIDE, count_through_kills
+from tests.e2e.regions.traffic import Traffic
+from tests.e2e.regions.world import CELL_LIMIT, MINUTE_LIMIT, NAMES, World, open_world
+from tests.support.fault_proxy import Fault
+from tests.support.headgate import Headgate
+from tests.support.waiting import wait_until
+from tests.support.workers import scrape
+
+KILLS: Final = 100
+PARTITION_S: Final = 30.0
+AGREED_S: Final = 5.0
+"""How long all regions may take to agree after a partition."""
+WINDOWS: Final = 3
+WINDOW_S: Final = 60
+OVERLOAD: Final = 3
+MOST: Final = 1.2
+"""Of a limit that all regions together admit in a window, at three times the load."""
+MEMORY_GROWTH: Final = 1.15
+"""Of a node's memory over a partition."""
+EDGE_S: Final = 0.2
+"""Around the end of a window nothing is asked: it would not be known in which one it was decided."""
+
+
+def kills() -> str:
+    with open_world() as world:
+        world.start_nodes(*NAMES, flags=OUTSIDE)
+        exchangers = count_through_kills(world, NAMES, KILLS, seed=1)
+        world.stop_nodes()
+        return f"{exchangers.killed} exchangers killed: every count exact in all regions"
+
+
+def partition() -> str:
+    """At the cadence that is the default: all count on, and agree within seconds of healing."""
+    with open_world(interval_s=1) as world:
+        world.start_nodes(*NAMES)
+        with Traffic(world, NAMES, "long") as traffic:
+            traffic.wait_for_values(20)
+            before = memory_kib(world)
+            world.set_links("ap", Fault("blackhole"))
+            until_s = time.monotonic() + PARTITION_S
+            wait_until(lambda: time.monotonic() >= until_s, "the partition's end")
+            grown = max(after / was for was, after in zip(before, memory_kib(world), strict=True))
+            world.heal("ap")
+        healed_s = time.monotonic()
+        last = list(traffic.admitted)[-1]
+        world.wait_agreed("wide", {last: traffic.admitted[last]})
+        took_s = time.monotonic() - healed_s  # changes come in their order, so it is the last one
+        world.wait_agreed("wide", traffic.admitted)
+        assert traffic.failed == []
+        assert took_s <= AGREED_S, f"all agree after {took_s:.1f} s"
+        assert grown <= MEMORY_GROWTH
+        world.stop_nodes()
+        return f"cut off for {PARTITION_S:g} s, all agree {took_s:.1f} s later; memory at most x {grown:.2f}"
+
+
+def memory_kib(world: World) -> list[int]:
+    """Of every node."""
+    return [_resident_kib(node) for node in world.everyone()]
+
+
+def _resident_kib(node: Headgate) -> int:
+    with open(f"/proc/{node.process.pid}/status") as status:
+        (line,) = [line for line in status if line.startswith("VmRSS")]
+    return int(line.split()[1])
+
+
+def leaving() -> str:
+    """Limits of scope `cell` are divided anew when a region is no longer heard, and alarms say so."""
+    with open_world() as world:
+        world.start_nodes(*NAMES)
+        left = ("eu", "us")
+        wait_until(lambda: active(world, NAMES) == {3}, "all regions to be heard")
+        for node in world.nodes["ap"]:
+            node.send(signal.SIGSTOP)
+        stopped_s = time.monotonic()
+        wait_until(lambda: active(world, left) == {2}, "the lost region to count no more", 120)
+        took_s = time.monotonic() - stopped_s
+        each = CELL_LIMIT // 2
+        assert {region: world.admit(region, "cell", "left", each + 10) for region in left} == dict.fromkeys(left, each)
+        alarms = [scrape(node) for region in left for node in world.nodes[region]]
+        for times, rings in (("1.5", 1), ("3", 0)):
+            assert {one["headgate_cell_scope_exceeded", frozenset({("times", times)})] for one in alarms} == {rings}
+        for node in world.nodes["ap"]:
+            node.send(signal.SIGCONT)
+        wait_until(lambda: active(world, NAMES) == {3}, "the region to be heard again")
+        world.stop_nodes()
+        return f"a lost region counts no more after {took_s:.0f} s; the others enforce {each} of {CELL_LIMIT} each"
+
+
+def active(world: World, regions: tuple[str, ...]) -> set[float]:
+    nodes = [node for region in regions for node in world.nodes[region]]
+    return {scrape(node)["headgate_regions_active", frozenset()] for node in nodes}
+
+
+def overload() -> str:
+    """Three times the limit, evenly over each window and all regions, at the default cadence."""
+    with open_world(interval_s=1) as world:
+        world.start_nodes(*NAMES)
+        admitted: Counter[int] = Counter()
+        first = math.ceil(time.time() / WINDOW_S)
+        threads = [threading.Thread(target=_offer, args=(world, name, first, admitted)) for name in NAMES]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        shares = [admitted[window] / MINUTE_LIMIT for window in range(first, first + WINDOWS)]
+        assert all(1 <= share <= MOST for share in shares), shares
+        world.stop_nodes()
+        return f"{OVERLOAD} x the limit offered: {', '.join(f'{share:.3f}' for share in shares)} of it admitted"
+
+
+def _offer(world: World, region: str, first: int, admitted: Counter[int]) -> None:
+    """One region's part, paced by the clock: what is late is asked at once."""
+    per_s = OVERLOAD * MINUTE_LIMIT / WINDOW_S / len(NAMES)
+    for number in range(int(per_s * WINDOW_S * WINDOWS)):
+        at_s = first * WINDOW_S + number / per_s
+        time.sleep(max(0.0, at_s - time.time()))
+        window, into_s = divmod(time.time(), WINDOW_S)
+        if not EDGE_S < into_s < WINDOW_S - EDGE_S or window >= first + WINDOWS:
+            continue
+        node = world.nodes[region][number % len(world.nodes[region])]
+        if world.ask(node, "minute", "offered").code == "OK":
+            admitted[int(window)] += 1
+
+
+RUNS: Final[dict[str, Callable[[], str]]] = {
+    "kills": kills,
+    "partition": partition,
+    "leaving": leaving,
+    "overload": overload,
+}
+
+
+def main(names: list[str]) -> None:
+    """Those that are named, or all."""
+    warnings.simplefilter("ignore", DeprecationWarning)
+    for name in names or RUNS:
+        sys.stdout.write(f"{name}: {RUNS[name]()}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
