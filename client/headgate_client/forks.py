@@ -23,6 +23,10 @@ class ForkGate:
     """`with gate:` around a call of a thread."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """In a child too: the threads that held it, or waited at it, are the parent's."""
         self._changed = threading.Condition()
         self._under_way = 0
         self._forking = False
@@ -49,10 +53,6 @@ class ForkGate:
         with self._changed:
             self._forking = False
             self._changed.notify_all()
-
-    def after_in_child(self) -> None:
-        # The threads that held it, or waited at it, are the parent's.
-        self.__init__()  # type: ignore[misc]
 
 
 def settle() -> None:
@@ -81,4 +81,4 @@ def _others_sleep() -> bool:
 GATE: Final = ForkGate()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=GATE.before, after_in_parent=GATE.after_in_parent, after_in_child=GATE.after_in_child)
+    os.register_at_fork(before=GATE.before, after_in_parent=GATE.after_in_parent, after_in_child=GATE.begin)
