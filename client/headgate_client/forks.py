@@ -29,6 +29,7 @@ class ForkGate:
         """In a child too: the threads that held it, or waited at it, are the parent's."""
         self._changed = threading.Condition()
         self._under_way = 0
+        self._used = False
         self._forking = False
 
     def __enter__(self) -> None:
@@ -36,6 +37,7 @@ class ForkGate:
             if self._forking:
                 self._changed.wait_for(lambda: not self._forking, WAIT_S)
             self._under_way += 1
+            self._used = True
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         with self._changed:
@@ -47,7 +49,8 @@ class ForkGate:
         with self._changed:
             self._forking = True
             self._changed.wait_for(lambda: not self._under_way, WAIT_S)
-        settle()
+        if self._used:
+            settle()
 
     def after_in_parent(self) -> None:
         with self._changed:
