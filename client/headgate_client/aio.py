@@ -223,11 +223,12 @@ class AsyncHeadgate:
             raise
         return links
 
-    def _let_go(self) -> None:
+    def _let_go(self) -> bool:
         """Before a fork: connections that no call uses end here, and are made again at the next use."""
-        for connections in list(self._loops.values()):
-            if connections.links:
-                connections.links = None
+        held = [connections for connections in list(self._loops.values()) if connections.links]
+        for connections in held:
+            connections.links = None
+        return bool(held)
 
     def _forked(self) -> None:
         # Whatever is in it belongs to the parent's loops; with it goes the lock that a task may have held.
@@ -260,9 +261,9 @@ class _Fork:
         self.unusable = False
 
     def before(self) -> None:
-        for client in list(_clients):
-            client._let_go()
-        settle()
+        let_go = [client._let_go() for client in list(_clients)]
+        if any(let_go):
+            settle()
         # Calls under way, and channels of others, keep it.
         self._polled = any("_poll_wrapper" in thread.name for thread in threading.enumerate())
 

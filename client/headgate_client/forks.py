@@ -23,8 +23,13 @@ class ForkGate:
     """`with gate:` around a call of a thread."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """In a child too: the threads that held it, or waited at it, are the parent's."""
         self._changed = threading.Condition()
         self._under_way = 0
+        self._used = False
         self._forking = False
 
     def __enter__(self) -> None:
@@ -32,6 +37,7 @@ class ForkGate:
             if self._forking:
                 self._changed.wait_for(lambda: not self._forking, WAIT_S)
             self._under_way += 1
+            self._used = True
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         with self._changed:
@@ -43,16 +49,13 @@ class ForkGate:
         with self._changed:
             self._forking = True
             self._changed.wait_for(lambda: not self._under_way, WAIT_S)
-        settle()
+        if self._used:
+            settle()
 
     def after_in_parent(self) -> None:
         with self._changed:
             self._forking = False
             self._changed.notify_all()
-
-    def after_in_child(self) -> None:
-        # The threads that held it, or waited at it, are the parent's.
-        self.__init__()  # type: ignore[misc]
 
 
 def settle() -> None:
@@ -81,4 +84,4 @@ def _others_sleep() -> bool:
 GATE: Final = ForkGate()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=GATE.before, after_in_parent=GATE.after_in_parent, after_in_child=GATE.after_in_child)
+    os.register_at_fork(before=GATE.before, after_in_parent=GATE.after_in_parent, after_in_child=GATE.begin)

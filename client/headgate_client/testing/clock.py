@@ -67,8 +67,8 @@ class FakeClock:
     def _watch(self, loop: asyncio.AbstractEventLoop, sleepers: int, turns: int) -> None:
         if len(self._sleepers) != sleepers:
             turns = QUIET_TURNS
-        elif turns == 0:
-            self._move_to(self._sleepers[0][0]) if self._sleepers else None
+        elif turns == 0 and self._sleepers:
+            self._move_to(self._sleepers[0][0])
             turns = QUIET_TURNS
         if not self._sleepers:
             self._watching = False
