@@ -97,6 +97,7 @@ bench: $(TEST_STAMP)
 verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.accuracy.measure
 	$(BIN)/python -m tests.fault.table
+	$(BIN)/python -m tests.unit.exchange.quota.test_histories 200
 
 SECONDS ?= 60
 simulate: $(SERVE_STAMP)

@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -14,7 +13,6 @@ from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitReq
 
 from tests.client.embedding import PAGES, embedded, files
 from tests.support import headgate as servers
-from tests.support.headgate import serve
 from tests.support.source import ROOT
 
 pytestmark = pytest.mark.slow
@@ -26,12 +24,6 @@ FILES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples" / "cli
 
 def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
-
-
-@pytest.fixture(scope="module")
-def examples_server() -> Iterator[servers.Headgate]:
-    with serve(ROOT / "examples" / "rules") as headgate:
-        yield headgate
 
 
 @pytest.fixture(autouse=True)

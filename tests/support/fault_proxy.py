@@ -1,10 +1,13 @@
-"""TCP proxies in front of Redis servers that can be made to fail in the ways that networks and servers do.
+"""TCP proxies in front of servers that can be made to fail in the ways that networks and servers do.
 
 ```python
 with FaultProxies([server.port, …]) as proxies:
     proxies.set(0, Fault("blackhole"))
     proxies.heal(0)
 ```
+
+A target is the port of a Redis server. Or it is a list of Unix sockets, as those of servers behind one
+balancer: each new connection goes to the next one that accepts it, and bytes are carried as they come.
 
 They live in a process of their own, so that a test that is busy does not make the network
 slow, and end with it. `set` returns when the fault is in force. What each kind does:
@@ -27,6 +30,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -50,9 +54,10 @@ class Fault:
 class FaultProxies:
     """The tests' side: starts the process and tells it what to do."""
 
-    def __init__(self, targets: Sequence[int]) -> None:
+    def __init__(self, targets: Sequence[int | Sequence[str]]) -> None:
+        words = [str(target) if isinstance(target, int) else ",".join(target) for target in targets]
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *map(str, targets)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, __file__, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -82,9 +87,11 @@ class FaultProxies:
 class Proxy:
     """The process's side: one listener, one target, one fault at a time."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: str) -> None:
         self.fault = Fault()
-        self._target = target
+        self.read = read_command if target.isdigit() else read_some
+        """What is lost or held as one piece of a request, and the command's name."""
+        self._targets = deque(target.split(","))
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._carriers: set[Carrier] = set()
@@ -140,12 +147,23 @@ class Proxy:
         carrier = Carrier(self, reader, writer)
         self._carriers.add(carrier)
         try:
-            await carrier.run(self._target)
+            await carrier.run()
         except (OSError, EOFError, ValueError):
             carrier.cut()  # the target is not there, or somebody left in the middle of a command
         finally:
             self._carriers.discard(carrier)
             writer.close()
+
+    async def dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The next target that accepts. Raises OSError when none does."""
+        for _ in range(len(self._targets)):
+            target = self._targets[0]
+            self._targets.rotate(-1)
+            with contextlib.suppress(OSError):
+                if target.isdigit():
+                    return await asyncio.open_connection(HOST, int(target))
+                return await asyncio.open_unix_connection(target)
+        raise ConnectionRefusedError
 
     async def flow(self) -> None:
         await self._flowing.wait()
@@ -167,12 +185,12 @@ class Carrier:
             if writer is not None:
                 _reset(writer)
 
-    async def run(self, target: int) -> None:
+    async def run(self) -> None:
         if self._proxy.fault.kind in CUTTING:
             self.cut()
             return
         await self._proxy.flow()
-        up_reader, self._up = await asyncio.open_connection(HOST, target)
+        up_reader, self._up = await self._proxy.dial()
         ways = [asyncio.create_task(self._requests(self._up)), asyncio.create_task(self._replies(up_reader))]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -184,7 +202,7 @@ class Carrier:
 
     async def _requests(self, up: asyncio.StreamWriter) -> None:
         while True:
-            raw, name = await read_command(self._reader)
+            raw, name = await self._proxy.read(self._reader)
             await self._proxy.flow()
             fault = self._proxy.fault
             if self.lost:
@@ -234,6 +252,14 @@ async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     return b"".join(parts), name
 
 
+async def read_some(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """What there is, with no name. Raises EOFError at the end."""
+    data = await reader.read(1 << 16)
+    if not data:
+        raise EOFError
+    return data, b""
+
+
 def _bound(port: int) -> socket.socket:
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -242,7 +268,7 @@ def _bound(port: int) -> socket.socket:
     return bound
 
 
-async def serve(targets: list[int]) -> None:
+async def serve(targets: list[str]) -> None:
     """Obey the lines on stdin until it ends."""
     proxies = [Proxy(target) for target in targets]
     for proxy in proxies:
@@ -268,4 +294,4 @@ def _say(text: str) -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve([int(port) for port in sys.argv[1:]]))
+        asyncio.run(serve(sys.argv[1:]))

@@ -140,6 +140,11 @@ class Headgate:
         self.grpc, self.http = serving["grpc"], serving["http"]
         return self
 
+    def wait_exchanging(self) -> "Headgate":
+        """The same for `headgate exchange`."""
+        self.http = self.wait_for_event("exchanging")["http"]
+        return self
+
     def get(self, path: str) -> Answer:
         return http_request(self.http, "GET", path)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 START_S: Final = 1_700_000_040.0
 """A minute's beginning: a test that counts within a window is not cut in two by its end."""
-QUIET_TURNS: Final = 5
+QUIET_TURNS: Final = 3
 """Turns of the loop without a new sleeper, after which all tasks are taken to sleep."""
 
 

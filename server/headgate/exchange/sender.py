@@ -40,9 +40,12 @@ class ShardPage:
 
 @dataclass(slots=True)
 class ShardView:
-    """What was last read of one shard and lane."""
+    """What was last read of one shard and lane, whoever serves the peer from there."""
 
+    serving: bool = False
+    """Whether this process does."""
     epoch: bytes = b""
+    """As it was when this process last served the peer."""
     mark: bytes = UNKNOWN
     """What the shard is to be marked with."""
     marked: bool = False
@@ -102,32 +105,37 @@ class PeerSender:
     async def _read(self, lane: Lane) -> list[ShardPage]:
         """A page of each shard that this process serves the peer from; at most a batch together."""
         found: list[ShardPage] = []
-        room, serving = MAX_ENTRIES, False
+        room = MAX_ENTRIES
         for shard in range(self._origin.shards):
             try:
                 page = await self._read_shard(shard, lane, min(PAGE, room // 2))
             except OriginError:
+                self._views[shard, lane].serving = False
                 continue  # its nodes say so; the others' changes are not held up by it
-            serving |= page is not None
             if page is not None:
                 found.append(page)
                 room -= 2 * len(page.changes.names)
             if room < 2:
                 break
-        self._status.serving = serving
+        self._status.serving = any(view.serving for view in self._views.values())
+        self._status.filling = self._is_filling()
         return found
 
     async def _read_shard(self, shard: int, lane: Lane, most: int) -> ShardPage | None:
         generation = self._random.randbytes(16)
         changes = await self._origin.changes(shard, self._peer, lane, self._owner, generation, most, READ_TIMEOUT_S)
-        if not changes.leased:
-            return None
         view = self._views[shard, lane]
+        view.serving = changes.leased
+        if not changes.leased:
+            self._look_at(view, changes)
+            self._status.shards_behind.pop((shard, lane), None)
+            return None
         if view.epoch not in (b"", changes.epoch):
             # Another server, or another life of it: what was acknowledged may have been of what it never had.
             await self._origin.begin_walk(shard, self._peer, b"", READ_TIMEOUT_S)
             view.epoch = changes.epoch
             return await self._read_shard(shard, lane, most)
+        view.epoch = changes.epoch
         self._look_at(view, changes)
         self._status.shards_behind[shard, lane] = changes.latest - changes.since
         if shard == 0:
@@ -140,7 +148,6 @@ class PeerSender:
         return ShardPage(shard, changes, components)
 
     def _look_at(self, view: ShardView, changes: Changes) -> None:
-        view.epoch = changes.epoch
         view.mark = mark_of(changes.generation, changes.epoch)
         view.marked = changes.mark == view.mark
         view.walk = changes.walk
@@ -178,14 +185,19 @@ class PeerSender:
             view.walked = page.changes.until >= page.changes.walk_until
             self._status.shards_behind[page.shard, lane] = page.changes.latest - page.changes.until
 
+    def _is_filling(self) -> bool:
+        return any(not view.marked for view in self._of_shards() if view.mark != UNKNOWN)
+
+    def _of_shards(self) -> list[ShardView]:
+        """A shard's mark is the same in both lanes."""
+        return [self._views[shard, Lane.NORMAL] for shard in range(self._origin.shards)]
+
     def _fill_wanted(self) -> bytes:
         """The marks that the shards are to have, while one of them has not."""
-        views = [self._views[shard, Lane.NORMAL] for shard in range(self._origin.shards)]
-        self._status.filling = any(not view.marked for view in views if view.mark != UNKNOWN)
-        return join_fill([view.mark for view in views]) if self._status.filling else b""
+        return join_fill([view.mark for view in self._of_shards()]) if self._is_filling() else b""
 
     def _filled(self) -> bytes:
-        """What the peer asked with, when everything that it asked for has been acknowledged."""
+        """What the peer asked with, when everything that it asked for has been acknowledged, to whomever."""
         walks = {view.walk for view in self._views.values()}
         done = len(walks) == 1 and all(view.walked for view in self._views.values())
         return walks.pop() if done else b""

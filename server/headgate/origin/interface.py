@@ -74,7 +74,7 @@ class Origin(Protocol):
     async def changes(
         self, shard: int, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int, timeout_s: float
     ) -> Changes:
-        """Names of published keys that `peer` has not acknowledged, if `owner` gets or has the lease on it.
+        """How far `peer` has been told; names of published keys behind that, if `owner` gets or has the lease on it.
 
         `generation` becomes that of a memory that has none yet.
         """

@@ -40,10 +40,19 @@ class LaneIndex:
 
 @dataclass(slots=True)
 class PeerCursor:
-    """How far one peer has been told, in one lane, and who tells it at present."""
+    """How far one peer has been told, in one lane."""
 
     acknowledged: int = 0
     walk_until: int = 0
+
+
+@dataclass(slots=True)
+class PeerState:
+    """What a shard keeps of one peer beside its counts, and who tells it at present: in both lanes the same one."""
+
+    mark: bytes = b""
+    walk: bytes = b""
+    beat_ms: int = 0
     owner: bytes = b""
     leased_until_ms: int = 0
 
@@ -53,15 +62,6 @@ class PeerCursor:
             return False
         self.owner, self.leased_until_ms = owner, now_ms + lease_ms
         return True
-
-
-@dataclass(slots=True)
-class PeerState:
-    """What a shard keeps of one peer beside its counts."""
-
-    mark: bytes = b""
-    walk: bytes = b""
-    beat_ms: int = 0
 
 
 class Outbox:
@@ -83,19 +83,20 @@ class Outbox:
     def changes(
         self, peer: bytes, lane: Lane, owner: bytes, lease_ms: int, generation: bytes, most: int, now_ms: int
     ) -> Changes:
-        """Take the lease, and read the next names for the peer. Time and epoch are the shard's to say."""
+        """Take the lease, and read the next names for the peer. Time and epoch are the shard's to say.
+
+        Who does not get the lease gets no names, and sees how far the peer has been told all the same.
+        """
         self._generation = self._generation or generation
-        cursor = self._cursor(peer, lane)
-        if not cursor.take(owner, lease_ms, now_ms):
-            return Changes(now_ms, b"", False, 0, 0, 0, (), b"", b"", b"", 0, 0)
-        index, state = self.lanes[lane], self._peer(peer)
-        found = index.after(cursor.acknowledged, most)
+        cursor, index, state = self._cursor(peer, lane), self.lanes[lane], self._peer(peer)
+        leased = state.take(owner, lease_ms, now_ms)
+        found = index.after(cursor.acknowledged, most) if leased else []
         return Changes(
             now_ms,
             b"",
-            True,
+            leased,
             cursor.acknowledged,
-            found[-1][1] if found else max(cursor.acknowledged, index.latest),
+            found[-1][1] if found else max(cursor.acknowledged, index.latest) if leased else cursor.acknowledged,
             index.latest,
             tuple([name for name, _ in found]),
             self._generation,

@@ -181,7 +181,7 @@ class Changes(NamedTuple):
     time_ms: int
     epoch: bytes
     leased: bool
-    """False: another exchanger of this region serves the peer at present. Then nothing else here means anything."""
+    """False: another exchanger of this region serves the peer at present, and is told the names. The rest is so."""
     since: int
     """Up to which change the peer has acknowledged all."""
     until: int

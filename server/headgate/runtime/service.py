@@ -369,7 +369,8 @@ class Service:
         return describe_rules(self._store, self._limits, query)
 
     def _describe_regions(self) -> Mapping[str, Any]:
-        known = {"region": self.settings.region, "peers": [peer.region for peer in self.settings.peer]}
+        peers = [{"region": peer.region, "address": peer.address} for peer in self.settings.peer]
+        known = {"region": self.settings.region, "peers": peers}
         exchange = known if self._exchange is None else self._exchange.describe()
         return {**exchange, "active": self._limits.active, "exchanging": self._exchange is not None}
 

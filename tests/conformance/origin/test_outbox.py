@@ -98,7 +98,9 @@ async def test_an_acknowledgement_of_another_memory_means_nothing(harness: Harne
 async def test_one_exchanger_serves_a_peer_until_its_lease_is_over(harness: Harness) -> None:
     await report(harness, 1, 10)
     assert (await changes(harness, owner=b"x")).leased
-    assert not (await changes(harness, owner=b"y")).leased
+    other = await changes(harness, owner=b"y")
+    assert (other.leased, other.names, other.since, other.latest) == (False, (), 0, 1), "it sees how far the peer is"
+    assert not (await changes(harness, owner=b"y", lane=Lane.URGENT)).leased, "nor the other lane"
     assert (await changes(harness, b"us", owner=b"y")).leased, "another peer may be served by another one"
     await harness.set_time(START_MS + LEASE_MS)
     assert (await changes(harness, owner=b"y")).leased

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import headgate.origin
 import pytest
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
@@ -109,6 +110,14 @@ async def exchange(origin: Origin) -> None:
     assert await origin.acknowledge(0, b"eu", Lane.NORMAL, changes, TIMEOUT_S)
     await origin.begin_walk(0, b"eu", b"walk", TIMEOUT_S)
     await origin.mark_filled(0, b"eu", b"mark", TIMEOUT_S)
+
+
+def test_every_command_of_a_script_is_among_the_rights() -> None:
+    """Those of the exchange too, which stand apart."""
+    scripts = Path(headgate.origin.__file__).parent / "lua"
+    used = {word.lower() for path in scripts.glob("*.lua") for word in re.findall(r"\('([A-Z]+)'", path.read_text())}
+    assert {"hmget", "zrangebyscore"} <= used
+    assert used <= set(re.findall(r"\+(\w+)", DOCUMENT.read_text()))
 
 
 async def test_a_user_with_few_rights_is_enough_and_one_without_is_named() -> None:

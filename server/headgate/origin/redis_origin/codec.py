@@ -74,13 +74,11 @@ def pack_foreign(counts: Iterable[ForeignCount], region: bytes) -> bytes:
 
 def unpack_changes(reply: list[Any], epoch: bytes) -> Changes:
     """What changes.lua returns."""
-    if reply[1] != 1:
-        return Changes(reply[0], epoch, False, 0, 0, 0, (), b"", b"", b"", 0, 0)
-    time_ms, _, since, until, latest, generation, mark, walk, walk_until, beat_ms = reply[:10]
+    time_ms, leased, since, until, latest, generation, mark, walk, walk_until, beat_ms = reply[:10]
     return Changes(
         time_ms,
         epoch,
-        True,
+        leased == 1,
         int(since),
         int(until),
         int(latest),
