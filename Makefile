@@ -21,10 +21,11 @@ TOOLS_STAMP := $(TOOLS)/.installed
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo test test-inside test-outside unit coverage lint format bench verify simulate protos docs lock sbom audit clean
+.PHONY: help run demo regions test test-inside test-outside unit coverage lint format bench verify simulate protos docs lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
+	@echo "make regions three regions on this machine, and what a limit means in them"
 	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080"
 	@echo "make test    lint and all tests"
 	@echo "make unit    the tests of single parts, for the loop of edit and run: seconds"
@@ -46,6 +47,9 @@ run: $(SERVE_STAMP)
 
 demo: $(TEST_STAMP)
 	$(BIN)/python examples/envoy/demo.py $(VARIANT)
+
+regions: $(SERVE_STAMP)
+	$(BIN)/python examples/regions/run.py
 
 # Two halves at a time. No test's outcome depends on how fast the machine is, so neither minds the other.
 test: lint
@@ -85,12 +89,15 @@ bench: $(TEST_STAMP)
 	$(BIN)/python benchmarks/rules.py
 	$(BIN)/python benchmarks/origin_cost.py
 	$(BIN)/python benchmarks/redis_script.py
+	$(BIN)/python benchmarks/exchange.py
+	$(BIN)/python benchmarks/regions_plot.py
 	$(BIN)/python benchmarks/envoy.py
 	$(BIN)/python benchmarks/client.py
 
 verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.accuracy.measure
 	$(BIN)/python -m tests.fault.table
+	$(BIN)/python -m tests.unit.exchange.quota.test_histories 200
 	$(BIN)/python -m tests.e2e.regions.long
 
 SECONDS ?= 60

@@ -19,13 +19,12 @@ from typing import Self
 import grpc
 import grpc.aio
 
-from headgate_client import channel
 from headgate_client.arguments import Descriptors, OnError
 from headgate_client.backoff import CLOSED, CLOSED_MESSAGE, Backoff
-from headgate_client.breaker import Breaker
 from headgate_client.channel import Address, Tls, Token
 from headgate_client.clock import Clock
-from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, SETTLED, TIMEOUT_S, Ask, Attempt, Core, Link
+from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, TIMEOUT_S, Ask, Attempt, Core, Link
+from headgate_client.forks import settle
 from headgate_client.limits import AsyncLimited, Cost, Guarded, Key
 from headgate_client.report import OnDegraded
 from headgate_client.values import Decision, RateLimitError
@@ -78,7 +77,8 @@ class AsyncHeadgate:
             on_degraded=on_degraded,
             clock=clock,
         )
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = weakref.WeakKeyDictionary()
+        # Held until they are let go in so many words: gRPC's thread runs until its last channel is gone.
+        self._loops: dict[asyncio.AbstractEventLoop, _Connections] = {}
         _clients.add(self)
 
     async def check(
@@ -205,6 +205,7 @@ class AsyncHeadgate:
         loop = asyncio.get_running_loop()
         connections = self._loops.get(loop)
         if connections is None:
+            self._loops = {known: value for known, value in self._loops.items() if not known.is_closed()}
             connections = self._loops[loop] = _Connections()
         if connections.links is None:
             async with connections.connecting:
@@ -213,30 +214,26 @@ class AsyncHeadgate:
         return connections.links or ()
 
     async def _open_links(self) -> Sequence[Link]:
-        core = self._core
-        links = [_open(core, target) for target in core.targets]
-        deadline_s = asyncio.get_running_loop().time() + core.connect_timeout_s
+        links = [_open(self._core, target) for target in self._core.targets]
         try:
-            for link in links:
-                link.channel.get_state(try_to_connect=True)
-            for link in links:
-                await _wait(link, deadline_s)
+            await asyncio.gather(*(_connect(link, self._core.connect_timeout_s) for link in links))
         except BaseException:
             for link in links:
                 await link.channel.close()
             raise
         return links
 
-    def _let_go(self) -> None:
+    def _let_go(self) -> bool:
         """Before a fork: connections that no call uses end here, and are made again at the next use."""
-        for connections in list(self._loops.values()):
-            if connections.links:
-                connections.links = None
+        held = [connections for connections in list(self._loops.values()) if connections.links]
+        for connections in held:
+            connections.links = None
+        return bool(held)
 
     def _forked(self) -> None:
         # Whatever is in it belongs to the parent's loops; with it goes the lock that a task may have held.
         _parents.append(self._loops)
-        self._loops = weakref.WeakKeyDictionary()
+        self._loops = {}
         self._core.begin()
 
 
@@ -245,20 +242,14 @@ def _open(core: Core, target: str) -> Link:
         opened = grpc.aio.insecure_channel(target, core.options)
     else:
         opened = grpc.aio.secure_channel(target, core.credentials, core.options)
-    # Both ways as bytes: what was sent is also what denials are remembered by.
-    return Link(opened.unary_unary(channel.METHOD), Breaker(core.clock), opened)
+    return Link.of(opened, core.clock)
 
 
-async def _wait(link: Link, deadline_s: float) -> None:
-    """Until the channel is connected, has failed to, or time is up."""
-    state = link.channel.get_state()
+async def _connect(link: Link, timeout_s: float) -> None:
     try:
-        async with asyncio.timeout_at(deadline_s):
-            while state not in SETTLED:
-                await link.channel.wait_for_state_change(state)
-                state = link.channel.get_state()
-    except TimeoutError:
-        link.breaker.was_unreachable("no connection was made in time", for_sure=True)
+        await link.probe(b"", timeout=timeout_s)
+    except grpc.RpcError as error:
+        link.probed(error)
 
 
 class _Fork:
@@ -270,8 +261,9 @@ class _Fork:
         self.unusable = False
 
     def before(self) -> None:
-        for client in list(_clients):
-            client._let_go()
+        let_go = [client._let_go() for client in list(_clients)]
+        if any(let_go):
+            settle()
         # Calls under way, and channels of others, keep it.
         self._polled = any("_poll_wrapper" in thread.name for thread in threading.enumerate())
 

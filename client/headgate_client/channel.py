@@ -11,6 +11,8 @@ from typing import Final
 import grpc
 
 METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+PROBE = "/grpc.health.v1.Health/Check"
+"""Waits for a connection and no longer, charges nothing, and needs no token."""
 
 Address = str | Sequence[str]
 """`host:port`, `unix:/path` or `dns:///name:port`; or a list of them, which are asked in turn."""

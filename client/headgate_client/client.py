@@ -6,21 +6,19 @@ after it; one that was used before has new connections in the child, at its firs
 
 import os
 import threading
-import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 import grpc
 
-from headgate_client import channel
 from headgate_client.arguments import Descriptors, OnError
 from headgate_client.backoff import Backoff
-from headgate_client.breaker import Breaker
 from headgate_client.channel import Address, Tls, Token
 from headgate_client.clock import Clock
-from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, SETTLED, TIMEOUT_S, Ask, Core, Link
+from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, TIMEOUT_S, Ask, Core, Link
+from headgate_client.forks import GATE
 from headgate_client.limits import Cost, Guarded, Key, Limited
 from headgate_client.report import OnDegraded
 from headgate_client.values import Decision
@@ -92,7 +90,7 @@ class Headgate:
             return known
         attempts = self._core.attempts(ask, self._links or self._connected())
         for attempt in attempts:
-            with attempt:
+            with attempt, GATE:
                 attempt.response = attempt.link.call(
                     ask.request, timeout=attempt.timeout_s, metadata=self._core.metadata()
                 )
@@ -175,12 +173,14 @@ class Headgate:
             return self._links or ()
 
     def _open_links(self) -> Sequence[Link]:
-        core = self._core
-        links = [_open(core, target) for target in core.targets]
-        watches = [_Watch(link) for link in links]
-        deadline_s = time.monotonic() + core.connect_timeout_s
-        for watch in watches:
-            watch.wait(deadline_s - time.monotonic())
+        links = [_open(self._core, target) for target in self._core.targets]
+        timeout_s = self._core.connect_timeout_s
+        with GATE:
+            # Several at a time; a single one needs no thread of gRPC's for it.
+            others = [(link, link.probe.future(b"", timeout=timeout_s)) for link in links[1:]]
+            links[0].probed(_failure(lambda: links[0].probe(b"", timeout=timeout_s)))
+            for link, call in others:
+                link.probed(_failure(call.result))
         return links
 
     def _forked(self) -> None:
@@ -196,27 +196,15 @@ def _open(core: Core, target: str) -> Link:
         opened = grpc.insecure_channel(target, core.options)
     else:
         opened = grpc.secure_channel(target, core.credentials, core.options)
-    # Both ways as bytes: what was sent is also what denials are remembered by.
-    return Link(opened.unary_unary(channel.METHOD), Breaker(core.clock), opened)
+    return Link.of(opened, core.clock)
 
 
-class _Watch:
-    """Waits until a channel is connected, or has failed to."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._settled = threading.Event()
-        link.channel.subscribe(self._note, try_to_connect=True)
-
-    def _note(self, state: grpc.ChannelConnectivity) -> None:
-        if state in SETTLED:
-            self._settled.set()
-
-    def wait(self, timeout_s: float) -> None:
-        settled = self._settled.wait(max(0.0, timeout_s))
-        self._link.channel.unsubscribe(self._note)
-        if not settled:
-            self._link.breaker.was_unreachable("no connection was made in time", for_sure=True)
+def _failure(call: Callable[[], object]) -> grpc.RpcError | None:
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error
+    return None
 
 
 def _after_fork_in_child() -> None:

@@ -44,12 +44,6 @@ CONNECT_TIMEOUT_S: Final = 1.0
 KEEP_DENIALS_S: Final = 60.0
 """A limit that is raised, or a key that is reset, is seen after that time at the latest by who was denied before."""
 
-SETTLED: Final = (
-    grpc.ChannelConnectivity.READY,
-    grpc.ChannelConnectivity.TRANSIENT_FAILURE,
-    grpc.ChannelConnectivity.SHUTDOWN,
-)
-"""States in which a channel that connects has done so, or failed to: a call says why, at once."""
 _NOT_SENT: Final = (
     "failed to connect to all addresses",
     "connections to all backends failing",
@@ -85,6 +79,19 @@ class Link:
     """`call(request, timeout=…, metadata=…)`: the response's bytes, or an awaitable of them."""
     breaker: Breaker
     channel: Any = None
+    probe: Any = None
+    """A call that any server answers, if only to say that it doesn't know it; what it is for is to connect."""
+
+    @classmethod
+    def of(cls, channel_of_grpc: Any, clock: Clock) -> "Link":
+        # Both ways as bytes: what was sent is also what denials are remembered by.
+        call = channel_of_grpc.unary_unary(channel.METHOD)
+        return cls(call, Breaker(clock), channel_of_grpc, channel_of_grpc.unary_unary(channel.PROBE))
+
+    def probed(self, error: grpc.RpcError | None) -> None:
+        """What became of the probe. A server that refuses connections is left to say why at the call."""
+        if error is not None and error.code() in _LATE:
+            self.breaker.was_unreachable("no connection was made in time", for_sure=True)
 
 
 class Core:
@@ -120,8 +127,8 @@ class Core:
         self.credentials = None if tls is None else channel.credentials(tls)
         self.options = [
             *channel.options(tls, channel.OPTIONS),
-            # How long a connection that is being made may take before it is given up.
-            ("grpc.min_reconnect_backoff_ms", max(1, int(self.connect_timeout_s * 1000))),
+            # How long a connection may take before gRPC gives it up: longer than we wait for the first.
+            ("grpc.min_reconnect_backoff_ms", max(1, int(2 * self.connect_timeout_s * 1000))),
             *channel.authority(self.targets),
         ]
         self.clock = clock or SYSTEM_CLOCK

@@ -7,28 +7,25 @@ as they are; they end when it ends, however it ends short of SIGKILL. Whatever t
 write goes to a directory that is removed at the end.
 """
 
-# ruff: noqa: T201, S603 - it prints, and starts the two programs that it is about
+# ruff: noqa: T201 - it prints
 
 import argparse
 import contextlib
 import http.client
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from processes import DemoFailed, child, free_ports, leave_on_signals, shown, status, wait_ready
 
 HERE = Path(__file__).resolve().parent
 VARIANTS = ("tcp", "unix", "tls", "network")
 BURST = 8
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 10.0
 
 SHOWN_HEADERS = (
     "x-ratelimit-limit",
@@ -37,10 +34,6 @@ SHOWN_HEADERS = (
     "retry-after",
     "x-envoy-ratelimited",
 )
-
-
-class DemoFailed(Exception):
-    """Something did not start; the message says what, and what it said."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +69,9 @@ class Demo:
 
 def main() -> int:
     arguments = _parse()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Both of our own: a shell that starts us with `&` lets us inherit a SIGINT that is ignored.
-        signal.signal(number, _leave)
+    leave_on_signals()
     with tempfile.TemporaryDirectory(prefix="headgate-demo-") as directory:
-        demo = Demo(arguments.variant, _free_ports() if arguments.free_ports else Ports(), Path(directory))
+        demo = Demo(arguments.variant, Ports(*free_ports(5)) if arguments.free_ports else Ports(), Path(directory))
         try:
             with running(demo):
                 introduce(demo)
@@ -106,16 +97,6 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _free_ports() -> Ports:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(5)]
-        return Ports(*(item.getsockname()[1] for item in sockets))
-
-
 # The two programs
 
 
@@ -125,10 +106,10 @@ def running(demo: Demo) -> Iterator[None]:
         from certificates import write_certificates  # noqa: PLC0415 - needs `cryptography`, which others don't
 
         write_certificates(demo.directory / "certs")
-    with _child(demo, "headgate", headgate_command(demo)) as headgate:
-        _wait(headgate, "headgate", demo, lambda: _status(demo.ports.http, "/readyz") == 200)
-        with _child(demo, "envoy", envoy_command(demo)) as envoy:
-            _wait(envoy, "envoy", demo, lambda: _status(demo.ports.admin, "/ready") == 200)
+    with child(demo.directory, "headgate", headgate_command(demo)) as headgate:
+        wait_ready(headgate, "headgate", demo.directory, lambda: status(demo.ports.http, "/readyz") == 200)
+        with child(demo.directory, "envoy", envoy_command(demo)) as envoy:
+            wait_ready(envoy, "envoy", demo.directory, lambda: status(demo.ports.admin, "/ready") == 200)
             yield
 
 
@@ -161,60 +142,16 @@ def _config(demo: Demo) -> Path:
     return copy
 
 
-@contextlib.contextmanager
-def _child(demo: Demo, name: str, command: list[str]) -> "Iterator[subprocess.Popen[bytes]]":
-    with (demo.directory / f"{name}.log").open("wb") as log:
-        # A session of its own: Ctrl-C is for us, and we end our children in order.
-        process = subprocess.Popen(
-            command, cwd=demo.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait(process: "subprocess.Popen[bytes]", name: str, demo: Demo, ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not ready():
-        if process.poll() is not None or time.monotonic() > deadline:
-            log = (demo.directory / f"{name}.log").read_text(errors="replace")
-            raise DemoFailed(f"{name} did not start (ports taken? try --free-ports):\n{log[-4000:]}")
-        time.sleep(0.05)
-    if process.poll() is not None:
-        raise DemoFailed(f"another program answers on the port of {name}: try --free-ports")
-
-
-def _status(port: int, path: str) -> int | None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
-        connection.request("GET", path)
-        return connection.getresponse().status
-    return None
-
-
 # What is shown
 
 
 def introduce(demo: Demo) -> None:
     where = demo.grpc if demo.variant != "unix" else f"unix:{demo.directory}/headgate.sock"
-    print(f"Envoy     {demo.url}   {_shown(demo.config)}")
-    print(f"Headgate  gRPC {where}, HTTP http://127.0.0.1:{demo.ports.http}   {_shown(HERE / 'rules')}")
+    print(f"Envoy     {demo.url}   {shown(demo.config)}")
+    print(f"Headgate  gRPC {where}, HTTP http://127.0.0.1:{demo.ports.http}   {shown(HERE / 'rules')}")
     print("\nTry, in another terminal:\n")
     for command in commands(demo, where):
         print(f"  {command}")
-
-
-def _shown(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 def commands(demo: Demo, where: str) -> Iterator[str]:
@@ -227,7 +164,7 @@ def commands(demo: Demo, where: str) -> Iterator[str]:
         yield f"curl -i {demo.url}/login                         # 3 a minute for each address"
         yield f"curl -i -H 'x-user: bob' -H 'x-cost: 40' {demo.url}/reports   # 100 credits a minute"
     if demo.variant != "tls":
-        yield f"{_shown(Path(sys.executable).with_name('headgate'))} check --addr {where} --domain demo user=carol"
+        yield f"{shown(Path(sys.executable).with_name('headgate'))} check --addr {where} --domain demo user=carol"
     yield f"curl -s http://127.0.0.1:{demo.ports.http}/metrics | grep headgate_"
     yield f"curl -s http://127.0.0.1:{demo.ports.admin}/stats | grep ratelimit"
 

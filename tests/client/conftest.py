@@ -9,6 +9,7 @@ from headgate_client.testing.fixtures import headgate_server
 
 from tests.client.support import KINDS, Make, MakeBoth, fake_maker, maker
 from tests.support.headgate import Headgate, serve, write_rules
+from tests.support.source import ROOT
 
 __all__ = ["headgate_server"]
 
@@ -23,6 +24,13 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def headgate(rules: Path) -> Iterator[Headgate]:
     """One for all tests: each takes users of its own."""
     with serve(rules) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def examples_server() -> Iterator[Headgate]:
+    """With examples/rules, as `make run` has it."""
+    with serve(ROOT / "examples" / "rules") as served:
         yield served
 
 

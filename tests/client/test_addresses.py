@@ -53,21 +53,33 @@ def kill(server: Headgate) -> None:
     server.wait_exit()
 
 
-def test_several_addresses_are_asked_in_turn_and_who_is_away_is_left_out(rules: Path, make_both: MakeBoth) -> None:
-    with two_servers(rules) as (first, second), NameServer("headgate.test", ["127.0.0.1", "127.0.0.2"]) as names:
+def test_servers_are_asked_in_turn_and_who_is_away_is_left_out(rules: Path, make_both: MakeBoth) -> None:
+    """A list of numeric addresses is one channel of gRPC's, and so is a name; a list with names is a channel each."""
+    with (
+        two_servers(rules) as (first, second),
+        NameServer("both.test", ["127.0.0.1", "127.0.0.2"]) as both,
+        NameServer("one.test", ["127.0.0.1"]) as one,
+    ):
         port = first.grpc.rpartition(":")[2]
-        # Numeric addresses are one channel of gRPC's; names are a channel each.
-        numeric = make_both([first.grpc, second.grpc], "edge", **OPTIONS)
-        named = make_both([f"localhost:{port}", second.grpc], "edge", **OPTIONS)
-        one_name = make_both(f"dns://{names.address}/headgate.test:{port}", "edge", **OPTIONS)
-        for number, client in enumerate([*numeric, *named, *one_name]):
+        spread = [
+            *make_both([first.grpc, second.grpc], "edge", **OPTIONS),
+            *make_both([f"localhost:{port}", second.grpc], "edge", **OPTIONS),
+            *make_both(f"dns://{both.address}/both.test:{port}", "edge", **OPTIONS),
+        ]
+        for number, client in enumerate(spread):
             wait_until(lambda c=client: _reaches_both(c), "both to be connected")  # type: ignore[misc]
             assert allowed(client, f"user-{number}") == 10, "five of each"
+        # As a headless Service's name does: pods go and come, and it has the addresses of those there are.
+        moving = make_both(f"dns://{one.address}/one.test:{port}", "edge", **OPTIONS)
+        for number, client in enumerate(moving):
+            assert allowed(client, f"moving-{number}") == 5, "the one that the name has"
+        one.addresses = ["127.0.0.2"]
         kill(first)
-        for number, client in enumerate([*numeric, *named, *one_name]):
+        for number, client in enumerate([*spread, *moving]):
             wait_until(lambda c=client: _undegraded(c), "the one that is left")  # type: ignore[misc]
             assert allowed(client, f"later-{number}") == 5
             assert client.reachable
+        assert one.questions >= 4, "asked again after the change, by both"
 
 
 def _reaches_both(client: Client) -> bool:
@@ -77,19 +89,3 @@ def _reaches_both(client: Client) -> bool:
 
 def _undegraded(client: Client) -> bool:
     return not any(client.check(bulk="x").degraded for _ in range(20))
-
-
-def test_a_name_that_changes_is_looked_up_again(rules: Path, make_both: MakeBoth) -> None:
-    """As a headless Service's does: pods come and go, and the name has the addresses of those there are."""
-    with two_servers(rules) as (first, second), NameServer("headgate.test", ["127.0.0.1"]) as names:
-        port = first.grpc.rpartition(":")[2]
-        clients = make_both(f"dns://{names.address}/headgate.test:{port}", "edge", **OPTIONS)
-        for number, client in enumerate(clients):
-            assert allowed(client, f"first-{number}") == 5, "the one that the name has"
-        names.addresses = ["127.0.0.2"]
-        kill(first)
-        for number, client in enumerate(clients):
-            wait_until(lambda c=client: _undegraded(c), "the other one")  # type: ignore[misc]
-            assert allowed(client, f"second-{number}") == 5
-        assert names.questions >= 4
-        assert second.process.poll() is None

@@ -66,11 +66,12 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
     for name in needed("grpcio", set()) | needed("protobuf", set()):
-        for file in distribution(name).files or ():
-            place, there = packages / str(file), Path(str(distribution(name).locate_file(file)))
-            if ".." not in file.parts and there.exists() and "__pycache__" not in file.parts:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.symlink_to(there)
+        files = [file for file in distribution(name).files or () if file.parts[0] not in ("..", "__pycache__")]
+        # `google` is many distributions' folder.
+        for top in {file.parts[: 2 if file.parts[0] == "google" else 1] for file in files}:
+            place = packages.joinpath(*top)
+            place.parent.mkdir(exist_ok=True)
+            place.symlink_to(str(distribution(name).locate_file("/".join(top))))
     return str(folder / "bin" / "python")
 
 

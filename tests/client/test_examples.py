@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.serving import get
-from tests.support.headgate import Headgate, clean_environ, http_request, serve
+from tests.support.headgate import Headgate, clean_environ, http_request
 from tests.support.redis_servers import RedisServer
 from tests.support.source import ROOT
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -22,12 +22,6 @@ pytestmark = pytest.mark.slow
 
 EXAMPLES = ROOT / "examples" / "client"
 RAN: set[str] = set()
-
-
-@pytest.fixture(scope="module")
-def examples_server() -> Iterator[Headgate]:
-    with serve(ROOT / "examples" / "rules") as headgate:
-        yield headgate
 
 
 def run(name: str, headgate: Headgate, *arguments: str) -> str:
@@ -158,7 +152,7 @@ def test_a_services_own_tests(tmp_path: Path) -> None:
         timeout=PATIENCE_S,
         check=False,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     assert ran.returncode == 0, ran.stdout
     assert "2 passed" in ran.stdout

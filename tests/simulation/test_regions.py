@@ -14,27 +14,28 @@ from headgate.simulation.runner import run
 from tests.simulation import regions_mutations as mutations
 
 ROOT = Path(__file__).parents[2]
-SEEDS: Final = (*range(18), 26, 28, 30, 64)
+SEEDS: Final = (*range(12), 15, 27, 33, 58, 69)
 """The fixed set: every change must pass it. Beyond the first: those that find a planted bug."""
 
 FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.republish_what_is_foreign: ("quiet-0", "owner"),
     mutations.add_what_is_foreign: ("quiet-0", "owner"),
-    mutations.believe_the_latest: ("exchangers-26", "agree"),
-    mutations.add_what_comes_back: ("skewed-4", "doubled"),
-    mutations.what_comes_back_is_foreign: ("skewed-4", "owner"),
-    mutations.drop_what_is_ahead: ("skewed-28", "agree"),
-    mutations.acknowledge_before_it_is_sent: ("links-1", "agree"),
-    mutations.acknowledge_what_was_not_imported: ("skewed-64", "agree"),
-    mutations.acknowledge_any_memory: ("world-11", "agree"),
+    mutations.believe_the_latest: ("exchangers-2", "agree"),
+    mutations.add_what_comes_back: ("world-5", "doubled"),
+    mutations.what_comes_back_is_foreign: ("world-5", "owner"),
+    mutations.what_comes_back_is_kept: ("wiped-33", "agree"),
+    mutations.drop_what_is_ahead: ("skewed-4", "agree"),
+    mutations.acknowledge_before_it_is_sent: ("wiped-27", "agree"),
+    mutations.acknowledge_what_was_not_imported: ("skewed-58", "agree"),
+    mutations.acknowledge_any_memory: ("wiped-69", "agree"),
     mutations.a_change_keeps_its_number: ("quiet-0", "agree"),
-    mutations.never_ask_for_a_fill: ("wiped-9", "agree"),
-    mutations.filled_at_once: ("world-11", "floor"),
+    mutations.never_ask_for_a_fill: ("wiped-15", "floor"),
+    mutations.filled_at_once: ("wiped-15", "floor"),
     mutations.the_current_cell_alone: ("links-1", "agree"),
-    mutations.only_above_the_threshold: ("world-11", "agree"),
+    mutations.only_above_the_threshold: ("links-1", "agree"),
     mutations.names_stay_for_ever: ("quiet-0", "outbox"),
-    mutations.the_threshold_of_one_region: ("quiet-30", "budget"),
-    mutations.foreign_counts_do_not_bind: ("quiet-0", "budget"),
+    mutations.the_threshold_of_one_region: ("quiet-6", "budget"),
+    mutations.foreign_counts_do_not_bind: ("quiet-6", "budget"),
     mutations.forget_other_regions_at_a_rollover: ("quiet-0", "sums"),
 }
 """Each with a history of the fixed set and the invariant that it shows to be violated."""

@@ -3,11 +3,20 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from headgate.clock import SystemClock
+from headgate.exchange.peers import PeerStatus
+from headgate.limiter.scopes import LimitsOfRegion
+from headgate.runtime.region_instruments import register_active, register_exchange
+from headgate.runtime.regions import ActiveRegions
+from headgate.telemetry.metrics import Metrics
 
 from tests.conformance.origin.cases import CASES
 from tests.simulation import mutations
+from tests.simulation.test_regions import FOUND_BY as BETWEEN_REGIONS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -18,7 +27,7 @@ GLOSSARY = (DOCS / "glossary.md").read_text()
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
 SOURCES = {path: path.read_text() for path in sorted([*SOURCE.rglob("*.py"), *SOURCE.rglob("*.lua")])}
 CASE_NAMES = {case.name for case in CASES}
-MUTATIONS = {mutation.__name__ for mutation in mutations.ALL}
+MUTATIONS = {mutation.__name__ for mutation in (*mutations.ALL, *BETWEEN_REGIONS)}
 
 
 def name_of(page: Path) -> str:
@@ -72,7 +81,7 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
 
 def rules() -> dict[str, str]:
     """The numbered rules of the page, each with its text up to the next one."""
-    parts = re.split(r"^\*\*(\d\.\d) ", CONVERGENCE, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^\*\*(\d\.\d+) ", CONVERGENCE, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -100,6 +109,24 @@ def test_the_sections_that_modules_refer_to_are_there() -> None:
             referred |= set(re.findall(r"\d", numbers))
     assert referred
     assert referred <= headings
+
+
+# What operators look at
+
+
+def test_every_metric_of_the_exchange_is_explained() -> None:
+    metrics, clock = Metrics(node="node", region="eu"), SystemClock()
+    exchange: Any = SimpleNamespace(
+        exchanger=SimpleNamespace(peers={"us": PeerStatus("us", "")}),
+        links={"us": SimpleNamespace(stats=SimpleNamespace(bytes_sent=0))},
+        server=SimpleNamespace(stats=SimpleNamespace(bytes_received=0)),
+    )
+    register_exchange(metrics, exchange, clock)
+    register_active(metrics, ActiveRegions(LimitsOfRegion(2), 2, clock, lambda active: None))
+    named = set(re.findall(r"^(headgate_\w+)", metrics.render().decode(), re.MULTILINE))
+    assert len(named) > 15
+    page = (DOCS / "regions.md").read_text()
+    assert {name for name in named if not re.search(rf"`{name}\b", page)} == set()
 
 
 # The words

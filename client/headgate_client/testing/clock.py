@@ -9,7 +9,7 @@ from typing import Final
 
 START_S: Final = 1_700_000_040.0
 """A minute's beginning: a test that counts within a window is not cut in two by its end."""
-QUIET_TURNS: Final = 5
+QUIET_TURNS: Final = 3
 """Turns of the loop without a new sleeper, after which all tasks are taken to sleep."""
 
 
@@ -67,8 +67,8 @@ class FakeClock:
     def _watch(self, loop: asyncio.AbstractEventLoop, sleepers: int, turns: int) -> None:
         if len(self._sleepers) != sleepers:
             turns = QUIET_TURNS
-        elif turns == 0:
-            self._move_to(self._sleepers[0][0]) if self._sleepers else None
+        elif turns == 0 and self._sleepers:
+            self._move_to(self._sleepers[0][0])
             turns = QUIET_TURNS
         if not self._sleepers:
             self._watching = False

@@ -96,10 +96,12 @@ class Exchanger:
             try:
                 if now_s >= normal_s:
                     normal_s = now_s + self._interval_s * (1 - self._random.random() * INTERVAL_JITTER)
-                    await sender.exchange(Lane.NORMAL)
+                    if await sender.exchange(Lane.NORMAL):
+                        normal_s = now_s  # there is more: a region that has lost everything waits for it
                 await sender.exchange(Lane.URGENT)
             except LinkError as error:
                 failures += 1
+                normal_s = 0.0  # what is tried again is that: an urgent lane with nothing in it proves nothing
                 self._failed(status, error)
                 await asyncio.sleep(self._retry_s(error, failures))
                 continue

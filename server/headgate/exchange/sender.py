@@ -79,18 +79,20 @@ class PeerSender:
         self._views = {(shard, lane): ShardView() for shard in range(origin.shards) for lane in Lane}
         self._beat_ms = 0
 
-    async def exchange(self, lane: Lane) -> None:
-        """Tell the peer all that has changed in a lane. Raises LinkError; an origin that fails is tried again later.
+    async def exchange(self, lane: Lane) -> bool:
+        """Tell the peer all that has changed in a lane; True when that was too much for one turn.
 
-        In the normal lane a sign of life goes in any case, if this process serves the peer.
+        Raises LinkError; an origin that fails is tried again later. In the normal lane a sign of life goes in any
+        case, if this process serves the peer.
         """
         silent = lane is Lane.NORMAL
         for _ in range(MAX_PAGES):
             pages = await self._read(lane)
             if not pages or not (silent or any(page.changes.until != page.changes.since for page in pages)):
-                break
+                return False
             await self._send(lane, pages)
             silent = False
+        return True
 
     @property
     def is_urgent(self) -> bool:

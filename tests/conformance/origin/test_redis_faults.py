@@ -12,7 +12,17 @@ import headgate.origin
 import pytest
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
-from headgate.origin.protocol import Call, CellReport, Count, WindowAnswer, WindowReport
+from headgate.origin.protocol import (
+    Call,
+    CellReport,
+    Count,
+    ForeignCount,
+    Lane,
+    Stamp,
+    WindowAnswer,
+    WindowReport,
+    exchange_name,
+)
 from headgate.origin.redis_origin.scripts import load_scripts
 from headgate.origin.select import open_origin
 
@@ -87,6 +97,21 @@ async def test_a_password_where_none_is_wanted_is_named(one_redis: RedisSetup) -
         assert "it has no password, and the origin URL has one" in await complaint(origin)
 
 
+async def exchange(origin: Origin) -> None:
+    """All that an exchanger asks of a shard."""
+    name = exchange_name(b"k", b"k", YEAR_MS)
+    sequence = int(time.time() * 1000) // YEAR_MS
+    told, gone = ForeignCount(b"k", YEAR_MS, sequence, b"eu", 5, name), exchange_name(b"gone", b"gone", YEAR_MS)
+    await origin.import_foreign(0, [told], TIMEOUT_S, Stamp(b"eu", 1))
+    changes = await origin.changes(0, b"eu", Lane.NORMAL, b"me", b"drawn", 10, TIMEOUT_S)
+    assert changes.names == (name,)
+    found = await origin.components(0, b"eu", Lane.NORMAL, [name, gone], TIMEOUT_S)
+    assert [component is not None for component in found] == [True, False]
+    assert await origin.acknowledge(0, b"eu", Lane.NORMAL, changes, TIMEOUT_S)
+    await origin.begin_walk(0, b"eu", b"walk", TIMEOUT_S)
+    await origin.mark_filled(0, b"eu", b"mark", TIMEOUT_S)
+
+
 def test_every_command_of_a_script_is_among_the_rights() -> None:
     """Those of the exchange too, which stand apart."""
     scripts = Path(headgate.origin.__file__).parent / "lua"
@@ -103,6 +128,7 @@ async def test_a_user_with_few_rights_is_enough_and_one_without_is_named() -> No
         async with opened(f"redis://limits:p%2540@{server.address}") as origin:
             assert (await counted(origin, charge(1, 0))).own == 1
             await origin.heartbeat(0, b"run", TIMEOUT_S)
+            await exchange(origin)
         async with opened(f"redis://nothing:p@{server.address}") as origin:
             assert "the user may not do this (NOPERM)" in await complaint(origin)
 

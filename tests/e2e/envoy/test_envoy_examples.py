@@ -1,43 +1,25 @@
 """The files under examples/envoy: Envoy accepts them, and the demo shows with each what it promises."""
 
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.support.envoy import validate
-from tests.support.headgate import clean_environ, http_request, run
+from tests.support.examples import EXAMPLES, example, exists, read_until_it_stays
+from tests.support.examples import children as children_of
+from tests.support.headgate import http_request, run
 from tests.support.waiting import wait_until
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "envoy"
-IN_THE_BACKGROUND = ("sh", "-c", 'trap "" INT && exec "$@"', "sh")
-"""As a shell without job control starts a program with `&`: SIGINT is ignored by inheritance."""
-VARIANTS = sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
+ENVOY = EXAMPLES / "envoy"
+VARIANTS = sorted(path.stem for path in ENVOY.glob("*.yaml"))
 
 
-@contextmanager
-def demo(*arguments: str) -> "Iterator[subprocess.Popen[str]]":
-    process = subprocess.Popen(
-        [*IN_THE_BACKGROUND, sys.executable, EXAMPLES / "demo.py", "--free-ports", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=clean_environ({"PYTHONUNBUFFERED": "1"}),
-    )
-    assert process.stdout is not None
-    try:
-        yield process
-    finally:
-        # Not SIGKILL: it ends its own children.
-        process.terminate()
-        process.wait(60)
-        process.stdout.close()
+def demo(*arguments: str) -> "AbstractContextManager[subprocess.Popen[str]]":
+    return example("envoy/demo.py", *arguments)
 
 
 def test_every_variant_has_a_file() -> None:
@@ -45,14 +27,14 @@ def test_every_variant_has_a_file() -> None:
 
 
 def test_the_rules_are_good() -> None:
-    checked = run("rules", "check", str(EXAMPLES / "rules"))
+    checked = run("rules", "check", str(ENVOY / "rules"))
     assert checked.returncode == 0, checked.stderr
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_envoy_accepts_the_file_as_it_is(variant: str, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, EXAMPLES / "certificates.py", "certs"], cwd=tmp_path, check=True, timeout=60)
-    done = validate(EXAMPLES / f"{variant}.yaml", tmp_path)
+    subprocess.run([sys.executable, ENVOY / "certificates.py", "certs"], cwd=tmp_path, check=True, timeout=60)
+    done = validate(ENVOY / f"{variant}.yaml", tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -79,43 +61,20 @@ def test_the_demo_runs_into_the_limit_and_ends_by_itself(variant: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_demo_that_stays_leaves_nothing_behind_when_told_to_go(number: signal.Signals) -> None:
     with demo("unix", "--stay") as process:
-        directory = Path(_read_until_it_stays(process)[-1].split()[-1])
-        children = _children(process.pid)
+        directory = Path(read_until_it_stays(process)[-1].split()[-1])
+        children = children_of(process.pid)
         assert len(children) == 2
         process.send_signal(number)
         assert process.wait(60) == 0
-    wait_until(lambda: not any(map(_exists, children)), "the demo's children to end")
+    wait_until(lambda: not any(map(exists, children)), "the demo's children to end")
     assert not directory.exists()
 
 
 def test_nested_rules_and_costs_of_the_tcp_example_work() -> None:
     with demo("tcp", "--stay") as process:
-        url = _read_until_it_stays(process)[0].split()[1].removeprefix("http://")
+        url = read_until_it_stays(process)[0].split()[1].removeprefix("http://")
         # More than the limit of 3, in case that a minute ends just now.
         logins = [http_request(url, "GET", "/login").status for _ in range(6)]
         assert (logins[0], logins[-1]) == (200, 429)
         costs = [{"x-user": "bob", "x-cost": "60"} for _ in range(2)]
         assert [http_request(url, "GET", "/reports", headers=cost).status for cost in costs] == [200, 429]
-
-
-def _read_until_it_stays(process: "subprocess.Popen[str]") -> list[str]:
-    """What the demo prints before it waits; its last line names the directory of its logs."""
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if line.startswith("Both stay up"):
-            return lines
-    raise AssertionError(f"the demo ended: {lines}")
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

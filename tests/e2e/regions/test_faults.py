@@ -32,7 +32,7 @@ def test_a_region_that_was_cut_off_agrees_with_all_when_it_is_back(world: World)
 
 
 def apart(world: World, traffic: Traffic) -> None:
-    """The two that hear each other agree on something new; the third knows its own part, and they all but that."""
+    """The two that hear each other agree on something new; the third knows its own part alone."""
     value = traffic.value(traffic.wait_for_values(1))
     admitted = dict.fromkeys(NAMES, WIDE_REQUESTS * WIDE_HITS)
     world.wait_agreed("wide", {value: {**admitted, "ap": 0}}, ("eu", "us"))

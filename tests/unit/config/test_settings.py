@@ -80,6 +80,7 @@ def _read(name: str, flags: dict[str, Any], environ: dict[str, str]) -> object:
 
 def _another_value(name: str) -> str:
     special = {
+        "exchange_inside": "false",
         "grpc": "127.0.0.1:1",
         "http": "127.0.0.1:2",
         "admin": "127.0.0.1:3",

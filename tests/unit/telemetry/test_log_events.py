@@ -12,6 +12,8 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 EVENT = re.compile(r"[a-z]+(_[a-z]+)*")
 FORWARDS = "server/headgate/telemetry/bounded.py"
 """`BoundedLogger` hands on the events of its callers; those are looked at there."""
+LIBRARY = "client/"
+"""It logs sentences, in the logs of the services that import it."""
 
 
 def event_arguments(tree: ast.Module) -> Iterator[ast.expr]:
@@ -52,7 +54,7 @@ def events(argument: ast.expr) -> list[str]:
 
 def logged() -> Iterator[tuple[str, str]]:
     for path, tree in modules():
-        if path != FORWARDS:
+        if path != FORWARDS and not path.startswith(LIBRARY):
             for argument in event_arguments(tree):
                 for event in events(argument):
                     yield f"{path}:{argument.lineno}", event

@@ -12,7 +12,7 @@ little there (`carried_over`), so that a change of epoch moves no slice.
 Relies on: regions' clocks agree to within `CLOCK_SLACK_MS`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from headgate.exchange.quota.shares import even_share
@@ -80,12 +80,14 @@ NO_ROWS: Final = EpochRows()
 class GiveRows:
     """All that one region knows of the gifts of one key."""
 
-    __slots__ = ("epochs", "regions", "window_ms")
+    __slots__ = ("_slices", "epochs", "regions", "window_ms")
 
     def __init__(self, window_ms: int, regions: int) -> None:
         self.window_ms = window_ms
         self.regions = regions
         self.epochs: dict[int, EpochRows] = {}
+        self._slices: tuple[tuple[int, ...], list[int]] | None = None
+        """Of which epochs, and what they are: rows change seldom, and slices are asked for every second."""
 
     def counting(self, now_ms: int) -> tuple[int, ...]:
         """The epochs that slices follow now, the newest last."""
@@ -100,8 +102,11 @@ class GiveRows:
 
     def slices(self, now_ms: int) -> list[int]:
         """Every region's, as far as is known here; of the own row everything is known."""
-        several = [self._epoch_slices(number) for number in self.counting(now_ms)]
-        return [min(slices) for slices in zip(*several, strict=True)]
+        counting = self.counting(now_ms)
+        if self._slices is None or self._slices[0] != counting:
+            several = [self._epoch_slices(number) for number in counting]
+            self._slices = counting, [min(slices) for slices in zip(*several, strict=True)]
+        return self._slices[1]
 
     def give(self, giver: int, receiver: int, share: int, now_ms: int) -> None:
         """By the giver's own region alone."""
@@ -112,16 +117,33 @@ class GiveRows:
         """Whether that was news. The epoch is one of `accepted`."""
         return self._rows(epoch).merge(giver, receiver, total)
 
-    def carry_over(self, giver: int, now_ms: int) -> bool:
+    def merge_all(self, rows: Iterable[tuple[int, int, int, int]], now_ms: int) -> set[int]:
+        """Take in rows as `flat` gives them; those of epochs that nobody needs now are left out. Whose were raised."""
+        accepted = self.accepted(now_ms)
+        return {
+            giver
+            for epoch, giver, receiver, total in rows
+            if epoch in accepted and self.merge(epoch, giver, receiver, total)
+        }
+
+    def is_turning(self, now_ms: int) -> bool:
+        """Whether an epoch begins, or has just begun, and the one before it has gifts that must be carried over."""
+        earlier = (now_ms + CARRY_MS) // epoch_ms(self.window_ms) - 1
+        return earlier in self.epochs and earlier in self.counting(now_ms)
+
+    def carry_over(self, giver: int, now_ms: int) -> None:
         """Make the epoch that begins, or has just begun, say of the own slice what the present one does."""
-        later = (now_ms + CARRY_MS) // epoch_ms(self.window_ms)
-        earlier = later - 1
-        if earlier not in self.counting(now_ms) or earlier not in self.epochs:
-            return False
-        gifts = carried_over(giver, self._epoch_slices(earlier), self._epoch_slices(later))
-        for receiver, share in gifts:
-            self._rows(later).give(giver, receiver, share)
-        return bool(gifts)
+        if self.is_turning(now_ms):
+            later = (now_ms + CARRY_MS) // epoch_ms(self.window_ms)
+            for receiver, share in carried_over(giver, self._epoch_slices(later - 1), self._epoch_slices(later)):
+                self._rows(later).give(giver, receiver, share)
+
+    def restore(self, epoch: int, giver: int, receiver: int, total: int) -> None:
+        """Undo a gift that nobody has heard of: the row is what it was before."""
+        totals = self._rows(epoch).totals
+        totals[giver, receiver] = total
+        if not total:
+            del totals[giver, receiver]
 
     def forget_old(self, now_ms: int) -> bool:
         """Whether something was dropped that no longer matters to anybody."""
@@ -129,6 +151,7 @@ class GiveRows:
         old = [number for number in self.epochs if number not in kept]
         for number in old:
             del self.epochs[number]
+        self._slices = None
         return bool(old)
 
     def flat(self) -> Iterator[tuple[int, int, int, int]]:
@@ -141,6 +164,8 @@ class GiveRows:
         return self.epochs.get(number, NO_ROWS).slices(self.regions)
 
     def _rows(self, number: int) -> EpochRows:
+        """To be written to."""
+        self._slices = None
         return self.epochs.setdefault(number, EpochRows())
 
 

@@ -5,6 +5,8 @@ from typing import Final, NamedTuple
 import msgpack
 
 from headgate.exchange.quota.gifts import HIGHEST_TOTAL, GiveRows
+from headgate.exchange.quota.message import QuotaEntry
+from headgate.exchange.quota.need import HIGHEST_NEED
 
 FORMAT: Final = 1
 """Of a packed key. A newer one is not read."""
@@ -109,6 +111,12 @@ def unpack(packed: bytes, tag: bytes, regions: int) -> GiveRows | None:
             raise UnreadableKey(f"row {at // 4} is {flat[at : at + 4]!r}")
         rows.merge(epoch, giver, receiver, total)
     return rows
+
+
+def makes_sense(entry: QuotaEntry, regions: int) -> bool:
+    """Whether what a peer says of a key can be so."""
+    figures = 0 <= entry.need <= HIGHEST_NEED and 0 <= entry.over <= HIGHEST_NEED and entry.window_ms > 0
+    return figures and all(is_row(*row, regions) for row in entry.rows)
 
 
 def is_row(epoch: object, giver: object, receiver: object, total: object, regions: int) -> bool:

@@ -2,32 +2,36 @@
 
 Whoever drives it does the I/O, about once a second and in this order:
 
-    for each key of `watched` and each other busy key: write what `enforced` says into the region's origin,
-        read back what is used and was offered, and pass it to `observe`
+    for each key of `watched` and each other busy key, in one step of the region's origin: if the store has of the key
+        what `stored` says, write what `enforced` says, and read what is used and was offered, for `observe`;
+        if it has something else: `overtaken`
     write `deadlines` beside it: from then on every quota key of the region is at its floor, whoever lives
-    `tick`; write what `unsaved` gives into the store, then `saved`; write `mark`, or delete it when it is empty
+    `tick`, then save: each key of `unsaved` is written if the store has what it had `before`, and the nodes enforce no
+        more than `told`: then `saved`, else `overtaken`. Write `mark`, or delete it when it is empty
     for each peer: send `outgoing`; when it is acknowledged, `acknowledged`
-    a peer's message: `incoming`; write what `unsaved` gives, `saved`, and only then acknowledge
+    a peer's message: `incoming`, save as above, and only then acknowledge
+    the store has lost something: `wiped`
 
 Promises: slices as regions enforce them, with the gifts under way, never add up to more than the limit; no region is
-ever under its floor; a key that nobody uses much costs no message and no field. No randomness, no clock.
-Relies on: what was saved is found again, or `mark` is gone too; one ledger per region ticks at a time, because two
-would give the same share away twice; a message is acknowledged after it was saved. (docs/quota.md)
+ever under its floor; a key that nobody uses much costs no message and no field. No randomness, no clock. Several
+ledgers of one region are harmless.
+Relies on: what was saved is found again, or `mark` is gone too; regions' clocks agree to within 10 s; a message
+and its relays take less than 20 s. (docs/quota.md)
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from headgate.exchange.quota.counts import Counts
 from headgate.exchange.quota.filling import Filling
 from headgate.exchange.quota.gifts import epoch_ms, overlap_ms
-from headgate.exchange.quota.key_state import KeyState, Observation, TakenBack, UnreadableKey, is_row, pack, unpack
+from headgate.exchange.quota.key_state import KeyState, Observation, TakenBack, UnreadableKey, makes_sense, pack, unpack
 from headgate.exchange.quota.membership import Membership
 from headgate.exchange.quota.message import QuotaEntry, QuotaMessage, set_tag
-from headgate.exchange.quota.need import HIGHEST_NEED, STEP, is_published, is_told_anew, need_of
+from headgate.exchange.quota.need import STEP, is_published, is_told_anew, need_of
 from headgate.exchange.quota.outbox import Outbox
-from headgate.exchange.quota.plan import Deadlines, Enforced, Plan, Standing, plan_of
+from headgate.exchange.quota.plan import Deadlines, Enforced, Plan, Standing, plan_of, standing_of
 from headgate.exchange.quota.saving import Saving, Unsaved, own_rows, take_back
 from headgate.exchange.quota.shares import even_share, floor_share, share_of
 from headgate.exchange.quota.slices import gifts
@@ -47,26 +51,6 @@ KEYS_PER_SWEEP: Final = 2_000
 """So many quiet keys are looked at per tick, to see whether they can go."""
 
 
-@dataclass(slots=True)
-class Counts:
-    """What happened so far, for metrics."""
-
-    gifts: int = 0
-    given: int = 0
-    """Millionths of limits, over all keys."""
-    entries_refused: int = 0
-    """Of peers, because they made no sense."""
-    keys_refused: int = 0
-    """Because the ledger was full."""
-    keys_unreadable: int = 0
-    other_set: int = 0
-    """Messages of peers that are configured with another set of regions."""
-    overtaken: int = 0
-    """Keys that another ledger of this region had written meanwhile."""
-    from_lost_store: int = 0
-    """Messages that a peer had sent before it lost its store."""
-
-
 class QuotaLedger:
     """One region's quota keys. Regions go by name outside, and by their place among the sorted names within."""
 
@@ -75,7 +59,8 @@ class QuotaLedger:
         self.names: Final = tuple(sorted(regions))
         self.tag: Final = set_tag(self.names)
         self.counts = Counts()
-        self._members = Membership(self.names.index(region), len(self.names), run, now_ms)
+        self._me: Final = self.names.index(region)
+        self._members = Membership(self._me, len(self.names), run, now_ms)
         self._keys: dict[bytes, KeyState] = {}
         self._busy: dict[bytes, None] = {}
         self._saving = Saving(self.tag)
@@ -122,10 +107,7 @@ class QuotaLedger:
             return
         state = self._state(key, rows.window_ms, now_ms)
         if state is not None:
-            accepted = state.rows.accepted(now_ms)
-            for epoch, giver, receiver, total in rows.flat():
-                if epoch in accepted:
-                    state.rows.merge(epoch, giver, receiver, total)
+            state.rows.merge_all(rows.flat(), now_ms)
 
     def overtaken(self, key: bytes, stored: bytes, now_ms: int) -> None:
         """The store refused a key: another ledger of this region has written this there, or has the nodes enforce more.
@@ -176,7 +158,7 @@ class QuotaLedger:
         if state is None:
             at_floor = now_ms < self._unknown_at_floor_until_ms
             unknown = KeyState(window_ms, len(self.names))
-            return Enforced(self._floor, self._floor) if at_floor else self._plan(unknown, now_ms).enforced
+            return Enforced(self.floor, self.floor) if at_floor else self._plan(unknown, now_ms).enforced
         enforced = self._plan(state, now_ms).enforced
         state.told = max(state.told, enforced.share)
         return enforced
@@ -191,7 +173,7 @@ class QuotaLedger:
     @property
     def floor(self) -> int:
         """What every key has at least, in millionths."""
-        return self._floor
+        return floor_share(len(self.names))
 
     def watched(self) -> list[bytes]:
         """The keys that are moving, here or elsewhere: each is to be observed every second, used or not."""
@@ -223,51 +205,60 @@ class QuotaLedger:
         self._members.pass_time(now_ms)
         self._standing = None
         lost = self._members.lost(now_ms)
-        self._filling.look([peer for peer in self._members.peers if peer not in lost])
+        self._filling.look([peer for peer in self._members.peers if peer not in lost], now_ms)
         for key in list(self._busy):
             self._decide(key, self._keys[key], now_ms)
         self._forget(now_ms)
 
     def _decide(self, key: bytes, state: KeyState, now_ms: int) -> None:
+        standing = self._stand(now_ms)
         plan = self._plan(state, now_ms)
-        self._publish(key, state, plan, now_ms)
-        if self._stand(now_ms).goes_by_slice and now_ms >= state.blind_until_ms:
-            before = own_rows(state.rows, self._me)
-            self._give(key, state, now_ms)
-            if state.rows.carry_over(self._me, now_ms):
-                self._changed(key, state)
-            if not state.is_saved:
-                earlier = state.taken_back
-                state.taken_back = TakenBack(earlier.before if earlier else before, own_rows(state.rows, self._me))
+        if self._publish(key, state, plan, now_ms):
+            plan = self._plan(state, now_ms)
+        if standing.goes_by_slice and now_ms >= state.blind_until_ms:
+            self._move(key, state, plan, now_ms)
         seen = state.observed
-        if state.is_quiet(self._stand(now_ms).heard) and (seen is None or now_ms - seen.at_ms > NEED_MS):
+        if state.is_quiet(standing.heard) and (seen is None or now_ms - seen.at_ms > NEED_MS):
             del self._busy[key]
 
-    def _publish(self, key: bytes, state: KeyState, plan: Plan, now_ms: int) -> None:
+    def _publish(self, key: bytes, state: KeyState, plan: Plan, now_ms: int) -> bool:
+        """Whether there is something new to tell."""
         seen = state.observed
         need, used = (seen.need, seen.used) if seen and now_ms - seen.at_ms <= NEED_MS else (0, 0)
         if not is_published(need, used, plan.slice, before=state.need > 0):
             need = 0
         if plan.taken:
             state.over_until_ms = now_ms + overlap_ms(state.rows.window_ms)
-        over = max(0, used - plan.own - plan.taken) if now_ms < state.over_until_ms else 0
+        over_until_ms = max(state.over_until_ms, self._filling.filled_ms + overlap_ms(state.rows.window_ms))
+        over = max(0, used - plan.own - plan.taken) if now_ms < over_until_ms else 0
         over = -(-over // STEP) * STEP  # never told as less than it is
-        if over != state.over or is_told_anew(need, state.need):
-            state.need, state.over = need, over
-            self._announce(key, state)
+        if over == state.over and not is_told_anew(need, state.need):
+            return False
+        state.need, state.over = need, over
+        self._announce(key, state)
+        return True
 
-    def _give(self, key: bytes, state: KeyState, now_ms: int) -> None:
-        seen = state.observed
-        if seen is None or now_ms - seen.at_ms > OBSERVED_MS:
+    def _move(self, key: bytes, state: KeyState, plan: Plan, now_ms: int) -> None:
+        """Give, and carry slices over into an epoch that begins. All of it is taken back if it can't be saved."""
+        given = self._gifts(state, plan, now_ms)
+        if not given and not state.rows.is_turning(now_ms):
             return
-        plan = self._plan(state, now_ms)
-        given = gifts(plan.own, max(plan.wanted, seen.used, state.told), plan.lacks)
+        before = own_rows(state.rows, self._me)
         for receiver, share in given:
             state.rows.give(self._me, receiver, share, now_ms)
             self.counts.gifts += 1
             self.counts.given += share
-        if given:
+        state.rows.carry_over(self._me, now_ms)
+        after = own_rows(state.rows, self._me)
+        if after != before:
+            state.taken_back = TakenBack(state.taken_back.before if state.taken_back else before, after)
             self._changed(key, state)
+
+    def _gifts(self, state: KeyState, plan: Plan, now_ms: int) -> list[tuple[int, int]]:
+        seen = state.observed
+        if seen is None or now_ms - seen.at_ms > OBSERVED_MS:
+            return []
+        return gifts(plan.own, max(plan.wanted, seen.used, state.told), plan.lacks)
 
     def _forget(self, now_ms: int) -> None:
         """A part of all keys per tick: those of which nothing is known any more go."""
@@ -304,6 +295,7 @@ class QuotaLedger:
             filled=self._filling.filled,
             answers=self._filling.told_store(number),
             whole=whole,
+            changed_ago_ms=self._filling.changed_ago_ms(now_ms),
             silent_ms=tuple(self._members.silent(now_ms).items()),
             entries=tuple(self._entry(key) for key in keys),
         )
@@ -334,9 +326,9 @@ class QuotaLedger:
         for entry in message.entries:
             self._take_in(region, entry, now_ms, newest=newest)
         if newest:
-            self._note_standing(region, message)
+            self._note_standing(region, message, now_ms)
 
-    def _note_standing(self, region: int, message: QuotaMessage) -> None:
+    def _note_standing(self, region: int, message: QuotaMessage, now_ms: int) -> None:
         silent_ms = {silent: ms for silent, ms in message.silent_ms if silent != region}
         complete = message.whole and message.filled
         self._members.take_statement(region, message.echo, silent_ms, complete=complete)
@@ -344,10 +336,10 @@ class QuotaLedger:
             self._peers_filled.add(region)
         else:
             self._peers_filled.discard(region)
-        self._filling.take_answer(region, message)
+        self._filling.take_answer(region, message, now_ms)
 
     def _take_in(self, peer: int, entry: QuotaEntry, now_ms: int, *, newest: bool) -> None:
-        if not self._makes_sense(entry):
+        if not makes_sense(entry, len(self.names)):
             self.counts.entries_refused += 1
             return
         state = self._state(entry.key, entry.window_ms, now_ms)
@@ -363,34 +355,18 @@ class QuotaLedger:
                 self._busy[entry.key] = None
 
     def _merge(self, peer: int, entry: QuotaEntry, state: KeyState, now_ms: int) -> None:
-        accepted = state.rows.accepted(now_ms)
-        raised = False
-        for epoch, giver, receiver, total in entry.rows:
-            if epoch in accepted and state.rows.merge(epoch, giver, receiver, total):
-                raised = True
-                if giver == self._me:  # it was given, and forgotten: more than the slice may be in use
-                    state.over_until_ms = now_ms + overlap_ms(entry.window_ms)
+        raised = state.rows.merge_all(entry.rows, now_ms)
+        if self._me in raised:  # it was given, and forgotten: more than the slice may be in use
+            state.over_until_ms = now_ms + overlap_ms(entry.window_ms)
         if raised:
             said_all = set(entry.rows) >= set(state.rows.flat())
             self._changed(entry.key, state, but=peer if said_all else None)
-
-    def _makes_sense(self, entry: QuotaEntry) -> bool:
-        figures = 0 <= entry.need <= HIGHEST_NEED and 0 <= entry.over <= HIGHEST_NEED and entry.window_ms > 0
-        return figures and all(is_row(*row, len(self.names)) for row in entry.rows)
 
     def _entry(self, key: bytes) -> QuotaEntry:
         state = self._keys[key]
         return QuotaEntry(key, state.rows.window_ms, state.need, state.over, tuple(state.rows.flat()))
 
     # Within
-
-    @property
-    def _me(self) -> int:
-        return self._members.me
-
-    @property
-    def _floor(self) -> int:
-        return floor_share(len(self.names))
 
     def _state(self, key: bytes, window_ms: int, now_ms: int) -> KeyState | None:
         """The key's, made if need be; None when there are too many."""
@@ -424,14 +400,6 @@ class QuotaLedger:
 
     def _stand(self, now_ms: int) -> Standing:
         if self._standing is None or self._standing_at_ms != now_ms:
-            members = self._members
-            heard = frozenset(peer for peer in members.peers if members.is_heard(peer, now_ms))
-            connected = frozenset(peer for peer in heard if members.is_connected(peer, now_ms))
-            self._standing = Standing(
-                goes_by_slice=self._filling.filled and members.takes_part(now_ms),
-                lost=members.taken_from(now_ms),
-                heard=heard,
-                receivers=connected & self._peers_filled,
-            )
+            self._standing = standing_of(self._members, self._filling, self._peers_filled, now_ms)
             self._standing_at_ms = now_ms
         return self._standing

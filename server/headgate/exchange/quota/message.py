@@ -36,6 +36,8 @@ class QuotaMessage(NamedTuple):
     """The receiver's store that is told everything, by this message at the latest if it is `whole`."""
     whole: bool
     """Nothing that the receiver has not acknowledged is left out."""
+    changed_ago_ms: int
+    """How long ago the sender was filled after a change of the set of regions; 0: not yet; -1: no change is known."""
     silent_ms: tuple[tuple[int, int], ...]
     """(region, for how long): whom the sender has not heard for 30 s and more."""
     entries: tuple[QuotaEntry, ...]

@@ -5,7 +5,8 @@ Pure: reads what the ledger knows, changes nothing.
 
 from typing import NamedTuple
 
-from headgate.exchange.quota.gifts import OVERLAP_WINDOWS
+from headgate.exchange.quota.filling import NEVER_MS, Filling
+from headgate.exchange.quota.gifts import OVERLAP_WINDOWS, overlap_ms
 from headgate.exchange.quota.key_state import KeyState
 from headgate.exchange.quota.membership import RETURNING_MS, Membership
 from headgate.exchange.quota.shares import floor_share
@@ -17,12 +18,29 @@ class Standing(NamedTuple):
 
     goes_by_slice: bool
     """Else it keeps to its floor: it is cut off, has just come back, or does not know yet what it has given."""
+    since_ms: int
+    """Since when it does, if it was lost before or had lost its store: others may use some of its slice."""
+    changed_ms: int
+    """When the set of regions was last changed: for two windows and 30 s every key is at its floor."""
     lost: dict[int, int]
     """Regions whose slices are shared out, and for how long they were silent."""
     heard: frozenset[int]
     """Peers whose published needs still stand."""
     receivers: frozenset[int]
     """Peers that can be given to."""
+
+
+def standing_of(members: Membership, filling: Filling, peers_filled: set[int], now_ms: int) -> Standing:
+    heard = frozenset(peer for peer in members.peers if members.is_heard(peer, now_ms))
+    connected = frozenset(peer for peer in heard if members.is_connected(peer, now_ms))
+    return Standing(
+        goes_by_slice=filling.filled and members.takes_part(now_ms),
+        since_ms=max(filling.filled_ms, members.returned_ms() if members.regions > 2 else NEVER_MS),
+        changed_ms=filling.latest_change_ms(),
+        lost=members.taken_from(now_ms),
+        heard=heard,
+        receivers=connected & peers_filled,
+    )
 
 
 class Enforced(NamedTuple):
@@ -64,32 +82,32 @@ def plan_of(state: KeyState, standing: Standing, members: Membership, now_ms: in
     regions, me = members.regions, members.me
     floor = floor_share(regions)
     slices = state.rows.slices(now_ms)
-    if not standing.goes_by_slice or now_ms < state.blind_until_ms:
+    if not standing.goes_by_slice or now_ms < max(
+        state.blind_until_ms, standing.changed_ms + overlap_ms(state.rows.window_ms)
+    ):
         return Plan(slices[me], floor, 0, floor, [0] * regions)
     window_ms = state.rows.window_ms
-    own = max(floor, slices[me] - _in_use_by_others(slices[me], state, members, now_ms))
+    own = max(floor, slices[me] - _in_use_by_others(slices[me], state, standing, members, now_ms))
     taken = sum(taken_share(slices[lost], ms, window_ms, regions) for lost, ms in standing.lost.items())
     needs = [state.needs.get(region, 0) if region in standing.heard else 0 for region in range(regions)]
     needs[me] = state.need
-    wanted = wanted_slices(needs)
+    wanted = wanted_slices(tuple(needs))
     # Before the first observation the own need is not known, and nothing is kept back for others.
     receivers = standing.receivers if state.observed else ()
     lacks = [max(0, wanted[region] - slices[region] - taken) if region in receivers else 0 for region in range(regions)]
     return Plan(slices[me], own, taken, wanted[me], lacks)
 
 
-def _in_use_by_others(own_slice: int, state: KeyState, members: Membership, now_ms: int) -> int:
-    """After a return, until everything is gone that others took: what they say they use above their slices."""
-    if members.regions <= 2:
-        return 0
+def _in_use_by_others(own_slice: int, state: KeyState, standing: Standing, members: Membership, now_ms: int) -> int:
+    """What the others say they use above their slices, until all of it is gone: they took it while this region was
+    lost, or had it before all had forgotten who gave what. As long as one has not said so, all that it may be."""
     window_ms = state.rows.window_ms
-    returned_ms = members.returned_ms()
-    back_ms = now_ms - returned_ms
+    back_ms = now_ms - standing.since_ms
     if back_ms >= RETURNING_MS + OVERLAP_WINDOWS * window_ms:
         return 0
     return sum(
         state.overs.get(peer, 0)
-        if members.has_answered(peer, returned_ms)
+        if members.has_answered(peer, standing.since_ms)
         else part_maybe_taken(own_slice, back_ms, window_ms, members.regions)
         for peer in members.peers
     )

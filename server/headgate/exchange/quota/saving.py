@@ -77,9 +77,7 @@ def own_rows(rows: GiveRows, me: int) -> dict[tuple[int, int], int]:
 
 def take_back(rows: GiveRows, me: int, gifts: TakenBack) -> None:
     """Undo gifts that nobody has heard of. A row that was raised since is somebody else's gift, and stays."""
+    now = own_rows(rows, me)
     for (epoch, receiver), total in gifts.after.items():
-        totals = rows.epochs[epoch].totals if epoch in rows.epochs else {}
-        if totals.get((me, receiver)) == total:
-            totals[me, receiver] = gifts.before.get((epoch, receiver), 0)
-            if not totals[me, receiver]:
-                del totals[me, receiver]
+        if now.get((epoch, receiver)) == total:
+            rows.restore(epoch, me, receiver, gifts.before.get((epoch, receiver), 0))

@@ -4,6 +4,7 @@ Pure functions of figures that one region has. Two regions may reckon differentl
 things: that makes a gift too large or too small for its purpose, and never makes slices add up to more than the limit.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from headgate.exchange.quota.gifts import in_proportion
@@ -14,7 +15,12 @@ LEAST_LACK: Final = WHOLE // 50
 """Nothing moves while all who are below their wanted slice lack less than this together: it would never rest."""
 
 
-def wanted_slices(needs: list[int]) -> list[int]:
+WANTED_KEPT: Final = 20_000
+"""So many answers are kept, at about 300 bytes: needs are told anew only when they have changed by a hundredth."""
+
+
+@lru_cache(WANTED_KEPT)
+def wanted_slices(needs: tuple[int, ...]) -> tuple[int, ...]:
     """If all needs fit: need and an even part of the rest; else in proportion. Never under the floor."""
     floor = floor_share(len(needs))
     wanted = [0] * len(needs)
@@ -30,7 +36,7 @@ def wanted_slices(needs: list[int]) -> list[int]:
         open_regions = [region for region in open_regions if region not in under]
         if not under:
             break
-    return wanted
+    return tuple(wanted)
 
 
 def _parted(needs: list[int], share: int) -> list[int]:

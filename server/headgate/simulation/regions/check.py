@@ -141,7 +141,9 @@ class RegionsWatch:
 
     def _agree(self, site: Site, key: bytes, record: WindowRecord, now_ms: int) -> None:
         limit = self._limit(key)
-        told = record.is_published(limit.publish_at)
+        told = max(record.current.region_total, record.previous.region_total) >= limit.publish_at or (
+            record.current.foreign + record.previous.foreign + record.ahead_foreign > 0
+        )
         for peer in self.world.sites:
             if peer is site:
                 continue

@@ -80,6 +80,7 @@ def _told(
     window_ms: int = 10_000,
     before_epoch_ms: int = 1_800_000,
     length_ms: int = 0,
+    sets: tuple[tuple[int, ...], ...] = (),
 ) -> Callable[[int], History]:
     """By hand: what each region is offered from when on, in percent of the limit, and what it is to enforce when."""
 
@@ -96,6 +97,7 @@ def _told(
             faults=faults,
             delay_ms=300,
             seed=seed,
+            sets=sets,
             settled=settled,
         )
 
@@ -178,6 +180,31 @@ TOLD: dict[str, Callable[[int], History]] = {
         ((0, (240, 45, 15)), (60_000, (60, 180, 60))),
         ((SPREAD_MS, 59_500, (76, 14, 10)), (110_000, 140_000, (20, 60, 20))),
         faults=(Fault(58_000, "double", (0,), 30_000),),
+    ),
+    # Two regions become three, one after the other, the new one last: floors until two windows and 30 s after that.
+    "added": _told(
+        ((0, (240, 60, 0)), (86_000, (100, 100, 100))),
+        ((SPREAD_MS, 59_500, (80, 20, 0)), (87_000, 130_000, (10, 10, 10)), (155_000, 170_000, (33, 33, 33))),
+        faults=tuple(Fault(60_000 + 12_000 * region, "configure", (region, 0, 1, 2)) for region in range(3)),
+        sets=((0, 1), (0, 1), ()),
+    ),
+    # And back to two: the third is gone, and the others are told so.
+    "removed": _told(
+        ((0, (30, 30, 240)), (60_000, (150, 150, 0))),
+        ((SPREAD_MS, 59_500, (10, 10, 80)), (63_000, 105_000, (10, 10, 0)), (125_000, 150_000, (50, 50, 0))),
+        faults=(
+            Fault(60_000, "configure", (2,)),
+            Fault(60_500, "configure", (0, 0, 1)),
+            Fault(61_500, "configure", (1, 0, 1)),
+        ),
+        sets=((0, 1, 2), (0, 1, 2), (0, 1, 2)),
+    ),
+    # Both of a pair lose their stores at once, and nobody knows any more who gave what.
+    "amnesia": _told(
+        ((0, (240, 10)), (130_000, (240, 240))),
+        ((125_000, 129_000, (88, 12)), (340_000, 360_000, (50, 50))),
+        faults=(Fault(150_000, "wipe", (0, 1), 1_000),),
+        window_ms=60_000,
     ),
     # A pair's giver can't save what it gives, and starts again.
     "unsaved": _told(

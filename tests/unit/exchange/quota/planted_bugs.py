@@ -29,25 +29,27 @@ def giving_slice_less_usage(patch: Patch) -> None:
 
 def giving_before_the_nodes_know(patch: Patch) -> None:
     """What is given is reckoned from usage alone, while nodes still go by the larger share."""
-    give = QuotaLedger._give
+    reckon = QuotaLedger._gifts
 
-    def careless(self: QuotaLedger, key: bytes, state: KeyState, now_ms: int) -> None:
-        state.told = 0
-        give(self, key, state, now_ms)
+    def careless(self: QuotaLedger, state: KeyState, found: Plan, now_ms: int) -> list[tuple[int, int]]:
+        told, state.told = state.told, 0
+        given = reckon(self, state, found, now_ms)
+        state.told = told
+        return given
 
-    patch.setattr(QuotaLedger, "_give", careless)
+    patch.setattr(QuotaLedger, "_gifts", careless)
 
 
 def giving_what_is_in_use(patch: Patch) -> None:
     """A region gives all that is above its wanted slice at once, though it was used in this window."""
-    give = QuotaLedger._give
+    reckon = QuotaLedger._gifts
 
-    def careless(self: QuotaLedger, key: bytes, state: KeyState, now_ms: int) -> None:
+    def careless(self: QuotaLedger, state: KeyState, found: Plan, now_ms: int) -> list[tuple[int, int]]:
         if state.observed is not None:
             state.observed = state.observed._replace(used=0)
-        give(self, key, state, now_ms)
+        return reckon(self, state, found, now_ms)
 
-    patch.setattr(QuotaLedger, "_give", careless)
+    patch.setattr(QuotaLedger, "_gifts", careless)
 
 
 def no_filled_mark(patch: Patch) -> None:
@@ -84,8 +86,7 @@ def heard_is_connected(patch: Patch) -> None:
 def written_by_the_receiver(patch: Patch) -> None:
     """A region that lacks takes from whoever has too much, and writes that down for it."""
 
-    def pull(self: QuotaLedger, key: bytes, state: KeyState, now_ms: int) -> None:
-        found = self._plan(state, now_ms)
+    def pull(self: QuotaLedger, key: bytes, state: KeyState, found: Plan, now_ms: int) -> None:
         lack = found.wanted - found.own
         for giver, share in enumerate(state.rows.slices(now_ms)):
             if giver != self._me and lack > 20_000 and share > 200_000:
@@ -93,7 +94,7 @@ def written_by_the_receiver(patch: Patch) -> None:
                 self._changed(key, state)
                 return
 
-    patch.setattr(QuotaLedger, "_give", pull)
+    patch.setattr(QuotaLedger, "_move", pull)
 
 
 def no_overlap_of_epochs(patch: Patch) -> None:
@@ -108,7 +109,7 @@ def no_overlap_of_epochs(patch: Patch) -> None:
 
 def nothing_is_carried_over(patch: Patch) -> None:
     """A new epoch begins with even slices, and the smaller of both counts."""
-    patch.setattr(GiveRows, "carry_over", lambda self, giver, now_ms: False)
+    patch.setattr(GiveRows, "carry_over", lambda self, giver, now_ms: None)
 
 
 def gifts_of_the_old_epoch_alone(patch: Patch) -> None:
@@ -129,7 +130,7 @@ def back_at_once(patch: Patch) -> None:
 
 def nothing_left_to_the_others(patch: Patch) -> None:
     """A returning region does not ask what the others use above their slices."""
-    patch.setattr(plan, "_in_use_by_others", lambda own_slice, state, members, now_ms: 0)
+    patch.setattr(plan, "_in_use_by_others", lambda *figures: 0)
 
 
 def lost_uses_nothing(patch: Patch) -> None:
@@ -155,6 +156,11 @@ def sent_before_it_is_saved(patch: Patch) -> None:
         return page(self, peer, lambda key: True)
 
     patch.setattr(outbox.Outbox, "page", careless)
+
+
+def a_new_set_at_once(patch: Patch) -> None:
+    """After a change of the set of regions slices count as soon as all have answered, though more is in use."""
+    patch.setattr(filling.Filling, "latest_change_ms", lambda self: 0)
 
 
 def cut_off_and_still_sending(patch: Patch) -> None:
@@ -183,7 +189,7 @@ def own_row_is_not_told(patch: Patch) -> None:
 def no_floor(patch: Patch) -> None:
     """Slices are in proportion to needs, whatever is left for the quiet ones."""
 
-    def proportional(needs: list[int]) -> list[int]:
+    def proportional(needs: tuple[int, ...]) -> list[int]:
         return [1_000_000 * share // max(1, sum(needs)) for share in needs]
 
     patch.setattr(plan, "wanted_slices", proportional)

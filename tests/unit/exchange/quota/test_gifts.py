@@ -69,28 +69,46 @@ def test_while_two_epochs_count_a_slice_is_the_smaller_and_a_gift_is_in_both() -
     assert rows.slices(TURN_MS + 50_000) == [550_000, 450_000]
 
 
+def carry(rows: GiveRows, giver: int, now_ms: int) -> bool:
+    """Whether that changed anything."""
+    before = set(rows.flat())
+    rows.carry_over(giver, now_ms)
+    return set(rows.flat()) != before
+
+
 def test_before_an_epoch_ends_its_slices_are_carried_over() -> None:
     rows = GiveRows(WINDOW_MS, 3)
     rows.give(B, A, 200_000, LATE_MS)
     rows.give(C, A, 100_000, LATE_MS)
-    assert not rows.carry_over(B, LATE_MS)
-    assert not rows.carry_over(B, TURN_MS - 30_001)
-    assert rows.carry_over(B, TURN_MS - 30_000)
-    assert not rows.carry_over(B, TURN_MS - 29_000), "nothing is left to carry"
-    assert not rows.carry_over(A, TURN_MS - 29_000), "it lacks"
+    assert not carry(rows, B, LATE_MS)
+    assert not carry(rows, B, TURN_MS - 30_001)
+    assert carry(rows, B, TURN_MS - 30_000)
+    assert not carry(rows, B, TURN_MS - 29_000), "nothing is left to carry"
+    assert not carry(rows, A, TURN_MS - 29_000), "it lacks"
     assert rows.slices(TURN_MS - 1) == [633_333, 133_333, 233_333]
     assert rows.slices(TURN_MS) == [533_333, 133_333, 233_333]
-    assert rows.carry_over(C, TURN_MS), "it may still do so while both count"
+    assert carry(rows, C, TURN_MS), "it may still do so while both count"
     assert rows.slices(TURN_MS) == rows.slices(TURN_MS + 50_000) == [633_333, 133_333, 233_333]
 
 
 def test_a_key_without_gifts_carries_nothing_and_old_rows_go() -> None:
     rows = GiveRows(WINDOW_MS, 3)
-    assert not rows.carry_over(A, TURN_MS - 1)
+    assert not carry(rows, A, TURN_MS - 1)
     rows.give(A, B, 1, LATE_MS)
     assert not rows.forget_old(TURN_MS + 59_999)
     assert rows.forget_old(TURN_MS + 60_000)
     assert list(rows.flat()) == []
+    assert rows.slices(TURN_MS + 60_000) == [333_333] * 3
+
+
+def test_a_gift_that_is_undone_leaves_no_trace() -> None:
+    rows = GiveRows(WINDOW_MS, 2)
+    rows.give(A, B, 10, LATE_MS)
+    rows.restore(100, A, B, 7)
+    assert rows.slices(LATE_MS) == [499_993, 500_007]
+    rows.restore(100, A, B, 0)
+    assert list(rows.flat()) == []
+    assert rows.slices(LATE_MS) == [500_000, 500_000]
 
 
 @pytest.mark.parametrize(

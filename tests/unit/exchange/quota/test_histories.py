@@ -5,13 +5,16 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.unit.exchange.quota.draw import STORY, picture
 from tests.unit.exchange.quota.histories import TOLD, named, names
 from tests.unit.exchange.quota.world import History, Violation, World, inside
 
-PER_KIND = 5
+PICTURE = Path(__file__).parents[4] / "docs" / "images" / "quota-slices.svg"
+PER_KIND = 4
 """In `make test`: some seconds. The long form runs hundreds."""
 
 
@@ -51,6 +54,11 @@ def test_slices_come_to_rest() -> None:
         world.step()
     assert [inside(region.ledger).counts.given for region in world.regions] == given
     assert world.entries - entries < 240, "in 240 seconds"
+
+
+def test_the_picture_in_the_docs_shows_this_engine() -> None:
+    """Drawn again by `python -m tests.unit.exchange.quota.draw > docs/images/quota-slices.svg`."""
+    assert PICTURE.read_text() == picture(World(STORY).run())
 
 
 def found(per_kind: int) -> Iterator[tuple[str, Violation]]:

@@ -49,7 +49,7 @@ def observe(ledger: QuotaLedger, now_ms: int, *, used: int, offered: int, key: b
 def pair() -> tuple[QuotaLedger, QuotaLedger]:
     """Two regions that know all of each other."""
     a, b = start("a"), start("b")
-    for second in range(3):
+    for second in range(6):
         now_ms = START_MS + second * 1_000
         for ledger in (a, b):
             ledger.tick(now_ms)
@@ -93,7 +93,23 @@ def test_a_region_without_its_mark_is_at_its_floor_until_the_others_have_answere
     tell(b, "b", a, "a", START_MS + 1_000)
     a.tick(START_MS + 1_000)
     assert a.filled
-    assert a.enforced(KEY, WINDOW_MS, START_MS + 1_000) == EVEN
+    assert a.enforced(KEY, WINDOW_MS, START_MS + 1_000) == FLOOR, "b may use what all have forgotten"
+    tell(a, "a", b, "b", START_MS + 2_000)
+    b.tick(START_MS + 2_000)
+    tell(b, "b", a, "a", START_MS + 2_000)
+    assert a.enforced(KEY, WINDOW_MS, START_MS + 2_000) == EVEN, "it does not"
+
+
+def test_a_part_of_an_answer_is_none() -> None:
+    a, b = start("a"), start("b")
+    tell(a, "a", b, "b", START_MS)
+    answer = b.outgoing("a", START_MS)
+    a.incoming("b", answer._replace(whole=False), START_MS)
+    a.tick(START_MS)
+    assert not a.filled
+    a.incoming("b", b.outgoing("a", START_MS), START_MS)
+    a.tick(START_MS)
+    assert a.filled
 
 
 def test_with_its_mark_a_region_goes_on_where_it_was() -> None:
@@ -325,6 +341,15 @@ def test_what_makes_no_sense_is_refused_and_counted(entry: QuotaEntry) -> None:
     assert a.unsaved() == []
 
 
+def test_a_key_with_another_window_is_refused() -> None:
+    """A window is part of a key: whoever says otherwise is wrong, and its epochs are others."""
+    a = start("a")
+    known, other = (QuotaEntry(KEY, window_ms, 9, 0, ((EPOCH, 1, 0, 7),)) for window_ms in (WINDOW_MS, WINDOW_MS + 1))
+    a.incoming("b", message(entries=(known, other._replace(rows=((EPOCH, 1, 0, 8),)))), START_MS)
+    assert a.counts.entries_refused == 1
+    assert unpacked(a) == {(EPOCH, 1, 0): 7}
+
+
 def test_rows_of_an_epoch_that_is_long_over_or_far_ahead_are_left_out() -> None:
     a = start("a")
     rows = ((EPOCH - 1, 1, 0, 5), (EPOCH + 1, 1, 0, 5), (EPOCH, 1, 0, 7))
@@ -348,6 +373,8 @@ def test_after_a_change_of_regions_nothing_that_was_saved_counts() -> None:
     assert not three.filled
     assert three.enforced(KEY, WINDOW_MS, now_ms) == FLOOR
     assert save(three) == {KEY: b""}, "it is to be deleted"
+    back = start("a", at_ms=now_ms + 1_000, mark=three.mark)
+    assert not back.filled, "what was deleted is not there in the old set either"
 
 
 def test_a_record_that_can_not_be_read_keeps_its_key_at_the_floor_and_no_other() -> None:

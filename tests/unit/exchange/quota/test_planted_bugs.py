@@ -19,7 +19,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     planted_bugs.giving_before_the_nodes_know: ("shift60-0", "shares"),
     planted_bugs.giving_what_is_in_use: ("unsaved-0", "usage"),
     planted_bugs.no_filled_mark: ("forgotten-0", "usage"),
-    planted_bugs.own_row_is_not_told: ("losses-0", "shares"),
+    planted_bugs.own_row_is_not_told: ("losses-33", "shares"),
     planted_bugs.unheard_is_lost: ("pair-0", "usage"),
     planted_bugs.heard_is_connected: ("mute-0", "usage"),
     planted_bugs.written_by_the_receiver: ("pair-0", "usage"),
@@ -33,6 +33,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     planted_bugs.no_deadline: ("lost-0", "usage"),
     planted_bugs.sent_before_it_is_saved: ("unsaved-0", "shares"),
     planted_bugs.cut_off_and_still_sending: ("pending-0", "shares"),
+    planted_bugs.a_new_set_at_once: ("removed-0", "usage"),
     planted_bugs.no_floor: ("spread-0", "floor"),
 }
 """Each with a history and the invariant that it shows to be violated."""

@@ -29,7 +29,7 @@ from headgate.exchange.quota.slices import (
     ],
 )
 def test_wanted_slices(needs: list[int], wanted: list[int]) -> None:
-    assert wanted_slices(needs) == wanted
+    assert wanted_slices(tuple(needs)) == tuple(wanted)
     assert sum(wanted) <= 1_000_000
 
 

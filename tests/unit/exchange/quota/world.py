@@ -58,6 +58,8 @@ class History:
     loss_percent: int = 0
     delay_ms: int = 100
     seed: int = 0
+    sets: tuple[tuple[int, ...], ...] = ()
+    """By region: with which set it starts, if not with all. One with an empty set is not there yet."""
     settled: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
     """(from when, until when, percent per region): what each enforces in that time, give or take 5."""
 
@@ -97,6 +99,8 @@ class Region:
     usage: Usage
     offered: Offered
     ledger: QuotaLedger | None = None
+    names: tuple[str, ...] = ()
+    """The set of regions that it is configured with."""
     other: QuotaLedger | None = None
     """A second one, that takes turns with the first."""
     store: dict[bytes, bytes] = field(default_factory=dict)
@@ -142,6 +146,8 @@ class World:
         """(ms from the start, what each region enforces), at every second."""
         self.used: list[tuple[int, int]] = []
         for region in self.regions:
+            members = history.sets[region.number] if history.sets else range(history.regions)
+            region.names = tuple(self.names[number] for number in members)
             self._start(region)
 
     # Running
@@ -175,6 +181,8 @@ class World:
         return self.now_ms + region.offset_ms
 
     def in_force(self, region: Region) -> int:
+        if not region.names:
+            return 0
         now_ms = self.clock(region)
         if now_ms <= region.deadlines.taken_until_ms:
             return region.enforced.share
@@ -252,9 +260,18 @@ class World:
             self.stuck[one] = until_ms
         self._after(until_ms, lambda: self._fault_crash(regions, until_ms))
 
+    def _fault_configure(self, regions: tuple[int, ...], until_ms: int) -> None:
+        """The first of these starts with the set of all others that are named, itself included if it is among them."""
+        region = self.regions[regions[0]]
+        region.names = tuple(self.names[number] for number in regions[1:])
+        self._start(region)
+
     def _start(self, region: Region) -> None:
+        if not region.names:
+            region.ledger = None
+            return
         now_ms = self.clock(region)
-        ledger = QuotaLedger(region.name, self.names, run=now_ms, now_ms=now_ms, mark=region.mark)
+        ledger = QuotaLedger(region.name, region.names, run=now_ms, now_ms=now_ms, mark=region.mark)
         for key, packed in region.store.items():
             ledger.load(key, packed, now_ms)
         region.ledger = ledger
@@ -295,7 +312,11 @@ class World:
         ledger.tick(now_ms)
         self._save(region)
         for peer in self.regions:
-            if peer is not region and region.under_way.get(peer.number, 0) + TIMEOUT_MS <= self.now_ms:
+            if (
+                peer is not region
+                and peer.name in region.names
+                and region.under_way.get(peer.number, 0) + TIMEOUT_MS <= self.now_ms
+            ):
                 region.under_way[peer.number] = self.now_ms
                 self._send(region, peer, ledger.outgoing(peer.name, now_ms))
 
@@ -329,7 +350,7 @@ class World:
         sender = region.ledger
 
         def receive() -> None:
-            if peer.ledger is None:
+            if peer.ledger is None or region.name not in peer.names:
                 return
             peer.ledger.incoming(region.name, message, self.clock(peer))
             if self._save(peer):
@@ -393,12 +414,13 @@ class World:
             self.used.append((self.at_ms, used))
         if sum(shares) > WHOLE:
             self._violate("shares", f"{shares} are {sum(shares)}")
-        if min(shares) < self.floor:
+        if min(share for share, region in zip(shares, self.regions, strict=True) if region.names) < self.floor:
             self._violate("floor", f"{shares} with a floor of {self.floor}")
         allowed = self.history.limit + self.precision * len(self.regions)
         if used > allowed:
             self._violate("usage", f"{used} in use, {allowed} allowed; shares {shares}")
-        self._look_at_gifts(shares)
+        if not self.history.sets:  # regions have the same numbers in all sets only if the last one is added
+            self._look_at_gifts(shares)
         for from_ms, until_ms, expected in self.history.settled:
             if from_ms <= self.at_ms <= until_ms and any(
                 abs(share - percent * WHOLE // 100) > WHOLE // 20
@@ -428,14 +450,16 @@ class World:
             self._violate("gifts", f"{shares} and {under_way} under way")
 
     def _under_way_to(self, region: Region, given: dict[tuple[int, int, int], int]) -> int:
-        """By the epoch that counts longest; before that the smaller one counts."""
+        """By each epoch that counts for it; the one with less, because the smaller slice counts."""
+        state = inside(region.ledger)._keys.get(KEY)
+        if state is None:
+            return 0
         known = {row[:3]: row[3] for row in self.rows(region)}
-        missing: dict[int, int] = {}
-        epoch = self.clock(region) // max(3_600_000, 10 * self.history.window_ms)
+        missing = dict.fromkeys(state.rows.counting(self.clock(region)), 0)
         for (number, giver, receiver), total in given.items():
-            if receiver == region.number and number in (epoch - 1, epoch):
-                missing[number] = missing.get(number, 0) + total - known.get((number, giver, receiver), 0)
-        return min(missing.values(), default=0)
+            if receiver == region.number and number in missing:
+                missing[number] += total - known.get((number, giver, receiver), 0)
+        return min(missing.values())
 
     def _violate(self, invariant: str, what: str) -> None:
         if not any(violation.invariant == invariant for violation in self.violations):

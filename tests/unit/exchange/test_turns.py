@@ -1,0 +1,102 @@
+"""What goes in a turn, what when there is more, and when nobody answers."""
+
+import asyncio
+import random
+
+import pytest
+import structlog
+import structlog.testing
+from headgate.exchange import sender as sender_module
+from headgate.exchange.exchanger import Exchanger
+from headgate.exchange.messages import Ack, Batch, LinkError, PeerLink
+from headgate.exchange.peers import PeerStatus
+from headgate.exchange.sender import PeerSender
+from headgate.origin.memory import MemoryOrigin
+from headgate.origin.protocol import Call, CellReport, Lane, WindowReport, exchange_name
+from headgate.simulation.loop import LoopClock, run_virtually
+
+UNIX_MS = 1_700_000_000_000
+WINDOW_MS = 3_600_000
+KEYS = 10
+
+
+class Listening:
+    """Acknowledges everything, or is away."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.batches = 0
+        self.away = False
+
+    async def send(self, batch: Batch, timeout_s: float) -> Ack:
+        self.batches += 1
+        if self.away:
+            raise LinkError("nobody there")
+        self.keys += [entry.key for entry in batch.entries]
+        return Ack(batch.number, 0)
+
+    async def close(self) -> None: ...
+
+
+async def published(clock: LoopClock) -> MemoryOrigin:
+    """An origin with ten keys that others are to be told of."""
+    origin = MemoryOrigin(clock, region=b"eu", exclusive=False)
+    cells = (CellReport(UNIX_MS // WINDOW_MS, 5, 0, 0, 5),)
+    for number in range(KEYS):
+        key = b"key-%d" % number
+        name = exchange_name(key, key, WINDOW_MS)
+        report = WindowReport(key, b"run", 1, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at=1, name=name)
+        await origin.call(0, Call((report,), ()), 1.0)
+    return origin
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender_module, "PAGE", 3)
+    monkeypatch.setattr(sender_module, "MAX_PAGES", 2)
+
+
+def test_a_turn_ends_after_so_many_pages_and_says_that_there_is_more() -> None:
+    async def play() -> tuple[list[tuple[bool, int]], Listening]:
+        clock, link, status = LoopClock(UNIX_MS), Listening(), PeerStatus("us", "")
+        chance = random.Random(1)
+        sender = PeerSender(await published(clock), link, status=status, owner=b"me", clock=clock, random=chance)
+        return [(await sender.exchange(Lane.NORMAL), status.backlog) for _ in range(3)], link
+
+    turns, link = run_virtually(play())
+    assert turns == [(True, 4), (True, 0), (False, 0)]
+    assert sorted(link.keys) == sorted(b":key-%d" % number for number in range(KEYS))
+
+
+async def exchange_for(seconds: float, link: PeerLink) -> None:
+    clock = LoopClock(UNIX_MS)
+    exchanger = Exchanger(
+        await published(clock),
+        region="eu",
+        links={"us": link},
+        addresses={},
+        owner=b"me",
+        clock=clock,
+        random=random.Random(1),
+        logger=structlog.get_logger(),
+        interval_s=60.0,
+    )
+    exchanger.start()
+    await asyncio.sleep(seconds)
+    await exchanger.stop()
+
+
+def test_what_is_left_of_a_turn_does_not_wait_for_the_next_interval() -> None:
+    link = Listening()
+    run_virtually(exchange_for(1.0, link))
+    assert len(link.keys) == KEYS
+
+
+def test_a_peer_that_acknowledges_nothing_is_tried_again_and_never_called_connected() -> None:
+    """Though there is nothing in the urgent lane, and so nothing there that could fail."""
+    link = Listening()
+    link.away = True
+    with structlog.testing.capture_logs() as logs:
+        run_virtually(exchange_for(30.0, link))
+    assert {entry["event"] for entry in logs} == {"peer_failed"}
+    assert link.batches > 10, "within an interval of 60 s"
