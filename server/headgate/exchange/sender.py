@@ -19,6 +19,8 @@ from headgate.origin.protocol import Changes, Lane, Published, split_name
 
 MAX_ENTRIES: Final = 4_000
 """In one batch, own and returned together: some hundred kilobytes."""
+MAX_BYTES: Final = 2 * 1024 * 1024
+"""Of the names in one batch, each counted twice: a peer takes 4 MiB. Keys are some ten bytes long, or some thousand."""
 PAGE: Final = 500
 """Names per call to a shard: two milliseconds of its time."""
 READ_TIMEOUT_S: Final = 2.0
@@ -105,23 +107,24 @@ class PeerSender:
     async def _read(self, lane: Lane) -> list[ShardPage]:
         """A page of each shard that this process serves the peer from; at most a batch together."""
         found: list[ShardPage] = []
-        room = MAX_ENTRIES
+        room, room_bytes = MAX_ENTRIES, MAX_BYTES
         for shard in range(self._origin.shards):
             try:
-                page = await self._read_shard(shard, lane, min(PAGE, room // 2))
+                page = await self._read_shard(shard, lane, min(PAGE, room // 2), room_bytes)
             except OriginError:
                 self._views[shard, lane].serving = False
                 continue  # its nodes say so; the others' changes are not held up by it
             if page is not None:
                 found.append(page)
                 room -= 2 * len(page.changes.names)
-            if room < 2:
+                room_bytes -= _bytes(page.changes.names)
+            if room < 2 or room_bytes < MAX_BYTES // 2:
                 break
         self._status.serving = any(view.serving for view in self._views.values())
         self._status.filling = self._is_filling()
         return found
 
-    async def _read_shard(self, shard: int, lane: Lane, most: int) -> ShardPage | None:
+    async def _read_shard(self, shard: int, lane: Lane, most: int, most_bytes: int) -> ShardPage | None:
         generation = self._random.randbytes(16)
         changes = await self._origin.changes(shard, self._peer, lane, self._owner, generation, most, READ_TIMEOUT_S)
         view = self._views[shard, lane]
@@ -134,7 +137,11 @@ class PeerSender:
             # Another server, or another life of it: what was acknowledged may have been of what it never had.
             await self._origin.begin_walk(shard, self._peer, b"", READ_TIMEOUT_S)
             view.epoch = changes.epoch
-            return await self._read_shard(shard, lane, most)
+            return await self._read_shard(shard, lane, most, most_bytes)
+        names = changes.names
+        if len(names) > 1 and _bytes(names) > most_bytes:
+            fewer = max(1, len(names) * most_bytes // _bytes(names) // 2)
+            return await self._read_shard(shard, lane, fewer, most_bytes)
         view.epoch = changes.epoch
         self._look_at(view, changes)
         self._status.shards_behind[shard, lane] = changes.latest - changes.since
@@ -225,6 +232,11 @@ async def sweep(origin: Origin, shard: int, lane: Lane, owner: bytes, generation
         await origin.acknowledge(shard, SWEEPER, lane, changes, READ_TIMEOUT_S)
     elif changes.since:
         await origin.begin_walk(shard, SWEEPER, b"", READ_TIMEOUT_S)
+
+
+def _bytes(names: Sequence[bytes]) -> int:
+    """What these names take in a batch, at most: once with the own component, once with the peer's."""
+    return 2 * sum(map(len, names))
 
 
 def _own(page: ShardPage) -> Iterator[Entry]:

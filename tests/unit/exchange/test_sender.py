@@ -91,6 +91,19 @@ async def test_everything_goes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None
     assert [us.known(b"k%d" % number).foreign for number in range(10)] == list(range(1, 11))
 
 
+async def test_a_batch_stays_within_its_bytes_however_long_keys_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer refuses more for good, and nothing after it would ever be told."""
+    monkeypatch.setattr(sender_module, "MAX_BYTES", 10_000)
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    link = Handover(eu, us)
+    for number in range(20):
+        eu.count(1, b"%02d" % number * 600)
+    await eu.sender_to(us, link).exchange(Lane.NORMAL)
+    assert sum(len(batch.entries) for batch in link.batches) == 20
+    assert max(sum(len(entry.key) for entry in batch.entries) for batch in link.batches) <= 5_000
+    assert us.known(b"19" * 600).foreign == 1
+
+
 async def test_cells_that_no_longer_matter_are_not_sent() -> None:
     eu, us = Region("eu", "us"), Region("us", "eu")
     link = Handover(eu, us)
