@@ -56,10 +56,10 @@ test: lint
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-inside test-outside
 
 test-inside: $(TEST_STAMP)
-	$(BIN)/pytest tests/unit tests/simulation tests/accuracy tests/fault
+	$(BIN)/pytest tests/unit tests/client tests/simulation tests/accuracy tests/fault tests/conformance/origin
 
 test-outside: $(TEST_STAMP)
-	$(BIN)/pytest tests/conformance tests/e2e tests/client
+	$(BIN)/pytest tests/conformance/transport tests/e2e
 
 unit: $(TEST_STAMP)
 	$(BIN)/pytest tests/unit tests/client -m 'not slow' --hypothesis-profile=fast
