@@ -94,10 +94,18 @@ def test_problems_of_the_config_file_come_with_their_lines(tmp_path: Path) -> No
     ]
 
 
-def test_what_is_not_available_yet_is_refused_at_startup(rules: Path) -> None:
-    done = run("serve", "--rules", str(rules), "--peer", "eu=127.0.0.1:1")
+def test_an_exchange_in_which_anybody_could_speak_for_a_region_does_not_start(rules: Path) -> None:
+    done = run("serve", "--rules", str(rules), "--peer", "eu=127.0.0.1:1", "--exchange", "0.0.0.0:0", *FREE_PORTS)
     assert done.returncode == 1
-    assert done.stderr == "headgate: peer, exchange: regions can't exchange counts in this version; leave both out\n"
+    assert "--exchange-insecure" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_an_exchanger_alone_says_what_it_lacks() -> None:
+    done = run("exchange", "--origin", "redis://127.0.0.1:1")
+    assert (done.returncode, "--peer REGION=ADDR" in done.stderr) == (1, True)
+    done = run("exchange", "--peer", "eu=127.0.0.1:1")
+    assert (done.returncode, "use a Redis origin" in done.stderr) == (1, True)
 
 
 def test_the_installed_command_is_the_module() -> None:
