@@ -56,10 +56,10 @@ test: lint
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-inside test-outside
 
 test-inside: $(TEST_STAMP)
-	$(BIN)/pytest tests/unit tests/client tests/simulation tests/accuracy tests/fault tests/conformance/origin
+	$(BIN)/pytest tests/unit tests/client tests/simulation tests/accuracy tests/fault tests/conformance/origin tests/e2e/regions
 
 test-outside: $(TEST_STAMP)
-	$(BIN)/pytest tests/conformance/transport tests/e2e
+	$(BIN)/pytest tests/conformance/transport tests/e2e --ignore tests/e2e/regions
 
 unit: $(TEST_STAMP)
 	$(BIN)/pytest tests/unit tests/client -m 'not slow' --hypothesis-profile=fast
