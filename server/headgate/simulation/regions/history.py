@@ -19,7 +19,7 @@ class RegionFaultKind(StrEnum):
     SLOW_LINK = "slow_link"
     ONE_WAY = "one_way"
     """Nothing goes from one region to another; the other way is good."""
-    PARTITION = "partition"
+    PARTITION = "region_cut_off"
     """A region is cut off from all others."""
     LINK_STALL = "link_stall"
     """What is sent arrives when it is over."""
