@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2
 from headgate_client import AsyncClient, Client, RateLimitError, Tls
 
 from tests.conformance.transport.certificates import authority, issued_by
-from tests.support.headgate import Answer, Headgate, http_request, run, serve, write_rules
+from tests.support.headgate import Answer, Headgate, http_request, run, serve, start, write_rules
 from tests.support.redis_servers import RedisServer
 from tests.support.waiting import wait_until
 from tests.support.workers import serve_workers
@@ -193,3 +193,22 @@ async def test_every_client_can_send_a_token(rules: Path, tokens: Path) -> None:
         asked = ["check", "--addr", headgate.grpc, "--timeout", "10", "--domain", "edge", "user=alice"]
         assert run(*asked).returncode == 2
         assert run(*asked, "--token-file", str(tokens)).returncode == 0
+
+
+EXCHANGER = ("exchange", "--origin", "redis://127.0.0.1:1", "--peer", "eu=127.0.0.1:1", "--exchange", "127.0.0.1:0")
+
+
+def test_an_exchanger_alone_is_guarded_as_a_node_is(tokens: Path) -> None:
+    with start(*EXCHANGER, "--http", "127.0.0.1:0", "--token-file", str(tokens)) as exchanger:
+        address = exchanger.wait_for_event("exchanging")["http"]
+        assert get(address, "/regions").status == 401
+        assert get(address, "/regions", BEARER).json()["exchanging"] is True
+        assert [get(address, path).status for path in (*HEALTH, "/metrics", "/version")] == [200] * 4
+
+
+def test_an_exchanger_has_a_listener_for_operators_too() -> None:
+    with start(*EXCHANGER, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0") as exchanger:
+        told = exchanger.wait_for_event("exchanging")
+        paths = ("/regions", "/metrics", "/healthz")
+        assert [get(told["http"], path).status for path in paths] == [404, 404, 200]
+        assert [get(told["admin"], path).status for path in paths] == [200, 200, 200]

@@ -24,23 +24,6 @@ MAX_ENTRIES: Final = 5_000
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 """Of one message. Entries with keys of 800 bytes fill it before they are too many."""
 
-_ENTRY_OVERHEAD_BYTES: Final = 4 + 4 * 10
-"""Of an entry beside its key, at most: what frames the key, and four numbers of up to ten bytes."""
-
-_BATCH_OVERHEAD_BYTES: Final = 16 * 1024
-"""Kept free for all of a batch that is no entry."""
-
-
-def entries_that_fit(entries: Sequence[Entry], used_bytes: int = 0) -> tuple[int, int]:
-    """How many of them, from the first on, one batch can hold beside `used_bytes` of others; and their bytes."""
-    room = MAX_BATCH_BYTES - _BATCH_OVERHEAD_BYTES
-    for count, entry in enumerate(entries):
-        grown = used_bytes + len(entry.key) + _ENTRY_OVERHEAD_BYTES
-        if count == MAX_ENTRIES or grown > room:
-            return count, used_bytes
-        used_bytes = grown
-    return len(entries), used_bytes
-
 
 # The sender's side
 

@@ -64,7 +64,7 @@ class OriginReceiver:
                 await self._origin.begin_walk(shard, region.encode(), batch.fill_wanted, IMPORT_TIMEOUT_S)
         if batch.filled:
             await self._mark(region, batch.filled, now_ms)
-        refused = len(batch.entries) + len(batch.returned) - _entries(theirs) - _entries(ours)
+        refused = len(batch.entries) + len(batch.returned) - len(theirs) - len(ours)
         self._note(status, batch, refused, now_ms)
         return Ack(batch.number, refused)
 
@@ -118,10 +118,6 @@ class OriginReceiver:
         status.refused_entries += refused
         if batch.heard_beat_ms:
             status.lag_ms = max(0, now_ms - batch.heard_beat_ms)
-
-
-def _entries(found: Sequence[object]) -> int:
-    return len(found)
 
 
 def _makes_sense(entry: Entry, now_ms: int) -> bool:

@@ -14,16 +14,18 @@ from headgate import __version__
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.errors import ConfigError
+from headgate.runtime.access import http_listeners, open_tokens
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
 from headgate.runtime.region_instruments import register_exchange
 from headgate.runtime.regions import MEMORY, RegionExchange
 from headgate.runtime.stopping import Stopping
+from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs
 from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
 from headgate.transport.allocator import bound_allocator
-from headgate.transport.http_listener import HttpLimits, HttpListener
+from headgate.transport.http_listener import HttpLimits, HttpListener, addresses_of
 
 FORCED_EXIT_S: Final = 0.5
 
@@ -59,13 +61,20 @@ class ExchangeService:
             web.get("/metrics", self._scrape),
             web.get("/version", self._version),
         ]
-        self._http = HttpListener(
-            settings.admin or settings.http,
-            routes,
-            limits=HttpLimits(max_body_bytes=0),
-            logger=BoundedLogger(logs.logger, clock),
-            socket_mode=int(settings.socket_mode, 8),
-        )
+        bounded = BoundedLogger(logs.logger, clock)
+        self._tasks = BackgroundTasks(bounded)
+        self._tokens = open_tokens(settings, logs.logger)
+        self._https = [
+            HttpListener(
+                address,
+                routes,
+                limits=HttpLimits(max_body_bytes=0),
+                logger=bounded,
+                socket_mode=int(settings.socket_mode, 8),
+                access=access,
+            )
+            for address, access in http_listeners(settings, self._tokens)
+        ]
         self._ready = False
         self.stopping = Stopping(
             logs.logger, state=lambda: "exchanging", cut_after_s=FORCED_EXIT_S, before_cut=lambda: None
@@ -77,13 +86,16 @@ class ExchangeService:
         with self.stopping:
             try:
                 await self._exchange.start()
-                await self._http.start()
+                for listener in self._https:
+                    await listener.start()
+                if self._tokens is not None:
+                    self._tasks.start("tokens", self._tokens.watch)
                 self._ready = True
                 self._logger.info(
                     "exchanging",
                     region=self._settings.region,
                     exchange=self._exchange.server.address,
-                    http=self._http.address,
+                    **addresses_of(self._https),
                     peers=[peer.region for peer in self._settings.peer],
                     version=__version__,
                 )
@@ -91,7 +103,8 @@ class ExchangeService:
             finally:
                 self._ready = False
                 await self._exchange.stop()
-                await asyncio.gather(self._http.stop(), return_exceptions=True)
+                await asyncio.gather(*(listener.stop() for listener in self._https), return_exceptions=True)
+                await self._tasks.stop()
                 self._metrics.close()
         self._logger.info("stopped")
         return self.stopping.exit_status

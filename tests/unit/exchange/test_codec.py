@@ -77,20 +77,6 @@ def test_a_batch_that_holds_too_many_is_refused_before_it_is_unpacked() -> None:
         codec.decode_from_sender(wire.FromSender(batch=wire.Batch(returned=columns)).SerializeToString())
 
 
-@pytest.mark.parametrize(("count", "size"), [(6_000, 35), (6_000, 5_000), (10, 35), (0, 0), (3, 3_000_000)])
-def test_as_many_entries_as_fit_fit(count: int, size: int) -> None:
-    """With the largest numbers; and at least 95 in 100 of what could."""
-    given = tuple(
-        entry._replace(window_ms=2**64 - 1, sequence=2**64 - 1, current=2**64 - 1, previous=2**64 - 1)
-        for entry in entries(count, size)
-    )
-    taken, used = codec.entries_that_fit(given)
-    data = codec.encode_batch(Batch(2**64 - 1, 2**64 - 1, given[:taken], (), b"f" * 32, b"g" * 32))
-    assert len(data) <= codec.MAX_BATCH_BYTES
-    assert taken == min(count, codec.MAX_ENTRIES) or used > 0.95 * codec.MAX_BATCH_BYTES or size > 2_000_000
-    assert codec.entries_that_fit(given, codec.MAX_BATCH_BYTES)[0] == 0
-
-
 @pytest.mark.parametrize(
     "hello",
     [

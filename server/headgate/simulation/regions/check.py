@@ -13,11 +13,11 @@
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Limit
-from headgate.origin.protocol import Call, ForeignCount, Reply, WindowAnswer, WindowReport
+from headgate.origin.protocol import UNREADABLE, Call, ForeignCount, Reply, WindowAnswer, WindowReport
 from headgate.origin.window_record import ForeignComponent, WindowRecord
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.regions.world import RegionsWorld, Site
@@ -66,10 +66,10 @@ class RegionsWatch:
 
     # At every step
 
-    def _replied(self, site: Site):  # type: ignore[no-untyped-def]
+    def _replied(self, site: Site) -> Callable[[Call, Reply], None]:
         def replied(call: Call, reply: Reply) -> None:
             for report, answer in zip(call.reports, reply.answers, strict=True):
-                if isinstance(report, WindowReport) and isinstance(answer, WindowAnswer) and answer.grant != -2:
+                if isinstance(report, WindowReport) and isinstance(answer, WindowAnswer) and answer.grant != UNREADABLE:
                     self._learn(site, report, answer)
 
         return replied
@@ -84,7 +84,7 @@ class RegionsWatch:
             if count.region_total > sum(known.values()):
                 self.violate("doubled", f"{site.name} {_named(cell)}: {count.region_total} of {sum(known.values())}")
 
-    def _imported(self, site: Site):  # type: ignore[no-untyped-def]
+    def _imported(self, site: Site) -> Callable[[Sequence[ForeignCount]], None]:
         def imported(counts: Sequence[ForeignCount]) -> None:
             for key in {count.key for count in counts}:
                 record = site.shards[self.world.shard_of(key)].record(key)
