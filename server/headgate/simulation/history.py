@@ -8,7 +8,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headgate.limiter.limit import Limit
 
@@ -147,15 +147,7 @@ class History:
 
     def cut(self, *, faults: Sequence[int] | None = None, requests: int | None = None) -> "History":
         """The same with some of the faults (by their numbers), and the first requests only."""
-        kept = [(number, fault) for number, fault in zip(self.numbers, self.faults, strict=True)]
-        if faults is not None:
-            kept = [(number, fault) for number, fault in kept if number in faults]
-        return dataclasses.replace(
-            self,
-            faults=tuple([fault for _, fault in kept]),
-            numbers=tuple([number for number, _ in kept]),
-            asks=self.asks[:requests],
-        )
+        return dataclasses.replace(self, asks=self.asks[:requests], **kept_faults(self.numbers, self.faults, faults))
 
     @property
     def kinds(self) -> Counter[str]:
@@ -174,3 +166,9 @@ class History:
             f"seed {self.seed} ({self.name}): {self.nodes} nodes, {self.shards} shards, {len(self.keys)} keys, "
             f"{len(self.asks)} requests, {len(self.faults)} faults"
         )
+
+
+def kept_faults(numbers: Sequence[int], faults: Sequence[Any], kept: Sequence[int] | None) -> dict[str, Any]:
+    """The fields of a history that is cut to some of its faults, by their numbers; None keeps all."""
+    left = [pair for pair in zip(numbers, faults, strict=True) if kept is None or pair[0] in kept]
+    return {"numbers": tuple([number for number, _ in left]), "faults": tuple([fault for _, fault in left])}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from headgate.simulation.history import Key
+from headgate.simulation.history import Key, kept_faults
 
 
 class RegionFaultKind(StrEnum):
@@ -94,17 +94,7 @@ class RegionsHistory:
 
     def cut(self, *, faults: Sequence[int] | None = None, requests: int | None = None) -> "RegionsHistory":
         """The same with some of the faults (by their numbers), and the first requests only."""
-        kept = [
-            (number, fault)
-            for number, fault in zip(self.numbers, self.faults, strict=True)
-            if faults is None or number in faults
-        ]
-        return dataclasses.replace(
-            self,
-            faults=tuple([fault for _, fault in kept]),
-            numbers=tuple([number for number, _ in kept]),
-            asks=self.asks[:requests],
-        )
+        return dataclasses.replace(self, asks=self.asks[:requests], **kept_faults(self.numbers, self.faults, faults))
 
     @property
     def kinds(self) -> Counter[str]:
