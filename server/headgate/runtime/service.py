@@ -50,7 +50,7 @@ from headgate.telemetry.process import LoopLag
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
 from headgate.transport.http_access import OPEN
 from headgate.transport.http_listener import addresses_of
-from headgate.transport.interface import Endpoint, Transport
+from headgate.transport.interface import Serving, Transport
 from headgate.transport.select import choose_transport
 
 HOUSEKEEPING_INTERVAL_S = 0.1
@@ -239,7 +239,7 @@ class Service:
         settings = self.settings
         trust = Trust(settings.trusted_network)
         make_transport = choose_transport(settings.transport, settings.grpc, tls_files(settings), trust)
-        endpoint = Endpoint(
+        endpoint = Serving(
             settings.grpc,
             self._handler,
             transport_limits(settings),

@@ -22,7 +22,7 @@ from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures, overloaded
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
-from headgate.transport.interface import RATE_LIMIT_METHOD, Endpoint, TransportStats
+from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
 from headgate.transport.reflection import Reflection
 
 # grpc-core's own limit is one ping in five minutes, and then it cuts the connection:
@@ -46,7 +46,7 @@ class GrpcioTransport:
 
     name = "grpcio"
 
-    def __init__(self, endpoint: Endpoint, *, tls: TlsFiles | None = None) -> None:
+    def __init__(self, endpoint: Serving, *, tls: TlsFiles | None = None) -> None:
         self.stats = TransportStats()
         self._endpoint = endpoint
         self._address = parse_address(endpoint.address)

@@ -134,7 +134,7 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class Serving:
     """What a transport serves, where, to whom, and within which bounds."""
 
     address: str
@@ -146,5 +146,5 @@ class Endpoint:
     socket_mode: int = OWNER_ONLY
 
 
-TransportFactory = Callable[[Endpoint], Transport]
+TransportFactory = Callable[[Serving], Transport]
 """How the service makes its transport, whichever it is."""

@@ -28,7 +28,7 @@ from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.intake import RATE_LIMIT, Batch, Intake
-from headgate.transport.interface import RATE_LIMIT_METHOD, Endpoint, TransportStats
+from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
 from headgate.transport.reflection import Reflection
 from headgate.transport.timeouts import TIMEOUT_HEADER, Timeouts
 
@@ -53,7 +53,7 @@ class NativeTransport:
     name = "native"
 
     def __init__(
-        self, endpoint: Endpoint, *, stats: TransportStats | None = None, refusals: Refusals | None = None
+        self, endpoint: Serving, *, stats: TransportStats | None = None, refusals: Refusals | None = None
     ) -> None:
         self.stats = stats or TransportStats()
         self._endpoint = endpoint

@@ -7,7 +7,7 @@ from typing import Literal
 from headgate.endpoint.tls import TlsFiles
 from headgate.endpoint.trust import Trust
 from headgate.errors import ConfigError
-from headgate.transport.interface import Endpoint, Transport, TransportFactory
+from headgate.transport.interface import Serving, Transport, TransportFactory
 
 TransportKind = Literal["auto", "native", "grpcio"]
 
@@ -51,6 +51,6 @@ def _grpcio(tls: TlsFiles | None) -> TransportFactory:
     return partial(GrpcioTransport, tls=tls)
 
 
-def _grpcio_instead(tls: TlsFiles | None, endpoint: Endpoint) -> Transport:
+def _grpcio_instead(tls: TlsFiles | None, endpoint: Serving) -> Transport:
     endpoint.logger.warning("transport_fallback", transport="grpcio", reason="pygrpc-native is not installed")
     return _grpcio(tls)(endpoint)

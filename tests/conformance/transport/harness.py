@@ -13,8 +13,8 @@ from headgate.endpoint.trust import Trust
 from headgate.transport.guard.transport import GuardedTransport
 from headgate.transport.interface import (
     RATE_LIMIT_METHOD,
-    Endpoint,
     Handler,
+    Serving,
     Transport,
     TransportFactory,
     TransportLimits,
@@ -84,7 +84,7 @@ def make_transport(
     log = CapturingLogger()
     logger = structlog.wrap_logger(log, processors=[lambda _logger, _name, event: ((), event)])
     factory = factory_of(kind, options.pop("tls", None), options.pop("trust", None))
-    return factory(Endpoint(address, handler or Script(), limits or TransportLimits(), logger, **options)), log
+    return factory(Serving(address, handler or Script(), limits or TransportLimits(), logger, **options)), log
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import structlog
-from headgate.transport.interface import Endpoint, GuardLimits, TransportLimits
+from headgate.transport.interface import GuardLimits, Serving, TransportLimits
 
 from tests.conformance.transport.harness import TIMEOUT_S, Kind, factory_of
 
@@ -98,7 +98,7 @@ async def main(kind: Kind, address: str, described: str, memory_bytes: str) -> N
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     values = json.loads(described)
     limits = TransportLimits(**{**values, "guard": GuardLimits(**values["guard"])})
-    endpoint = Endpoint(address, lambda payload: b"echo:" + payload, limits, structlog.get_logger())
+    endpoint = Serving(address, lambda payload: b"echo:" + payload, limits, structlog.get_logger())
     transport = factory_of(kind)(endpoint)
     await transport.start()
     transport.set_serving(True)

@@ -19,7 +19,7 @@ from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import Failures
 from headgate.transport.drain import FLUSH_S, wait_until_quiet
 from headgate.transport.health import Health
-from headgate.transport.interface import Endpoint, TransportLimits, TransportStats
+from headgate.transport.interface import Serving, TransportLimits, TransportStats
 from headgate.transport.select import TransportKind, choose_transport
 from headgate.transport.timeouts import Timeouts, parse_timeout_s
 from structlog.testing import CapturingLogger
@@ -244,14 +244,14 @@ async def test_waiting_for_quiet_is_bounded() -> None:
 
 def _made(kind: TransportKind, address: str, *networks: str, tls: TlsFiles | None = None) -> str:
     factory = choose_transport(kind, address, tls, Trust(networks))
-    return factory(Endpoint(address, bytes, TransportLimits(), _logger()[1])).name
+    return factory(Serving(address, bytes, TransportLimits(), _logger()[1])).name
 
 
 def test_auto_falls_back_where_there_is_no_native_transport_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _made("auto", "127.0.0.1:0") == "native"
     monkeypatch.setattr("headgate.transport.select.find_spec", lambda _name: None)
     log, logger = _logger()
-    transport = choose_transport("auto", "127.0.0.1:0")(Endpoint("127.0.0.1:0", bytes, TransportLimits(), logger))
+    transport = choose_transport("auto", "127.0.0.1:0")(Serving("127.0.0.1:0", bytes, TransportLimits(), logger))
     assert transport.name == "grpcio"
     assert [entry.kwargs["event"] for entry in log.calls] == ["transport_fallback"]
     with pytest.raises(ConfigError, match="pygrpc-native"):

@@ -21,7 +21,7 @@ from headgate.endpoint.tls import TlsFiles, server_context
 from headgate.endpoint.trust import Trust
 from headgate.transport.guard.guard import Guard
 from headgate.transport.guard.refusals import Refusals
-from headgate.transport.interface import Endpoint, TransportStats
+from headgate.transport.interface import Serving, TransportStats
 from headgate.transport.native import NativeTransport
 from headgate.transport.private_directory import PrivateDirectory
 
@@ -34,7 +34,7 @@ class GuardedTransport:
 
     name = "guarded"
 
-    def __init__(self, endpoint: Endpoint, *, tls: TlsFiles | None = None, trust: Trust | None = None) -> None:
+    def __init__(self, endpoint: Serving, *, tls: TlsFiles | None = None, trust: Trust | None = None) -> None:
         self.stats = TransportStats()
         self._endpoint = endpoint
         self._address = parse_address(endpoint.address)
