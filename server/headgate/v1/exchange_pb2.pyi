@@ -51,21 +51,23 @@ class ReceiverHello(_message.Message):
     def __init__(self, version: _Optional[int] = ..., region: _Optional[str] = ..., regions: _Optional[_Iterable[str]] = ..., software: _Optional[str] = ...) -> None: ...
 
 class Entries(_message.Message):
-    __slots__ = ("key", "window_ms", "sequence", "current", "previous")
+    __slots__ = ("key", "window_ms", "sequence", "current", "previous", "reset")
     KEY_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CURRENT_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
     key: _containers.RepeatedScalarFieldContainer[bytes]
     window_ms: _containers.RepeatedScalarFieldContainer[int]
     sequence: _containers.RepeatedScalarFieldContainer[int]
     current: _containers.RepeatedScalarFieldContainer[int]
     previous: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, key: _Optional[_Iterable[bytes]] = ..., window_ms: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., current: _Optional[_Iterable[int]] = ..., previous: _Optional[_Iterable[int]] = ...) -> None: ...
+    reset: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, key: _Optional[_Iterable[bytes]] = ..., window_ms: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., current: _Optional[_Iterable[int]] = ..., previous: _Optional[_Iterable[int]] = ..., reset: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("number", "time_ms", "entries", "returned", "fill_wanted", "filled", "beat_ms", "heard_beat_ms")
+    __slots__ = ("number", "time_ms", "entries", "returned", "fill_wanted", "filled", "beat_ms", "heard_beat_ms", "quota")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +76,7 @@ class Batch(_message.Message):
     FILLED_FIELD_NUMBER: _ClassVar[int]
     BEAT_MS_FIELD_NUMBER: _ClassVar[int]
     HEARD_BEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
     number: int
     time_ms: int
     entries: Entries
@@ -82,12 +85,63 @@ class Batch(_message.Message):
     filled: bytes
     beat_ms: int
     heard_beat_ms: int
-    def __init__(self, number: _Optional[int] = ..., time_ms: _Optional[int] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., returned: _Optional[_Union[Entries, _Mapping]] = ..., fill_wanted: _Optional[bytes] = ..., filled: _Optional[bytes] = ..., beat_ms: _Optional[int] = ..., heard_beat_ms: _Optional[int] = ...) -> None: ...
+    quota: Quota
+    def __init__(self, number: _Optional[int] = ..., time_ms: _Optional[int] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., returned: _Optional[_Union[Entries, _Mapping]] = ..., fill_wanted: _Optional[bytes] = ..., filled: _Optional[bytes] = ..., beat_ms: _Optional[int] = ..., heard_beat_ms: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
+
+class QuotaMark(_message.Message):
+    __slots__ = ("run", "number")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    number: int
+    def __init__(self, run: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("tag", "mark", "echo", "stores", "filled", "answers", "whole", "changed_ago_ms", "silent_region", "silent_ms", "entries")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    ECHO_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
+    FILLED_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_AGO_MS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_REGION_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    tag: bytes
+    mark: QuotaMark
+    echo: QuotaMark
+    stores: _containers.RepeatedScalarFieldContainer[int]
+    filled: bool
+    answers: int
+    whole: bool
+    changed_ago_ms: int
+    silent_region: _containers.RepeatedScalarFieldContainer[int]
+    silent_ms: _containers.RepeatedScalarFieldContainer[int]
+    entries: _containers.RepeatedCompositeFieldContainer[QuotaEntry]
+    def __init__(self, tag: _Optional[bytes] = ..., mark: _Optional[_Union[QuotaMark, _Mapping]] = ..., echo: _Optional[_Union[QuotaMark, _Mapping]] = ..., stores: _Optional[_Iterable[int]] = ..., filled: bool = ..., answers: _Optional[int] = ..., whole: bool = ..., changed_ago_ms: _Optional[int] = ..., silent_region: _Optional[_Iterable[int]] = ..., silent_ms: _Optional[_Iterable[int]] = ..., entries: _Optional[_Iterable[_Union[QuotaEntry, _Mapping]]] = ...) -> None: ...
+
+class QuotaEntry(_message.Message):
+    __slots__ = ("key", "window_ms", "need", "over", "rows")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
+    NEED_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    window_ms: int
+    need: int
+    over: int
+    rows: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, key: _Optional[bytes] = ..., window_ms: _Optional[int] = ..., need: _Optional[int] = ..., over: _Optional[int] = ..., rows: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ("number", "refused")
+    __slots__ = ("number", "refused", "quota")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
     number: int
     refused: int
-    def __init__(self, number: _Optional[int] = ..., refused: _Optional[int] = ...) -> None: ...
+    quota: QuotaMark
+    def __init__(self, number: _Optional[int] = ..., refused: _Optional[int] = ..., quota: _Optional[_Union[QuotaMark, _Mapping]] = ...) -> None: ...
