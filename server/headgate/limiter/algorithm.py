@@ -29,6 +29,14 @@ class AlgorithmRules(Protocol):
         """Undo a `take` of the same instant: another descriptor of the request was over."""
         ...
 
+    def overdraw(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> None:
+        """Charge a late cost that did not fit: follows a `take` of the same instant that said OVER."""
+        ...
+
+    def give_back(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> None:
+        """Undo what was charged before, as far as it counts: of this window, then of the one before."""
+        ...
+
     def remaining(self, counter: Any, limit: Limit, now_ms: int) -> int:
         """What a request could still cost now; follows a `take` of the same instant."""
         ...

@@ -11,6 +11,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from headgate.limiter.limit import Limit
@@ -186,6 +187,10 @@ class CounterTable(Generic[C]):
     def __iter__(self) -> Iterator[C]:
         return iter(self._counters.values())
 
+    def recent(self, number: int) -> list[C]:
+        """The most recently used ones, the last first."""
+        return list(islice(reversed(self._counters.values()), number))
+
     def add(self, counter: C, now_ms: int) -> bool:
         """Take in a new counter as the most recently used one, making room where there is none.
 
@@ -196,6 +201,15 @@ class CounterTable(Generic[C]):
         self._counters[counter.key] = counter
         self.stats.created += 1
         self._file(counter, max(counter.expires_ms, now_ms))
+        return True
+
+    def drop(self, key: bytes) -> bool:
+        """Let one counter go, whatever it holds. False: there is none."""
+        counter = self._counters.get(key)
+        if counter is None:
+            return False
+        self._drop(counter)
+        self.stats.restarted += 1
         return True
 
     def sweep(self, now_ms: int, max_steps: int) -> bool:

@@ -5,14 +5,15 @@ its descriptors have room, when it passes although some have none, and for how l
 denial may be answered from memory.
 """
 
-from enum import StrEnum
-from typing import Final, NamedTuple
+from enum import IntEnum, StrEnum
+from typing import Final, NamedTuple, TypeAlias
 
 from headgate.limiter.algorithm import AlgorithmRules
 from headgate.limiter.counters import KeyCounter
 from headgate.limiter.fixed_window import FixedWindow
 from headgate.limiter.gcra import Gcra
 from headgate.limiter.limit import Algorithm, Limit
+from headgate.limiter.rule_name import NO_NAME, RuleName
 from headgate.limiter.sliding_window import SlidingWindow
 
 ALGORITHMS: Final[dict[Algorithm, AlgorithmRules]] = {
@@ -37,21 +38,90 @@ class DecisionPath(StrEnum):
     NO_RULE = "no_rule"
 
 
-class Charge:
-    """One descriptor's part of a request: what it costs, on which key, under which limit."""
+Entries: TypeAlias = tuple[tuple[str, str], ...]
+"""A descriptor's keys and values, in the order of the request."""
 
-    __slots__ = ("algorithm", "cost", "key", "limit", "quota", "shadow", "shard_key")
+
+class Kind(IntEnum):
+    """What a charge asks for."""
+
+    TAKE = 0
+    """The cost, if it fits beside all others of the request."""
+    LOOK = 1
+    """Whether there is room for one unit; it charges nothing."""
+    LATE = 2
+    """The cost, in any case: what it pays for is over. Whether it fitted is only told."""
+
+
+class Charge:
+    """One descriptor's part of a request: what it costs, on which key, under which limit.
+
+    Under a limit with overdraft a cost is known when all is over: it is LATE, and a cost of 0 is a LOOK. `late=True`
+    makes a cost late under any limit, `late=False` under none. Requests with such charges go to `decide_late` of
+    the engine, all others to `decide`.
+    """
+
+    __slots__ = (
+        "_look",
+        "algorithm",
+        "cost",
+        "entries",
+        "key",
+        "kind",
+        "limit",
+        "logged",
+        "quick",
+        "quota",
+        "rule",
+        "shadow",
+        "shard_key",
+    )
 
     def __init__(
-        self, key: bytes, limit: Limit, cost: int, *, shadow: bool = False, shard_key: bytes | None = None
+        self,
+        key: bytes,
+        limit: Limit,
+        cost: int,
+        *,
+        shadow: bool = False,
+        shard_key: bytes | None = None,
+        late: bool | None = None,
+        rule: RuleName = NO_NAME,
+        entries: Entries = (),
     ) -> None:
         self.key = key
         self.shard_key = key if shard_key is None else shard_key
         self.limit = limit
         self.cost = cost
+        self.kind = Kind.TAKE
+        # None for itself: a charge that held itself would wait for the garbage collector, with all that it holds.
+        self._look: Charge | None = None
+        if bool(limit.overdraft) if late is None else late:
+            self.kind = Kind.LATE if cost else Kind.LOOK
+            self.cost = cost or 1
+            if cost:
+                self._look = Charge(key, limit, 0, shadow=shadow, shard_key=shard_key, late=True, rule=rule)
+        self.rule = rule
+        """Which rule the limit is of: for metrics and logs."""
+        self.entries = entries
+        """The descriptor that it is for, as the request had it: for logs."""
+        self.logged: tuple[int, int, int] | None = None
+        """What the decision log calls it, once it was logged."""
         self.algorithm = ALGORITHMS[limit.algorithm]
         self.shadow = shadow or limit.shadow
         self.quota = limit.quota and not self.shadow
+        self.quick = self.kind is Kind.TAKE and cost > 0 and not (limit.quota or self.shadow)
+        """Nothing about it is unusual: what is kept with its key may decide it."""
+
+    @property
+    def look(self) -> "Charge":
+        """Of a late charge and of a look: the look at the same key, which is decided as a cost of 1 would be."""
+        return self if self._look is None else self._look
+
+    @property
+    def fails_alone(self) -> bool:
+        """A shadow rule or a quota does not stand or fall with the request's other charges."""
+        return self.shadow or self.quota
 
 
 Verdict = tuple[bool, int, int]

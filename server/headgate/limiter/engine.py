@@ -6,6 +6,8 @@ thread, and on a clock that it asks once per request. Its counters are all there
 know; `region/engine.py` decides where a region counts together.
 """
 
+from typing import Any
+
 from headgate.clock import Clock
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.counters import CounterTable, KeyCounter
@@ -13,6 +15,7 @@ from headgate.limiter.decision import (
     Charge,
     Decision,
     DecisionPath,
+    Kind,
     Verdict,
     denied_before,
     denies,
@@ -32,6 +35,31 @@ class Engine:
     def sweep(self, max_steps: int) -> bool:
         """Drop expired counters, in a bounded slice; True while more are due."""
         return self.counters.sweep(self._now(), max_steps)
+
+    def quick(self, charge: Charge) -> Verdict | None:
+        """One charge that is `quick`, if it fits or was denied before; None: `at_once` must decide."""
+        counter = self.counters.find(charge.key)
+        if counter is None:
+            return None
+        now_ms = self._now()
+        cost, limit, algorithm = charge.cost, charge.limit, charge.algorithm
+        if now_ms < counter.deny_until_ms and denied_before(counter, charge):
+            if cost != counter.deny_cost:
+                return None
+            self.counters.touch(charge.key)
+            return True, 0, counter.deny_until_ms - now_ms
+        remaining = algorithm.take(counter, limit, now_ms, cost)
+        if remaining < 0:
+            return None
+        self.counters.touch(charge.key)
+        return False, remaining, algorithm.reset_ms(counter, limit, now_ms)
+
+    def quick_all(self, charges: tuple[Charge, ...]) -> None:
+        """Several charges have no shorter way here."""
+
+    def at_once(self, charges: tuple[Charge, ...]) -> Decision:
+        """A node on its own never asks anybody."""
+        return self.decide(charges)
 
     def decide(self, charges: tuple[Charge, ...]) -> Decision:
         """Decide all charges of one request together: charge every one of them, or none."""
@@ -63,6 +91,61 @@ class Engine:
             return self._decide_over(charges, counters, outcomes, now_ms)
         return Decision(True, DecisionPath.LOCAL, verdicts)
 
+    def decide_late(self, charges: tuple[Charge, ...]) -> Decision:
+        """Like `decide`, where some charges are late costs or looks (decision.py, `Kind`).
+
+        Late costs are charged whatever the others say, and looks never are; the rest is charged together or not
+        at all, and only if every late cost fitted and every look found room.
+        """
+        now_ms = self._now()
+        # As `_decide_over` and all verdicts see it: of a late cost only whether there is room for one more unit.
+        seen = tuple([charge.look for charge in charges])
+        counters: list[KeyCounter] = []
+        outcomes: list[int] = []
+        for charge in charges:
+            counter = self._counter(charge, now_ms)
+            counters.append(counter)
+            outcomes.append(self._late_outcome(counter, charge, now_ms))
+        return self._decide_over(seen, counters, outcomes, now_ms)
+
+    def give_back(self, charges: tuple[Charge, ...]) -> None:
+        """Take costs that were charged out of their counters again, as far as they still count there."""
+        now_ms = self._now()
+        for charge in charges:
+            counter: Any = self.counters.find(charge.key)
+            if counter is not None:
+                charge.algorithm.take(counter, charge.limit, now_ms, 0)  # comes to the time, and charges nothing
+                charge.algorithm.give_back(counter, charge.limit, now_ms, charge.cost)
+                counter.deny_until_ms = 0
+
+    def reset(self, key: bytes) -> bool:
+        """Forget all that was counted on a key, at once. False: nothing was."""
+        return self.counters.drop(key)
+
+    def _late_outcome(self, counter: KeyCounter, charge: Charge, now_ms: int) -> int:
+        """What remains of one charge's limit, or OVER; a late cost is charged, a look is not."""
+        limit, algorithm = charge.limit, charge.algorithm
+        if charge.kind is not Kind.LATE and now_ms < counter.deny_until_ms and denied_before(counter, charge):
+            return OVER
+        remaining = algorithm.take(counter, limit, now_ms, charge.cost)
+        if charge.kind is Kind.LATE and remaining < 0:
+            algorithm.overdraw(counter, limit, now_ms, charge.cost)
+            counter.deny_until_ms = 0  # it holds for longer now
+        elif charge.kind is Kind.LOOK and remaining >= 0:
+            algorithm.release(counter, limit, charge.cost)
+            remaining += charge.cost
+        return remaining
+
+    def _counter(self, charge: Charge, now_ms: int) -> KeyCounter:
+        """The key's counter, as the most recently used one."""
+        counter = self.counters.find(charge.key)
+        if counter is None:
+            counter = charge.algorithm.new_counter(charge.key, charge.limit, now_ms)
+            self.counters.add(counter, now_ms)
+        else:
+            self.counters.touch(charge.key)
+        return counter
+
     def _now(self) -> int:
         # What was decided stays decided: a clock that goes back is taken to stand still.
         now_ms = self._clock_ms()
@@ -74,19 +157,20 @@ class Engine:
     def _decide_over(
         self, charges: tuple[Charge, ...], counters: list[KeyCounter], outcomes: list[int], now_ms: int
     ) -> Decision:
-        """At least one charge does not fit: deny and release all, or admit in spite of it."""
+        """Where a charge does not fit: deny and release all, or admit in spite of it. Late costs and looks stay."""
         admitted = not denies(charges, outcomes)
         if not admitted:
             for charge, counter, remaining in zip(charges, counters, outcomes, strict=True):
-                if remaining >= 0:
+                if remaining >= 0 and charge.kind is Kind.TAKE:
                     charge.algorithm.release(counter, charge.limit, charge.cost)
-        path = DecisionPath.SHADOW if admitted and only_shadow_over(charges, outcomes) else DecisionPath.LOCAL
+        shadow = admitted and min(outcomes) < 0 and only_shadow_over(charges, outcomes)
+        path = DecisionPath.SHADOW if shadow else DecisionPath.LOCAL
         verdicts: list[Verdict] = []
         ahead: dict[bytes, int] = {}
         for charge, counter, remaining in zip(charges, counters, outcomes, strict=True):
             limit, algorithm = charge.limit, charge.algorithm
             before = ahead.get(charge.key, 0)
-            ahead[charge.key] = before + charge.cost
+            ahead[charge.key] = before + (charge.cost if charge.kind is Kind.TAKE else 0)
             if remaining >= 0:
                 left = remaining if admitted else algorithm.remaining(counter, limit, now_ms)
                 verdicts.append((False, left, algorithm.reset_ms(counter, limit, now_ms)))

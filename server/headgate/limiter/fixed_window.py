@@ -37,6 +37,16 @@ class FixedWindow:
         """Take the cost out of the current window again."""
         counter.current -= cost
 
+    def overdraw(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> None:
+        """Add the cost to the current window, whatever the limit is; follows a `take` of the same instant."""
+        counter.current += cost
+
+    def give_back(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> None:
+        """Out of this window, then out of the one before; never below nothing."""
+        of_this = min(cost, counter.current)
+        counter.current -= of_this
+        counter.previous -= min(cost - of_this, counter.previous)
+
     def remaining(self, counter: WindowCounts, limit: Limit, now_ms: int) -> int:
         """The limit less what the current window has admitted."""
         return max(0, limit.requests_per_unit - counter.current)

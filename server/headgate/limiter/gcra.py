@@ -37,6 +37,20 @@ class Gcra:
         """Put the arrival time back by the cost."""
         counter.tat -= cost * limit.window_ms
 
+    def overdraw(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> None:
+        """Put the arrival time off by the cost, at most to a burst and a window's worth from now: the rest is forgiven.
+
+        Without that bound one wrong cost would close a bucket for years.
+        """
+        if limit.requests_per_unit:
+            now = now_ms * counter.rate
+            tat = (counter.tat if counter.tat > now else now) + cost * limit.window_ms
+            counter.tat = max(counter.tat, min(tat, now + (limit.burst + limit.debt) * limit.window_ms))
+
+    def give_back(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> None:
+        """Put the arrival time back, to now at most: what has drained is back already."""
+        counter.tat = max(min(counter.tat, now_ms * counter.rate), counter.tat - cost * limit.window_ms)
+
     def remaining(self, counter: BucketCounts, limit: Limit, now_ms: int) -> int:
         """Whole tokens in the bucket."""
         if not limit.requests_per_unit:

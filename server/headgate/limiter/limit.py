@@ -106,6 +106,9 @@ class Limit:
     traffic_class: TrafficClass | None = None
     scope: Scope | None = None
     """None: `global` where there are other regions and the window is long enough, else `region`."""
+    overdraft: bool | None = None
+    """True: a cost is known when the request is over, so it is charged in any case, beyond the limit if need be, and a
+    cost of 0 asks whether there is room. None: as the process's setting says (scopes.py), which is False by itself."""
     regions: int = 1
     """How many regions there are, this one included: 1 in a rule set, which knows of none (scopes.py)."""
     unlimited: bool = False
@@ -120,8 +123,12 @@ class Limit:
     window_ms: int = field(init=False)
     precision: int = field(init=False)
     """`P`: the most that all nodes of a region together may hold unacknowledged."""
+    debt: int = field(init=False)
+    """gcra with overdraft: by how many requests late costs may take the bucket beyond its burst: one window's worth."""
     publish_at: int = field(init=False)
     """From which total of this region on the others are told; 0: never."""
+    sliced: bool = field(init=False)
+    """Each region enforces a slice of it, which moves: a quota, where there are other regions."""
 
     def __post_init__(self) -> None:
         # Worked out once: decisions read them, and a frozen dataclass has no other way to set them.
@@ -129,11 +136,14 @@ class Limit:
         window_ms = 0 if self.unlimited else UNIT_MS[self.unit] * self.unit_multiplier
         object.__setattr__(self, "window_ms", window_ms)
         scope = self.scope_in_force
-        sharing = self.regions if scope is Scope.GLOBAL else 1
+        sharing = self.regions if scope in (Scope.GLOBAL, Scope.QUOTA) else 1
         object.__setattr__(self, "precision", base * self.precision_millionths // MILLION // sharing)
+        overdrawn = bool(self.overdraft) and self.algorithm is Algorithm.GCRA
+        object.__setattr__(self, "debt", self.requests_per_unit if overdrawn else 0)
         published = scope is Scope.GLOBAL and self.regions > 1
         publish_at = -(-self.requests_per_unit // (PUBLISHED_SHARE * self.regions)) if published else 0
         object.__setattr__(self, "publish_at", publish_at)
+        object.__setattr__(self, "sliced", scope is Scope.QUOTA and self.regions > 1)
 
     @property
     def scope_in_force(self) -> Scope:

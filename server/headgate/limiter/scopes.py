@@ -1,26 +1,33 @@
-"""What a rule's limit comes to in one of several regions.
+"""What a rule's limit comes to where it is enforced: in one of several regions, by this process's settings.
 
-A rule set says what a limit is; how many regions share it is known where it is enforced. Bound limits are
-made once per limit and number of regions, and kept: a plan for a new request only looks them up.
+A rule set says what a limit is; how many regions share it, and what holds where it says nothing, is known where it is
+enforced. Bound limits are made once per limit, and kept: a plan for a new request only looks them up.
+
+A quota stays whole here: which slice of it is in force changes from second to second, and from key to key
+(region/slices.py).
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit, Scope
+from headgate.limiter.shares import cost_within
 
 MOST_KEPT: Final = 10_000
 """Bound limits: more different ones than rule sets have. When there are more, all are made anew."""
 
 
 class LimitsOfRegion:
-    """Binds limits to the regions there are."""
+    """Binds limits to the regions there are, and to what holds for rules that don't say it: `overdraft`."""
 
-    def __init__(self, regions: int = 1) -> None:
+    def __init__(self, regions: int = 1, *, overdraft: bool = False) -> None:
         self.on_change: Callable[[], None] = lambda: None
         """Called when what was bound before no longer holds."""
         self._regions = regions
+        self._overdraft = overdraft
+        self._as_written = regions == 1 and not overdraft
         self._active = regions
         self._bound: dict[int, tuple[Limit, Limit]] = {}
 
@@ -38,7 +45,7 @@ class LimitsOfRegion:
 
     def bind(self, limit: Limit) -> Limit:
         """The limit as this region enforces it."""
-        if self._regions == 1:
+        if self._as_written:
             return limit
         # By identity: limits are shared by rules, and comparing them takes longer than binding one.
         known = self._bound.get(id(limit))
@@ -51,16 +58,39 @@ class LimitsOfRegion:
         return bound
 
     def _in_region(self, limit: Limit) -> Limit:
-        # A quota's slice is an even part of all regions there are; it does not follow the traffic yet.
-        parts = {Scope.CELL: self._active, Scope.QUOTA: self._regions}.get(limit.scope_in_force, 1)
+        parts = self._active if limit.scope_in_force is Scope.CELL else 1
         return dataclasses.replace(
             limit,
             requests_per_unit=part(limit.requests_per_unit, parts),
             burst=part(limit.burst, parts),
             regions=self._regions,
+            overdraft=self._overdraft if limit.overdraft is None else limit.overdraft,
         )
 
 
 def part(amount: int, regions: int) -> int:
     """An even part; at least 1 of what is not 0, or nobody would ever be let in."""
     return max(1, amount // regions) if amount else 0
+
+
+class SlicedCharges(tuple[Charge, ...]):
+    """The charges of a request of which at least one is a quota's: its limit is yet to be cut to its slice."""
+
+    __slots__ = ()
+
+
+def charges_of(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """All charges of one request."""
+    together = tuple(charges)
+    return SlicedCharges(together) if any(charge.limit.sliced for charge in together) else together
+
+
+def slice_of(limit: Limit, share: int) -> Limit:
+    """So many millionths of a quota. What nodes may hold unacknowledged is an even part of the whole one's."""
+    slice_ = dataclasses.replace(
+        limit,
+        requests_per_unit=cost_within(limit.requests_per_unit, share),
+        burst=cost_within(limit.burst, share),
+    )
+    object.__setattr__(slice_, "precision", limit.precision)
+    return slice_

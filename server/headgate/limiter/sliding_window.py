@@ -32,6 +32,16 @@ class SlidingWindow:
         """Take the cost out of the current window again."""
         counter.current -= cost
 
+    def overdraw(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> None:
+        """Add the cost to the current window, whatever the limit is; follows a `take` of the same instant."""
+        counter.current += cost
+
+    def give_back(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> None:
+        """Out of this window, then out of the one before; never below nothing."""
+        of_this = min(cost, counter.current)
+        counter.current -= of_this
+        counter.previous -= min(cost - of_this, counter.previous)
+
     def remaining(self, counter: WindowCounts, limit: Limit, now_ms: int) -> int:
         """The limit less this window and what still counts of the one before."""
         left_ms = counter.window_ms - now_ms % counter.window_ms

@@ -1,8 +1,9 @@
 """What a limit comes to in one of several regions."""
 
 import pytest
+from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Scope, Unit
-from headgate.limiter.scopes import MOST_KEPT, LimitsOfRegion
+from headgate.limiter.scopes import MOST_KEPT, LimitsOfRegion, SlicedCharges, charges_of, slice_of
 
 MINUTE = Limit(1_000, Unit.MINUTE)
 
@@ -18,6 +19,12 @@ def test_alone_a_limit_is_what_it_says() -> None:
         limit = Limit(1_000, Unit.MINUTE, scope=scope)
         assert bound(limit, 1) is limit
         assert (limit.precision, limit.publish_at) == (50, 0)
+
+
+def test_what_a_rule_does_not_say_the_process_does() -> None:
+    written = [Limit(10, Unit.MINUTE, overdraft=said) for said in (None, False, True)]
+    assert [LimitsOfRegion(overdraft=True).bind(limit).overdraft for limit in written] == [True, False, True]
+    assert [LimitsOfRegion(2).bind(limit).overdraft for limit in written] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +49,7 @@ def test_without_a_word_long_windows_count_everywhere(limit: Limit, scope: Scope
         (Scope.REGION, 3, 3, 1_000, 50, 0),
         (Scope.GLOBAL, 3, 3, 1_000, 16, 67),
         (Scope.GLOBAL, 10, 2, 1_000, 5, 20),
-        (Scope.QUOTA, 3, 1, 333, 16, 0),
+        (Scope.QUOTA, 3, 1, 1_000, 16, 0),
         (Scope.CELL, 3, 3, 333, 16, 0),
         (Scope.CELL, 3, 2, 500, 25, 0),
         (Scope.CELL, 3, 1, 1_000, 50, 0),
@@ -83,3 +90,16 @@ def test_more_limits_than_there_is_room_for_are_bound_all_the_same() -> None:
     limits = LimitsOfRegion(2)
     for number in range(MOST_KEPT + 5):
         assert limits.bind(Limit(number, Unit.MINUTE)).regions == 2
+
+
+def test_a_slice_of_a_quota_keeps_an_even_part_of_the_whole_precision() -> None:
+    quota = bound(Limit(1_000, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=100, scope=Scope.QUOTA), 3)
+    part = slice_of(quota, 123_456)
+    assert (part.requests_per_unit, part.burst, part.precision, part.sliced) == (123, 12, quota.precision, True)
+    assert not Limit(1_000, Unit.MINUTE, scope=Scope.QUOTA).sliced, "alone there is nobody to share with"
+
+
+def test_only_requests_that_meet_a_quota_are_cut() -> None:
+    plain, quota = Limit(10, Unit.MINUTE), bound(Limit(1_000, Unit.MINUTE, scope=Scope.QUOTA), 3)
+    assert type(charges_of([Charge(b"a", plain, 1)])) is tuple
+    assert type(charges_of([Charge(b"a", plain, 1), Charge(b"b", quota, 1)])) is SlicedCharges
