@@ -77,7 +77,7 @@ def _time(unix_s: float) -> str:
 
 def _rule(rule: RuleInfo, here: Limit) -> dict[str, Any]:
     limit = _describe_limit(rule.limit, here)
-    return {"domain": rule.domain, "rule": rule.rule, "place": rule.place, "limit": limit}
+    return {"domain": rule.domain, "rule": rule.rule, "id": rule.id, "place": rule.place, "limit": limit}
 
 
 def _describe_limit(limit: Limit, here: Limit) -> dict[str, Any]:
@@ -98,6 +98,7 @@ def _describe_limit(limit: Limit, here: Limit) -> dict[str, Any]:
     if limit.algorithm is Algorithm.GCRA:
         described["burst"] = limit.burst
     optional = {
+        "overdraft": here.overdraft,
         "name": limit.name,
         "class": limit.traffic_class and limit.traffic_class.value,
         "shadow_mode": limit.shadow,

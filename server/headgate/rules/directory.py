@@ -8,7 +8,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ from headgate.rules.tree import LevelBuilder, NodeTable, unpack_place
 
 EXTENSIONS = (".yaml", ".yml")
 
+MAX_DEPTH = 8
+"""Directories inside each other that are read: far more than anybody has, and the end of a tree of links."""
+
 _DIGEST_SALT = b"headgate rules 1"
 """Changes when the same text begins to mean something else, so that old snapshots stop matching."""
 
@@ -38,6 +41,8 @@ class SourceFile:
 
     path: str
     data: bytes
+    name: str
+    """Its path from the rules directory on, which is part of the digest; wherever the directory itself is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,22 @@ def signature(directory: Path) -> Signature | None:
 
 
 def _rule_names(directory: Path) -> list[str]:
-    return sorted(name for name in os.listdir(directory) if name.endswith(EXTENSIONS) and not name.startswith("."))
+    """Of all rules files, from the directory on: `edge.yaml`, `team-a/edge.yaml`. Raises OSError."""
+    return sorted(_names_below(str(directory), "", ()))
+
+
+def _names_below(directory: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    """Links to directories are followed, except back to one that we are in (`above`): that has no end."""
+    info = os.stat(directory)
+    if (info.st_dev, info.st_ino) in above or len(above) >= MAX_DEPTH:
+        return
+    with os.scandir(directory) as entries:
+        listed = [entry for entry in entries if not entry.name.startswith(".")]
+    for entry in listed:
+        if entry.name.endswith(EXTENSIONS):
+            yield prefix + entry.name
+        elif entry.is_dir():
+            yield from _names_below(entry.path, f"{prefix}{entry.name}/", (*above, (info.st_dev, info.st_ino)))
 
 
 def _file_state(path: str, name: str) -> FileState:
@@ -75,19 +95,21 @@ def read_directory(directory: Path, *, merge_domains: bool) -> Source:
         names = _rule_names(directory)
     except OSError as error:
         raise RulesError(
-            [Problem(str(directory), 1, f"can't list the rules directory: {error.strerror}")], transient=True
+            [Problem(error.filename or str(directory), 1, f"can't list the rules directory: {error.strerror}")],
+            transient=True,
         ) from None
     if not names:
         raise RulesError([Problem(str(directory), 1, f"no rules file ({' or '.join(EXTENSIONS)}) in this directory")])
-    return _read_all([os.path.join(directory, name) for name in names], merge_domains=merge_domains)
+    return _read_all(str(directory), names, merge_domains=merge_domains)
 
 
-def _read_all(paths: Sequence[str], *, merge_domains: bool) -> Source:
+def _read_all(directory: str, names: Sequence[str], *, merge_domains: bool) -> Source:
     files: list[SourceFile] = []
     problems: list[Problem] = []
-    for path in paths:
+    for name in names:
+        path = os.path.join(directory, name)
         try:
-            files.append(SourceFile(path, _read(path)))
+            files.append(SourceFile(path, _read(path), name))
         except OSError as error:
             problems.append(Problem(path, 1, error.strerror or str(error)))
     if problems:
@@ -115,7 +137,7 @@ def _read(path: str) -> bytes:
 def _digest(files: Sequence[SourceFile], *, merge_domains: bool) -> str:
     digest = hashlib.sha256(_DIGEST_SALT + (b"+merge" if merge_domains else b""))
     for file in files:
-        name = os.path.basename(file.path).encode("utf-8", "surrogateescape")
+        name = file.name.encode("utf-8", "surrogateescape")
         digest.update(b"%d:%s%d:" % (len(name), name, len(file.data)))
         digest.update(file.data)
     return digest.hexdigest()
@@ -203,7 +225,7 @@ def load_directory(directory: Path | str, *, merge_domains: bool = False) -> Rul
     """Read, check and compile a directory, or one file whatever its name; raises `RulesError` with every problem."""
     path = Path(directory)
     if path.is_file():
-        source = _read_all([str(path)], merge_domains=merge_domains)
+        source = _read_all(os.path.dirname(path), [path.name], merge_domains=merge_domains)
     else:
         source = read_directory(path, merge_domains=merge_domains)
     return compile_source(source, Version(1, source.digest), Pace(SystemClock()), merge_domains=merge_domains)

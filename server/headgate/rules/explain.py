@@ -78,7 +78,7 @@ def _at(place: str) -> str:
 
 def _outcome(match: Match | None, node: RuleNode | None) -> str:
     if match is not None:
-        return f"rule `{match.rule}`: {describe(match.limit)}"
+        return f"rule `{match.rule}`: {describe(match.limit)}, id {match.name.id}"
     if node is None:
         return "no rule, no limit"
     return "matched, but no limit here: the rule has none, or only its children have"
@@ -105,5 +105,6 @@ def describe(limit: Limit) -> str:
         words.append(f"name {limit.name}")
     if limit.replaces:
         words.append(f"replaces {', '.join(limit.replaces)}")
-    words += [name for name, on in (("shadow mode", limit.shadow), ("quota mode", limit.quota)) if on]
+    modes = (("overdraft", limit.overdraft), ("shadow mode", limit.shadow), ("quota mode", limit.quota))
+    words += [name for name, on in modes if on]
     return ", ".join(words)

@@ -40,7 +40,11 @@ RATE_LIMIT = Shape(
         **dict.fromkeys(("unit", "requests_per_unit", "unlimited", "name"), SCALAR),
         "replaces": "_replaces",
         **dict.fromkeys(
-            ("unit_multiplier", "algorithm", "burst", "precision", "on_error", "class", "scope", "force_global"), SCALAR
+            (
+                *("unit_multiplier", "algorithm", "burst", "precision", "on_error", "class", "scope", "force_global"),
+                "overdraft",
+            ),
+            SCALAR,
         ),
     },
 )

@@ -16,10 +16,11 @@ can't run together either:
                            a changed limit is not
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 from headgate.limiter.limit import Algorithm
+from headgate.limiter.rule_name import Steps
 
 EXACT = "e"
 KEY_ONLY = "k"
@@ -65,3 +66,34 @@ def override_key(
     for key, value in entries:
         parts += (OVERRIDE, key, value)
     return encode_key(parts) + encode_tail(algorithm, window_ms)
+
+
+_PARTS_AFTER = {EXACT: 2, KEY_ONLY: 2, WILDCARD: 3, SHARED: 2, OVERRIDE: 2}
+
+
+def decode_key(key: bytes) -> tuple[str, Steps, tuple[tuple[str, str], ...]]:
+    """Domain, the way to the rule, and the matched values, for people; a long part is there by its digest.
+
+    For a limit that came with a request there is no way.
+    """
+    parts = _parts(key)
+    domain = next(parts)
+    steps: list[tuple[str, str]] = []
+    values: list[tuple[str, str]] = []
+    for kind in parts:
+        if kind == TAIL:
+            break
+        name, *rest = [next(parts) for _ in range(_PARTS_AFTER[kind])]
+        if kind != OVERRIDE:
+            steps.append((name, "" if kind == KEY_ONLY else rest[0]))
+        values.append((name, rest[-1]))
+    return domain, tuple(steps), tuple(values)
+
+
+def _parts(key: bytes) -> Iterator[str]:
+    position = 0
+    while position < len(key):
+        end = key.index(b":", position)
+        length = 2 * DIGEST_BYTES if key[position:end] == b"h" else int(key[position:end])
+        position = end + 1 + length
+        yield key[end + 1 : position].decode("utf-8", "replace")

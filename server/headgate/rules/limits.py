@@ -62,6 +62,7 @@ NOT_WHEN_UNLIMITED = (
     "class",
     "scope",
     "force_global",
+    "overdraft",
 )
 
 
@@ -176,6 +177,7 @@ def _limited(checker: _Checker) -> dict[str, Any]:
         "traffic_class": traffic_class,
         "on_error": checker.get("on_error", lambda n, e: kinds.one_of(n, e, ON_ERROR), CLASS_ON_ERROR[traffic_class]),
         "scope": checker.get("scope", lambda n, e: kinds.one_of(n, e, SCOPES), None),
+        "overdraft": checker.get("overdraft", kinds.boolean, None),
     }
     forced = checker.get("force_global", kinds.boolean, False)
     if not checker.failed:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.limiter.limit import Limit
+from headgate.limiter.rule_name import RuleName, Steps, rule_name, steps_text
 from headgate.rules.request_limits import RequestLimits
 
 
@@ -15,8 +16,19 @@ class Match:
     limit: Limit
     key: bytes
     """The limit key: domain, rule and matched values, encoded so that no two tuples share a string."""
-    rule: str
-    """The rule for people, e.g. `edge: user=* > path=/login`: in logs and explanations."""
+    domain: str
+    steps: Steps
+    """The way to the rule in its domain's tree."""
+
+    @property
+    def rule(self) -> str:
+        """The rule for people, e.g. `edge: user=* > path=/login`: in logs and explanations."""
+        return f"{self.domain}: {steps_text(self.steps)}"
+
+    @property
+    def name(self) -> RuleName:
+        """What metrics, logs and answers call the rule."""
+        return rule_name(self.domain, self.limit.name, self.steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,4 +39,5 @@ def lowered(asked: Limit, rule: Limit) -> Limit:
         on_error=rule.on_error,
         traffic_class=rule.traffic_class,
         shadow=rule.shadow,
+        overdraft=rule.overdraft,
     )

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.limiter.limit import Limit
+from headgate.limiter.rule_name import Steps, rule_id, steps_text
 from headgate.rules.keys import encode_part
 from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits
-from headgate.rules.tree import NOWHERE, Level, RuleNode, rule_name, unpack_place
-
-STEP = " > "
+from headgate.rules.tree import NOWHERE, Level, RuleNode, unpack_place
 
 
 class Domain:
@@ -43,6 +42,8 @@ class RuleInfo:
     limit: Limit
     place: str
     """`file:line`, or empty when the set came from a snapshot."""
+    id: str
+    """What metrics, logs and answers call it: its name, or its place in the tree (limiter/rule_name.py)."""
 
 
 class RuleSet:
@@ -98,7 +99,7 @@ class RuleSet:
         level: Level | None = root.level
         node: RuleNode | None = None
         limit_key = root.head
-        rule = ""
+        steps: list[tuple[str, str]] = []
         nodes = self.nodes
         for key, value in entries:
             slot = level.get(key) if level is not None else None
@@ -108,21 +109,21 @@ class RuleSet:
             if number is not None:
                 node = nodes[number]
                 limit_key += slot.exact_head + encode_part(value)
-                rule = f"{rule} > {key}={value}"
+                steps.append((key, value))
             elif slot.wildcards is not None and (wildcard := slot.wildcards.find(value)) is not None:
                 node = wildcard.node
                 limit_key += wildcard.head if wildcard.shared else wildcard.head + encode_part(value)
-                rule = f"{rule} > {key}={wildcard.pattern}"
+                steps.append((key, wildcard.pattern))
             else:
                 node = slot.any_node
                 if node is None:
                     return None
                 limit_key += slot.any_head + encode_part(value)
-                rule = f"{rule} > {key}"
+                steps.append((key, ""))
             level = node.children
         if node is None or node.limit is None:
             return None
-        return Match(node.limit, limit_key + node.tail, f"{domain}: {rule[len(STEP) :]}")
+        return Match(node.limit, limit_key + node.tail, domain, tuple(steps))
 
     def place(self, packed: int) -> str:
         """Where a rule stands, as `file:line`."""
@@ -138,28 +139,35 @@ class RuleSet:
 
     def rules_of(self, domain: str) -> Iterator[RuleInfo]:
         """One domain's rules that have a limit, without a walk through those of others; KeyError if it has none."""
-        for path, node, place in _walk(self.nodes, self._domains[domain].level, ""):
+        for steps, node, place in _walk(self.nodes, self._domains[domain].level, ()):
+            limit = node.limit
+            if limit is not None:
+                yield RuleInfo(domain, steps_text(steps), limit, self.place(place), rule_id(limit.name, steps))
+
+    def steps_of(self, domain: str) -> Iterator[Steps]:
+        """The ways to one domain's rules that have a limit; KeyError if there is no such domain."""
+        for steps, node, _ in _walk(self.nodes, self._domains[domain].level, ()):
             if node.limit is not None:
-                yield RuleInfo(domain, path, node.limit, self.place(place))
+                yield steps
 
 
-def _walk(nodes: Sequence[RuleNode], level: Level, parent: str) -> Iterator[tuple[str, RuleNode, int]]:
+def _walk(nodes: Sequence[RuleNode], level: Level, parent: Steps) -> Iterator[tuple[Steps, RuleNode, int]]:
     for slot in level.values():
         found: list[tuple[str, RuleNode, int]] = []
         places = slot.places or [NOWHERE] * len(slot.values)
         for (value, number), place in zip(slot.values.items(), places, strict=True):
-            yield from _with_children(nodes, parent + rule_name(slot.key, value), nodes[number], place)
+            yield from _with_children(nodes, (*parent, (slot.key, value)), nodes[number], place)
         if slot.wildcards is not None:
-            found += [(rule_name(slot.key, item.pattern), item.node, item.place) for item in slot.wildcards.ordered]
+            found += [(item.pattern, item.node, item.place) for item in slot.wildcards.ordered]
         if slot.any_node is not None:
-            found.append((slot.key, slot.any_node, slot.any_place))
-        for name, node, place in found:
-            yield from _with_children(nodes, parent + name, node, place)
+            found.append(("", slot.any_node, slot.any_place))
+        for value, node, place in found:
+            yield from _with_children(nodes, (*parent, (slot.key, value)), node, place)
 
 
 def _with_children(
-    nodes: Sequence[RuleNode], path: str, node: RuleNode, place: int
-) -> Iterator[tuple[str, RuleNode, int]]:
-    yield path, node, place
+    nodes: Sequence[RuleNode], steps: Steps, node: RuleNode, place: int
+) -> Iterator[tuple[Steps, RuleNode, int]]:
+    yield steps, node, place
     if node.children is not None:
-        yield from _walk(nodes, node.children, path + STEP)
+        yield from _walk(nodes, node.children, steps)

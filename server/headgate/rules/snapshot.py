@@ -1,6 +1,6 @@
 """A compiled rule set as a file: for restarts, and to serve on when the directory is bad.
 
-    headgate-rules-snapshot 2 <sha256 of the rest> <bytes of the rest>\n
+    headgate-rules-snapshot 4 <sha256 of the rest> <bytes of the rest>\n
     {"digest": …, "counter": …, "count": …, "saved_ms": …, "limits": […]}\n
     one JSON list per line
 
@@ -38,7 +38,7 @@ from headgate.rules.wildcards import WildcardIndex
 
 FILE_NAME = "rules.snapshot"
 MAGIC = "headgate-rules-snapshot"
-FORMAT = 3
+FORMAT = 4
 """Goes up whenever an older program would misread what a newer one writes, or the other way round."""
 
 MODE = 0o600

@@ -12,6 +12,7 @@ and network file systems, which tell nobody about changes.
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,16 +82,21 @@ class RuleStore:
         data_dir: Path | None = None,
         merge_domains: bool = False,
         logger: Any = None,
+        on_source: Callable[[Source], None] = lambda source: None,
     ) -> None:
+        """`on_source` is told what was read for every set that comes into force, in the thread that reads."""
         self._directory = Path(directory)
         self._clock = clock
         self._data_dir = data_dir
         self._merge_domains = merge_domains
+        self._on_source = on_source
         self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
         self._seen: Signature | _Unseen | None = "unseen"
         self._retry_at: float | None = None
         self._stop = threading.Event()
         self._status: RuleStatus | None = None
+        self.looked_at = self._now()
+        """When the directory was last looked at, in unix seconds."""
         self.current: RuleSet = RuleSet({}, (), Version(0, ""), 0)
 
     @property
@@ -122,9 +128,14 @@ class RuleStore:
         source = read_directory(self._directory, merge_domains=self._merge_domains)
         compiled = self._compiled(source, pace)
         if compiled is not None:
+            self._on_source(source)
             return _Loaded(compiled, "directory")
+        return self._new(source, pace)
+
+    def _new(self, source: Source, pace: Pace) -> _Loaded:
         rules = self._compile(source, pace)
         self._save(rules, pace)
+        self._on_source(source)
         return _Loaded(rules, "directory")
 
     def _compile(self, source: Source, pace: Pace) -> RuleSet:
@@ -186,6 +197,7 @@ class RuleStore:
     async def _poll(self, executor: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
         state = await loop.run_in_executor(executor, signature, self._directory)
+        self.looked_at = self._now()
         if state == self._seen and not self._retry_due():
             return
         state = await self._settled(executor, state)
@@ -227,10 +239,7 @@ class RuleStore:
             return None
         if source.digest == self.current.version.digest:
             return _Loaded(self.current, "directory")
-        pace = self._pace(polite=True)
-        rules = self._compile(source, pace)
-        self._save(rules, pace)
-        return _Loaded(rules, "directory")
+        return self._new(source, self._pace(polite=True))
 
     # Outcomes
 

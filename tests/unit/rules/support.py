@@ -18,7 +18,7 @@ def compile_text(*texts: str | bytes, names: tuple[str, ...] = (), merge_domains
     """A rule set from the contents of files; named a.yaml, b.yaml, … unless told."""
     file_names = names or tuple(f"{chr(ord('a') + index)}.yaml" for index in range(len(texts)))
     files = tuple(
-        SourceFile(name, text if isinstance(text, bytes) else text.encode())
+        SourceFile(name, text if isinstance(text, bytes) else text.encode(), name)
         for name, text in zip(file_names, texts, strict=True)
     )
     return compile_source(

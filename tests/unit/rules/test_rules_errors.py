@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from headgate.rules import directory, reader, yaml_events
-from headgate.rules.directory import load_directory
+from headgate.rules.directory import load_directory, read_directory
 from headgate.rules.problems import RulesError
 from headgate.rules.yaml_events import MAX_ALIAS_EVENTS
 
@@ -152,6 +152,48 @@ def test_only_yaml_files_count_and_dotfiles_do_not(tmp_path: Path) -> None:
         (tmp_path / name).write_text("not: rules")
     rules = load_directory(tmp_path)
     assert sorted(rules.domains) == ["better", "good"]
+
+
+def test_directories_inside_are_read_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    """As several ConfigMaps are mounted, one per team, each with the hidden directories that swap it; or a git-sync."""
+    (tmp_path / "a.yaml").write_text(GOOD)
+    for team in ("payments", "search"):
+        hidden = tmp_path / team / "..2026_01_01"
+        hidden.mkdir(parents=True)
+        (hidden / "limits.yaml").write_text(GOOD.replace("good", team))
+        (tmp_path / team / "..data").symlink_to(hidden.name)
+        (tmp_path / team / "limits.yaml").symlink_to("..data/limits.yaml")
+    checkout = tmp_path / ".worktrees" / "1" / "deep"
+    checkout.mkdir(parents=True)
+    (checkout / "limits.yaml").write_text(GOOD.replace("good", "synced"))
+    (tmp_path / "current").symlink_to(".worktrees/1")
+    rules = load_directory(tmp_path)
+    assert sorted(rules.domains) == ["good", "payments", "search", "synced"]
+
+
+def test_links_in_a_circle_are_followed_once(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "a.yaml").write_text(GOOD)
+    (inner / "back").symlink_to(tmp_path)
+    (inner / "self").symlink_to(inner)
+    assert check(tmp_path) == []
+
+
+def test_a_file_that_moves_between_directories_is_another_state(tmp_path: Path) -> None:
+    (tmp_path / "team").mkdir()
+    (tmp_path / "a.yaml").write_text(GOOD)
+    before = read_directory(tmp_path, merge_domains=False).digest
+    (tmp_path / "a.yaml").rename(tmp_path / "team" / "a.yaml")
+    assert read_directory(tmp_path, merge_domains=False).digest != before
+
+
+def test_a_problem_in_a_directory_inside_is_named_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "team").mkdir()
+    (tmp_path / "team" / "a.yaml").write_text("domain:\n")
+    with pytest.raises(RulesError) as raised:
+        load_directory(tmp_path)
+    assert str(raised.value) == f"{tmp_path}/team/a.yaml:1: `domain` is empty"
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_load_gives_way_while_it_compiles() -> None:
         return False
 
     data = rules_text("d", *[(f"k=v{n}", 1) for n in range(2000)]).encode()
-    source = Source((SourceFile("a.yaml", data),), "")
+    source = Source((SourceFile("a.yaml", data, "a.yaml"),), "")
     load = Pace(SystemClock(), polite=True, stopped=stopped)
     compile_source(source, Version(1, ""), load, merge_domains=False)
     assert asked > 10
@@ -134,7 +134,7 @@ descriptors:
                 "domain `d`",
                 "1. user=al: key without a value at a.yaml:4; each value has its own counter; not among 1 exact values",
                 "rule `d: user`: 100 per 5 minutes, sliding_window, precision 5, on_error local,"
-                " scope region, name all",
+                " scope region, name all, id all",
             ],
         ),
         (
@@ -152,7 +152,7 @@ descriptors:
                 "1. user=bob: exact value at a.yaml:6",
                 "2. path=/abc: first wildcard that matches, `/a*` at a.yaml:9; one counter for all values",
                 "rule `d: user=bob > path=/a*`: 10 per second, gcra, burst 30, precision 1, on_error closed,"
-                " scope region, class abuse, replaces all, shadow mode",
+                " scope region, class abuse, replaces all, shadow mode, id user=bob>path=/a*",
             ],
         ),
         (
@@ -181,7 +181,7 @@ descriptors:
                 "no rule, no limit",
             ],
         ),
-        ("path=/x", ["domain `d`", "1. path=/x: exact value at a.yaml:15", "rule `d: path=/x`: unlimited"]),
+        ("path=/x", ["domain `d`", "1. path=/x: exact value at a.yaml:15", "rule `d: path=/x`: unlimited, id path=/x"]),
     ],
 )
 def test_explanations(request_line: str, expected: list[str]) -> None:

@@ -1,0 +1,100 @@
+"""What changes for whom between two rule sets: rules that differ, and what callers meet instead.
+
+A rule that comes or goes is shown with what its callers meet in the other set: a new `user=ann` takes over from `user`,
+and what matters to ann is the limit before and after.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from headgate.limiter.limit import Limit
+from headgate.limiter.rule_name import steps_text
+from headgate.rules.explain import describe
+from headgate.rules.model import Match
+from headgate.rules.ruleset import RuleSet
+
+ANY_VALUE: Final = "\N{HORIZONTAL ELLIPSIS}"
+"""Stands for a caller whose value no rule names."""
+
+
+class Effect(StrEnum):
+    """What a difference does to those whom it concerns."""
+
+    TIGHTER = "tighter"
+    LOOSER = "looser"
+    NEW_LIMIT = "new limit"
+    NO_LIMIT = "no limit any more"
+    COUNTS_ANEW = "counts anew"
+    OTHERWISE = "otherwise"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One rule of either set whose callers meet another limit, or another rule, in the other one."""
+
+    domain: str
+    rule: str
+    """As a path, for people."""
+    effect: Effect
+    before: Match | None
+    after: Match | None
+
+    def __str__(self) -> str:
+        return f"{self.domain}: {self.rule}: {_side(self.before)} -> {_side(self.after)} ({self.effect.value})"
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "domain": self.domain,
+            "rule": self.rule,
+            "effect": self.effect.value,
+            "before": _side_json(self.before),
+            "after": _side_json(self.after),
+        }
+
+
+def differences(old: RuleSet, new: RuleSet) -> Iterator[Difference]:
+    """Every rule of either set whose callers are decided otherwise in the other one."""
+    for domain in sorted({*old.domains, *new.domains}):
+        steps = {rule: None for rules in (old, new) if domain in rules.domains for rule in rules.steps_of(domain)}
+        for path in steps:
+            entries = [(key, value or ANY_VALUE) for key, value in path]
+            before, after = old.match(domain, entries), new.match(domain, entries)
+            effect = _effect(before, after)
+            if effect is not None:
+                yield Difference(domain, steps_text(path), effect, before, after)
+
+
+def _effect(before: Match | None, after: Match | None) -> Effect | None:
+    if before is None or after is None:
+        if before is after:
+            return None
+        return Effect.NEW_LIMIT if before is None else Effect.NO_LIMIT
+    if before.limit == after.limit and before.key == after.key:
+        return None
+    return _compared(before.limit, after.limit) or (Effect.COUNTS_ANEW if before.key != after.key else Effect.OTHERWISE)
+
+
+def _compared(before: Limit, after: Limit) -> Effect | None:
+    """Whether callers get less or more of it; None where neither."""
+    left, right = _rate(before), _rate(after)
+    if left == right:
+        return None
+    return Effect.TIGHTER if right < left else Effect.LOOSER
+
+
+def _rate(limit: Limit) -> tuple[bool, float, int]:
+    """How much it gives: nothing that is enforced, by rate, by burst."""
+    if limit.unlimited or limit.shadow:
+        return True, 0.0, 0
+    return False, limit.requests_per_unit / limit.window_ms, limit.burst
+
+
+def _side(match: Match | None) -> str:
+    return "no limit" if match is None else f"{describe(match.limit)} [{match.name.id}]"
+
+
+def _side_json(match: Match | None) -> dict[str, Any] | None:
+    return None if match is None else {"rule": match.name.id, "limit": describe(match.limit)}

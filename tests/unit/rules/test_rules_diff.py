@@ -1,0 +1,76 @@
+"""What changes for whom between two rule sets."""
+
+from pathlib import Path
+
+import pytest
+from headgate.cli import main
+from headgate.rules.diff import differences
+
+from tests.unit.rules.support import compile_text
+
+
+def text(*lines: str, domain: str = "d") -> str:
+    return f"domain: {domain}\ndescriptors:\n" + "".join([f"  - {line}\n" for line in lines])
+
+
+def rule(key: str, requests: int, value: str = "", unit: str = "minute", more: str = "") -> str:
+    named = f"key: {key}" + (f", value: '{value}'" if value else "")
+    return f"{{{named}, {more}rate_limit: {{unit: {unit}, requests_per_unit: {requests}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param([rule("user", 3)], [rule("user", 3)], [], id="the same"),
+        pytest.param([rule("user", 3)], [rule("user", 2)], [("user", "tighter")], id="lowered"),
+        pytest.param([rule("user", 3)], [rule("user", 4)], [("user", "looser")], id="raised"),
+        pytest.param([], [rule("user", 4)], [("user", "new limit")], id="added"),
+        pytest.param([rule("user", 4)], [], [("user", "no limit any more")], id="removed"),
+        pytest.param(
+            [rule("user", 60)], [rule("user", 1, unit="second")], [("user", "counts anew")], id="the same rate, anew"
+        ),
+        pytest.param(
+            [rule("user", 3)], [rule("user", 3, more="shadow_mode: true, ")], [("user", "looser")], id="shadow"
+        ),
+        pytest.param(
+            [rule("user", 9)], [rule("user", 9), rule("user", 2, "ann")], [("user=ann", "tighter")], id="takes over"
+        ),
+        pytest.param(
+            [rule("user", 9), rule("user", 2, "a*")], [rule("user", 9)], [("user=a*", "looser")], id="gives back"
+        ),
+    ],
+)
+def test_what_callers_meet_instead(old: list[str], new: list[str], expected: list[tuple[str, str]]) -> None:
+    keep = rule("kept", 1)
+    found = differences(compile_text(text(keep, *old)), compile_text(text(keep, *new)))
+    assert [(difference.rule, difference.effect.value) for difference in found] == expected
+
+
+def test_a_rule_that_takes_over_is_shown_with_what_it_takes_over_from() -> None:
+    old, new = compile_text(text(rule("user", 9))), compile_text(text(rule("user", 9), rule("user", 2, "ann")))
+    (found,) = differences(old, new)
+    assert found.before is not None
+    assert (found.before.name.id, found.before.limit.requests_per_unit) == ("user", 9)
+    assert str(found).startswith("d: user=ann: 9 per minute")
+    assert str(found).endswith("[user=ann] (tighter)")
+
+
+def test_a_domain_that_comes_or_goes() -> None:
+    one, two = compile_text(text(rule("a", 1))), compile_text(text(rule("a", 1), domain="e"))
+    assert [(found.domain, found.effect.value) for found in differences(one, two)] == [
+        ("d", "no limit any more"),
+        ("e", "new limit"),
+    ]
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path
+    old, new, bad = (directory / name for name in ("old.yaml", "new.yaml", "bad.yaml"))
+    old.write_text(text(rule("user", 9)))
+    new.write_text(text(rule("user", 3)))
+    bad.write_text("domain: [")
+    assert main(["rules", "diff", str(old), str(new)]) == 1
+    assert "(tighter)\n1 difference\n" in capsys.readouterr().out
+    assert main(["rules", "diff", str(old), str(old), "--json"]) == 0
+    assert capsys.readouterr().out == "[]\n"
+    assert main(["rules", "diff", str(old), str(bad)]) == 2
