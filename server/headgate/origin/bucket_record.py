@@ -5,7 +5,7 @@ stay exact in Lua's doubles too.
 """
 
 from headgate.origin.grants import GENERATION_MS, Grants, Holding
-from headgate.origin.protocol import NO_GRANT, BucketAnswer, BucketReport
+from headgate.origin.protocol import NO_GRANT, UNBOUND, BucketAnswer, BucketReport
 
 Arrival = tuple[int, int]
 
@@ -28,6 +28,8 @@ class BucketRecord:
         self.arrival: Arrival = (0, 0)
         self.grants = Grants()
         self.components: dict[bytes, BucketComponent] = {}
+        self.reset = 0
+        """To which reset of the key all of it belongs. Never falls while the record lives."""
 
     def expires_ms(self, now_ms: int) -> int:
         """When the bucket is full again, no grant counts, and no retry can come any more."""
@@ -36,8 +38,11 @@ class BucketRecord:
     def report(self, report: BucketReport, now_ms: int) -> int:
         """Merge a report; the grant that it gets, or NO_GRANT for a call that was overtaken."""
         self._restate(report.rate)
-        latest_ms = self._after((now_ms, 0), report, report.burst + report.precision)[0] + report.window_ms
+        most = report.burst + report.precision + report.debt
+        latest_ms = self._after((now_ms, 0), report, most)[0] + report.window_ms
         self._come_to(now_ms, latest_ms)
+        if not self._belongs(report.reset):
+            return NO_GRANT
         component = self._component(report.component)
         unmerged = report.total - max(component.own, report.acknowledged)
         if report.answered_ms <= latest_ms:
@@ -46,7 +51,7 @@ class BucketRecord:
             start = max(self.arrival, (report.since_ms, 0))
             # Up to `P` may have been admitted on top of a full burst: cut that off, and it is
             # forgiven at every flush, for a rate that stays above the limit.
-            full = self._after((now_ms, 0), report, report.burst + report.precision)
+            full = self._after((now_ms, 0), report, most)
             self.arrival = max(self.arrival, min(self._after(start, report, unmerged), full))
         component.own = max(component.own, report.total)
         if report.number <= component.number:
@@ -75,7 +80,16 @@ class BucketRecord:
 
     def answer(self, report: BucketReport, grant: int) -> BucketAnswer:
         """What the reporting run is told."""
-        return BucketAnswer(self._component(report.component).own, *self.arrival, grant)
+        return BucketAnswer(self._component(report.component).own, *self.arrival, grant, self.reset)
+
+    def _belongs(self, reset: int) -> bool:
+        """Whether what is of this reset counts here. A later one than is known empties the record."""
+        if reset > self.reset:
+            self.reset = reset
+            self.arrival = (0, 0)
+            self.grants = Grants()
+            self.components.clear()
+        return reset in (UNBOUND, self.reset)
 
     def _component(self, name: bytes) -> BucketComponent:
         return self.components.setdefault(name, BucketComponent())

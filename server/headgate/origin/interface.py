@@ -7,7 +7,11 @@ whatever went wrong below: drivers' exceptions end at this seam.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from headgate.origin.book import BookEntry, BookPage, BookState
+from headgate.origin.claims import Claim
+from headgate.origin.look import KeyLook
 from headgate.origin.protocol import Call, Changes, ForeignCount, Lane, Published, Pulse, Reply, Stamp
+from headgate.origin.quota_protocol import QuotaLease, QuotaSave, QuotaSaved, QuotaStep, QuotaStepped
 
 HEARTBEAT_S = 1.0
 """How often a node says that it lives. A wipe is noticed within one of these, traffic or not."""
@@ -99,6 +103,54 @@ class Origin(Protocol):
 
     async def mark_filled(self, shard: int, peer: bytes, mark: bytes, timeout_s: float) -> None:
         """`peer` has told all that it knows of what this shard may have lost: `mark` says of which memory."""
+        ...
+
+    async def give_back(self, shard: int, owner: bytes, peers: Sequence[bytes], timeout_s: float) -> None:
+        """`owner` leaves: its leases on these peers, and that on the region's slices, are anybody's again."""
+        ...
+
+    async def quota_lease(
+        self, shard: int, owner: bytes, drawn: bytes, peers: Sequence[bytes], timeout_s: float
+    ) -> QuotaLease:
+        """Whether `owner` keeps the region's slices; what the store has for it. `drawn` becomes the generation of a
+        store that has none yet. The store is on the first shard."""
+        ...
+
+    async def quota_rows(
+        self, shard: int, cursor: int, timeout_s: float
+    ) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
+        """A page of what the store has, from 0 on, and where the next one begins; 0 after the last. A key may come
+        twice."""
+        ...
+
+    async def quota_save(self, shard: int, save: QuotaSave, timeout_s: float) -> QuotaSaved:
+        """Write what the keeper knows: each key if the store has what it had before."""
+        ...
+
+    async def quota_post(self, shard: int, peer: bytes, message: bytes, timeout_s: float) -> bytes:
+        """Leave a peer's message for the keeper; which of that peer's it has taken in last."""
+        ...
+
+    async def quota_step(self, shard: int, step: QuotaStep, timeout_s: float) -> QuotaStepped:
+        """Write which shares are in force on a shard, and read what is used and offered of each, at one instant."""
+        ...
+
+    async def write_book(
+        self, shard: int, entries: Sequence[BookEntry], generation: bytes, timeout_s: float
+    ) -> BookState:
+        """Merge entries into the region's book; `generation` becomes that of a book that begins with them."""
+        ...
+
+    async def read_book(self, shard: int, since: int, most: int, timeout_s: float) -> BookPage:
+        """What changed in the region's book after the change `since`."""
+        ...
+
+    async def look(self, shard: int, key: bytes, window_ms: int, timeout_s: float) -> KeyLook:
+        """A limit key's record, for people; changes nothing, and creates nothing."""
+        ...
+
+    async def claim(self, shard: int, name: bytes, value: bytes, expires_ms: int, timeout_s: float) -> Claim:
+        """Take a name that can be taken once until then; the same value may ask again."""
         ...
 
     async def close(self) -> None:

@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from headgate.clock import Clock
+from headgate.origin.book import Book, BookEntry, BookPage, BookState
 from headgate.origin.bucket_record import BucketRecord
+from headgate.origin.claims import Claim, Claims
 from headgate.origin.interface import LEASE_MS, NODE_GONE_MS, REGION_GONE_MS
+from headgate.origin.look import KeyLook, look_at
 from headgate.origin.outbox import Outbox
 from headgate.origin.protocol import (
+    LOOK,
     NO_GRANT,
     UNREADABLE,
+    Ahead,
     Answer,
     BucketAnswer,
     BucketReport,
@@ -31,8 +36,11 @@ from headgate.origin.protocol import (
     Want,
     WindowAnswer,
     WindowReport,
+    costs_by_report,
     key_of_name,
 )
+from headgate.origin.quota_book import QuotaBook
+from headgate.origin.quota_protocol import QuotaLease, QuotaSave, QuotaSaved, QuotaStep, QuotaStepped
 from headgate.origin.window_record import WindowRecord
 
 SWEEP_EVERY_MS: Final = 1_000
@@ -124,6 +132,9 @@ class MemoryOrigin:
         self._beats: dict[bytes, int] = {}
         self._regions: dict[bytes, int] = {}
         self.outbox = Outbox()
+        self.quotas = QuotaBook()
+        self.book = Book()
+        self.claims = Claims()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -168,6 +179,69 @@ class MemoryOrigin:
     async def mark_filled(self, shard: int, peer: bytes, mark: bytes, timeout_s: float) -> None:
         self.outbox.mark_filled(peer, mark)
 
+    async def give_back(self, shard: int, owner: bytes, peers: Sequence[bytes], timeout_s: float) -> None:
+        self.return_leases(owner, peers)
+
+    async def quota_lease(
+        self, shard: int, owner: bytes, drawn: bytes, peers: Sequence[bytes], timeout_s: float
+    ) -> QuotaLease:
+        return self.lease_quotas(owner, drawn, peers)
+
+    async def quota_rows(
+        self, shard: int, cursor: int, timeout_s: float
+    ) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
+        return self.quotas.rows(cursor)
+
+    async def quota_save(self, shard: int, save: QuotaSave, timeout_s: float) -> QuotaSaved:
+        return self.quotas.save(save)
+
+    async def quota_post(self, shard: int, peer: bytes, message: bytes, timeout_s: float) -> bytes:
+        return self.quotas.post(peer, message)
+
+    async def quota_step(self, shard: int, step: QuotaStep, timeout_s: float) -> QuotaStepped:
+        return self.step_quotas(step)
+
+    def return_leases(self, owner: bytes, peers: Sequence[bytes]) -> None:
+        """What `give_back` does, here and now."""
+        self.outbox.give_back(owner, peers)
+        self.quotas.give_back(owner)
+
+    def lease_quotas(self, owner: bytes, drawn: bytes, peers: Sequence[bytes]) -> QuotaLease:
+        """What `quota_lease` does, here and now."""
+        return self.quotas.lease(owner, LEASE_MS, drawn, peers, self._epoch, self._clock.now_ms())
+
+    def step_quotas(self, step: QuotaStep) -> QuotaStepped:
+        """What `quota_step` does, here and now."""
+        now_ms = self._clock.now_ms()
+        self._sweep(now_ms)
+        return self.quotas.step(step, self._records, self._epoch, now_ms)
+
+    async def write_book(
+        self, shard: int, entries: Sequence[BookEntry], generation: bytes, timeout_s: float
+    ) -> BookState:
+        return self.book.write(entries, generation, self._clock.now_ms())
+
+    async def read_book(self, shard: int, since: int, most: int, timeout_s: float) -> BookPage:
+        return self.book.read(since, most, self._clock.now_ms())
+
+    async def claim(self, shard: int, name: bytes, value: bytes, expires_ms: int, timeout_s: float) -> Claim:
+        return self.take_claim(name, value, expires_ms)
+
+    def take_claim(self, name: bytes, value: bytes, expires_ms: int) -> Claim:
+        """What `claim` does, here and now."""
+        now_ms = self._clock.now_ms()
+        self._sweep(now_ms)
+        return self.claims.take(name, value, expires_ms, now_ms)
+
+    async def look(self, shard: int, key: bytes, window_ms: int, timeout_s: float) -> KeyLook:
+        return self.look_at(key, window_ms)
+
+    def look_at(self, key: bytes, window_ms: int) -> KeyLook:
+        """What `look` does, here and now."""
+        now_ms = self._clock.now_ms()
+        record = self._records.get(key) if self._expiry.get(key, now_ms + 1) > now_ms else None
+        return look_at(record, now_ms, window_ms)
+
     def take_in(self, counts: Sequence[ForeignCount], stamp: Stamp | None = None) -> None:
         """What `import_foreign` does, here and now."""
         now_ms = self._clock.now_ms()
@@ -179,12 +253,13 @@ class MemoryOrigin:
             if isinstance(record, UnreadableRecord):
                 continue
             record.come_to(now_ms)
-            own, foreign = record.totals(), record.is_published(NEVER)
-            if count.region == self._region:
+            own, foreign = record.state(), record.is_published(NEVER)
+            current = record.belongs(count.reset)
+            if current and count.region == self._region:
                 record.merge_own(count.sequence, count.total, now_ms)
-            else:
+            elif current:
                 record.merge_foreign(count.region, count.sequence, count.total, now_ms)
-            if count.name and (own != record.totals() or foreign != record.is_published(NEVER)):
+            if count.name and (own != record.state() or foreign != record.is_published(NEVER)):
                 self.outbox.note(count.name, Lane.NORMAL)
             self._expiry[count.key] = record.expires_ms(now_ms)
 
@@ -207,21 +282,25 @@ class MemoryOrigin:
         return [record.published(peer) if isinstance(record, WindowRecord) else None for record in records]
 
     def apply(self, call: Call) -> Reply:
-        """Merge all reports, then charge what fits, request by request."""
+        """Merge all reports, then charge what fits, request by request; then what is asked ahead."""
         now_ms = self._clock.now_ms()
         self._sweep(now_ms)
+        call, shares = self.quotas.take_in(call, now_ms) if call.quotas else (call, ())
         records = [self._record(report) for report in call.reports]
-        totals = [self._totals(record, now_ms) for record in records]
+        states = [self._state(record, now_ms) for record in records]
         grants = [record.report(report, now_ms) for record, report in zip(records, call.reports, strict=True)]
         spoken_for = [0] * len(call.reports)
         charged = tuple([self._charge(call, wants, records, grants, spoken_for, now_ms) for wants in call.requests])
+        for ahead in call.ahead:
+            if grants[ahead.report] >= 0:
+                self._charge_ahead(records[ahead.report], call, ahead, spoken_for[ahead.report], now_ms)
         answers: list[Answer] = []
         for record, report, grant in zip(records, call.reports, grants, strict=True):
             answers.append(record.answer(report, grant))
             self._keep(report.key, record, now_ms)
-        for record, report, before in zip(records, call.reports, totals, strict=True):
+        for record, report, before in zip(records, call.reports, states, strict=True):
             self._publish(record, report, before)
-        return Reply(now_ms, self._epoch, tuple(answers), charged)
+        return Reply(now_ms, self._epoch, tuple(answers), charged, shares)
 
     def beat(self, run: bytes) -> Pulse:
         """A run says that it lives."""
@@ -234,7 +313,7 @@ class MemoryOrigin:
         self._regions = {
             region: at_ms for region, at_ms in self._regions.items() if abs(now_ms - at_ms) < REGION_GONE_MS
         }
-        return Pulse(now_ms, self._epoch, len(self._beats), known, len(self._regions))
+        return Pulse(now_ms, self._epoch, len(self._beats), known, len(self._regions), self.book.mark)
 
     def wipe(self, epoch: bytes | None = None) -> None:
         """Lose everything, as a flush does, or a restart, which has another epoch."""
@@ -243,19 +322,22 @@ class MemoryOrigin:
         self._beats.clear()
         self._regions.clear()
         self.outbox = Outbox()
+        self.quotas = QuotaBook()
+        self.book = Book()
+        self.claims = Claims()
         self._epoch = epoch or self._epoch
 
-    def _totals(self, record: Record, now_ms: int) -> tuple[int, int, int] | None:
+    def _state(self, record: Record, now_ms: int) -> tuple[int, int, int, int] | None:
         if not isinstance(record, WindowRecord):
             return None
         record.come_to(now_ms)
-        return record.totals()
+        return record.state()
 
-    def _publish(self, record: Record, report: Report, before: tuple[int, int, int] | None) -> None:
+    def _publish(self, record: Record, report: Report, before: tuple[int, int, int, int] | None) -> None:
         """A published key's totals have changed: exchangers are to tell."""
         if not isinstance(record, WindowRecord) or not isinstance(report, WindowReport) or not report.publish_at:
             return
-        if record.totals() != before and record.is_published(report.publish_at):
+        if record.state() != before and record.is_published(report.publish_at):
             self.outbox.note(report.name, Lane.URGENT if report.urgent else Lane.NORMAL)
 
     def _charge(
@@ -267,19 +349,31 @@ class MemoryOrigin:
         spoken_for: list[int],
         now_ms: int,
     ) -> bool:
-        costs: dict[int, int] = {}
-        for want in wants:
-            costs[want.report] = costs.get(want.report, 0) + want.cost
+        costs = costs_by_report(wants)
         missing: dict[int, int] = {}
         for index, cost in costs.items():
             report, record = call.reports[index], records[index]
-            missing[index] = record.missing(report, spoken_for[index], cost)
+            missing[index] = record.missing(report, spoken_for[index], 1 if cost == LOOK else cost)
             if grants[index] == NO_GRANT or not record.fits(report, now_ms, missing[index]):
                 return False
         for index, cost in costs.items():
+            if cost == LOOK:
+                continue
             records[index].charge(call.reports[index], missing[index], now_ms)
             spoken_for[index] += cost
         return True
+
+    def _charge_ahead(self, record: Record, call: Call, ahead: Ahead, spoken_for: int, now_ms: int) -> None:
+        """As many whole requests as fit beyond the credit that is left."""
+        report = call.reports[ahead.report]
+        fit, beyond = 0, ahead.requests + 1
+        while beyond - fit > 1:
+            middle = (fit + beyond) // 2
+            if record.fits(report, now_ms, record.missing(report, spoken_for, middle * ahead.cost)):
+                fit = middle
+            else:
+                beyond = middle
+        record.charge(report, record.missing(report, spoken_for, fit * ahead.cost), now_ms)
 
     def _keep(self, key: bytes, record: Record, now_ms: int) -> None:
         """A record lives until it can't matter any more; one that nobody can ever read goes at once."""
@@ -287,6 +381,7 @@ class MemoryOrigin:
             if not record.newer:
                 self._records.pop(key, None)
                 self._expiry.pop(key, None)
+                self.quotas.quotas.pop(key, None)
         else:
             self._expiry[key] = record.expires_ms(now_ms)
 
@@ -311,6 +406,8 @@ class MemoryOrigin:
         if 0 <= now_ms - self._swept_ms < SWEEP_EVERY_MS:
             return
         self._swept_ms = now_ms
+        self.claims.sweep(now_ms)
         for key in [key for key, expires_ms in self._expiry.items() if expires_ms <= now_ms]:
             del self._expiry[key]
             self._records.pop(key, None)
+            self.quotas.quotas.pop(key, None)

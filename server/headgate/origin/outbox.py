@@ -5,7 +5,7 @@ acknowledged is what stands behind its cursor. So a change is never lost by an e
 key that changes a thousand times is sent once, and telling everything again is setting a cursor to 0.
 The index goes when the shard's memory goes, and the cursors with it.
 
-The same in Lua: changes.lua, acknowledge.lua, walk.lua and mark.lua.
+The same in Lua: changes.lua, acknowledge.lua, walk.lua, mark.lua and give_back.lua.
 """
 
 from collections.abc import Iterable
@@ -132,6 +132,12 @@ class Outbox:
     def mark_filled(self, peer: bytes, mark: bytes) -> None:
         """The peer has told everything that it knows, since the shard's memory began."""
         self._peer(peer).mark = mark
+
+    def give_back(self, owner: bytes, peers: Iterable[bytes]) -> None:
+        """Who served these peers leaves: another one need not wait for the end of the lease."""
+        for state in map(self._peer, peers):
+            if state.owner == owner:
+                state.leased_until_ms = 0
 
     def heard(self, region: bytes, beat_ms: int) -> None:
         """A region lives: its latest beat."""

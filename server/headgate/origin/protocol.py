@@ -8,8 +8,15 @@ never sent twice: a retry is a new call with a new number.
 All messages are tuples of numbers and bytes, so that they cross to Lua as they are.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
+
+from headgate.origin.book import BookMark
+from headgate.origin.quota_protocol import QuotaReport, Share
+
+UNBOUND = -1
+"""In a report's place for the reset: the counter has had no answer yet, and belongs to whatever the record has."""
 
 
 class CellReport(NamedTuple):
@@ -48,6 +55,9 @@ class WindowReport(NamedTuple):
     """What the key is called between regions (exchange_name); empty while it is not published."""
     urgent: bool = False
     """Published in the lane that exchangers read more often."""
+    reset: int = UNBOUND
+    """To which reset of the key this belongs; 0: it was never reset. A higher number than the record's empties the
+    record; a lower one is from before a reset, and counts nothing."""
 
 
 class BucketReport(NamedTuple):
@@ -71,9 +81,17 @@ class BucketReport(NamedTuple):
     """The arrival time in the last answer, never one that the node advanced itself."""
     since_ms: int
     """When the node admitted the first cost that is not acknowledged yet; 0 when there is none."""
+    debt: int = 0
+    """By how many requests late costs may take the bucket beyond its burst and `P`; 0 without overdraft."""
+    reset: int = UNBOUND
+    """As of a window."""
 
 
 Report = WindowReport | BucketReport
+
+
+LOOK = -1
+"""In a want's place for the cost: decided as a cost of 1 would be, and not charged."""
 
 
 class Want(NamedTuple):
@@ -83,12 +101,35 @@ class Want(NamedTuple):
     cost: int
 
 
+class Ahead(NamedTuple):
+    """Requests to come, on the key of the call's `report`-th report: charged when all wants are, as many as fit."""
+
+    report: int
+    requests: int
+    """How many at most. Only whole ones are charged, and what the run's credit covers already is not charged again."""
+    cost: int
+    """Of each."""
+
+
+def costs_by_report(wants: Iterable[Want]) -> dict[int, int]:
+    """What one request wants of each report: the sum of its costs, or LOOK where it only looks."""
+    costs: dict[int, int] = {}
+    for report, cost in wants:
+        known = costs.get(report, LOOK)
+        costs[report] = LOOK if known == cost == LOOK else max(0, known) + max(0, cost)
+    return costs
+
+
 class Call(NamedTuple):
     """One round trip to a shard: what this node reports, and what its requests want to be charged."""
 
     reports: tuple[Report, ...]
     requests: tuple[tuple[Want, ...], ...]
     """Wants by request: those of one request are charged all or none."""
+    quotas: tuple[QuotaReport, ...] = ()
+    """Of the reported keys those whose limit is a quota: before anything is charged, each is cut to its slice."""
+    ahead: tuple[Ahead, ...] = ()
+    """What is to be charged beyond the requests, at most once per report."""
 
 
 NO_GRANT = -1
@@ -117,6 +158,8 @@ class WindowAnswer(NamedTuple):
     current: Count
     previous: Count
     grant: int
+    reset: int = 0
+    """To which reset of the key the counts belong. Above the report's: that was ignored, with what was wanted."""
 
 
 class BucketAnswer(NamedTuple):
@@ -128,6 +171,8 @@ class BucketAnswer(NamedTuple):
     arrival_rest: int
     """The key's theoretical arrival time."""
     grant: int
+    reset: int = 0
+    """As of a window."""
 
 
 Answer = WindowAnswer | BucketAnswer
@@ -142,6 +187,8 @@ class Reply(NamedTuple):
     """Another one means that the shard may have lost its memory."""
     answers: tuple[Answer, ...]
     charged: tuple[bool, ...]
+    shares: tuple[Share, ...] = ()
+    """Per quota of the call: what is in force of it."""
 
 
 class Pulse(NamedTuple):
@@ -154,6 +201,8 @@ class Pulse(NamedTuple):
     """False: the run's last heartbeat is gone, so its reports may be gone with it."""
     regions_heard: int = 0
     """Other regions that have said something lately, where they say it."""
+    book: BookMark = BookMark()
+    """How far the region's book has come, on the shard that keeps it."""
 
 
 class ForeignCount(NamedTuple):
@@ -166,6 +215,8 @@ class ForeignCount(NamedTuple):
     total: int
     name: bytes = b""
     """What the key is called between regions: the own component is published from now on. Empty: it is not."""
+    reset: int = 0
+    """To which reset of the key it belongs: a later one than is known empties the record, an earlier one is ignored."""
 
 
 class Lane(IntEnum):
@@ -212,6 +263,8 @@ class Published(NamedTuple):
     peer_current: int
     peer_previous: int
     """The peer's; all 0 when none is known."""
+    reset: int = 0
+    """To which reset of the key all of these belong; 0: it was never reset."""
 
 
 class Stamp(NamedTuple):

@@ -11,7 +11,7 @@ ahead was written by a wrong clock and begins anew. (docs/convergence.md, sectio
 """
 
 from headgate.origin.grants import GENERATION_MS, Grants, Holding
-from headgate.origin.protocol import NO_GRANT, CellReport, Count, Published, WindowAnswer, WindowReport
+from headgate.origin.protocol import NO_GRANT, UNBOUND, CellReport, Count, Published, WindowAnswer, WindowReport
 
 
 class CellRecord:
@@ -96,6 +96,8 @@ class WindowRecord:
         self.grants = Grants()
         self.components: dict[bytes, NodeComponent] = {}
         self.foreign: dict[bytes, ForeignComponent] = {}
+        self.reset = 0
+        """To which reset of the key all of it belongs. Never falls while the record lives."""
 
     def expires_ms(self, now_ms: int) -> int:
         """When nothing in here can matter any more: neither a count nor a grant."""
@@ -109,6 +111,8 @@ class WindowRecord:
     def report(self, report: WindowReport, now_ms: int) -> int:
         """Merge a report; the grant that it gets, or NO_GRANT for a call that was overtaken."""
         self.come_to(now_ms)
+        if not self.belongs(report.reset):
+            return NO_GRANT
         component = self._component(report.component)
         for cell in report.cells:
             self._merge(component, cell)
@@ -116,6 +120,13 @@ class WindowRecord:
             return NO_GRANT
         component.number = report.number
         return self.grants.renew(component, report.held, report.precision, now_ms, leaving=report.leaving)
+
+    def belongs(self, reset: int) -> bool:
+        """Whether what is of this reset counts here. A later one than is known empties the record."""
+        if reset > self.reset:
+            self.reset = reset
+            self._begin_anew(self.sequence)
+        return reset in (UNBOUND, self.reset)
 
     def missing(self, report: WindowReport, charged: int, cost: int) -> int:
         """What of a cost the run's credit does not cover; `charged` of that credit is spoken for."""
@@ -149,6 +160,7 @@ class WindowRecord:
             Count(component.own, self.current.region_total, self.current.foreign),
             Count(component.previous_own, self.previous.region_total, self.previous.foreign),
             grant,
+            self.reset,
         )
 
     def merge_own(self, sequence: int, count: int, now_ms: int) -> None:
@@ -178,22 +190,27 @@ class WindowRecord:
         """The cell that is current here, with the region's totals in it and in the one before: what is published."""
         return self.sequence, self.current.region_total, self.previous.region_total
 
+    def state(self) -> tuple[int, int, int, int]:
+        """What peers are told, and with it the reset: another one is another reason to tell them."""
+        return *self.totals(), self.reset
+
     def is_published(self, publish_at: int) -> bool:
-        """Whether other regions are told: at or above the threshold, or as soon as one of them counts here too."""
+        """Whether other regions are told: at or above the threshold, once one of them counts here, or after a reset."""
         return (
             max(self.current.region_total, self.previous.region_total) >= publish_at
             or self.current.foreign + self.previous.foreign + self.ahead_foreign > 0
+            or self.reset > 0
         )
 
     def published(self, peer: bytes) -> Published:
         """What the exchanger tells `peer`: the region's own component, and the peer's, should it have lost it."""
         component = self.foreign.get(peer)
         if component is None or not component.ahead + component.current + component.previous:
-            return Published(*self.totals(), 0, 0, 0)
+            return Published(*self.totals(), 0, 0, 0, self.reset)
         component.roll(self.sequence)
         if component.ahead:
-            return Published(*self.totals(), component.sequence + 1, component.ahead, component.current)
-        return Published(*self.totals(), component.sequence, component.current, component.previous)
+            return Published(*self.totals(), component.sequence + 1, component.ahead, component.current, self.reset)
+        return Published(*self.totals(), component.sequence, component.current, component.previous, self.reset)
 
     def _component(self, name: bytes) -> NodeComponent:
         component = self.components.get(name)
@@ -226,7 +243,7 @@ class WindowRecord:
             self._forget_who()
 
     def _begin_anew(self, sequence: int) -> None:
-        """A clock that was wrong wrote this: nothing of it would ever age."""
+        """Nothing of it counts any more: a wrong clock wrote it, and it would never age, or the key was reset."""
         self.sequence = sequence
         self.current, self.previous = CellRecord(), CellRecord()
         self.ahead_foreign = 0

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate.origin.protocol import (
+    LOOK,
     NO_GRANT,
+    UNBOUND,
+    Ahead,
     Answer,
     BucketAnswer,
     BucketReport,
@@ -78,10 +81,10 @@ def long_counts(own: int, region_total: int, *, grant: int = 0) -> WindowAnswer:
     return WindowAnswer(DAY_SEQUENCE, Count(own, region_total, 0), Count(0, 0, 0), grant)
 
 
-def said(*reports: Report, wants: tuple[tuple[int, ...], ...] = ()) -> Call:
+def said(*reports: Report, wants: tuple[tuple[int, ...], ...] = (), ahead: tuple[Ahead, ...] = ()) -> Call:
     """A call; `wants` are costs by request, each on the report of its position."""
     requests = tuple(tuple(Want(index, cost) for index, cost in enumerate(request) if cost >= 0) for request in wants)
-    return Call(tuple(reports), requests)
+    return Call(tuple(reports), requests, ahead=ahead)
 
 
 def counts(
@@ -104,16 +107,91 @@ def bucket(
     burst: int = 5,
     precision: int = 0,
     leaving: bool = False,
+    debt: int = 0,
+    reset: int = UNBOUND,
 ) -> BucketReport:
     """Ten per 10 s, so one second each, with a burst of 5, unless told otherwise."""
     return BucketReport(
         b"b", run.encode(), number, held, rate, WINDOW_MS, burst, precision, leaving,
-        total, reserved, acked, answered[0], answered[1], since,
+        total, reserved, acked, answered[0], answered[1], since, debt, reset,
     )  # fmt: skip
 
 
 def arrival(n: int, after_ms: int, rest: int = 0, grant: int = 0) -> BucketAnswer:
     return BucketAnswer(n, START_MS + after_ms, rest, grant)
+
+
+def _ahead() -> list[Case]:
+    return [
+        Case(
+            "what is asked ahead is charged after all wants, in whole requests, as many as fit",
+            [
+                Step(
+                    0,
+                    said(window("a", 1, cell(2), limit=10), wants=((3,),), ahead=(Ahead(0, 4, 2),)),
+                    (counts((9, 9)),),
+                    (True,),
+                ),
+                Step(1, said(window("b", 1, cell(0), limit=10), ahead=(Ahead(0, 4, 2),)), (counts((0, 9)),)),
+                Step(2, said(window("b", 2, cell(0), limit=10), ahead=(Ahead(0, 4, 1),)), (counts((1, 10)),)),
+            ],
+        ),
+        Case(
+            "credit that is left is not charged again",
+            [
+                Step(
+                    0,
+                    said(window("a", 1, cell(0), limit=10), wants=((1,),), ahead=(Ahead(0, 4, 1),)),
+                    (counts((5, 5)),),
+                    (True,),
+                ),
+                Step(
+                    1,
+                    said(window("a", 2, cell(3), limit=10), wants=((1,),), ahead=(Ahead(0, 4, 1),)),
+                    (counts((8, 8)),),
+                    (True,),
+                ),
+                Step(2, said(window("a", 3, cell(4), limit=8), ahead=(Ahead(0, 9, 1),)), (counts((8, 8)),)),
+            ],
+        ),
+        Case(
+            "nothing is charged ahead for a call that was overtaken, nor above a limit that was lowered",
+            [
+                Step(0, said(window("a", 2, cell(4), limit=10)), (counts((4, 4)),)),
+                Step(
+                    1,
+                    said(window("a", 1, cell(4), limit=10), ahead=(Ahead(0, 2, 1),)),
+                    (counts((4, 4), grant=NO_GRANT),),
+                ),
+                Step(2, said(window("a", 3, cell(4), limit=3), ahead=(Ahead(0, 2, 1),)), (counts((4, 4)),)),
+            ],
+        ),
+        Case(
+            "a bucket is charged ahead as far as its burst goes",
+            [
+                Step(0, said(bucket("a", 1), wants=((1,),), ahead=(Ahead(0, 9, 2),)), (arrival(5, 5_000),), (True,)),
+                Step(1_000, said(bucket("b", 1), ahead=(Ahead(0, 2, 1),)), (arrival(1, 6_000),)),
+                Step(1_000, said(bucket("a", 2, 1), ahead=(Ahead(0, 9, 2),)), (arrival(5, 6_000),)),
+            ],
+        ),
+        Case(
+            "one call asks ahead on several keys, and reports others",
+            [
+                Step(
+                    0,
+                    said(
+                        window("a", 1, cell(1), limit=3),
+                        bucket("a", 1),
+                        window("a", 1, cell(7), key="y"),
+                        wants=((1, 1, -1),),
+                        ahead=(Ahead(0, 5, 1), Ahead(1, 1, 3)),
+                    ),
+                    (counts((3, 3)), arrival(4, 4_000), counts((7, 7))),
+                    (True,),
+                ),
+            ],
+        ),
+    ]
 
 
 def _components() -> list[Case]:
@@ -729,8 +807,156 @@ def _clocks() -> list[Case]:
     ]  # fmt: skip
 
 
+def _late_costs() -> list[Case]:
+    return [
+        Case(
+            "a total is merged also beyond the limit: late costs are in it",
+            [
+                Step(0, said(window("a", 1, cell(250), limit=100)), (counts((250, 250)),)),
+                Step(1, said(window("b", 1, cell(0), limit=100), wants=((1,),)), (counts((0, 250)),), (False,)),
+            ],
+        ),
+        Case(
+            "a look is decided as a cost of 1 would be, and not charged",
+            [
+                Step(0, looks(window("a", 1, cell(99), limit=100)), (counts((99, 99)),), (True,)),
+                Step(1, looks(window("b", 1, cell(0), limit=100)), (counts((0, 99)),), (True,)),
+                Step(2, looks(window("a", 2, cell(100), limit=100)), (counts((100, 100)),), (False,)),
+                Step(3, said(window("a", 3, cell(100), limit=100), wants=((0,),)), (counts((100, 100)),), (True,)),
+            ],
+        ),
+        Case(
+            "a look weighs the previous window",
+            [
+                Step(0, said(window("a", 1, cell(100), limit=100)), (counts((100, 100)),)),
+                Step(10_000, looks(window("a", 2, limit=100)), (counts((0, 0), (100, 100), at=1),), (False,)),
+                Step(10_100, looks(window("a", 3, limit=100)), (counts((0, 0), (100, 100), at=1),), (True,)),
+            ],
+        ),
+        Case(
+            "a look and a cost of one request stand or fall together",
+            [
+                Step(0, said(window("a", 1, cell(100), limit=100)), (counts((100, 100)),)),
+                Step(
+                    1,
+                    Call((window("a", 2, cell(100), limit=100), window("a", 3, key="other")), (MIXED,)),
+                    (counts((100, 100)), counts((0, 0))),
+                    (False,),
+                ),
+                Step(
+                    2,
+                    Call((window("a", 4, cell(100), limit=101), window("a", 5, key="other")), (MIXED,)),
+                    (counts((100, 100)), counts((2, 2))),
+                    (True,),
+                ),
+            ],
+        ),
+        Case(
+            "credit covers a look, and is not spent by it",
+            [
+                Step(0, said(window("a", 1, cell(0), limit=1), wants=((1,),)), (counts((1, 1)),), (True,)),
+                Step(1, looks(window("a", 2, cell(0), limit=1)), (counts((1, 1)),), (True,)),
+                Step(2, said(window("a", 3, cell(0), limit=1), wants=((1,),)), (counts((1, 1)),), (True,)),
+                Step(3, looks(window("a", 4, cell(1), limit=1)), (counts((1, 1)),), (False,)),
+            ],
+        ),
+        Case(
+            "late costs take a bucket beyond its burst, by a window at most",
+            [
+                Step(0, said(bucket("a", 1, 8, since=START_MS, debt=10)), (arrival(8, 8_000),)),
+                Step(0, said(bucket("b", 1, 90, since=START_MS, debt=10)), (arrival(90, 15_000),)),
+                Step(0, looks(bucket("b", 2, 90, acked=90, debt=10)), (arrival(90, 15_000),), (False,)),
+                Step(10_999, looks(bucket("b", 3, 90, acked=90, debt=10)), (arrival(90, 15_000),), (False,)),
+                Step(11_000, looks(bucket("b", 4, 90, acked=90, debt=10)), (arrival(90, 15_000),), (True,)),
+            ],
+        ),
+        Case(
+            "without overdraft what is reported beyond the burst and P is cut off",
+            [Step(0, said(bucket("a", 1, 90, since=START_MS)), (arrival(90, 5_000),))],
+        ),
+    ]  # fmt: skip
+
+
+def reset_at(report: WindowReport, reset: int) -> WindowReport:
+    return report._replace(reset=reset)
+
+
+def after_reset(answer: WindowAnswer, reset: int) -> WindowAnswer:
+    return answer._replace(reset=reset)
+
+
+def _resets() -> list[Case]:
+    return [
+        Case(
+            "a report of a later reset empties the record: totals, grants, and what was lost once",
+            [
+                Step(0, said(reset_at(window("a", 1, cell(40, seen=60), precision=10), 0)),
+                     (counts((40, 100), grant=5),)),
+                Step(1, said(reset_at(window("b", 1, cell(3), precision=10), 7)),
+                     (after_reset(counts((3, 3), grant=5), 7),)),
+            ],
+        ),
+        Case(
+            "what is from before a reset counts nothing, and its wants are not charged",
+            [
+                Step(0, said(reset_at(window("a", 1, cell(40)), 0)), (counts((40, 40)),)),
+                Step(1, said(reset_at(window("b", 1), 7)), (after_reset(counts((0, 0)), 7),)),
+                Step(2, said(reset_at(window("a", 2, cell(41, seen=41, sent=41)), 0), wants=((1,),)),
+                     (after_reset(counts((0, 0), grant=NO_GRANT), 7),), (False,)),
+                Step(3, said(reset_at(window("a2", 3, cell(1)), 7), wants=((1,),)),
+                     (after_reset(counts((2, 2)), 7),), (True,)),
+            ],
+        ),
+        Case(
+            "a counter that has had no answer belongs to whatever the record has",
+            [
+                Step(0, said(reset_at(window("a", 1, cell(40)), 7)), (after_reset(counts((40, 40)), 7),)),
+                Step(1, said(window("b", 1, cell(2)), wants=((1,),)), (after_reset(counts((3, 43)), 7),), (True,)),
+            ],
+        ),
+        Case(
+            "a reset stays through a rollover, and is gone with the shard's memory",
+            [
+                Step(0, said(reset_at(window("a", 1, cell(4)), 7)), (after_reset(counts((4, 4)), 7),)),
+                Step(10_000, said(reset_at(window("a", 2), 7)), (after_reset(counts((0, 0), (4, 4), at=1), 7),)),
+                Step(10_001, said(reset_at(window("b", 1, cell(9, at=1)), 0)),
+                     (after_reset(counts((0, 0), (0, 4), at=1, grant=NO_GRANT), 7),)),
+                Step(10_002, None, action="wipe"),
+                Step(10_003, said(reset_at(window("b", 2, cell(9, at=1)), 0)), (counts((9, 9), at=1),)),
+                Step(10_004, said(reset_at(window("a", 3, cell(4), cell(1, at=1)), 7)),
+                     (after_reset(counts((1, 1), (4, 4), at=1), 7),)),
+            ],
+        ),
+        Case(
+            "two reports of one key in one call, from before and after: the later one holds",
+            [
+                Step(0, said(reset_at(window("a", 1, cell(4)), 5), reset_at(window("b", 2, cell(3)), 6)),
+                     (after_reset(counts((0, 3)), 6)._replace(grant=0), after_reset(counts((3, 3)), 6))),
+            ],
+        ),
+        Case(
+            "a bucket is emptied, and what is from before counts nothing",
+            [
+                Step(0, said(bucket("a", 1), wants=((5,),)), (arrival(5, 5_000),), (True,)),
+                Step(1, said(bucket("b", 1, reset=7), wants=((1,),)), (arrival(1, 1_001)._replace(reset=7),), (True,)),
+                Step(2, said(bucket("a", 2, 5, acked=5, answered=(START_MS + 5_000, 0), reset=0), wants=((1,),)),
+                     (arrival(0, 1_001, grant=NO_GRANT)._replace(reset=7),), (False,)),
+            ],
+        ),
+    ]  # fmt: skip
+
+
+MIXED = (Want(0, LOOK), Want(1, 2))
+
+
+def looks(*reports: Report) -> Call:
+    """A call with a request that looks at every key."""
+    return Call(tuple(reports), (tuple([Want(index, LOOK) for index in range(len(reports))]),))
+
+
 TABLES: list[Callable[[], list[Case]]] = [
     _components,
+    _ahead,
     _wants,
     _grants,
     _refill,
@@ -740,5 +966,7 @@ TABLES: list[Callable[[], list[Case]]] = [
     _forgetting,
     _large_numbers,
     _clocks,
+    _late_costs,
+    _resets,
 ]
 CASES = [case for table in TABLES for case in table()]

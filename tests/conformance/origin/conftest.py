@@ -5,6 +5,7 @@ time from a key, and carry the checks that are compiled in only here.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -34,6 +35,7 @@ from tests.support.redis_servers import (
     shards_url,
     wait_until,
 )
+from tests.support.source import ROOT
 from tests.support.waiting import PATIENCE_S
 
 TEST_CLOCK = """
@@ -51,6 +53,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "CONNECT_TIMEOUT_S", PATIENCE_S)
     monkeypatch.setattr(cluster_module, "MAP_TIMEOUT_S", PATIENCE_S)
     monkeypatch.setattr(sentinel_module, "ASK_TIMEOUT_S", PATIENCE_S)
+
+
+def documented_rights() -> list[str]:
+    """The words of docs/redis.md, as an operator would copy them."""
+    page = (ROOT / "docs" / "redis.md").read_text()
+    return [right for line in re.findall(r"^    \+.*$", page, re.MULTILINE) for right in line.split()]
 
 
 class Harness(Protocol):
@@ -198,6 +206,32 @@ def one_redis() -> Iterator[RedisSetup]:
         yield Shards(servers)
 
 
+@dataclass
+class Limited(Shards):
+    """As the user of docs/redis.md, who may do what is written there and nothing else."""
+
+    @property
+    def url(self) -> str:
+        return f"redis://limited:sesame@{self.first.address}"
+
+    def restart(self) -> None:
+        super().restart()
+        self.allow()
+
+    def allow(self, *more: str) -> None:
+        """`+get` is for the clock of the tests, which is a key."""
+        rights = ["reset", "on", ">sesame", "~headgate:*", *documented_rights(), "+get", *more]
+        self.first.command("ACL", "SETUSER", "limited", *rights)
+
+
+@pytest.fixture(scope="session")
+def limited() -> Iterator[RedisSetup]:
+    with redis_shards(1) as servers:
+        setup = Limited(servers)
+        setup.allow()
+        yield setup
+
+
 @pytest.fixture(scope="session")
 def three_shards() -> Iterator[RedisSetup]:
     with redis_shards(3) as servers:
@@ -216,7 +250,7 @@ def sentinel() -> Iterator[RedisSetup]:
         yield Sentinel(setup)
 
 
-REDIS = ["one_redis", "three_shards", "cluster", "sentinel"]
+REDIS = ["one_redis", "limited", "three_shards", "cluster", "sentinel"]
 
 
 @pytest.fixture(params=["memory", *REDIS])

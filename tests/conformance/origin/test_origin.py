@@ -65,10 +65,11 @@ async def test_a_heartbeat_counts_the_living_and_notices_a_wipe(harness: Harness
     assert (await origin.heartbeat(0, b"a", TIMEOUT_S)).epoch != again.epoch
 
 
-async def test_foreign_counts_merge_by_max_and_stay_apart(harness: Harness) -> None:
-    def foreign(region: bytes, total: int, at: int = 0) -> ForeignCount:
-        return ForeignCount(b"k", WINDOW_MS, SEQUENCE + at, region, total)
+def foreign(region: bytes, total: int, at: int = 0) -> ForeignCount:
+    return ForeignCount(b"k", WINDOW_MS, SEQUENCE + at, region, total)
 
+
+async def test_foreign_counts_merge_by_max_and_stay_apart(harness: Harness) -> None:
     origin = harness.origin
     await origin.call(0, said(window("a", 1, cell(3))), TIMEOUT_S)
     await origin.import_foreign(
@@ -142,3 +143,14 @@ async def test_a_call_without_reports_only_tells_the_time(harness: Harness) -> N
 
 async def test_a_fresh_key_is_all_zero(harness: Harness) -> None:
     assert await ask(harness, said(window("a", 1))) == counts((0, 0))
+
+
+async def test_another_regions_reset_empties_the_key_and_what_is_from_before_is_ignored(harness: Harness) -> None:
+    origin = harness.origin
+    await origin.call(0, said(window("a", 1, cell(4))._replace(reset=0)), TIMEOUT_S)
+    await origin.import_foreign(0, [foreign(b"eu", 8)], TIMEOUT_S)
+    await origin.import_foreign(0, [foreign(b"eu", 2)._replace(reset=7)], TIMEOUT_S)
+    await origin.import_foreign(0, [foreign(b"us", 9), foreign(b"here", 9)], TIMEOUT_S)
+    (answer,) = (await origin.call(0, said(window("b", 1, cell(1))), TIMEOUT_S)).answers
+    assert isinstance(answer, WindowAnswer)
+    assert (answer.current[:3], answer.reset) == ((1, 1, 2), 7)

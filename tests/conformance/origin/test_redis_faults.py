@@ -400,5 +400,5 @@ async def test_a_change_is_logged_once_and_not_per_call() -> None:
         finally:
             await origin.close()
     assert [event for event, _ in lines] == ["origin_failed", "origin_connected"]
-    assert lines[0][1] == {"shard": server.address, "reason": "the user name or password is wrong (WRONGPASS)"}
+    assert lines[0][1] == {"server": server.address, "reason": "the user name or password is wrong (WRONGPASS)"}
     assert "mistaken" not in repr(lines)

@@ -108,7 +108,7 @@ async def test_a_record_of_a_newer_format_is_left_to_those_who_can_read_it(harne
     key, field = ("new", "w") if kind == "window" else ("b", "b")
     await harness.origin.call(0, said(report), TIMEOUT_S)
     client, name = harness.setup.first.client, _stored(harness, key)
-    newer = msgpack.packb(2) + msgpack.packb({"whatever": "it is"})
+    newer = msgpack.packb(3) + msgpack.packb({"whatever": "it is"})
     client.hset(name, field, newer)
     for _ in range(2):
         reply = await harness.origin.call(0, said(report, _window("good", 1, 4)), TIMEOUT_S)

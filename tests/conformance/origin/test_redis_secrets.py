@@ -191,7 +191,7 @@ async def test_a_policy_that_drops_keys_is_said_once(
                 with contextlib.suppress(OriginError):
                     await origin.heartbeat(0, b"run", TIMEOUT_S)
             assert [f"is {options[-1]}:" in reason for reason in log.risks] == [True] * warned
-    assert all(fields["shard"] == server.address for _, fields in log.lines)
+    assert all(fields["server"] == server.address for _, fields in log.lines)
 
 
 async def test_every_one_of_many_servers_is_named() -> None:

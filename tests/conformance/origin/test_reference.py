@@ -9,6 +9,7 @@ import random
 import pytest
 from headgate.origin import memory
 from headgate.origin.protocol import (
+    Ahead,
     BucketReport,
     Call,
     CellReport,
@@ -47,7 +48,14 @@ class History:
         if self.clock_is_set and self.chooser.random() < 0.1:
             self.now_ms += self.chooser.choice([-1, 1]) * self.chooser.choice([700, 2_500, 25_000, 200_000, 10**8])
         reports = tuple(self.report() for _ in range(self.chooser.randint(0, 5)))
-        return Call(reports, tuple(self.wants(len(reports)) for _ in range(self.chooser.randint(0, 4))))
+        requests = tuple(self.wants(len(reports)) for _ in range(self.chooser.randint(0, 4)))
+        return Call(reports, requests, ahead=self.ahead(len(reports)))
+
+    def ahead(self, reports: int) -> tuple[Ahead, ...]:
+        """On some of the reports, from few requests to more than ever fit."""
+        chooser = self.exchanger
+        places = chooser.sample(range(reports), chooser.randint(0, min(2, reports)))
+        return tuple(Ahead(place, chooser.choice([1, 3, 50, 2**20]), chooser.choice([1, 2, 7])) for place in places)
 
     def wants(self, reports: int) -> tuple[Want, ...]:
         if not reports:

@@ -56,14 +56,18 @@ end
 
 local function read_bucket(record, packed)
   if not packed then
-    record.rate, record.ms, record.rest, record.told = 0, 0, 0, 0
+    record.rate, record.ms, record.rest, record.told, record.reset = 0, 0, 0, 0, 0
     no_grants(record)
     return FORMAT
   end
-  local format, rate, ms, rest, generation, sum, previous_sum, told = parts(packed)
-  if format == FORMAT and not are_counts(rate - 1, ms, rest, generation, sum, previous_sum, told) then
+  local format, rate, ms, rest, generation, sum, previous_sum, told, reset = parts(packed)
+  if format > FORMAT then
+    return format
+  end
+  if not are_counts(rate - 1, ms, rest, generation, sum, previous_sum, told, reset or 0) then
     return
   end
+  record.reset = reset or 0
   record.rate, record.ms, record.rest, record.told = rate, ms, rest, told
   record.generation, record.sum, record.previous_sum = generation, sum, previous_sum
   return format
@@ -86,6 +90,7 @@ end
 local function load_bucket(record, component, key, field, rate, window)
   local packed = try('HMGET', key, 'b', field)
   if packed.err then
+    raise_if_forbidden(packed.err)
     unreadable_keys[#unreadable_keys + 1] = key
     return false
   end
@@ -119,15 +124,32 @@ local function bucket_come_to(record, component, key, latest)
   end
 end
 
+-- Whether a report counts here. One of a later reset than is known empties the record first.
+local function bucket_belongs(record, component, key, reset)
+  if reset > record.reset then
+    record.ms, record.rest, record.told, record.reset = 0, 0, 0, reset
+    call('DEL', key)
+    no_grants(record)
+    empty_component(component)
+    for _, other in pairs(record.components or {}) do
+      empty_component(other)
+    end
+  end
+  return reset < 0 or reset == record.reset
+end
+
 -- Moves the arrival time by what the run admitted and had not reported, at most to `most` requests
--- from now: a full burst and `P` on top of it. Without `P`, what was admitted within grants on top of a
+-- from now: a full burst, `P` on top of it, and what late costs may owe. Without `P`, what was admitted within grants on top of a
 -- full burst would be forgiven at every flush.
 local function merge_bucket(
-  record, component, key, rate, most, total, acknowledged, answered_ms, answered_rest, since
+  record, component, key, rate, most, total, acknowledged, answered_ms, answered_rest, since, reset
 )
   restate(record, rate)
   local latest = after(record, now, 0, most) + record.window
   bucket_come_to(record, component, key, latest)
+  if not bucket_belongs(record, component, key, reset) then
+    return false
+  end
   if answered_ms <= latest then
     record.ms, record.rest = later_of(record.ms, record.rest, answered_ms, answered_rest)
   end
@@ -142,6 +164,7 @@ local function merge_bucket(
     record.ms, record.rest = later_of(record.ms, record.rest, ms, rest)
   end
   component.n = max(component.n, total)
+  return true
 end
 
 local function save_bucket(key, record, field, component)
@@ -150,14 +173,24 @@ local function save_bucket(key, record, field, component)
   if needed > told then
     record.told = needed + EXPIRY_SLACK_MS
   end
-  call('HSET', key, 'b', pack(
-    FORMAT, record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told
-  ), field, pack(component.n, component.held, component.generation, component.number))
+  local totals
+  if record.reset == 0 then
+    totals = pack(
+      PLAIN_FORMAT, record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told
+    )
+  else
+    totals = pack(
+      FORMAT, record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told,
+      record.reset
+    )
+  end
+  call('HSET', key, 'b', totals, field, pack(component.n, component.held, component.generation, component.number))
   keep(key, needed, told)
 end
 
 local function bucket_answer(at, record, component, grant)
   out[at], out[at + 1], out[at + 2], out[at + 3] = component.n, record.ms, record.rest, grant
+  out[at + 4] = record.reset
 end
 
 local function bucket_fits(report, missing)
@@ -185,15 +218,17 @@ bucket_report = function(index, at, later)
   local key, field, rate = KEYS[index], flat[at + 2], flat[at + 5]
   local record, component = open(key, field, later, load_bucket, rate, flat[at + 6])
   if not record then
-    report_unreadable(index, later, 4)
-    written = written + 4
-    return at + 16
+    report_unreadable(index, later, 5)
+    written = written + 5
+    return at + 18
   end
-  merge_bucket(
-    record, component, key, rate, flat[at + 9] + flat[at + 7], flat[at + 10], flat[at + 12],
-    flat[at + 13], flat[at + 14], flat[at + 15]
-  )
-  local grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])
+  local grant = NO_GRANT
+  if merge_bucket(
+    record, component, key, rate, flat[at + 9] + flat[at + 7] + flat[at + 16], flat[at + 10], flat[at + 12],
+    flat[at + 13], flat[at + 14], flat[at + 15], flat[at + 17]
+  ) then
+    grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])
+  end
   if later == 0 then
     save_bucket(key, record, field, component)
     bucket_answer(written, record, component, grant)
@@ -205,8 +240,8 @@ bucket_report = function(index, at, later)
       fits = bucket_fits, charge = bucket_charge, save = save_bucket, answer = bucket_answer,
     }
   end
-  written = written + 4
-  return at + 16
+  written = written + 5
+  return at + 18
 end
 
 end

@@ -14,15 +14,16 @@
 --   held  the grant that a run may be using; sum and previous_sum add up all runs' held of
 --         this generation and of the one before
 --   told  until when Redis was last told to keep the key
+--   reset to which reset of the key all of it belongs; 0 if there was none
 --
 -- A limit key is one hash. Its values are packed numbers, read with one HMGET and written
 -- with one HSET:
 --   w             a window's totals: format; sequence; t, l, f; previous t, l, f; generation, sum,
---                 previous sum; told; ahead f
+--                 previous sum; told; ahead f; reset
 --   c<component>  a run's part: sequence, n, previous n, held, generation, call number
 --   f<region>     another region's part: sequence, current, previous, ahead
 --   b             a bucket's totals: format; rate; arrival time as ms and rest (in 1/rate ms);
---                 generation, sum, previous sum; told
+--                 generation, sum, previous sum; told; reset
 --   d<component>  a run's part of a bucket: n, held, generation, call number
 -- The same arithmetic in Python: window_record.py, bucket_record.py and grants.py.
 --
@@ -32,10 +33,21 @@
 -- Lines that begin with --@check are compiled in under test only.
 
 local call, try, pack, parts = redis.call, redis.pcall, cmsgpack.pack, cmsgpack.unpack
+
+-- An error of `try` is one of a single record, unless the user may not read any: that is raised, with the command's name.
+local function raise_if_forbidden(text)
+  if string.find(text, "can't run this command", 1, true) or string.find(text, 'ACL failure', 1, true)
+    or string.find(text, 'NOPERM', 1, true) then
+    error("-NOPERM this user has no permissions to run the 'hmget' command", 0)
+  end
+end
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
--- What every record begins with. A version reads the formats up to its own and leaves newer ones alone.
-local FORMAT = 1
+-- What every record begins with. A version reads the formats up to its own and leaves newer ones alone. Format 2 has
+-- what follows `ahead f` and a bucket's `told`; a record that needs none of it is written in format 1, which older
+-- versions read.
+local FORMAT = 2
+local PLAIN_FORMAT = 1
 -- No format will ever be as high: what begins with more is not a format.
 local HIGHEST_FORMAT = 255
 -- In an answer's place for the grant (protocol.py).
@@ -101,7 +113,7 @@ end
 -- nothing if the rest makes no sense; and raises on anything.
 local function readable(key, read, record, packed)
   local ok, format = pcall(read, record, packed)
-  if ok and format == FORMAT then
+  if ok and (format == FORMAT or format == PLAIN_FORMAT) then
     return true
   end
   local newer = ok and type(format) == 'number' and format > FORMAT and format <= HIGHEST_FORMAT
@@ -184,6 +196,7 @@ local function empty_window(record, sequence)
   record.t, record.l, record.f = 0, 0, 0
   record.previous_t, record.previous_l, record.previous_f = 0, 0, 0
   record.ahead_f = 0
+  record.reset = record.reset or 0
   no_grants(record)
 end
 
@@ -219,17 +232,22 @@ local function come_to(record, key, mine)
 end
 
 local function read_window(record, packed)
+  record.reset = 0
   if not packed then
     empty_window(record, 0)
     return FORMAT
   end
-  local format, sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f =
-    parts(packed)
-  if format == FORMAT and not are_counts(
-    sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f
+  local format, sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f,
+    reset = parts(packed)
+  if format > FORMAT then
+    return format
+  end
+  if not are_counts(
+    sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f, reset or 0
   ) then
     return
   end
+  record.reset = reset or 0
   record.sequence, record.t, record.l, record.f = sequence, t, l, f
   record.previous_t, record.previous_l, record.previous_f = previous_t, previous_l, previous_f
   record.generation, record.sum, record.previous_sum, record.told = generation, sum, previous_sum, told
@@ -257,10 +275,18 @@ local function save_window(key, record, field, value)
   if needed > told then
     record.told = needed + EXPIRY_SLACK_MS
   end
-  local totals = pack(
-    FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l, record.previous_f,
-    record.generation, record.sum, record.previous_sum, record.told, record.ahead_f
-  )
+  local totals
+  if record.reset == 0 then
+    totals = pack(
+      PLAIN_FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l,
+      record.previous_f, record.generation, record.sum, record.previous_sum, record.told, record.ahead_f
+    )
+  else
+    totals = pack(
+      FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l,
+      record.previous_f, record.generation, record.sum, record.previous_sum, record.told, record.ahead_f, record.reset
+    )
+  end
   if field then
     call('HSET', key, 'w', totals, field, value)
   else

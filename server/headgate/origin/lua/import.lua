@@ -2,7 +2,7 @@
 --
 -- KEYS     the exchange hash; the indexes; when other regions were heard; then one per count, in order
 -- ARGV[1]  flat, per count: field of the region (empty: our own, back from a peer), window,
---          sequence, total, name (empty: not published here)
+--          sequence, total, name (empty: not published here), reset
 -- ARGV[2]  whose beat comes with it, if any; ARGV[3] the beat
 
 local FIRST_COUNT = 4
@@ -44,24 +44,37 @@ end
 
 local record = {}
 for index = FIRST_COUNT + 1, #KEYS do
-  local key, at = KEYS[index], 5 * (index - FIRST_COUNT - 1)
-  local field, sequence, total, name = flat[at + 1], flat[at + 3], flat[at + 4], flat[at + 5]
+  local key, at = KEYS[index], 6 * (index - FIRST_COUNT - 1)
+  local field, sequence, total, name, reset = flat[at + 1], flat[at + 3], flat[at + 4], flat[at + 5], flat[at + 6]
   local packed = try('HMGET', key, 'w', field)
+  if packed.err then
+    raise_if_forbidden(packed.err)
+  end
   record.window = flat[at + 2]
   -- A record that can't be read is left to the next call that reports its key.
   if not packed.err and readable(key, read_window, record, packed[1]) then
     if not come_to(record, key, field) then
       packed = call('HMGET', key, 'w', field)
     end
-    local t, previous_t, abroad = record.t, record.previous_t, counts_abroad(record)
-    if field == '' then
+    local t, previous_t, abroad, known = record.t, record.previous_t, counts_abroad(record), record.reset
+    if reset > known then
+      -- The key was reset there: what is here is from before.
+      record.reset = reset
+      call('DEL', key)
+      empty_window(record, record.sequence)
+      packed = {}
+    end
+    if reset < known then
+      save_window(key, record)
+    elseif field == '' then
       merge_own(record, sequence, total)
       save_window(key, record)
     else
       save_window(key, record, field, merge_foreign(record, packed[2], sequence, total))
     end
     -- The own component is told from now on; and again, when some of it has come back.
-    if name ~= '' and (t ~= record.t or previous_t ~= record.previous_t or abroad ~= counts_abroad(record)) then
+    if name ~= '' and (t ~= record.t or previous_t ~= record.previous_t or abroad ~= counts_abroad(record)
+      or known ~= record.reset) then
       note_change(1, 0, name)
     end
   end

@@ -12,21 +12,27 @@
 --          of a window:
 --            9  publish at: from which t on other regions are told; 0 never
 --           10  name: what the key is called between regions    11  lane: 1 if urgent, else 0
---           12  number of cells; from 13 on five numbers for each:
+--           12  reset: to which reset of the key it belongs; -1 to whatever the record has
+--           13  number of cells; from 14 on five numbers for each:
 --               sequence, total, reserved, seen (highest total seen), sent (highest sent)
 --          of a bucket:
 --            9  burst               10  total                    11  reserved
 --           12  acknowledged                                     13, 14  answered ms and rest
 --           15  since: when the first unacknowledged cost was admitted
--- ARGV[2]  packed: the requests, flat: number of wants, then report (from 1 on) and cost of each
+--           16  debt: by how many requests late costs may go beyond the burst and P
+--           17  reset, as of a window
+-- ARGV[2]  packed: the requests, flat: number of wants, then report (from 1 on) and cost of each;
+--          a cost of -1 is a LOOK: decided as a cost of 1 would be, and not charged
+-- ARGV[3]  packed: the quotas among the keys, or nothing (quota_call.lua)
+-- ARGV[4]  packed, or empty: what is asked ahead, flat: report (from 1 on), requests, cost of each
 -- Returns  packed, flat: the shard's time;
---          per window  sequence; n, t, f; previous n, t, f; grant
---          per bucket  n; arrival ms and rest; grant
+--          per window  sequence; n, t, f; previous n, t, f; grant; reset
+--          per bucket  n; arrival ms and rest; grant; reset
 --          per request 1 if it was charged, else 0
 --          A grant of -2 is UNREADABLE: nothing was done for this key, the other numbers are 0.
 --          (n own, t region total, f foreign: the table at the head of common.lua)
 --
--- A report is deferred when a want refers to it or another report has its key. All others are
+-- A report is deferred when a want, or what is asked ahead, refers to it or another report has its key. All others are
 -- read, merged and written at once.
 
 local FIXED, BUCKET = 1, 2
@@ -68,10 +74,10 @@ local unreadable_component = { n = 0 }
 local function nothing() end
 
 local function report_unreadable(index, later, values)
-  for at = written, written + values - 2 do
+  for at = written, written + values - 1 do
     out[at] = 0
   end
-  out[written + values - 1] = UNREADABLE
+  out[written + values - 2] = UNREADABLE
   if later ~= 0 then
     deferred[index] = {
       component = unreadable_component, own = 0, grant = UNREADABLE, save = nothing, answer = nothing,

@@ -26,6 +26,7 @@ end
 local function load_report(record, component, key, field, window)
   local packed = try('HMGET', key, 'w', field)
   if packed.err then
+    raise_if_forbidden(packed.err)
     unreadable_keys[#unreadable_keys + 1] = key
     return false
   end
@@ -40,6 +41,21 @@ local function load_report(record, component, key, field, window)
   roll_component(component, record.sequence)
   record.before_t, record.before_previous_t = record.t, record.previous_t
   return true
+end
+
+-- Whether a report counts here. One of a later reset than is known empties the record first.
+local function window_belongs(record, component, key, reset)
+  if reset > record.reset then
+    record.reset = reset
+    call('DEL', key)
+    empty_window(record, record.sequence)
+    read_component(component)
+    for _, other in pairs(record.components or {}) do
+      read_component(other)
+    end
+    record.before_t = -1  -- told to other regions, whatever counts from here on
+  end
+  return reset < 0 or reset == record.reset
 end
 
 -- How much of what a component gains from n to m was lost and comes back, and how much is
@@ -105,7 +121,8 @@ local function publish(record, index, at)
   if publish_at == 0 or (record.t == record.before_t and record.previous_t == record.before_previous_t) then
     return
   end
-  if max(record.t, record.previous_t) >= publish_at or record.f + record.previous_f + record.ahead_f > 0 then
+  if max(record.t, record.previous_t) >= publish_at or record.f + record.previous_f + record.ahead_f > 0
+    or record.reset > 0 then
     changed[index] = at
   end
 end
@@ -113,7 +130,7 @@ end
 local function window_answer(at, record, component, grant)
   out[at], out[at + 1], out[at + 2], out[at + 3] = record.sequence, component.n, record.t, record.f
   out[at + 4], out[at + 5], out[at + 6] = component.previous_n, record.previous_t, record.previous_f
-  out[at + 7] = grant
+  out[at + 7], out[at + 8] = grant, record.reset
 end
 
 local function window_fits(report, missing)
@@ -140,12 +157,15 @@ local function window_report(index, at, later)
   local key, field = KEYS[index], flat[at + 2]
   local record, component = open(key, field, later, load_report, flat[at + 6])
   if not record then
-    report_unreadable(index, later, 8)
-    written = written + 8
-    return at + 13 + 5 * flat[at + 12]
+    report_unreadable(index, later, 9)
+    written = written + 9
+    return at + 14 + 5 * flat[at + 13]
   end
-  local own, sent = merge_cells(record, component, at + 13, flat[at + 12])
-  local grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])
+  local own, sent, grant = 0, 0, NO_GRANT
+  if window_belongs(record, component, key, flat[at + 12]) then
+    own, sent = merge_cells(record, component, at + 14, flat[at + 13])
+    grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])
+  end
   if later == 0 then
     save_component(key, record, field, component)
     publish(record, index, at)
@@ -158,6 +178,6 @@ local function window_report(index, at, later)
       fits = window_fits, charge = window_charge, save = save_component, answer = window_answer, publish = publish,
     }
   end
-  written = written + 8
-  return at + 13 + 5 * flat[at + 12]
+  written = written + 9
+  return at + 14 + 5 * flat[at + 13]
 end

@@ -214,7 +214,7 @@ class ClusterOrigin(RedisOrigin):
             return
         self._map_error, self._since_ms = text, self._clock.now_ms()
         if text:
-            self._logger.warning("origin_failed", shard="cluster", reason=text)
+            self._logger.warning("origin_failed", server="cluster", reason=text)
 
 
 async def _ask_slots(dialler: Dialler, address: RedisAddress) -> list[tuple[int, int, RedisAddress]]:

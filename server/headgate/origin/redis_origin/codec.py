@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import msgpack
 
+from headgate.origin.book import BookEntry
 from headgate.origin.protocol import (
+    Ahead,
     Answer,
     BucketAnswer,
     BucketReport,
@@ -22,7 +24,9 @@ from headgate.origin.protocol import (
     Want,
     WindowAnswer,
     WindowReport,
+    costs_by_report,
 )
+from headgate.origin.quota_protocol import QuotaKind, QuotaReport, QuotaSeen, QuotaStep, QuotaStepped, Share
 
 SLIDING: Final = 0
 FIXED: Final = 1
@@ -33,15 +37,24 @@ BUCKET_COMPONENT: Final = b"d"
 REGION: Final = b"f"
 """What begins a field's name, so that fields of different kinds can't meet."""
 
-PUBLISHED_NUMBERS: Final = 7
+SEEN_NUMBERS: Final = 6
+"""Per share in what quota_step.lua returns."""
+
+PUBLISHED_NUMBERS: Final = 8
 """Per name in what components.lua returns."""
 
 
-def pack_reports(call: Call) -> bytes:
-    """A call's reports as the script reads them: its first argument, flat."""
+ENTRY_PARTS: Final = 4
+"""Of one entry of the book: name, value, expires, stamp."""
+
+
+def pack_reports(call: Call, places: list[int] | None = None) -> bytes:
+    """A call's reports as the script reads them: its first argument, flat. `places`: where each begins, from 1 on."""
     deferred = _deferred(call)
     flat: list[Any] = [len(call.reports), sum(isinstance(report, BucketReport) for report in call.reports)]
     for index, report in enumerate(call.reports):
+        if places is not None:
+            places.append(len(flat) + 1)
         if isinstance(report, WindowReport):
             _flatten_window(flat, report, int(index in deferred))
         else:
@@ -53,9 +66,7 @@ def pack_requests(requests: Iterable[Sequence[Want]]) -> bytes:
     """A call's requests as the script reads them: its second argument, with one want per report and request."""
     flat: list[int] = []
     for wants in requests:
-        costs: dict[int, int] = {}
-        for report, cost in wants:
-            costs[report] = costs.get(report, 0) + cost
+        costs = costs_by_report(wants)
         flat.append(len(costs))
         for report, cost in costs.items():
             # Lua counts from 1.
@@ -63,12 +74,54 @@ def pack_requests(requests: Iterable[Sequence[Want]]) -> bytes:
     return _pack(flat)
 
 
+def pack_ahead(ahead: Sequence[Ahead]) -> bytes:
+    """What a call asks for beyond its requests: the script's fourth argument; nothing is packed for nothing."""
+    flat: list[int] = []
+    for report, requests, cost in ahead:
+        flat += (report + 1, requests, cost)
+    return _pack(flat) if flat else b""
+
+
+def pack_quotas(quotas: Sequence[QuotaReport], places: Sequence[int], first_key: int) -> bytes:
+    """A call's quotas as the script reads them: its third argument. `first_key`: which key the quota hash is."""
+    if not quotas:
+        return b""
+    flat: list[Any] = [first_key]
+    for report, name, kind, *numbers in quotas:
+        flat += (report + 1, places[report], name, int(kind), *numbers)
+    return _pack(flat)
+
+
+def pack_step(step: QuotaStep) -> tuple[bytes, bytes]:
+    """A keeper's turn as quota_step.lua reads it: two arguments."""
+    flat: list[Any] = [step.fence, step.generation, step.drawn, step.taken_ms, step.until_ms]
+    flat += (step.share, step.settled_ago_ms, step.most)
+    for share in step.shares:
+        flat += share
+    return _pack(flat), _pack(list(step.forgotten))
+
+
+def unpack_stepped(reply: list[Any], epoch: bytes, shares: int) -> QuotaStepped:
+    """What quota_step.lua returns."""
+    time_ms, kept, generation, dropped, packed = reply[:5]
+    flat: list[int] = msgpack.unpackb(packed) or []
+    if len(flat) != (SEEN_NUMBERS * shares if kept else 0):
+        raise ValueError(f"{len(flat)} numbers for {shares} shares")
+    seen = tuple([_seen(flat[at : at + SEEN_NUMBERS]) for at in range(0, len(flat), SEEN_NUMBERS)])
+    return QuotaStepped(time_ms, epoch, kept == 1, generation, seen, tuple(reply[5:]), dropped)
+
+
+def _seen(numbers: list[int]) -> QuotaSeen | None:
+    kind, *rest = numbers
+    return None if kind < 0 else QuotaSeen(QuotaKind(kind), *rest)
+
+
 def pack_foreign(counts: Iterable[ForeignCount], region: bytes) -> bytes:
     """Other regions' counts as the import script reads them; those of our own region have an empty name."""
     flat: list[Any] = []
     for count in counts:
         field = b"" if count.region == region else REGION + count.region
-        flat += (field, count.window_ms, count.sequence, count.total, count.name)
+        flat += (field, count.window_ms, count.sequence, count.total, count.name, count.reset)
     return _pack(flat)
 
 
@@ -102,6 +155,18 @@ def unpack_components(packed: bytes, names: int) -> list[Published | None]:
     ]
 
 
+def pack_entries(entries: Iterable[BookEntry]) -> bytes:
+    """Entries of the book as book_write.lua reads them, flat."""
+    return _pack([part for entry in entries for part in entry])
+
+
+def unpack_entries(packed: bytes) -> tuple[BookEntry, ...]:
+    """What book_read.lua returns of them."""
+    # Packed from Lua, where a text is bytes; an empty array and an empty map are one there.
+    flat: list[Any] = list(msgpack.unpackb(packed, raw=True))
+    return tuple([BookEntry(*flat[at : at + ENTRY_PARTS]) for at in range(0, len(flat), ENTRY_PARTS)])
+
+
 def unpack_reply(packed: bytes, epoch: bytes, call: Call) -> Reply:
     """A script's reply as the protocol's values, in the order of the call's reports and requests."""
     flat: list[int] = msgpack.unpackb(packed)
@@ -110,17 +175,20 @@ def unpack_reply(packed: bytes, epoch: bytes, call: Call) -> Reply:
     for report in call.reports:
         if isinstance(report, WindowReport):
             current, previous = Count(*flat[at + 1 : at + 4]), Count(*flat[at + 4 : at + 7])
-            answers.append(WindowAnswer(flat[at], current, previous, flat[at + 7]))
-            at += 8
+            answers.append(WindowAnswer(flat[at], current, previous, flat[at + 7], flat[at + 8]))
+            at += 9
         else:
-            answers.append(BucketAnswer(*flat[at : at + 4]))
-            at += 4
-    return Reply(flat[0], epoch, tuple(answers), tuple([charged == 1 for charged in flat[at:]]))
+            answers.append(BucketAnswer(*flat[at : at + 5]))
+            at += 5
+    charged = tuple([charged == 1 for charged in flat[at : at + len(call.requests)]])
+    at += len(call.requests)
+    return Reply(flat[0], epoch, tuple(answers), charged, tuple(map(Share, flat[at::2], flat[at + 1 :: 2])))
 
 
 def _deferred(call: Call) -> set[int]:
     """Reports whose state must outlast their merging: wanted ones, and all that share a key."""
     wanted = {want.report for wants in call.requests for want in wants}
+    wanted.update([ahead.report for ahead in call.ahead])
     if len({report.key for report in call.reports}) == len(call.reports):
         return wanted
     sharing: dict[bytes, list[int]] = {}
@@ -143,6 +211,7 @@ def _flatten_window(flat: list[Any], report: WindowReport, deferred: int) -> Non
         report.publish_at,
         report.name,
         int(report.urgent),
+        report.reset,
         len(report.cells),
     )
     for cell in report.cells:
@@ -167,6 +236,8 @@ def _flatten_bucket(flat: list[Any], report: BucketReport, deferred: int) -> Non
         report.answered_ms,
         report.answered_rest,
         report.since_ms,
+        report.debt,
+        report.reset,
     )
 
 

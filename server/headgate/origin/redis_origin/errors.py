@@ -4,6 +4,7 @@ Every exception of the driver ends here, and nothing that is said holds a passwo
 """
 
 import os
+import re
 import socket
 import ssl
 from typing import Final
@@ -12,6 +13,7 @@ from redis import exceptions as redis_errors
 from redis.exceptions import ResponseError
 
 from headgate.origin.interface import OriginError
+from headgate.origin.redis_origin.scripts import command_at
 from headgate.origin.redis_origin.url import RedisAddress, RedisTls
 
 LONGEST_TEXT: Final = 200
@@ -41,15 +43,18 @@ CLASSES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (redis_errors.ReadOnlyError, READ_ONLY),
     (redis_errors.BusyLoadingError, "it is loading its data (LOADING)"),
     (redis_errors.OutOfMemoryError, "it is out of memory (OOM, see maxmemory)"),
-    (redis_errors.NoPermissionError, "the user may not do this (NOPERM)"),
     (redis_errors.TryAgainError, "the slot is being moved, and its keys are on two nodes (TRYAGAIN)"),
     (redis_errors.ClusterDownError, "the Cluster does not serve this slot (CLUSTERDOWN)"),
 )
+NO_RIGHT: Final = "the user may not do this (NOPERM)"
+# As Redis 6.2 and 7 say it of a command, 7 of one in a script, and 6.2 of one in a script.
+_NAMED_COMMAND: Final = re.compile(r"run the '([\w|-]+)' command")
+_NAMED_LINE: Final = re.compile(r"call to f_([0-9a-f]{40})\): @user_script: ?(\d+):")
+_FORBIDDEN: Final = ("-NOPERM", "ACL failure in script", "can't run this command")
 HINTS: Final = (
     # Redis 6.2 puts what a script ran into inside a text of its own.
     ("-READONLY", READ_ONLY),
     ("-OOM", "it is out of memory (OOM, see maxmemory)"),
-    ("-NOPERM", "the user may not do this (NOPERM)"),
     ("MISCONF", "it refuses writes because it can't save to disk (MISCONF)"),
     ("NOREPLICAS", "it refuses writes because it has too few replicas (NOREPLICAS)"),
     ("BUSY ", "it is busy with another script (BUSY)"),
@@ -105,6 +110,8 @@ def explain(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, OriginError):
         return text
+    if isinstance(error, redis_errors.NoPermissionError) or any(words in text for words in _FORBIDDEN):
+        return NO_RIGHT + _forbidden_command(text)
     for kind, hint in CLASSES:
         if isinstance(error, kind):
             return hint
@@ -117,6 +124,15 @@ def explain(error: BaseException) -> str:
     if isinstance(error, redis_errors.ConnectionError) and "closed" in text:
         return CLOSED
     return _first_line(text) or type(error).__name__
+
+
+def _forbidden_command(text: str) -> str:
+    """`: HSET`, or nothing where the server says neither the command nor where it stands."""
+    if named := _NAMED_COMMAND.search(text):
+        return f": {named[1].upper()}"
+    placed = _NAMED_LINE.search(text)
+    command = command_at(placed[1], int(placed[2])) if placed else ""
+    return f": {command}" if command else ""
 
 
 def _os_error(error: BaseException | None) -> OSError | None:

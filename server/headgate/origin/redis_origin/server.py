@@ -101,7 +101,9 @@ class Server:
                 reply = (await session.ask(commands))[-1]
                 if isinstance(reply, NoScriptError):
                     # Nothing was executed, so this is not a second time.
-                    reply = (await session.ask([(b"SCRIPT", b"LOAD", script.text), *commands]))[-1]
+                    loaded, *replies = await session.ask([(b"SCRIPT", b"LOAD", script.text), *commands])
+                    # Why it could not be loaded says more than that it is still missing.
+                    reply = loaded if isinstance(loaded, ResponseError) else replies[-1]
         except TimeoutError as error:
             raise self._timed_out(link, session, timeout_s) from error
         except (OriginError, RedisError, OSError, Lost) as error:
@@ -135,7 +137,7 @@ class Server:
         for hazard in hazards:
             if hazard not in self._hazards:
                 # A kind of its own for each server, or the sixth one's would be kept back for good.
-                fields = {"shard": self.state.name, "address": str(self._address), "reason": hazard}
+                fields = {"server": self.state.name, "address": str(self._address), "reason": hazard}
                 self._logger.emit("warning", f"origin_at_risk {self.state.name}", "origin_at_risk", fields)
         self._hazards = hazards
 
@@ -146,7 +148,7 @@ class Server:
         self.state = ShardState(
             self.state.name, str(self._address), True, "primary", run_id, "", self._clock.now_ms()
         )  # fmt: skip
-        self._logger.info("origin_connected", shard=self.state.name, address=self.state.address, run_id=run_id)
+        self._logger.info("origin_connected", server=self.state.name, address=self.state.address, run_id=run_id)
 
     def _failed(self, error: Exception) -> OriginError:
         """What to raise; told once per change."""
@@ -185,4 +187,4 @@ class Server:
         if not self.state.connected and self.state.error == text:
             return
         self.state = replace(self.state, connected=False, error=text, since_ms=self._clock.now_ms())
-        self._logger.warning("origin_failed", shard=self.state.name, reason=text)
+        self._logger.warning("origin_failed", server=self.state.name, reason=text)
