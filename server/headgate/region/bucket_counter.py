@@ -4,7 +4,8 @@
 has admitted since. (docs/convergence.md, section 7.)
 """
 
-from typing import Any
+from collections import deque
+from typing import Any, Final
 
 from headgate.limiter.counters import bucket_load
 from headgate.limiter.limit import Limit
@@ -12,18 +13,40 @@ from headgate.origin.protocol import Answer, BucketReport, Report
 from headgate.region.counters import Hold, SharedCounter
 from headgate.region.shard import Shard
 
+MOST_LOTS: Final = 8
+"""Answers whose credit is told apart: more are taken for one, as old as its oldest."""
+BEHIND_MS: Final = 10
+"""A node's notion of the shard's time may be so far behind: what has drained since then has only just been charged."""
+
 
 class SharedBucket(SharedCounter):
     """A bucket of one limit key, as this node knows it. Implements the limiter's `BucketCounts`."""
 
-    __slots__ = ("_reserved", "_since_report_ms", "answered_arrival", "own", "rate", "since_ms", "tat", "total")
+    __slots__ = (
+        "_lots",
+        "_reserved",
+        "_since_report_ms",
+        "answered_arrival",
+        "own",
+        "rate",
+        "since_ms",
+        "tat",
+        "total",
+        "void",
+    )
+
+    sequence = 0
 
     def __init__(self, key: bytes, component: bytes, shard: Shard, limit: Limit) -> None:
         super().__init__(key, component, shard, limit)
         self.rate = max(1, limit.requests_per_unit)
         self.tat = 0
         self.total = 0
-        """The cost that this node has ever admitted here. The engine raises it with every admission."""
+        """The cost that this node has ever admitted here, and `void`. The engine raises it with every admission."""
+        self.void = 0
+        """Credit that drained from the bucket before it was spent: it counts as spent, on nobody."""
+        self._lots: deque[tuple[int, int]] | None = None
+        """Where unspent credit comes from, the oldest first: `own` in an answer, and the arrival time (ms) then."""
         self._reserved = 0
         self.own = 0
         """This node's component as the shard has it. Answers raise it; it never falls."""
@@ -45,13 +68,35 @@ class SharedBucket(SharedCounter):
         """A bucket has no windows. One that lies too far ahead was filled by a clock that was wrong."""
         limit = self.limit
         used = self.tat - now_ms * self.rate
-        if used > (limit.burst + limit.precision + self.rate) * limit.window_ms:
+        if used > (limit.burst + limit.precision + limit.debt + self.rate) * limit.window_ms:
             self.begin_anew()
+        elif self._lots:
+            self._drain(self._lots, now_ms)
         return now_ms
+
+    def _drain(self, lots: deque[tuple[int, int]], now_ms: int) -> None:
+        """Credit is a part of what the bucket has in use. What has drained from there would be spent twice.
+
+        Each answer's charge was the last in the bucket then, so it has drained by the arrival time in that answer.
+        """
+        window_ms = self.limit.window_ms
+        # Of a request that is drained in part, only so much as may be this node's own delay.
+        slack = min(BEHIND_MS * self.rate, window_ms - 1)
+        while lots:
+            own, arrival_ms = lots[0]
+            if own > self.total:
+                in_use = max(0, (arrival_ms - now_ms) * self.rate + slack) // window_ms
+                drained = max(0, own - self.total - self._reserved - in_use)
+                self.total += drained
+                self.void += drained
+                if own > self.total:
+                    return
+            lots.popleft()
 
     def begin_anew(self) -> None:
         super().begin_anew()
-        self.tat = self.total = self.own = self._reserved = 0
+        self.tat = self.total = self.own = self._reserved = self.void = 0
+        self._lots = None
         self.answered_arrival = (0, 0)
         self.since_ms = self._since_report_ms = 0
 
@@ -76,10 +121,21 @@ class SharedBucket(SharedCounter):
         self._began(now_ms)
         self.total += cost
 
+    def countable(self, cost: int, now_ms: int) -> int:
+        """What takes the bucket up to its burst and a window's worth: more is forgiven (Gcra.overdraw)."""
+        limit = self.limit
+        used = max(0, self.tat - now_ms * self.rate)
+        return min(cost, max(0, (limit.burst + limit.debt) - used // limit.window_ms))
+
     def unspend(self, cost: int) -> None:
         unacked = self.unacked
         self.total -= cost
         self._give_back(unacked)
+
+    def give_back(self, cost: int, now_ms: int) -> None:
+        """No more than the bucket has in use: the rest has drained back, and would be spent twice."""
+        used = -(-max(0, self.tat - now_ms * self.rate) // self.limit.window_ms)
+        self.unspend(min(cost, self.total, max(0, used - self.credit)))
 
     def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:
         unacked = self.unacked
@@ -121,9 +177,13 @@ class SharedBucket(SharedCounter):
             self.own,
             *self.answered_arrival,
             self.since_ms,
+            limit.debt,
+            self.reset,
         )
 
     def learn(self, answer: Any) -> bool:
+        if answer.own > max(self.own, self.total + self._reserved):
+            self._add_lot(answer.own, answer.arrival_ms)
         self.own = max(self.own, answer.own)
         self.answered_arrival = max(self.answered_arrival, (answer.arrival_ms, answer.arrival_rest))
         self.since_ms = self._since_report_ms
@@ -131,11 +191,20 @@ class SharedBucket(SharedCounter):
         tat = answer.arrival_ms * self.rate + answer.arrival_rest
         if self.unacked:
             tat = max(tat, self.since_ms * self.rate) + self.unacked * self.limit.window_ms
+            if self.limit.debt:
+                tat = self._at_most_full(tat)
         self.tat = tat
         if self.credit or not self.has_answer:
             self.deny_until_ms = 0  # as for windows
         # Every report carries the total and the last arrival time: no answer can be below them.
         return True
+
+    def _add_lot(self, own: int, arrival_ms: int) -> None:
+        if self._lots is None:
+            self._lots = deque()
+        if len(self._lots) == MOST_LOTS:
+            arrival_ms = self._lots.pop()[1]
+        self._lots.append((own, arrival_ms))
 
     def lacks(self, answer: Any) -> bool:
         return False
@@ -144,6 +213,12 @@ class SharedBucket(SharedCounter):
         if not self.unacked:
             self.since_ms = now_ms
         self._since_report_ms = self._since_report_ms or now_ms
+
+    def _at_most_full(self, tat: int) -> int:
+        """As the shard will cut it: late costs of other nodes may have filled the bucket meanwhile."""
+        limit = self.limit
+        most = limit.burst + limit.precision + limit.debt
+        return min(tat, self.shard.now_ms() * self.rate + most * limit.window_ms)
 
     def _take(self, cost: int) -> None:
         now_ms = self.shard.now_ms()

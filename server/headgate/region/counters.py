@@ -7,13 +7,20 @@ fields. It is created cold: not fresh, without a grant, and owner of a new compo
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.limiter.counters import KeyCounter
 from headgate.limiter.limit import Limit
-from headgate.origin.protocol import NO_GRANT, Answer, Report
+from headgate.origin.protocol import NO_GRANT, UNBOUND, Answer, Report
 from headgate.region.cells import CellView
 from headgate.region.shard import Shard
+
+if TYPE_CHECKING:
+    from headgate.region.turns import Turns
+
+NEXT_TO_NOTHING: Final = 16
+"""While less than one part in so many of the grant is unacknowledged, nobody minds hearing of it late. Larger lets
+fewer keys be reported rarely; smaller lets a node that is killed take more with it."""
 
 
 class Hold(NamedTuple):
@@ -44,13 +51,20 @@ class SharedCounter(KeyCounter, ABC):
         "flush_due_s",
         "grant",
         "has_answer",
+        "lane_ends_ms",
+        "lane_left",
         "own_time",
         "pins",
         "place",
         "refill",
+        "reset",
         "shard",
+        "turns",
         "usable_until_s",
     )
+
+    sequence: int
+    """The current window; 0 for buckets, which have none."""
 
     def __init__(self, key: bytes, component: bytes, shard: Shard, limit: Limit) -> None:
         super().__init__(key, limit)
@@ -79,6 +93,14 @@ class SharedCounter(KeyCounter, ABC):
         """Before the first answer, the most that a call asked for: it is charged in the window of the shard's time."""
         self.place = key
         """What chose the shard: the key, unless its domain says otherwise. Other regions place it by that too."""
+        self.turns: Turns | None = None
+        """What is asked of the key, and when the node may ask for it again; None while it was never at its limit."""
+        self.lane_left = 0
+        """What the free lane (lane.py) still lets through; 0 while it is closed."""
+        self.lane_ends_ms = 0
+        """When the window ends for which the lane is open."""
+        self.reset = UNBOUND
+        """To which reset of the key the counter belongs; to none until its first answer."""
         self.ahead_of_shard = False
         """No answer from this window yet: the shard may still charge in the one before, and must be told of it."""
 
@@ -91,16 +113,18 @@ class SharedCounter(KeyCounter, ABC):
         return cost - min(cost, self.credit)
 
     def flush(self, remaining: int) -> None:
-        """Have it reported if there is something to report: soon where the limit or the grant's end is near."""
+        """Have it reported if there is something to report: soon where the limit or the grant's end is near,
+        when it is convenient while next to nothing of the grant is used."""
         unacked = self.unacked
         if unacked:
             soon = unacked * 2 >= self.grant or remaining <= 2 * self.limit.precision
-            self.shard.flush(self, soon=soon)
+            self.shard.flush(self, soon=soon, calm=not soon and unacked * NEXT_TO_NOTHING <= self.grant)
 
     # What the shard link tells it
 
     def sent(self, number: int, wanted: int, *, leaving: bool, now_s: float) -> Report:
         """A call goes out with this report, and asks for `wanted` on top of it."""
+        self.lane_left = 0
         report = self.report(number, wanted, leaving=leaving, now_s=now_s)
         # From here on an admission is one that this call does not carry.
         self.flush_due_s = 0.0
@@ -109,6 +133,9 @@ class SharedCounter(KeyCounter, ABC):
 
     def answered(self, answer: Any, usable_until_s: float) -> bool:
         """The call was answered. False: the shard has forgotten something, and this report did not restore it."""
+        self.lane_left = 0
+        if answer.reset != self.reset and not self._comes_to(answer.reset):
+            return True
         remembers = self.learn(answer) or self.refill
         self.has_answer = True
         if answer.grant != NO_GRANT:
@@ -118,6 +145,21 @@ class SharedCounter(KeyCounter, ABC):
         self.failed()
         return remembers
 
+    def _comes_to(self, reset: int) -> bool:
+        """Whether an answer of another reset concerns this counter: an earlier one does not, a later one empties it."""
+        if self.reset == UNBOUND:
+            self.reset = reset
+            return True
+        self.failed()
+        if reset > self.reset:
+            self.reset_to(reset)
+        return False
+
+    def reset_to(self, number: int) -> None:
+        """The key was reset: what this node has of it, reported or not, is from before, and goes."""
+        self.begin_anew()
+        self.reset = number
+
     def failed(self) -> None:
         """The call is over, whether or not anybody knows what came of it."""
         self.credit_offered = 0
@@ -126,6 +168,7 @@ class SharedCounter(KeyCounter, ABC):
     def unreadable(self) -> None:
         """The shard could not read the key's record: nothing was merged, and nothing is known of it."""
         self.failed()
+        self.lane_left = 0
         self.usable_until_s = 0.0
 
     def shard_forgot(self) -> None:
@@ -144,6 +187,7 @@ class SharedCounter(KeyCounter, ABC):
         the counter; what they bring is of another component, and is not taken for this one's.
         """
         self.component = self.shard.new_component()
+        self.lane_left = 0
         self.has_answer = False
         self.own_time = None
         self.grant = 0
@@ -153,6 +197,7 @@ class SharedCounter(KeyCounter, ABC):
         self.first_wanted = 0
         self.ahead_of_shard = False
         self.deny_until_ms = 0
+        self.turns = None
 
     # What each kind of counter does its own way
 
@@ -176,6 +221,11 @@ class SharedCounter(KeyCounter, ABC):
     def own_admitted(self) -> int:
         """What this node itself admitted and still counts: what `on_error: open` is bounded by."""
 
+    @property
+    def is_over_limit(self) -> bool:
+        """Whether more was admitted than the limit and its precision allow, by all that is known."""
+        return False
+
     @abstractmethod
     def advance(self, now_ms: int) -> int:
         """Come to `now_ms`, or stay where an answer has already brought the counter; the time it is there."""
@@ -183,6 +233,14 @@ class SharedCounter(KeyCounter, ABC):
     @abstractmethod
     def spend(self, cost: int, now_ms: int) -> None:
         """Commit at once. The counts have the missing part already, from the algorithm's `take`."""
+
+    @abstractmethod
+    def countable(self, cost: int, now_ms: int) -> int:
+        """What of a late cost still makes a difference: late costs have no limit, but what is kept of them has."""
+
+    @abstractmethod
+    def give_back(self, cost: int, now_ms: int) -> None:
+        """Undo so much of what was spent before, as far as it is this node's and still counts."""
 
     @abstractmethod
     def unspend(self, cost: int) -> None:

@@ -11,15 +11,17 @@ its caller to say when a waiting request's time is up.
 from collections.abc import Callable
 
 from headgate.limiter.counters import CounterTable
-from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict, denied_before, denies
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict, denied_before, denies
 from headgate.limiter.limit import Algorithm
+from headgate.region import lane
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.counters import SharedCounter
 from headgate.region.outcomes import COLD, NEAR, OVER, admitted, must_ask
 from headgate.region.overflow import Overflow
 from headgate.region.stats import RegionalStats
+from headgate.region.turns import note_near
 from headgate.region.verdicts import decision_of, denied_from_memory
-from headgate.region.waiting import Leg, Region, Waiting
+from headgate.region.waiting import FreeLeg, Leg, Region, Waiting
 from headgate.region.window_counter import SharedWindow
 
 
@@ -39,6 +41,71 @@ class RegionalEngine:
 
     def decide(self, charges: tuple[Charge, ...]) -> Decision | Waiting:
         """All or nothing: the decision, or a request that waits for shards."""
+        return self._ask(self._decide(charges))
+
+    def _ask(self, decided: Decision | tuple[Leg, ...]) -> Decision | Waiting:
+        """Ask for what is not decided yet."""
+        if isinstance(decided, Decision):
+            return decided
+        waiting = Waiting(self._region, self.stats, self._monotonic, decided, self._try_again)
+        decision = waiting.begin()
+        return waiting if decision is None else decision
+
+    def at_once(self, charges: tuple[Charge, ...]) -> Decision | None:
+        """The decision, if no shard need be asked; else None, and nothing is charged."""
+        decided = self._decide(charges)
+        if isinstance(decided, Decision):
+            return decided
+        for leg in decided:
+            if admitted(leg.outcome):
+                leg.counter.unspend(leg.charge.cost)
+        return None
+
+    def quick(self, charge: Charge) -> Verdict | None:
+        """One charge by what is kept with its key, its free lane or its last denial; None: `at_once` must decide.
+
+        For charges that are `quick` only, and for requests that consist of one.
+        """
+        counter = self.counters.find(charge.key)
+        if counter is None:
+            return None
+        now_s = self._monotonic()
+        verdict = lane.through(counter, charge, now_s)
+        if verdict is None:
+            if not counter.deny_until_ms or charge.cost != counter.deny_cost or charge.limit is not counter.deny_limit:
+                return None
+            now_ms = counter.advance(counter.shard.time.at_ms(now_s))
+            if now_ms >= counter.deny_until_ms:
+                return None
+            verdict = True, 0, counter.deny_until_ms - now_ms
+        self.counters.touch(charge.key)
+        return verdict
+
+    def quick_all(self, charges: tuple[Charge, ...]) -> list[Verdict] | None:
+        """All charges of a request through their lanes; None, and nothing charged: `at_once` must decide."""
+        now_s = self._monotonic()
+        passed: list[SharedCounter] = []
+        verdicts: list[Verdict] = []
+        for charge in charges:
+            counter = self.counters.find(charge.key)
+            verdict = None if counter is None or not charge.quick else lane.through(counter, charge, now_s)
+            if counter is None or verdict is None:
+                for admitted_counter, admitted_charge in zip(passed, charges, strict=False):
+                    lane.back(admitted_counter, admitted_charge)
+                return None
+            passed.append(counter)
+            verdicts.append(verdict)
+        for charge in charges:
+            self.counters.touch(charge.key)
+        return verdicts
+
+    def _decide(self, charges: tuple[Charge, ...]) -> Decision | tuple[Leg, ...]:
+        """By the lanes where they are open, else by the plain rule."""
+        verdicts = self.quick_all(charges)
+        return self._plain(charges) if verdicts is None else Decision(True, DecisionPath.LOCAL, verdicts)
+
+    def _plain(self, charges: tuple[Charge, ...]) -> Decision | tuple[Leg, ...]:
+        """The decision, or the legs of which some must be asked for; what was admitted is charged."""
         now_s = self._monotonic()
         counters: list[SharedCounter] = []
         outcomes: list[int] = []
@@ -55,7 +122,10 @@ class RegionalEngine:
             return self._not_local(tuple(map(Leg, charges, counters, outcomes)))
         verdicts: list[Verdict] = []
         for charge, counter, remaining in zip(charges, counters, outcomes, strict=True):
+            in_use = counter.flush_due_s
             counter.flush(remaining)
+            if in_use:
+                lane.open_lane(counter, remaining, now_s)
             reset_ms = charge.algorithm.reset_ms(counter, charge.limit, counter.shard.now_ms())
             verdicts.append((False, remaining, reset_ms))
         return Decision(True, DecisionPath.LOCAL, verdicts)
@@ -64,18 +134,95 @@ class RegionalEngine:
         """Admit here if that is allowed: what remains, or why not (outcomes.py)."""
         limit = counter.limit = charge.limit
         now_ms = counter.advance(counter.shard.now_ms())
+        turns = counter.turns
+        if turns is not None:
+            turns.count(charge.cost, now_s)
         if now_ms < counter.deny_until_ms and denied_before(counter, charge):
             return OVER
         missing = counter.missing(charge.cost)
+        if turns is not None and turns.denies(counter, missing, now_s):
+            return OVER
         remaining = charge.algorithm.take(counter, limit, now_ms, missing)
         if remaining < 0:
             return OVER
         why = self._must_ask(counter, charge, missing, remaining, now_s)
         if why:
             charge.algorithm.release(counter, limit, missing)
+            if why == NEAR:
+                note_near(counter, charge.cost, now_s)
             return why
         counter.spend(charge.cost, now_ms)
         return remaining
+
+    def give_back(self, charges: tuple[Charge, ...]) -> None:
+        """What this node charged and that came to less: it is credit again, and pays for the next here."""
+        for charge in charges:
+            counter = self.counters.find(charge.key)
+            if counter is not None:
+                counter.limit = charge.limit
+                counter.give_back(charge.cost, counter.advance(counter.shard.now_ms()))
+                counter.deny_until_ms = 0
+
+    def decide_late(self, charges: tuple[Charge, ...]) -> Decision | Waiting:
+        """Like `decide`, where some charges are late costs or looks (limiter/decision.py, `Kind`).
+
+        A late cost is in this node's total at once, whatever the others say, and is reported as any total: it takes
+        no grant and waits for nobody. A look is decided as a cost of 1 would be, and charges nothing.
+        """
+        now_s = self._monotonic()
+        legs: list[Leg | None] = [self._late_leg(charge, now_s) for charge in charges]
+        placed = [leg for leg in legs if leg is not None]
+        if len(placed) < len(charges):
+            return self._unplaced_late(charges, legs)
+        if min([leg.outcome for leg in placed]) < 0:
+            return self._ask(self._not_local(tuple(placed)))
+        for leg in placed:
+            leg.counter.flush(leg.outcome)
+        return decision_of(placed, True, DecisionPath.LOCAL, now_s)
+
+    def _late_leg(self, charge: Charge, now_s: float) -> Leg | None:
+        """None: there is no room for the key."""
+        counter = self._counter(charge)
+        if counter is None:
+            return None
+        if charge.kind is Kind.TAKE:
+            return Leg(charge, counter, self._try(counter, charge, now_s))
+        outcome = self._late(counter, charge) if charge.kind is Kind.LATE else self._look(counter, charge, now_s)
+        return FreeLeg(charge.look, counter, outcome)
+
+    def _try_again(self, leg: Leg, now_s: float) -> int:
+        """A leg that must ask, by what is known now."""
+        decide = self._try if leg.takes else self._look
+        return decide(leg.counter, leg.charge, now_s)
+
+    def _late(self, counter: SharedCounter, charge: Charge) -> int:
+        """Charge it here and now; what remains, or OVER if it did not fit by what is known."""
+        limit = counter.limit = charge.limit
+        now_ms = counter.advance(counter.shard.now_ms())
+        cost = counter.countable(charge.cost, now_ms)
+        missing = counter.missing(cost)
+        remaining = charge.algorithm.take(counter, limit, now_ms, missing)
+        if remaining < 0:
+            charge.algorithm.overdraw(counter, limit, now_ms, missing)
+            counter.deny_until_ms = 0  # a denial holds for longer now
+        counter.spend(cost, now_ms)
+        counter.flush(max(0, remaining))
+        return remaining if cost == charge.cost else OVER
+
+    def _look(self, counter: SharedCounter, look: Charge, now_s: float) -> int:
+        """What remains if one more unit may be admitted here, or why not (outcomes.py)."""
+        limit = counter.limit = look.limit
+        now_ms = counter.advance(counter.shard.now_ms())
+        if now_ms < counter.deny_until_ms and denied_before(counter, look):
+            return OVER
+        missing = counter.missing(look.cost)
+        if counter.turns is not None and counter.turns.denies(counter, missing, now_s):
+            return OVER
+        remaining = look.algorithm.take(counter, limit, now_ms, missing)
+        if remaining < 0:
+            return OVER
+        look.algorithm.release(counter, limit, missing)
+        return self._must_ask(counter, look, missing, remaining, now_s) or remaining + missing
 
     def _must_ask(self, counter: SharedCounter, charge: Charge, missing: int, remaining: int, now_s: float) -> int:
         """Why the shard must be asked although the cost fits by what is known: COLD or NEAR; 0 if it need not."""
@@ -90,7 +237,7 @@ class RegionalEngine:
             return NEAR
         return 0
 
-    def _not_local(self, legs: tuple[Leg, ...]) -> Decision | Waiting:
+    def _not_local(self, legs: tuple[Leg, ...]) -> Decision | tuple[Leg, ...]:
         """Something is over, or must be asked for."""
         charges = tuple([leg.charge for leg in legs])
         if denies(charges, [OVER if leg.outcome == OVER else 0 for leg in legs]):
@@ -99,20 +246,20 @@ class RegionalEngine:
             for leg in legs:
                 if admitted(leg.outcome):
                     leg.counter.flush(leg.outcome)
-            return decision_of(legs, True, DecisionPath.LOCAL)
-        waiting = Waiting(self._region, self.stats, self._monotonic, legs)
-        decision = waiting.begin()
-        return waiting if decision is None else decision
+            return decision_of(legs, True, DecisionPath.LOCAL, self._monotonic())
+        return legs
 
     def _deny(self, legs: tuple[Leg, ...]) -> Decision:
         """By what is known: nobody is asked, and nothing is charged."""
-        cached = any(leg.outcome == OVER and denied_from_memory(leg) for leg in legs)
+        cached = any(leg.outcome == OVER and denied_from_memory(leg, self._monotonic()) for leg in legs)
         for leg in legs:
             if admitted(leg.outcome):
-                leg.counter.unspend(leg.charge.cost)
+                if leg.takes:
+                    leg.counter.unspend(leg.charge.cost)
             elif must_ask(leg.outcome):
                 leg.outcome = 0  # as far as this node knows it had room
-        return decision_of(legs, False, DecisionPath.DENY_CACHE if cached else DecisionPath.LOCAL)
+        path = DecisionPath.DENY_CACHE if cached else DecisionPath.LOCAL
+        return decision_of(legs, False, path, self._monotonic())
 
     def _counter(self, charge: Charge) -> SharedCounter | None:
         """The key's counter, as the most recently used one; None when there is no room for a new one."""
@@ -122,6 +269,12 @@ class RegionalEngine:
             return counter
         counter = self._new_counter(charge)
         return counter if self.counters.add(counter, self._region.earliest_ms()) else None
+
+    def reset_to(self, key: bytes, number: int) -> None:
+        """The key was reset: a counter of an earlier reset begins anew. One that is not there will hear of it."""
+        counter = self.counters.find(key)
+        if counter is not None and counter.reset < number:
+            counter.reset_to(number)
 
     def component_name(self) -> bytes:
         """What a key that is created now calls its component."""
@@ -153,6 +306,15 @@ class RegionalEngine:
                 counter.unspend(charge.cost)
         over = [outcome == OVER for outcome in outcomes] + [False] * (len(charges) - len(outcomes))
         return self._overflow.decide(charges, tuple(over), self._region.earliest_ms())
+
+    def _unplaced_late(self, charges: tuple[Charge, ...], legs: list[Leg | None]) -> Decision:
+        """The same for `decide_late`: a late cost counts with its own key if that has room, else with the others'."""
+        self.stats.unplaced += 1
+        for leg in legs:
+            if leg is not None and leg.takes and admitted(leg.outcome):
+                leg.counter.unspend(leg.charge.cost)
+        over = tuple([leg is not None and leg.outcome == OVER for leg in legs])
+        return self._overflow.decide(charges, over, self._region.earliest_ms())
 
 
 def _evictable(counter: SharedCounter) -> bool:

@@ -10,20 +10,33 @@ import dataclasses
 import itertools
 import random
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
-from headgate.limiter.decision import Charge, Decision
+from headgate.limiter.decision import Charge, Decision, Verdict
+from headgate.limiter.limit import Limit
+from headgate.limiter.scopes import SlicedCharges
+from headgate.origin.book import BOOK
 from headgate.origin.interface import HEARTBEAT_S, NODE_GONE_MS, Origin, OriginError, OriginTimeout
+from headgate.origin.protocol import UNREADABLE, Call
+from headgate.region.book import BookReplica
 from headgate.region.breaker import BreakerSettings
+from headgate.region.counters import SharedCounter
 from headgate.region.deadline import Deadline
 from headgate.region.engine import RegionalEngine
+from headgate.region.resets import Reset, Resets
 from headgate.region.shard_link import ShardLink
+from headgate.region.slices import Slices
 
 HEARTBEAT_TIMEOUT_S: Final = 0.9
 """Under the heartbeat's period, so that one that stalls does not delay the next."""
+RESET_TIMEOUT_S: Final = 1.0
+"""Somebody waits for it, and no request does."""
+RESET_ATTEMPTS: Final = 5
+"""Of one reset: a second one is needed only if the record's number is ahead of the time, or another node was first."""
 
 
 class RegionNode:
@@ -40,48 +53,151 @@ class RegionNode:
         max_cells: int,
         deadline_s: float,
         breaker: BreakerSettings | None = None,
+        turn_random: random.Random | None = None,
         live_nodes: int = 1,
         on_live_nodes: Callable[[int], None] = lambda live_nodes: None,
         on_regions_heard: Callable[[int], None] = lambda regions: None,
+        data_dir: Path | None = None,
     ) -> None:
         self.run = run
         self.live_nodes = live_nodes
         """Keeps its last value while the shards are away; over a restart it is handed in."""
         self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells)
+        self.slices = Slices(self.engine.counters, monotonic=clock.monotonic, most=max_cells)
         self._deadline_s = deadline_s
         self._on_live_nodes = on_live_nodes
         self._on_regions_heard = on_regions_heard
         self._origin = origin
         self._clock = clock
-        numbers = itertools.count(1)
+        numbers = self._numbers = itertools.count(1)
+        self.resets = Resets()
+        """What this node has heard of resets lately."""
         self.links = [
             ShardLink(
                 index,
                 origin,
                 clock=clock,
                 random=random,
+                turn_random=turn_random,
                 logger=logger,
                 numbers=numbers,
                 live_counters=lambda: self.engine.counters,
                 new_component=self.engine.next_component_name,
+                slices=self.slices,
+                on_reset=self._heard_reset,
+                on_lost_memory=self._lost_memory,
                 deadline_s=deadline_s,
                 breaker=breaker or BreakerSettings(),
             )
             for index in range(origin.shards)
         ]
+        self.book = BookReplica(
+            origin,
+            now_ms=self.links[origin.shard_of(BOOK)].now_ms,
+            random=random,
+            logger=logger,
+            data_dir=data_dir,
+        )
         self._pulses = [0] * len(self.links)
         self._regions_heard = [0] * len(self.links)
         self._unsure = [False] * len(self.links)
         self._doubtful_until_s = 0.0
         """Until when the others may not have been heard again by a shard that was away."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._teaching: set[asyncio.Task[None]] = set()
 
     def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
         """At once where that is possible; else within the deadline."""
+        if type(charges) is SlicedCharges:
+            charges = self.slices.in_force(charges)
         decided = self.engine.decide(charges)
         if isinstance(decided, Decision):
             return decided
         return Deadline(decided, self._deadline_s, self._clock.monotonic).future
+
+    def quick(self, charge: Charge) -> Verdict | None:
+        """One charge by what is kept with its key; None: `at_once` must decide."""
+        return self.engine.quick(charge)
+
+    def quick_all(self, charges: tuple[Charge, ...]) -> list[Verdict] | None:
+        """Several charges by their lanes; None: `at_once` must decide."""
+        return self.engine.quick_all(charges)
+
+    def at_once(self, charges: tuple[Charge, ...]) -> Decision | None:
+        """The decision, if no shard need be asked: on any thread that has the loop's turn."""
+        if type(charges) is SlicedCharges:
+            return self.slices.at_once(charges, self.engine.at_once)
+        return self.engine.at_once(charges)
+
+    def decide_late(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
+        """The same where some charges are late costs or looks. A request of late costs alone is decided at once."""
+        if type(charges) is SlicedCharges:
+            charges = self.slices.in_force(charges)
+        decided = self.engine.decide_late(charges)
+        if isinstance(decided, Decision):
+            return decided
+        return Deadline(decided, self._deadline_s, self._clock.monotonic).future
+
+    def give_back(self, charges: tuple[Charge, ...]) -> None:
+        """Costs that were charged and came to less are given back, as far as this node charged them."""
+        self.engine.give_back(charges)
+
+    async def reset(self, key: bytes, limit: Limit, shard_key: bytes | None = None) -> int:
+        """Forget all that was counted on a key, in this region and, where its limit is global, in all.
+
+        On return it is in force here and in the key's record; other nodes follow with their next call for the key, or
+        when they are told (`learn_reset`), other regions with the next batch. Nothing from before it comes back,
+        whatever is late, wiped or sent again. Returns the reset's number: 0 has never been used, and each is higher
+        than all before. Raises OriginError when the key's shard can't be asked; then it may have been made, or not.
+        """
+        place = key if shard_key is None else shard_key
+        link = self.shard_of(place)
+        number = max(link.now_ms(), self.resets.number_of(key) + 1)
+        for _ in range(RESET_ATTEMPTS):
+            reset = Reset(key, place, limit, number, 0)
+            known = await self._tell_reset(link, reset)
+            if known == number:
+                self.learn_reset(key, limit, number, shard_key)
+                return number
+            number = known + 1  # the record's is higher than this node knew: one was made by a clock that is ahead
+        raise OriginError(f"shard {link.index}: others reset the key at the same time, again and again")
+
+    def learn_reset(self, key: bytes, limit: Limit, number: int, shard_key: bytes | None = None) -> None:
+        """Another node has reset a key: what this one knows of it goes, and is not brought back. May be told twice."""
+        place = key if shard_key is None else shard_key
+        if self.resets.hear(key, place, limit, number, self.shard_of(place).now_ms()):
+            self.engine.reset_to(key, number)
+
+    async def _tell_reset(self, link: ShardLink, reset: Reset) -> int:
+        """Tell the key's shard; the number that its record has then."""
+        report = reset.report(self.run + b".reset", next(self._numbers))
+        reply = await self._origin.call(link.index, Call((report,), ()), RESET_TIMEOUT_S)
+        if reply.answers[0].grant == UNREADABLE:
+            raise OriginError(f"shard {link.index}: the key's record can't be read")
+        return reply.answers[0].reset
+
+    def _heard_reset(self, counter: SharedCounter, number: int) -> None:
+        """An answer says so; its counter knows by then."""
+        self.resets.hear(counter.key, counter.place, counter.limit, number, counter.shard.now_ms())
+
+    def _lost_memory(self, index: int) -> None:
+        """The numbers are gone with it: until they are taught again, what is from before them would count."""
+        link = self.links[index]
+        lost = [reset for reset in self.resets.live(link.now_ms()) if self.shard_of(reset.place) is link]
+        if lost:
+            task = asyncio.get_running_loop().create_task(self._teach(link, lost), name=f"resets-{index}")
+            self._teaching.add(task)
+            task.add_done_callback(self._teaching.discard)
+
+    async def _teach(self, link: ShardLink, resets: list[Reset]) -> None:
+        for reset in resets:
+            for _ in range(RESET_ATTEMPTS):
+                try:
+                    await self._tell_reset(link, reset)
+                except OriginError:
+                    await asyncio.sleep(HEARTBEAT_S)
+                else:
+                    break
 
     def shard_of(self, key: bytes) -> ShardLink:
         """The link to the shard that owns a limit key."""
@@ -118,6 +234,7 @@ class RegionNode:
         for link in self.links:
             self._tasks.append(asyncio.create_task(link.run(), name=f"shard-{link.index}"))
             self._tasks.append(asyncio.create_task(self._heartbeats(link), name=f"heartbeat-{link.index}"))
+        self._tasks.append(asyncio.create_task(self.book.run(), name="book"))
 
     @property
     def running(self) -> bool:
@@ -126,9 +243,10 @@ class RegionNode:
 
     async def abandon(self) -> None:
         """End at once: nothing is reported and nothing is given back, as in a crash."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._teaching]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self, timeout_s: float) -> None:
         """Report what was admitted and give all grants back, as far as the time allows."""
@@ -154,6 +272,8 @@ class RegionNode:
             return
         had_beaten, self._pulses[link.index] = self._pulses[link.index], pulse.live_nodes
         link.heard(pulse.time_ms, pulse.epoch, sent_s)
+        if link.index == self.book.shard:
+            self.book.heard(pulse.book, pulse.epoch)
         self._note_live_nodes(max(self._pulses))
         self._regions_heard[link.index] = pulse.regions_heard
         self._on_regions_heard(max(self._regions_heard))

@@ -8,7 +8,7 @@ of one limit together no more than one key might. So a flood of new keys gets th
 from typing import Final
 
 from headgate.limiter.counters import KeyCounter
-from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict, denies
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict, denies
 from headgate.limiter.limit import Limit, OnError
 from headgate.region import policy
 from headgate.region.outcomes import OVER
@@ -29,15 +29,27 @@ class Overflow:
         admitted = not denies(charges, outcomes)
         verdicts: list[Verdict] = []
         for charge, outcome in zip(charges, outcomes, strict=True):
-            if outcome >= 0 and not admitted:
+            if outcome >= 0 and not admitted and charge.kind is Kind.TAKE:
                 charge.algorithm.release(self._counter(charge.limit, now_ms), charge.limit, charge.cost)
             verdicts.append((outcome < 0, max(0, outcome), policy.DEGRADED_RETRY_MS))
         return Decision(admitted, self._path(charges, outcomes), verdicts)
 
     def _take(self, charge: Charge, denied: bool, now_ms: int) -> int:
-        if denied or charge.limit.on_error is OnError.CLOSED:
+        if charge.kind is not Kind.LATE and (denied or charge.limit.on_error is OnError.CLOSED):
             return OVER
-        return charge.algorithm.take(self._counter(charge.limit, now_ms), charge.limit, now_ms, charge.cost)
+        counter, algorithm = self._counter(charge.limit, now_ms), charge.algorithm
+        remaining = algorithm.take(counter, charge.limit, now_ms, charge.cost)
+        if charge.kind is Kind.LATE:
+            return self._late(charge, counter, remaining, now_ms)
+        if charge.kind is Kind.LOOK and remaining >= 0:
+            algorithm.release(counter, charge.limit, charge.cost)
+        return remaining
+
+    def _late(self, charge: Charge, counter: KeyCounter, remaining: int, now_ms: int) -> int:
+        """Charged in any case; whether it fitted is nothing that `closed` would say."""
+        if remaining < 0:
+            charge.algorithm.overdraw(counter, charge.limit, now_ms, charge.cost)
+        return OVER if charge.limit.on_error is OnError.CLOSED else remaining
 
     def _counter(self, limit: Limit, now_ms: int) -> KeyCounter:
         known = self._counters.get(id(limit))

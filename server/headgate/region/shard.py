@@ -14,11 +14,27 @@ class ShardTime(Protocol):
     """True from the shard's first answer on; until then a node goes by its own clock."""
 
 
+class ShardBounds(Protocol):
+    """The time of a shard, as the free lane reads it."""
+
+    spread_ms: int
+    """How far the shard's time may be ahead of `now_ms`."""
+
+    def at_ms(self, now_s: float) -> int:
+        """`now_ms` for who has just read the monotonic clock."""
+        ...
+
+
 class Shard(Protocol):
     """One shard of the region's origin, as a node asks it."""
 
     index: int
     """Its place among the origin's shards; for people and metrics."""
+
+    @property
+    def time(self) -> ShardBounds:
+        """Its time, as far as it is known."""
+        ...
 
     @property
     def available(self) -> bool:
@@ -55,6 +71,6 @@ class Shard(Protocol):
         """A question was not answered by its request's deadline."""
         ...
 
-    def flush(self, counter: "SharedCounter", *, soon: bool) -> None:
-        """The counter has something to report: within 25 ms if `soon`, else within 250 ms."""
+    def flush(self, counter: "SharedCounter", *, soon: bool, calm: bool = False) -> None:
+        """The counter has something to report: within 25 ms if `soon`, 2 s if `calm`, else 250 ms."""
         ...

@@ -31,6 +31,8 @@ class ShardClock:
         """Whether there was an answer yet."""
         self.steps = 0
         """How often the shard's clock was found to have been set."""
+        self.spread_ms = 0
+        """How far the shard's time may be ahead of `now_ms`, rounded up: what the bounds leave open."""
         self._now_ms = 0
 
     def learn(self, time_ms: int, sent_s: float, received_s: float) -> int:
@@ -46,15 +48,22 @@ class ShardClock:
             # What the node went by was not the shard's time: its own clock's, or that of a clock that was set.
             self._now_ms = 0
         self._least_ms, self._most_ms = least, most
+        self.spread_ms = int(most - least) + 2
         self.known = True
         self.steps += set_ms != 0
         return set_ms
 
     def now_ms(self) -> int:
         """The shard's time is at least this. It goes back only when the shard's clock was set back."""
-        now_ms = int(self._clock.monotonic() * 1000 + self._least_ms) if self.known else self._clock.now_ms()
-        self._now_ms = max(self._now_ms, now_ms)
-        return self._now_ms
+        return self.at_ms(self._clock.monotonic())
+
+    def at_ms(self, now_s: float) -> int:
+        """The same for who has just read the monotonic clock."""
+        now_ms = int(now_s * 1000 + self._least_ms) if self.known else self._clock.now_ms()
+        if now_ms < self._now_ms:
+            return self._now_ms
+        self._now_ms = now_ms
+        return now_ms
 
     def certain(self, window_ms: int) -> bool:
         """Whether both bounds lie in one window."""

@@ -11,21 +11,25 @@ import asyncio
 import contextlib
 import math
 import random
-from collections import deque
+from bisect import bisect_left
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
+from headgate.limiter.limit import Limit
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import UNREADABLE, Answer, Call, Reply, Report, Want
+from headgate.origin.protocol import LOOK, NO_GRANT, UNBOUND, UNREADABLE, Ahead, Answer, Call, Reply, Report, Want
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
 from headgate.region.counters import SharedCounter
 from headgate.region.flush_queues import FlushQueues
 from headgate.region.shard_clock import ShardClock
-from headgate.region.waiting import Question
+from headgate.region.slices import Slices
+from headgate.region.turns import begin_turn, requests_ahead, room_at
+from headgate.region.waiting import Leg, Question
 
 USABLE_S: Final = 5.0
 """For how long, from sending, an answer keeps a key fresh and its grant usable; half a generation of grants."""
@@ -54,6 +58,8 @@ UNREADABLE_EVERY_S: Final = 10.0
 """How often a shard's unreadable records are logged; every one is counted."""
 KEY_BYTES_LOGGED: Final = 64
 """Of a limit key: enough to find it, little enough for a log."""
+CALL_BOUNDS_S: Final = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
+"""By which answered calls are counted: fine below the usual deadline, up to when a call is given up."""
 REFILL_STEPS: Final = 1_000
 """Counters looked at per call for a refill; most belong to other shards."""
 
@@ -71,6 +77,11 @@ class LinkStats:
     """Times that the shard's clock was found to have been set."""
     unreadable: int = 0
     """Reports of keys whose records the shard could not read."""
+    over_limit: int = 0
+    """Answers that showed more admitted in a window than the limit and its precision allow."""
+    durations: list[int] = field(default_factory=lambda: [0] * (len(CALL_BOUNDS_S) + 1))
+    """Answered calls by how long they took: up to each bound, and longer."""
+    durations_sum_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -83,6 +94,17 @@ class CallBatch:
     questions: list[Question]
     positions: dict[SharedCounter, int]
     """Of each counter's report. By counter: a key that went and came back may be in one call twice."""
+    hopes: list["Hope"]
+    """Of the counters that requests wait for."""
+
+
+class Hope(NamedTuple):
+    """What a call asked ahead for, on one key."""
+
+    counter: SharedCounter
+    limit: Limit
+    requests: int
+    cost: int
 
 
 class ShardLink:
@@ -99,8 +121,12 @@ class ShardLink:
         numbers: Iterator[int],
         live_counters: Callable[[], Iterable[SharedCounter]],
         new_component: Callable[[], bytes],
+        slices: Slices,
+        on_reset: Callable[[SharedCounter, int], None],
+        on_lost_memory: Callable[[int], None],
         deadline_s: float,
         breaker: BreakerSettings,
+        turn_random: random.Random | None = None,
     ) -> None:
         self.index = index
         self.breaker = Breaker(breaker, monotonic=clock.monotonic, random=random, on_change=self._breaker_changed)
@@ -108,16 +134,20 @@ class ShardLink:
         self.last_error = ""
         self._origin = origin
         self._clock = clock
-        self._time = ShardClock(clock)
-        self.now_ms = self._time.now_ms
-        self.certain = self._time.certain
+        self.time = ShardClock(clock)
+        self.now_ms = self.time.now_ms
+        self.certain = self.time.certain
         self.new_component = new_component
+        self._slices = slices
         self._clock_set_s = -math.inf
         """When it was last noticed that the shard's clock had been set: answers to earlier calls mean nothing."""
         self._random = random
+        self._turn_random = turn_random or random
         self._logger = logger
         self._numbers = numbers
         self._live_counters = live_counters
+        self._on_reset = on_reset
+        self._on_lost_memory = on_lost_memory
         self._epoch = b""
         self._leaving = False
         self._questions: deque[Question] = deque()
@@ -125,7 +155,9 @@ class ShardLink:
         self._refill: deque[SharedCounter] = deque()
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_s = 0.0
+        self._timer_at_s = math.inf
+        """When the timer rings; never, while there is none."""
+        self._loop: asyncio.AbstractEventLoop
         self._deadline_s = deadline_s
         self._stalled_s = max(STALLED_S, min(2 * deadline_s, MOST_STALLED_S))
         self._sent_s = math.inf
@@ -133,6 +165,11 @@ class ShardLink:
         self._missed = False
         """Whether a request has missed its deadline while that call was under way."""
         self._say_unreadable_s = -math.inf
+        self._behind_since_s = math.inf
+        """When the first of the calls was sent that failed since the last answer; never, if none did."""
+        self._open_since_s: float | None = None
+        """Since when the breaker has not been closed; None while it is."""
+        self._probes = 0
 
     # What the engine calls
 
@@ -144,12 +181,12 @@ class ShardLink:
     @property
     def own_time(self) -> ShardClock | None:
         """The shard's clock while it has no answer to go by; None afterwards."""
-        return None if self._time.known else self._time
+        return None if self.time.known else self.time
 
     @property
     def clock_steps(self) -> int:
         """How often the shard's clock was found to have been set."""
-        return self._time.steps
+        return self.time.steps
 
     def late(self) -> None:
         """A request's deadline passed before its question was answered."""
@@ -164,9 +201,9 @@ class ShardLink:
         self._questions.append(question)
         self._wake.set()
 
-    def flush(self, counter: SharedCounter, *, soon: bool) -> None:
-        """Have the counter reported within 25 ms, if `soon`, else within 250 ms."""
-        due_s = self._flushes.add(counter, soon=soon, now_s=self._clock.monotonic())
+    def flush(self, counter: SharedCounter, *, soon: bool, calm: bool = False) -> None:
+        """Have the counter reported within 25 ms, if `soon`, within 2 s if `calm`, else within 250 ms."""
+        due_s = self._flushes.add(counter, soon=soon, calm=calm, now_s=self._clock.monotonic())
         if due_s is not None:
             self._arm(due_s)
 
@@ -182,8 +219,14 @@ class ShardLink:
         """Questions that wait for the next call."""
         return len(self._questions)
 
+    @property
+    def behind_s(self) -> float:
+        """For how long the shard has not acknowledged what it is told; 0 while it does."""
+        return max(0.0, self._clock.monotonic() - self._behind_since_s)
+
     async def run(self) -> None:
         """Exchange, until cancelled."""
+        self._loop = asyncio.get_running_loop()
         while True:
             try:
                 await self._work()
@@ -233,10 +276,17 @@ class ShardLink:
             raise
         finally:
             self._sent_s = math.inf
-        if reply is not None:
-            self._succeeded(self._clock.monotonic() - sent_s, decisive=decisive)
+        if reply is None:
+            self._behind_since_s = min(self._behind_since_s, sent_s)
+        else:
+            took_s = self._clock.monotonic() - sent_s
+            self._behind_since_s = math.inf
+            self.stats.durations[bisect_left(CALL_BOUNDS_S, took_s)] += 1
+            self.stats.durations_sum_s += took_s
+            self._succeeded(took_s, decisive=decisive)
             if self.heard(reply.time_ms, reply.epoch, sent_s):
-                self._apply(batch, reply, sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER))
+                self._slices.learn(batch.call.quotas, batch.counters, reply, sent_s)
+                self._apply(batch, reply, sent_s)
             else:
                 self._ask_again(batch)
         return len(batch.counters)
@@ -244,7 +294,7 @@ class ShardLink:
     @property
     def has_answered(self) -> bool:
         """Whether it ever answered: a heartbeat or a call."""
-        return self._time.known
+        return self.time.known
 
     def heard(self, time_ms: int, epoch: bytes, sent_s: float) -> bool:
         """Every answer tells the time, and whether the shard is the one that it was.
@@ -254,7 +304,7 @@ class ShardLink:
         if sent_s < self._clock_set_s:
             return False
         now_s = self._clock.monotonic()
-        set_ms = self._time.learn(time_ms, sent_s, now_s)
+        set_ms = self.time.learn(time_ms, sent_s, now_s)
         if set_ms:
             self._clock_set_s = now_s
             self.stats.clock_steps += 1
@@ -272,6 +322,7 @@ class ShardLink:
             return  # under way already; what it is told is the newest anyway
         self.stats.refills += 1
         self._logger.warning("shard_lost_memory", shard=self.index, reason=reason)
+        self._on_lost_memory(self.index)
         self._tell_again()
 
     def _tell_again(self) -> None:
@@ -318,16 +369,26 @@ class ShardLink:
         return False
 
     def _arm(self, due_s: float) -> None:
-        if self._timer is not None and self._timer_at_s <= due_s:
+        if self._timer_at_s <= due_s:
             return
+        self._timer_at_s = due_s
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            # On the thread that receives calls, with the loop's turn. A timer is the loop's to set.
+            self._loop.call_soon_threadsafe(self._set_timer)
+        else:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at_s = due_s
-        delay_s = max(0.0, due_s - self._clock.monotonic())
+        delay_s = max(0.0, self._timer_at_s - self._clock.monotonic())
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
+        self._timer_at_s = math.inf
         self._wake.set()
 
     # Building a call
@@ -336,6 +397,7 @@ class ShardLink:
         wanted: dict[SharedCounter, int] = {}
         questions = self._take_questions(wanted)
         now_s = self._clock.monotonic()
+        hopes = self._hopes(wanted, now_s)
         for counter in self._flushes.take(MAX_REPORTS - len(wanted), now_s, everything=self._leaving):
             wanted.setdefault(counter, 0)
         for counter in self._refills(MAX_REPORTS - len(wanted)):
@@ -344,11 +406,24 @@ class ShardLink:
         reports = tuple([self._report(counter, wanted[counter]) for counter in counters])
         positions = {counter: position for position, counter in enumerate(counters)}
         requests = tuple(
-            [tuple([Want(positions[leg.counter], leg.charge.cost) for leg in question.legs]) for question in questions]
+            [tuple([_want(leg, positions[leg.counter]) for leg in question.legs]) for question in questions]
         )
+        ahead = tuple([Ahead(positions[hope.counter], hope.requests, hope.cost) for hope in hopes if hope.requests])
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
-        return CallBatch(Call(reports, requests), counters, questions, positions)
+        quotas = self._slices.report(counters, now_s)
+        return CallBatch(Call(reports, requests, quotas, ahead), counters, questions, positions, hopes)
+
+    def _hopes(self, wanted: dict[SharedCounter, int], now_s: float) -> list[Hope]:
+        """What to ask ahead for, of what is wanted; it is added to that."""
+        hopes: list[Hope] = []
+        for counter, asking in wanted.items():
+            requests, cost = requests_ahead(counter, asking, now_s)
+            if self._leaving or not asking:
+                requests = 0  # nobody would spend it; or somebody only looks
+            wanted[counter] += requests * cost
+            hopes.append(Hope(counter, counter.limit, requests, cost))
+        return hopes
 
     def _take_questions(self, wanted: dict[SharedCounter, int]) -> list[Question]:
         taken: list[Question] = []
@@ -359,7 +434,7 @@ class ShardLink:
                 if wanted and len(wanted) + new > MAX_REPORTS:
                     break
                 for leg in question.legs:
-                    wanted[leg.counter] = wanted.get(leg.counter, 0) + leg.charge.cost
+                    wanted[leg.counter] = wanted.get(leg.counter, 0) + (leg.charge.cost if leg.takes else 0)
                 taken.append(question)
             self._questions.popleft()
         return taken
@@ -397,15 +472,34 @@ class ShardLink:
             self.last_error = ""
 
     def _breaker_changed(self, state: BreakerState, reason: str) -> None:
-        log = self._logger.info if state is BreakerState.CLOSED else self._logger.warning
-        log("breaker_changed", shard=self.index, state=state.value, reason=reason)
+        self._say_breaker(state, reason)
         if state is BreakerState.OPEN:
             # Nobody waits for a shard that does not answer.
             while self._questions:
                 self._questions.popleft().fail()
             self._wake.set()  # the cooldown is waited for, whether or not there is work
 
-    def _apply(self, batch: CallBatch, reply: Reply, usable_until_s: float) -> None:
+    def _say_breaker(self, state: BreakerState, reason: str) -> None:
+        """Once when it opens and once when it is closed again, however many probes failed in between."""
+        now_s = self._clock.monotonic()
+        if state is BreakerState.HALF_OPEN:
+            self._probes += 1
+        elif state is BreakerState.OPEN and self._open_since_s is None:
+            self._open_since_s, self._probes = now_s, 0
+            self._logger.warning("breaker_changed", shard=self.index, state=state.value, reason=reason)
+        elif state is BreakerState.CLOSED and self._open_since_s is not None:
+            open_s, self._open_since_s = now_s - self._open_since_s, None
+            self._logger.info(
+                "breaker_changed",
+                shard=self.index,
+                state=state.value,
+                reason=reason,
+                open_s=round(open_s, 3),
+                probes=self._probes,
+            )
+
+    def _apply(self, batch: CallBatch, reply: Reply, sent_s: float) -> None:
+        usable_until_s = sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER)
         remembers = True
         for counter, report, answer in zip(batch.counters, batch.call.reports, reply.answers, strict=True):
             if report.component != counter.component:
@@ -414,13 +508,56 @@ class ShardLink:
                 self._unreadable(counter)
             else:
                 remembers &= counter.answered(answer, usable_until_s)
+                self.stats.over_limit += counter.is_over_limit
+        stale = self._stale(batch, reply)
         for question, charged in zip(batch.questions, reply.charged, strict=True):
-            self._answer(question, charged, [reply.answers[batch.positions[leg.counter]] for leg in question.legs])
+            positions = [batch.positions[leg.counter] for leg in question.legs]
+            if stale and not stale.isdisjoint(positions):
+                self._questions.append(question)  # nothing of it was looked at; the counter knows of the reset now
+            else:
+                self._answer(question, charged, [reply.answers[position] for position in positions])
+        self._begin_turns(batch, reply, sent_s, stale)
+        self._look_again(batch)
         for counter in batch.counters:
             if (counter.unacked or counter.refill) and not counter.flush_due_s:
                 self.flush(counter, soon=True)  # the shard is not in that window yet, or lacks something in it
         if not remembers:
             self.lost_memory("a total is lower than it was")
+
+    def _begin_turns(self, batch: CallBatch, reply: Reply, sent_s: float, stale: set[int]) -> None:
+        """Keys of which a call brought less than it asked for are not asked for again until their turn."""
+        refused: Counter[SharedCounter] = Counter()
+        for question, charged in zip(batch.questions, reply.charged, strict=True):
+            for leg in () if charged else question.legs:
+                refused[leg.counter] = max(refused[leg.counter], leg.charge.cost)
+        for counter, limit, requests, cost in batch.hopes:
+            position = batch.positions[counter]
+            anew = batch.call.reports[position].component != counter.component
+            if anew or position in stale or reply.answers[position].grant in (NO_GRANT, UNREADABLE):
+                continue
+            room = room_at(counter, limit, reply.time_ms)
+            if room is None:
+                continue
+            if counter.credit < requests * cost or counter.missing(refused[counter]) > room:
+                begin_turn(counter, limit, room, sent_s, self._turn_random.random())
+
+    def _look_again(self, batch: CallBatch) -> None:
+        """What came for a key while a call for it was under way may not have to be asked any more."""
+        came, self._questions = self._questions, deque()
+        for question in came:
+            concerned = any(leg.counter in batch.positions for leg in question.legs)
+            if question.open and (not concerned or question.look_again()):
+                self._questions.append(question)
+
+    def _stale(self, batch: CallBatch, reply: Reply) -> set[int]:
+        """Reports that came from before a reset of their keys, by position; notes what was heard of resets."""
+        stale: set[int] = set()
+        for position, (report, answer) in enumerate(zip(batch.call.reports, reply.answers, strict=True)):
+            if answer.reset:
+                self._on_reset(batch.counters[position], answer.reset)
+                if UNBOUND < report.reset < answer.reset:
+                    stale.add(position)
+        return stale
 
     def _answer(self, question: Question, charged: bool, answers: list[Answer]) -> None:
         if any(answer.grant == UNREADABLE for answer in answers):
@@ -459,9 +596,14 @@ class ShardLink:
             question.fail()
 
     def _give_back_reports(self, batch: CallBatch) -> None:
+        self._slices.failed(batch.call.quotas, batch.counters)
         for counter in batch.counters:
             counter.failed()
             if counter.refill:
                 self._refill.append(counter)
             if counter.unacked:
                 self.flush(counter, soon=True)
+
+
+def _want(leg: Leg, position: int) -> Want:
+    return Want(position, leg.charge.cost if leg.takes else LOOK)

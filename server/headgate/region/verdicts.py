@@ -24,9 +24,9 @@ NOT_BY_COUNTS_RETRY_MS = 1
 """What a denial tells its caller when the counts have room by now: the shard said no an instant ago."""
 
 
-def decision_of(legs: "Sequence[Leg]", admitted: bool, path: DecisionPath) -> Decision:
+def decision_of(legs: "Sequence[Leg]", admitted: bool, path: DecisionPath, now_s: float) -> Decision:
     """The decision with a verdict per leg; only shadow rules being over is a path of its own."""
-    verdicts = [_verdict(leg, path) for leg in legs]
+    verdicts = [_verdict(leg, path, now_s) for leg in legs]
     outcomes = [leg.outcome for leg in legs]
     over = any(outcome < 0 for outcome in outcomes)
     if admitted and path is DecisionPath.LOCAL and over:
@@ -34,27 +34,39 @@ def decision_of(legs: "Sequence[Leg]", admitted: bool, path: DecisionPath) -> De
     return Decision(admitted, path, verdicts)
 
 
-def denied_from_memory(leg: "Leg") -> bool:
-    """Whether the denial that is kept with the counter covers this charge, now."""
+def denied_from_memory(leg: "Leg", now_s: float) -> bool:
+    """Whether the denial that is kept with the counter covers this charge, now; or it is not the node's turn to ask."""
     counter = leg.counter
-    return counter.shard.now_ms() < counter.deny_until_ms and denied_before(counter, leg.charge)
+    if counter.shard.now_ms() < counter.deny_until_ms and denied_before(counter, leg.charge):
+        return True
+    return _turn_ms(leg, now_s) > 0
 
 
-def _verdict(leg: "Leg", path: DecisionPath) -> Verdict:
+def _turn_ms(leg: "Leg", now_s: float) -> int:
+    """How long the node will not ask for so much; 0 if it may."""
+    counter = leg.counter
+    turns = counter.turns
+    if turns is None or not turns.denies(counter, counter.missing(leg.charge.cost), now_s):
+        return 0
+    return turns.left_ms(now_s)
+
+
+def _verdict(leg: "Leg", path: DecisionPath, now_s: float) -> Verdict:
     charge, counter = leg.charge, leg.counter
     limit, algorithm = charge.limit, charge.algorithm
     now_ms = counter.advance(counter.shard.now_ms())
     if leg.outcome >= 0:
         return False, algorithm.remaining(counter, limit, now_ms), algorithm.reset_ms(counter, limit, now_ms)
     if now_ms < counter.deny_until_ms and denied_before(counter, charge) and counter.deny_cost == charge.cost:
-        return True, 0, counter.deny_until_ms - now_ms
+        return True, 0, max(counter.deny_until_ms - now_ms, _turn_ms(leg, now_s))
     retry_ms = _retry_ms(leg, now_ms)
     degraded = path in policy.PATHS.values()
+    turn_ms = _turn_ms(leg, now_s)
     if not retry_ms or degraded:
-        return True, 0, max(retry_ms, policy.DEGRADED_RETRY_MS if degraded else NOT_BY_COUNTS_RETRY_MS)
+        return True, 0, max(retry_ms, turn_ms, policy.DEGRADED_RETRY_MS if degraded else NOT_BY_COUNTS_RETRY_MS)
     if not counter.reserved:  # a reservation may be released again, and the denial with it
         remember_denial(counter, charge, now_ms + retry_ms)
-    return True, 0, retry_ms
+    return True, 0, max(retry_ms, turn_ms)
 
 
 def _retry_ms(leg: "Leg", now_ms: int) -> int:

@@ -35,10 +35,15 @@ class Leg:
         """What remains, or one of outcomes.py."""
         self.hold: Hold | None = None
 
-    @property
-    def fails_alone(self) -> bool:
-        """A shadow rule or a quota does not stand or fall with the request's other charges."""
-        return self.charge.shadow or self.charge.quota
+    takes = True
+    """Whether the request's admission charges it: then it is held until all is decided."""
+
+
+class FreeLeg(Leg):
+    """A look, or a late cost that has been charged already: nothing hangs on the request's admission."""
+
+    __slots__ = ()
+    takes = False
 
 
 class Region(Protocol):
@@ -73,6 +78,10 @@ class Question:
         """False: the request has been decided without an answer."""
         return not self._waiting.decided
 
+    def look_again(self) -> bool:
+        """Before it is sent: whether the shard must still be asked, by what it has said meanwhile."""
+        return self._waiting.look_again(self)
+
     def answer(self, charged: bool, answers: list[Answer]) -> None:
         """The shard charged all legs, or none; their counters have learnt from these answers already."""
         if self.open:
@@ -87,12 +96,29 @@ class Question:
 class Waiting:
     """A request between its questions and its decision."""
 
-    __slots__ = ("_began_s", "_monotonic", "_on_decided", "_path", "_pending", "_region", "_stats", "decided", "legs")
+    __slots__ = (
+        "_began_s",
+        "_monotonic",
+        "_on_decided",
+        "_path",
+        "_pending",
+        "_region",
+        "_stats",
+        "_try_again",
+        "decided",
+        "legs",
+    )
 
     def __init__(
-        self, region: Region, stats: RegionalStats, monotonic: Callable[[], float], legs: tuple[Leg, ...]
+        self,
+        region: Region,
+        stats: RegionalStats,
+        monotonic: Callable[[], float],
+        legs: tuple[Leg, ...],
+        try_again: Callable[[Leg, float], int],
     ) -> None:
         self.legs = legs
+        self._try_again = try_again
         self.decided = False
         self._region = region
         self._stats = stats
@@ -120,12 +146,32 @@ class Waiting:
         """Have the decision handed on, once."""
         self._on_decided = on_decided
 
+    def look_again(self, question: Question) -> bool:
+        """An answer came for one of the keys: it may have brought credit, or the reason to deny.
+
+        True: the shard must be asked all the same, for all legs.
+        """
+        legs, now_s = question.legs, self._monotonic()
+        outcomes = [self._try_again(leg, now_s) for leg in legs]
+        for leg, outcome in zip(legs, outcomes, strict=True):
+            if admitted(outcome) and leg.takes:
+                leg.counter.unspend(leg.charge.cost)
+        if OVER not in outcomes and any(map(must_ask, outcomes)):
+            return True
+        for leg, outcome in zip(legs, outcomes, strict=True):
+            leg.outcome = OVER if outcome == OVER else 0
+            if OVER not in outcomes and leg.takes:
+                leg.hold = leg.counter.hold(leg.charge.cost, leg.counter.shard.now_ms())
+        self._close(question)
+        return False
+
     def answered(self, question: Question, charged: bool, answers: list[Answer]) -> None:
         """One shard has decided its legs."""
         for leg, answer in zip(question.legs, answers, strict=True):
             if charged:
                 leg.outcome = 0
-                leg.hold = leg.counter.hold(leg.charge.cost, leg.counter.shard.now_ms(), answer)
+                if leg.takes:
+                    leg.hold = leg.counter.hold(leg.charge.cost, leg.counter.shard.now_ms(), answer)
             else:
                 leg.outcome = _known_outcome(leg)
         if not charged and all(admitted(leg.outcome) for leg in question.legs):
@@ -156,7 +202,7 @@ class Waiting:
     def _reserve_local(self) -> None:
         for leg in self.legs:
             leg.counter.pins += 1
-            if admitted(leg.outcome):
+            if admitted(leg.outcome) and leg.takes:
                 leg.counter.unspend(leg.charge.cost)
                 leg.hold = leg.counter.hold(leg.charge.cost, leg.counter.shard.now_ms())
 
@@ -167,7 +213,7 @@ class Waiting:
         for leg in self.legs:
             if not must_ask(leg.outcome):
                 continue
-            if leg.fails_alone:
+            if leg.charge.fails_alone:
                 alone.append(Question(self, leg.counter.shard, [leg]))
             else:
                 together.setdefault(leg.counter.shard.index, []).append(leg)
@@ -181,7 +227,8 @@ class Waiting:
             self._path = policy.PATHS[limit.on_error]
             if policy.admits(counter, limit, cost, now_ms, self._region.live_nodes):
                 leg.outcome = 0
-                leg.hold = counter.hold(cost, now_ms)
+                if leg.takes:
+                    leg.hold = counter.hold(cost, now_ms)
             else:
                 leg.outcome = OVER
 
@@ -208,7 +255,7 @@ class Waiting:
                     leg.counter.flush(0)  # it had to ask, so its limit is near or it was cold
         for leg in self.legs:
             leg.counter.pins -= 1
-        decision = decision_of(self.legs, admits, self._path)
+        decision = decision_of(self.legs, admits, self._path, self._monotonic())
         for index, leg in enumerate(self.legs):
             if admits and leg.hold is not None and leg.hold.closed:
                 over, remaining, _ = decision.verdicts[index]

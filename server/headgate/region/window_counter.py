@@ -4,7 +4,7 @@
 cells. They are worked out anew whenever a cell changes. (docs/convergence.md, sections 3 to 6.)
 """
 
-from typing import Any
+from typing import Any, Final
 
 from headgate.limiter.counters import window_load
 from headgate.limiter.limit import Algorithm, Limit, TrafficClass
@@ -12,6 +12,10 @@ from headgate.origin.protocol import Answer, Report, WindowAnswer, WindowReport,
 from headgate.region.cells import CellView
 from headgate.region.counters import Hold, SharedCounter
 from headgate.region.shard import Shard
+
+MOST_LATE: Final = 2**44
+"""The most that one node counts in one cell: four thousand times the largest limit, and 500 nodes together stay below
+2^53, where Lua's numbers end. What is beyond it is denied as long as what is at it."""
 
 
 class SharedWindow(SharedCounter):
@@ -68,11 +72,14 @@ class SharedWindow(SharedCounter):
         """
         sequence = now_ms // self.window_ms
         if self.own_time is None and (self.clock_was_set() or sequence < self.sequence - 1):
-            self.begin_anew()
             self.sequence = sequence
-            self.current_cell, self.previous_cell = CellView(sequence), CellView(sequence - 1)
-            self._recount()
+            self.begin_anew()
         return max(now_ms, self.sequence * self.window_ms)
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self.current_cell, self.previous_cell = CellView(self.sequence), CellView(self.sequence - 1)
+        self._recount()
 
     @property
     def credit(self) -> int:
@@ -88,16 +95,29 @@ class SharedWindow(SharedCounter):
         return self.current_cell.reserved + self.previous_cell.reserved
 
     @property
+    def is_over_limit(self) -> bool:
+        """In the current window alone."""
+        return self.current > self.limit.requests_per_unit + self.limit.precision
+
+    @property
     def own_admitted(self) -> int:
         """Of the current window only."""
         return self.current_cell.total + self.current_cell.reserved
 
     def spend(self, cost: int, now_ms: int) -> None:
+        self.lane_left = 0
         self.current_cell.total += cost
+
+    def countable(self, cost: int, now_ms: int) -> int:
+        return min(cost, max(0, MOST_LATE - self.current_cell.total))
 
     def unspend(self, cost: int) -> None:
         self.current_cell.total -= cost
         self._recount()
+
+    def give_back(self, cost: int, now_ms: int) -> None:
+        """Of the current window only: in the one before, nobody can spend any more."""
+        self.unspend(min(cost, self.current_cell.total))
 
     def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:
         cell = self.current_cell
@@ -141,6 +161,7 @@ class SharedWindow(SharedCounter):
             limit.publish_at,
             exchange_name(self.key, self.place, self.window_ms) if limit.publish_at else b"",
             limit.traffic_class is TrafficClass.ABUSE,
+            self.reset,
         )
 
     def learn(self, answer: Any) -> bool:
@@ -170,6 +191,7 @@ class SharedWindow(SharedCounter):
         )
 
     def _recount(self) -> None:
+        self.lane_left = 0
         self.current = self.current_cell.known
         self.previous = self.previous_cell.known
 

@@ -31,6 +31,8 @@ class QuietShard:
     def __init__(self, index: int = 0, *, own_time: OwnTime | None = None) -> None:
         self.index = index
         self.available = True
+        self.time = self
+        self.spread_ms = 2
         self.own_time = own_time
         self.time_ms = NOW_MS
         self.questions: list[Any] = []
@@ -46,6 +48,9 @@ class QuietShard:
     def now_ms(self) -> int:
         return self.time_ms
 
+    def at_ms(self, now_s: float) -> int:
+        return self.time_ms
+
     def certain(self, window_ms: int) -> bool:
         return True
 
@@ -55,7 +60,7 @@ class QuietShard:
     def late(self) -> None:
         self.late_questions += 1
 
-    def flush(self, counter: Any, *, soon: bool) -> None:
+    def flush(self, counter: Any, *, soon: bool, calm: bool = False) -> None:
         self.flushed.append(counter.key)
 
 
