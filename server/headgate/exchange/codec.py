@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from headgate.errors import BadRequest
 from headgate.exchange.hello import Hello, Versions, Welcome, check_names, shown
 from headgate.exchange.messages import Ack, Batch, Entry
+from headgate.exchange.quota_codec import decode_mark, decode_quota, encode_mark, encode_quota
 from headgate.v1 import exchange_pb2 as wire
 
 _SERVICE: Final = wire.DESCRIPTOR.services_by_name["Exchange"]
@@ -54,6 +55,7 @@ def encode_batch(batch: Batch) -> bytes:
             filled=batch.filled,
             beat_ms=batch.beat_ms,
             heard_beat_ms=batch.heard_beat_ms,
+            quota=encode_quota(batch.quota) if batch.quota is not None else None,
         )
     except (ValueError, TypeError) as error:
         raise BadRequest(f"a batch with a number that is no whole one from 0 to 2^64: {error}") from error
@@ -93,6 +95,7 @@ def _batch(message: wire.Batch) -> Batch:
         message.filled,
         message.beat_ms,
         message.heard_beat_ms,
+        decode_quota(message.quota) if message.HasField("quota") else None,
     )
 
 
@@ -108,7 +111,8 @@ def encode_welcome(welcome: Welcome) -> bytes:
 
 
 def encode_ack(ack: Ack) -> bytes:
-    return wire.FromReceiver(ack=wire.Ack(number=ack.number, refused=ack.refused)).SerializeToString()
+    quota = encode_mark(ack.quota) if ack.quota is not None else None
+    return wire.FromReceiver(ack=wire.Ack(number=ack.number, refused=ack.refused, quota=quota)).SerializeToString()
 
 
 def decode_from_receiver(data: bytes) -> Welcome | Ack:
@@ -119,7 +123,8 @@ def decode_from_receiver(data: bytes) -> Welcome | Ack:
         case "hello":
             return _welcome(message.hello)
         case "ack":
-            return Ack(message.ack.number, message.ack.refused)
+            quota = decode_mark(message.ack.quota) if message.ack.HasField("quota") else None
+            return Ack(message.ack.number, message.ack.refused, quota)
     raise BadRequest("neither a hello nor an acknowledgement")
 
 
@@ -147,12 +152,21 @@ def _check_count(count: int) -> None:
 def _columns(entries: Sequence[Entry]) -> wire.Entries | None:
     if not entries:
         return None
-    key, window_ms, sequence, current, previous = zip(*entries, strict=True)
-    return wire.Entries(key=key, window_ms=window_ms, sequence=sequence, current=current, previous=previous)
+    key, window_ms, sequence, current, previous, reset = zip(*entries, strict=True)
+    return wire.Entries(
+        key=key,
+        window_ms=window_ms,
+        sequence=sequence,
+        current=current,
+        previous=previous,
+        reset=reset if any(reset) else (),
+    )
 
 
 def _entries(columns: wire.Entries) -> tuple[Entry, ...]:
-    numbers = (columns.window_ms, columns.sequence, columns.current, columns.previous)
+    # An older peer has no such column, and a newer one leaves it out where no key was reset.
+    reset = columns.reset or [0] * len(columns.key)
+    numbers = (columns.window_ms, columns.sequence, columns.current, columns.previous, reset)
     lengths = [len(columns.key), *map(len, numbers)]
     if len(set(lengths)) != 1:
         raise BadRequest(f"columns of different lengths: {', '.join(map(str, lengths))}")

@@ -14,21 +14,27 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.exchange.messages import LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
+from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.exchange.receiver import OriginReceiver
-from headgate.exchange.sender import PeerSender, sweep
+from headgate.exchange.sender import SWEEPER, PeerSender, sweep
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import Lane
 
 URGENT_S: Final = 0.2
 """How often changes of rules with `class: abuse` are looked for."""
 FIRST_RETRY_S: Final = 0.2
-LONGEST_RETRY_S: Final = 2.0
-"""After a failure: full jitter up to this, so that regions agree again within seconds of a healed network."""
+LONGEST_RETRY_S: Final = 1.0
+"""After a failure: full jitter up to this. A batch that was sent before the network healed is given up after 3 s, and
+all regions are to agree within 5 s."""
 REFUSED_RETRY_S: Final = 10.0
 """After a refusal: somebody has to change a setting first."""
+RENEWED_S: Final = 0.5
+"""How soon it is noticed that a token or a certificate is another one."""
 INTERVAL_JITTER: Final = 0.1
 SWEEP_PAGE: Final = 200
 """Names looked at per shard, lane and interval: under a millisecond of a shard's time."""
+RETURN_TIMEOUT_S: Final = 0.5
+"""For giving leases back, which is a courtesy: they end by themselves in 5 s."""
 FAULT_PAUSE_S: Final = 1.0
 """After a fault of our own: it must neither end the exchange nor fill the log."""
 
@@ -51,7 +57,6 @@ class Exchanger:
     ) -> None:
         self.region = region
         self.peers = {peer: PeerStatus(peer, addresses.get(peer, "")) for peer in links}
-        self.receiver = OriginReceiver(origin, region=region, peers=self.peers, clock=clock, logger=logger)
         self._origin = origin
         self._owner = owner
         self._clock = clock
@@ -62,6 +67,12 @@ class Exchanger:
             peer: PeerSender(origin, link, status=self.peers[peer], owner=owner, clock=clock, random=random)
             for peer, link in links.items()
         }
+        self.quotas = QuotaKeeper(
+            origin, region=region, peers=self._senders, owner=owner, clock=clock, random=random, logger=logger
+        )
+        self.receiver = OriginReceiver(
+            origin, region=region, peers=self.peers, clock=clock, logger=logger, quotas=self.quotas
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -69,6 +80,7 @@ class Exchanger:
         for peer in self._senders:
             self._tasks.append(asyncio.create_task(self._send(peer), name=f"peer-{peer}"))
         self._tasks.append(asyncio.create_task(self._sweeps(), name="exchange-sweep"))
+        self._tasks.append(asyncio.create_task(self.quotas.run(), name="quota-keeper"))
 
     @property
     def running(self) -> bool:
@@ -76,17 +88,31 @@ class Exchanger:
         return not any(task.done() for task in self._tasks)
 
     async def stop(self) -> None:
-        """End at once: what was not acknowledged stays in the origin, for the next one."""
+        """Give all leases back: nobody need wait for their end. What was not acknowledged stays in the origin."""
+        async with self.quotas.between_turns(RETURN_TIMEOUT_S):
+            await self.abandon()
+        peers = [SWEEPER, *(peer.encode() for peer in self.peers)]
+        shards = range(self._origin.shards)
+        returning = [self._origin.give_back(shard, self._owner, peers, RETURN_TIMEOUT_S) for shard in shards]
+        await asyncio.gather(*returning, return_exceptions=True)
+
+    async def abandon(self) -> None:
+        """End at once, as in a crash: leases end by themselves."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        await self.quotas.stop()
         await asyncio.gather(*(sender.close() for sender in self._senders.values()), return_exceptions=True)
 
     def describe(self) -> Mapping[str, Any]:
         """For people: every peer, and how it is doing."""
         now_ms = self._clock.now_ms()
-        return {"region": self.region, "peers": [_describe(status, now_ms) for status in self.peers.values()]}
+        return {
+            "region": self.region,
+            "peers": [_describe(status, now_ms) for status in self.peers.values()],
+            "quota": self.quotas.describe(),
+        }
 
     async def _send(self, peer: str) -> None:
         sender, status = self._senders[peer], self.peers[peer]
@@ -103,7 +129,7 @@ class Exchanger:
                 failures += 1
                 normal_s = 0.0  # what is tried again is that: an urgent lane with nothing in it proves nothing
                 self._failed(status, error)
-                await asyncio.sleep(self._retry_s(error, failures))
+                await self._pause(sender, error, failures)
                 continue
             except Exception as error:
                 self._logger.error("peer_exchange_failed", region=peer, exc_info=error)
@@ -114,6 +140,17 @@ class Exchanger:
                 self._logger.info("peer_connected", region=peer, address=status.address)
             left_s = max(0.0, normal_s - self._clock.monotonic())
             await asyncio.sleep(min(URGENT_S, left_s) if sender.is_urgent else left_s)
+
+    async def _pause(self, sender: PeerSender, error: LinkError, failures: int) -> None:
+        """Before the next attempt. Who was refused, and has another token or certificate now, tries at once."""
+        until_s = self._clock.monotonic() + self._retry_s(error, failures)
+        while (left_s := until_s - self._clock.monotonic()) > 0:
+            if not isinstance(error, Refused):
+                await asyncio.sleep(left_s)
+                return
+            await asyncio.sleep(min(RENEWED_S, left_s))
+            if sender.is_renewed:
+                return
 
     def _failed(self, status: PeerStatus, error: LinkError) -> None:
         status.failures += 1

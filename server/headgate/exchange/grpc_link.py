@@ -92,6 +92,8 @@ class GrpcPeerLink:
         self._clock = clock
         self._versions = versions
         self._stream: _Stream | None = None
+        self._proof: tuple[object, object] = (None, None)
+        """What the last stream was begun with."""
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         """Connect if need be, send, wait for the acknowledgement. Raises LinkError."""
@@ -111,6 +113,10 @@ class GrpcPeerLink:
             raise reason from error
         self.stats.bytes_sent += len(data)
         return ack
+
+    @property
+    def is_renewed(self) -> bool:
+        return self._proof != (self._security.channel_credentials(), self._security.header)
 
     async def close(self) -> None:
         """Nothing is sent after this."""
@@ -143,7 +149,7 @@ class GrpcPeerLink:
         )
 
     def _begin(self) -> _Stream:
-        credentials, header = self._security.channel_credentials(), self._security.header
+        credentials, header = self._proof = self._security.channel_credentials(), self._security.header
         target = self._address if self._address.startswith("unix:") else f"dns:///{self._address}"
         if credentials is None:
             channel = grpc.aio.insecure_channel(target, options=self._options())
@@ -165,6 +171,7 @@ class GrpcPeerLink:
             ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # by itself a minute, whatever the line above says
             ("grpc.http2.max_pings_without_data", 0),
         ]
 

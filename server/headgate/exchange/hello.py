@@ -27,7 +27,8 @@ class Versions(NamedTuple):
         return f"{self.lowest} to {self.highest}" if self.lowest != self.highest else f"{self.lowest}"
 
 
-OURS: Final = Versions(1, 1)
+OURS: Final = Versions(1, 2)
+"""1: counts; 2: quotas too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ to add, so it may come late, twice or out of order. (docs/convergence.md, sectio
 
 from typing import NamedTuple, Protocol
 
+from headgate.exchange.quota.membership import Mark
+from headgate.exchange.quota.message import QuotaMessage
+
 
 class LinkError(Exception):
     """A batch was not acknowledged: whether it was taken in is not known. The message says why."""
@@ -24,6 +27,8 @@ class Entry(NamedTuple):
     """The current cell's; the previous one's is one less."""
     current: int
     previous: int
+    reset: int = 0
+    """To which reset of the key it belongs; 0: it was never reset."""
 
 
 class Batch(NamedTuple):
@@ -46,6 +51,8 @@ class Batch(NamedTuple):
     """The sender's clock. It goes through both origins and comes back as `heard_beat_ms`."""
     heard_beat_ms: int = 0
     """The latest beat of the receiver's region that the sender's origin has."""
+    quota: QuotaMessage | None = None
+    """What the sender's region has to say of quotas. A batch with this has nothing else."""
 
 
 class Ack(NamedTuple):
@@ -54,10 +61,17 @@ class Ack(NamedTuple):
     number: int
     refused: int
     """Entries that made no sense and were left out."""
+    quota: Mark | None = None
+    """The sender's last message about quotas that the receiver's region has taken in and saved."""
 
 
 class PeerLink(Protocol):
     """The way to one peer. Batches go one at a time: the acknowledgement is the flow control."""
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether what it proves itself with has changed since it last connected: a refusal may not hold any more."""
+        ...
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         """Connect if need be, send, wait for the acknowledgement. Raises LinkError."""

@@ -6,7 +6,7 @@ make no more sense the next time. (docs/convergence.md, section 9.)
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -14,6 +14,8 @@ from headgate.clock import Clock
 from headgate.exchange.fill import split_fill
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.peers import PeerStatus
+from headgate.exchange.quota.membership import Mark
+from headgate.exchange.quota.message import QuotaMessage
 from headgate.origin.interface import Origin
 from headgate.origin.protocol import ForeignCount, Stamp, exchange_name, split_exchange_key
 
@@ -34,6 +36,14 @@ REMARK_MS: Final = 10_000
 """How often a `filled` that comes with every batch is acted on."""
 
 
+class TakesQuotas(Protocol):
+    """What a peer says of quotas goes to the region's keeper of slices."""
+
+    async def receive(self, peer: str, message: QuotaMessage) -> Mark | None:
+        """Which of the peer's messages the region has taken in. Raises OriginError."""
+        ...
+
+
 class OriginReceiver:
     """Merges batches into one region's origin. Any number of these may work at the same time."""
 
@@ -45,7 +55,9 @@ class OriginReceiver:
         peers: Mapping[str, PeerStatus],
         clock: Clock,
         logger: FilteringBoundLogger,
+        quotas: TakesQuotas | None = None,
     ) -> None:
+        self._quotas = quotas
         self._origin = origin
         self._region = region.encode()
         self._peers = peers
@@ -54,6 +66,9 @@ class OriginReceiver:
         self._filled: dict[str, tuple[bytes, int]] = {}
 
     async def receive(self, region: str, batch: Batch) -> Ack:
+        if batch.quota is not None:
+            taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else None
+            return Ack(batch.number, 0, taken_in)
         status, now_ms = self._peers[region], self._clock.now_ms()
         self._judge_time(status, batch, now_ms)
         theirs = self._counts(batch.entries, region.encode(), now_ms)
@@ -128,6 +143,7 @@ def _makes_sense(entry: Entry, now_ms: int) -> bool:
         and 0 < len(entry.key) <= LONGEST_KEY_BYTES
         and 0 <= entry.current <= MOST
         and 0 <= entry.previous <= MOST
+        and 0 <= entry.reset <= MOST
         and 0 <= entry.sequence <= (now_ms + FUTURE_MS) // window_ms + 1
     )
 
@@ -135,6 +151,6 @@ def _makes_sense(entry: Entry, now_ms: int) -> bool:
 def _cells(key: bytes, entry: Entry, region: bytes, name: bytes) -> Iterator[ForeignCount]:
     """The previous cell first: should the second call be lost, nothing is counted twice, and it comes again."""
     if entry.previous:
-        yield ForeignCount(key, entry.window_ms, entry.sequence - 1, region, entry.previous, name)
-    if entry.current:
-        yield ForeignCount(key, entry.window_ms, entry.sequence, region, entry.current, name)
+        yield ForeignCount(key, entry.window_ms, entry.sequence - 1, region, entry.previous, name, entry.reset)
+    if entry.current or entry.reset:
+        yield ForeignCount(key, entry.window_ms, entry.sequence, region, entry.current, name, entry.reset)

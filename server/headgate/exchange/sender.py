@@ -5,6 +5,7 @@ pace. Everything that outlives a failure is in the origin: who dies here loses n
 same harm nobody. (docs/convergence.md, section 9.)
 """
 
+import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from typing import Final
 
 from headgate.clock import Clock
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of
-from headgate.exchange.messages import Batch, Entry, PeerLink
+from headgate.exchange.messages import Ack, Batch, Entry, PeerLink
 from headgate.exchange.peers import PeerStatus
+from headgate.exchange.quota.message import QuotaMessage
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import Changes, Lane, Published, split_name
 
@@ -24,8 +26,9 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 PAGE: Final = 500
 """Names per call to a shard: two milliseconds of its time."""
 READ_TIMEOUT_S: Final = 2.0
-SEND_TIMEOUT_S: Final = 4.0
-"""Below the lease, so that who waits for a peer still serves it."""
+SEND_TIMEOUT_S: Final = 3.0
+"""Below the lease, so that who waits for a peer still serves it. With the longest pause before the next attempt
+(exchanger.py) under 5 s, within which regions agree again after a connection has silently died and come back."""
 SWEEPER: Final = b""
 MAX_PAGES: Final = 50
 """Of one turn: a resync gives the loop back now and then, and urgent changes go in between."""
@@ -80,6 +83,7 @@ class PeerSender:
         self._number = 0
         self._views = {(shard, lane): ShardView() for shard in range(origin.shards) for lane in Lane}
         self._beat_ms = 0
+        self._sending = asyncio.Lock()
 
     async def exchange(self, lane: Lane) -> bool:
         """Tell the peer all that has changed in a lane; True when that was too much for one turn.
@@ -100,6 +104,11 @@ class PeerSender:
     def is_urgent(self) -> bool:
         """Whether the urgent lane was ever used, as far as was read."""
         return any(view.used for (_, lane), view in self._views.items() if lane is Lane.URGENT)
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether this region proves itself with something else than at the last attempt."""
+        return self._link.is_renewed
 
     async def close(self) -> None:
         await self._link.close()
@@ -164,10 +173,9 @@ class PeerSender:
     async def _send(self, lane: Lane, pages: Sequence[ShardPage]) -> None:
         own = [entry for page in pages for entry in _own(page)]
         returned = [entry for page in pages for entry in _returned(page)]
-        self._number += 1
         now_ms = self._clock.now_ms()
         batch = Batch(
-            self._number,
+            0,
             max(page.changes.time_ms for page in pages),
             tuple(own),
             tuple(returned),
@@ -176,11 +184,21 @@ class PeerSender:
             now_ms,
             self._beat_ms,
         )
-        await self._link.send(batch, SEND_TIMEOUT_S)
+        await self._send_next(batch)
         self._acknowledged(len(own), now_ms)
         for page in pages:
             if page.changes.until != page.changes.since:
                 await self._move_on(lane, page)
+
+    async def tell(self, message: QuotaMessage) -> Ack:
+        """What the region's keeper has to say of quotas, in a batch of its own. Raises LinkError."""
+        return await self._send_next(Batch(0, self._clock.now_ms(), quota=message))
+
+    async def _send_next(self, batch: Batch) -> Ack:
+        """One at a time, whoever sends."""
+        async with self._sending:
+            self._number += 1
+            return await self._link.send(batch._replace(number=self._number), SEND_TIMEOUT_S)
 
     async def _move_on(self, lane: Lane, page: ShardPage) -> None:
         try:
@@ -243,7 +261,8 @@ def _own(page: ShardPage) -> Iterator[Entry]:
     """This region's components, where they still matter."""
     for name, found in zip(page.changes.names, page.components, strict=True):
         if found is not None:
-            yield from _entry(name, found.sequence, found.current, found.previous, page.changes.time_ms)
+            counts = (found.sequence, found.current, found.previous, found.reset)
+            yield from _entry(name, *counts, page.changes.time_ms)
 
 
 def _returned(page: ShardPage) -> Iterator[Entry]:
@@ -252,14 +271,15 @@ def _returned(page: ShardPage) -> Iterator[Entry]:
         return
     for name, found in zip(page.changes.names, page.components, strict=True):
         if found is not None:
-            yield from _entry(name, found.peer_sequence, found.peer_current, found.peer_previous, page.changes.time_ms)
+            counts = (found.peer_sequence, found.peer_current, found.peer_previous, found.reset)
+            yield from _entry(name, *counts, page.changes.time_ms)
 
 
-def _entry(name: bytes, sequence: int, current: int, previous: int, time_ms: int) -> Iterator[Entry]:
+def _entry(name: bytes, sequence: int, current: int, previous: int, reset: int, time_ms: int) -> Iterator[Entry]:
     window_ms, key = split_name(name)
     if time_ms >= (sequence + 1) * window_ms:
         previous = 0  # two windows ago: it no longer counts anywhere
     if time_ms >= (sequence + 2) * window_ms:
         return
-    if current or previous:
-        yield Entry(key, window_ms, sequence, current, previous)
+    if current or previous or reset:
+        yield Entry(key, window_ms, sequence, current, previous, reset)

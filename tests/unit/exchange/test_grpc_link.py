@@ -182,7 +182,7 @@ async def test_a_stream_is_renewed_before_the_peer_would_end_it() -> None:
         ("ap", EU, Versions(1, 1), "FAILED_PRECONDITION: this is region 'us', and 'eu' means 'ap'"),
         ("us", Regions("eu2", EU.peers), Versions(1, 1), "FAILED_PRECONDITION: 'eu2' is no peer of region 'us'"),
         ("us", Regions("us", EU.peers), Versions(1, 1), "FAILED_PRECONDITION: you call yourself 'us'"),
-        ("us", EU, Versions(2, 4), "no common version of the exchange: you speak 2 to 4, this region 1"),
+        ("us", EU, Versions(3, 4), "no common version of the exchange: you speak 3 to 4, this region 1 to 2"),
     ],
 )
 async def test_what_an_operator_has_to_correct_is_refused(
@@ -205,7 +205,7 @@ async def test_what_no_peer_takes_is_not_sent(batch: Batch) -> None:
     ("welcome", "reason"),
     [
         (codec.encode_welcome(Welcome(1, "ap", (), "")), "is region 'ap': correct the address of --peer us="),
-        (codec.encode_welcome(Welcome(2, "us", (), "")), "chose version 2 of the exchange, of 1"),
+        (codec.encode_welcome(Welcome(3, "us", (), "")), "chose version 3 of the exchange, of 1 to 2"),
         (codec.encode_ack(Ack(1, 0)), "answered a hello with Ack"),
         (b"\xff", "not a message of headgate.v1.Exchange"),
     ],

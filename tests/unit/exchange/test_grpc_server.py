@@ -44,7 +44,7 @@ async def test_a_full_batch_arrives_as_it_was_sent() -> None:
         assert await link.send(full, PATIENCE_S) == Ack(7, 2)
         assert receiver.received == [("eu", full)]
         assert link.peer is not None
-        assert (link.peer.region, link.peer.regions, link.peer.version) == ("us", ("eu", "us"), 1)
+        assert (link.peer.region, link.peer.regions, link.peer.version) == ("us", ("eu", "us"), 2)
         assert server.peers["eu"].regions == ("eu", "us")
         assert (server.stats.batches, server.stats.entries) == (1, 5_000)
         assert server.stats.bytes_received == link.stats.bytes_sent > 5_000 * 40
@@ -115,7 +115,7 @@ async def test_an_address_that_is_taken_is_named() -> None:
         ([hello(region="us")], "FAILED_PRECONDITION", "'us', which is this region's own name"),
         ([hello(region="eu2")], "FAILED_PRECONDITION", "'eu2' is no peer of region 'us'"),
         ([hello(to="ap")], "FAILED_PRECONDITION", "this is region 'us', and 'eu' means 'ap'"),
-        ([hello(versions=Versions(2, 3))], "FAILED_PRECONDITION", "you speak 2 to 3, this region 1"),
+        ([hello(versions=Versions(3, 4))], "FAILED_PRECONDITION", "you speak 3 to 4, this region 1 to 2"),
         ([hello(region="no name")], "INVALID_ARGUMENT", "a name of a region that is none"),
     ],
 )

@@ -35,6 +35,8 @@ class Peer:
     def __init__(self) -> None:
         self.batches: list[Batch] = []
 
+    is_renewed = False
+
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         self.batches.append(batch)
         return Ack(batch.number, 0)

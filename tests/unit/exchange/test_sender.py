@@ -148,3 +148,46 @@ async def test_names_of_keys_that_are_gone_are_swept_though_the_peer_is_away() -
         await sweep(eu.origin, 0, Lane.NORMAL, b"exchanger", b"g", 2)
     assert list(eu.origin.outbox.lanes[Lane.NORMAL].changed) == [b"ea60::live"]
     assert SWEEPER not in {peer.encode() for peer in eu.peers}
+
+
+async def test_a_reset_here_empties_the_key_there_and_nothing_from_before_comes_back() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    there, back = eu.sender_to(us), us.sender_to(eu)
+
+    async def exchange() -> None:
+        for sender in (there, back, there, back):
+            await sender.exchange(Lane.NORMAL)
+
+    eu.count(7, reset=0)
+    us.count(5, reset=0)
+    await exchange()
+    assert (eu.known()[1:3], us.known()[1:3]) == ((7, 5), (5, 7))
+    eu.count(0, reset=9)
+    us.count(6, reset=0)  # counted there before anybody heard
+    await exchange()
+    assert (eu.known()[1:3], us.known()[1:3]) == ((0, 0), (0, 0))
+    us.count(6, reset=0)  # a node of the other region that has not heard of it either
+    await exchange()
+    assert (eu.known()[1:3], us.known()[1:3]) == ((0, 0), (0, 0))
+    us.count(2, reset=9)
+    await exchange()
+    assert (eu.known()[1:3], us.known()[1:3]) == ((0, 2), (2, 0))
+
+
+async def test_a_region_that_lost_everything_hears_of_resets_with_its_counts() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    there, back = eu.sender_to(us), us.sender_to(eu)
+    eu.count(7, reset=0)
+    eu.count(3, reset=9)
+    for _ in range(3):
+        for sender in (there, back):
+            await sender.exchange(Lane.NORMAL)
+            await sender.exchange(Lane.URGENT)
+    eu.origin.wipe(b"another life")
+    eu.count(7, reset=0)  # by a node that was cut off
+    for _ in range(4):
+        for sender in (there, back):
+            await sender.exchange(Lane.NORMAL)
+            await sender.exchange(Lane.URGENT)
+    assert eu.known()[1:3] == (3, 0)
+    assert us.known()[1:3] == (0, 3)

@@ -8,7 +8,7 @@ import structlog
 import structlog.testing
 from headgate.exchange import sender as sender_module
 from headgate.exchange.exchanger import Exchanger
-from headgate.exchange.messages import Ack, Batch, LinkError, PeerLink
+from headgate.exchange.messages import Ack, Batch, LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.sender import PeerSender
 from headgate.origin.memory import MemoryOrigin
@@ -27,11 +27,15 @@ class Listening:
         self.keys: list[bytes] = []
         self.batches = 0
         self.away = False
+        self.refusing = False
+        self.is_renewed = False
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         self.batches += 1
         if self.away:
             raise LinkError("nobody there")
+        if self.refusing:
+            raise Refused("no")
         self.keys += [entry.key for entry in batch.entries]
         return Ack(batch.number, 0)
 
@@ -98,5 +102,23 @@ def test_a_peer_that_acknowledges_nothing_is_tried_again_and_never_called_connec
     link.away = True
     with structlog.testing.capture_logs() as logs:
         run_virtually(exchange_for(30.0, link))
-    assert {entry["event"] for entry in logs} == {"peer_failed"}
+    assert {entry["event"] for entry in logs} == {"peer_failed", "quota_keeper"}
     assert link.batches > 10, "within an interval of 60 s"
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_who_was_refused_tries_again_at_once_with_another_token(renewed: bool) -> None:
+    """Else after ten seconds: somebody has to change something first."""
+    link = Listening()
+    link.refusing = True
+
+    async def play() -> None:
+        exchanging = asyncio.create_task(exchange_for(8.0, link))
+        await asyncio.sleep(4.0)
+        assert link.keys == []
+        link.refusing, link.is_renewed = False, renewed
+        await asyncio.sleep(1.0)
+        assert (len(link.keys) == KEYS) is renewed
+        await exchanging
+
+    run_virtually(play())

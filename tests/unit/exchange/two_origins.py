@@ -9,7 +9,7 @@ from headgate.exchange.peers import PeerStatus
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import Call, CellReport, Count, WindowAnswer, WindowReport, exchange_name
+from headgate.origin.protocol import UNBOUND, Call, CellReport, Count, WindowAnswer, WindowReport, exchange_name
 
 from tests.support.clock import ManualClock
 
@@ -30,18 +30,14 @@ class Region:
         self.receiver = OriginReceiver(self.origin, region=name, peers=self.peers, clock=self.clock, logger=LOGGER)
         self._number = 0
 
-    def count(self, total: int, key: bytes = b"k", *, publish_at: int = 1) -> None:
-        """A node has admitted so much in all."""
+    def count(self, total: int, key: bytes = b"k", *, publish_at: int = 1, reset: int = UNBOUND) -> None:
+        """A node has admitted so much in all, since that reset of the key."""
         self._number += 1
         sequence = self.clock.now_ms() // WINDOW_MS
         name = exchange_name(key, key, WINDOW_MS)
         cells = (CellReport(sequence, total, 0, 0, total),)
-        self.origin.apply(
-            Call(
-                (WindowReport(key, b"node", self._number, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at, name),),
-                (),
-            )
-        )
+        own = (key, b"node", self._number, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at, name, False, reset)
+        self.origin.apply(Call((WindowReport(*own),), ()))
 
     def known(self, key: bytes = b"k") -> Count:
         """What a node is told of the current cell."""
@@ -70,6 +66,8 @@ class Handover:
         self.batches: list[Batch] = []
         self.on_send: Callable[[Batch], None] = lambda batch: None
         self.lose_acks = False
+
+    is_renewed = False
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         self.batches.append(batch)

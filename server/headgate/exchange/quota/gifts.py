@@ -15,7 +15,7 @@ Relies on: regions' clocks agree to within `CLOCK_SLACK_MS`.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from headgate.exchange.quota.shares import even_share
+from headgate.limiter.shares import even_share
 
 EPOCH_MS: Final = 3_600_000
 """The shortest epoch. Rows of a key that nobody uses any more are kept for as long."""

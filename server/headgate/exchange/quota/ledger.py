@@ -1,13 +1,13 @@
 """The quota ledger of one region: all that it knows of quota keys, and all that it decides about them.
 
-Whoever drives it does the I/O, about once a second and in this order:
+Whoever drives it (quota_keeper.py) does the I/O, about once a second and in this order:
 
-    for each key of `watched` and each other busy key, in one step of the region's origin: if the store has of the key
-        what `stored` says, write what `enforced` says, and read what is used and was offered, for `observe`;
-        if it has something else: `overtaken`
-    write `deadlines` beside it: from then on every quota key of the region is at its floor, whoever lives
+    for each key of `watched` and each other busy key, in one step of the region's origin: if no later ledger of this
+        region has written there, write what `enforced` says, and read what is used and was offered, for `observe`
+    write `deadlines` beside it: from then on every quota key of the region is at its floor, whoever lives; and what
+        `unknown` says, for all keys that have nothing of their own
     `tick`, then save: each key of `unsaved` is written if the store has what it had `before`, and the nodes enforce no
-        more than `told`: then `saved`, else `overtaken`. Write `mark`, or delete it when it is empty
+        more than `told`: then `saved`, else `overtaken`. Then write `mark`, or delete it when it is empty
     for each peer: send `outgoing`; when it is acknowledged, `acknowledged`
     a peer's message: `incoming`, save as above, and only then acknowledge
     the store has lost something: `wiped`
@@ -31,10 +31,19 @@ from headgate.exchange.quota.membership import Membership
 from headgate.exchange.quota.message import QuotaEntry, QuotaMessage, set_tag
 from headgate.exchange.quota.need import STEP, is_published, is_told_anew, need_of
 from headgate.exchange.quota.outbox import Outbox
-from headgate.exchange.quota.plan import Deadlines, Enforced, Plan, Standing, plan_of, standing_of
+from headgate.exchange.quota.plan import (
+    Deadlines,
+    Enforced,
+    Plan,
+    Standing,
+    Unknown,
+    plan_of,
+    settled_ms,
+    standing_of,
+)
 from headgate.exchange.quota.saving import Saving, Unsaved, own_rows, take_back
-from headgate.exchange.quota.shares import even_share, floor_share, share_of
 from headgate.exchange.quota.slices import gifts
+from headgate.limiter.shares import even_share, floor_share, share_of
 
 OBSERVED_MS: Final = 5_000
 """A share is given away only by an observation that is not older: what is used must not have been read long ago."""
@@ -170,10 +179,37 @@ class QuotaLedger:
             return Deadlines(until_ms, until_ms)
         return Deadlines(min(until_ms, self._members.statements_until_ms(now_ms)), until_ms)
 
+    def unknown(self, now_ms: int) -> Unknown:
+        """What this region enforces of keys that nothing is known of."""
+        self._members.pass_time(now_ms)
+        standing = self._stand(now_ms)
+        if not standing.goes_by_slice or now_ms < self._unknown_at_floor_until_ms:
+            return Unknown(self.floor, 0)
+        return Unknown(even_share(len(self.names)), settled_ms(standing, self._members))
+
     @property
     def floor(self) -> int:
         """What every key has at least, in millionths."""
         return floor_share(len(self.names))
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._keys
+
+    def known(self) -> list[bytes]:
+        """All keys that something is known of."""
+        return list(self._keys)
+
+    def waiting(self, peer: str) -> int:
+        """Keys that the peer has yet to be told of."""
+        return self._outbox.waiting(self.names.index(peer))
+
+    def slices(self, key: bytes, now_ms: int) -> dict[str, int]:
+        """What gifts make each region's slice of a key, as far as is known here."""
+        return dict(zip(self.names, self._keys[key].rows.slices(now_ms), strict=True))
+
+    def goes_by_slice(self, now_ms: int) -> bool:
+        """Whether this region has its slices now, and not its floors."""
+        return self._stand(now_ms).goes_by_slice
 
     def watched(self) -> list[bytes]:
         """The keys that are moving, here or elsewhere: each is to be observed every second, used or not."""

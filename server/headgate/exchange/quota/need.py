@@ -1,15 +1,11 @@
 """Need: how much of a key's limit a region would use, from what it is offered.
 
-Offered is admitted and denied cost, denials from memory too, by the measure of a sliding window. For windows under 10 s
-it is that of the last 10 s: what one second brings is noise, and slices that follow noise deny what would fit.
+What is offered is measured where it is counted, in the region's origin (origin/offered.py).
 """
 
 from typing import Final
 
-from headgate.exchange.quota.shares import WHOLE
-
-SHORTEST_SPAN_MS: Final = 10_000
-"""Over which offered cost is measured at least. At 54% load slices that followed less denied 21%."""
+from headgate.limiter.shares import WHOLE
 
 MARGIN_PERCENT: Final = 125
 """Need is so much of what is offered: a slice of exactly the offered traffic denies each time it rises a little."""
@@ -19,39 +15,6 @@ HIGHEST_NEED: Final = 1_000 * WHOLE
 
 STEP: Final = WHOLE // 100
 """A published figure that differs by less from the last one is not sent again."""
-
-
-def span_ms(window_ms: int) -> int:
-    return max(window_ms, SHORTEST_SPAN_MS)
-
-
-class Offered:
-    """The cost that one key was offered, in two spans of time that follow each other, as two cells of a window are."""
-
-    __slots__ = ("current", "previous", "sequence", "window_ms")
-
-    def __init__(self, window_ms: int) -> None:
-        self.window_ms = window_ms
-        self.sequence = 0
-        self.current = 0
-        self.previous = 0
-
-    def add(self, cost: int, now_ms: int) -> None:
-        self._roll(now_ms // span_ms(self.window_ms))
-        self.current += cost
-
-    def per_window(self, now_ms: int) -> int:
-        """The cost offered in the last span, for as much time as a window has."""
-        length_ms = span_ms(self.window_ms)
-        sequence, elapsed_ms = divmod(now_ms, length_ms)
-        self._roll(sequence)
-        offered = self.current + self.previous * (length_ms - elapsed_ms) // length_ms
-        return offered * self.window_ms // length_ms
-
-    def _roll(self, sequence: int) -> None:
-        if sequence > self.sequence:
-            self.previous = self.current if sequence == self.sequence + 1 else 0
-            self.sequence, self.current = sequence, 0
 
 
 def need_of(offered: int, limit: int) -> int:

@@ -9,6 +9,9 @@ from typing import Final, NamedTuple
 ENTRIES_PER_MESSAGE: Final = 500
 """About 40 KB at five regions: the rest goes in the next message."""
 
+BYTES_PER_MESSAGE: Final = 1 << 20
+"""Of keys, beside one: they are some ten bytes long, or some thousand."""
+
 
 class UnderWay(NamedTuple):
     """The last message to a peer, not acknowledged yet, with the version of each key in it."""
@@ -38,12 +41,13 @@ class Outbox:
     def page(self, peer: int, is_ready: Callable[[bytes], bool]) -> tuple[list[bytes], bool]:
         """What to tell the peer now, and whether that is all."""
         chosen: list[bytes] = []
-        is_all = True
+        is_all, size = True, 0
         for key in self._pending[peer]:
-            if len(chosen) == ENTRIES_PER_MESSAGE:
+            if len(chosen) == ENTRIES_PER_MESSAGE or size > BYTES_PER_MESSAGE:
                 return chosen, False
             if is_ready(key):
                 chosen.append(key)
+                size += len(key)
             else:
                 is_all = False
         return chosen, is_all

@@ -6,11 +6,11 @@ Pure: reads what the ledger knows, changes nothing.
 from typing import NamedTuple
 
 from headgate.exchange.quota.filling import NEVER_MS, Filling
-from headgate.exchange.quota.gifts import OVERLAP_WINDOWS, overlap_ms
+from headgate.exchange.quota.gifts import OVERLAP_MS, OVERLAP_WINDOWS, overlap_ms
 from headgate.exchange.quota.key_state import KeyState
 from headgate.exchange.quota.membership import RETURNING_MS, Membership
-from headgate.exchange.quota.shares import floor_share
 from headgate.exchange.quota.slices import enforced_share, part_maybe_taken, taken_share, wanted_slices
+from headgate.limiter.shares import floor_share
 
 
 class Standing(NamedTuple):
@@ -56,6 +56,23 @@ class Deadlines(NamedTuple):
 
     taken_until_ms: int
     until_ms: int
+
+
+class Unknown(NamedTuple):
+    """What a region enforces of keys that nothing is known of."""
+
+    share: int
+    settled_ms: int
+    """Two windows of the key after this; until then its floor."""
+
+
+def settled_ms(standing: Standing, members: Membership) -> int:
+    """From when on, less two windows, nobody uses any more of an unknown key than its even slice: the set of
+    regions has not changed lately, and whoever took from this region while it was lost has said what that was."""
+    changed_ms = standing.changed_ms + OVERLAP_MS
+    if all(members.has_answered(peer, standing.since_ms) for peer in members.peers):
+        return max(0, changed_ms)
+    return max(0, changed_ms, standing.since_ms + RETURNING_MS)
 
 
 class Plan(NamedTuple):

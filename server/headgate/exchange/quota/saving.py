@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headgate.exchange.quota.gifts import GiveRows
 from headgate.exchange.quota.key_state import KeyState, TakenBack, pack
-from headgate.exchange.quota.shares import WHOLE
+from headgate.limiter.shares import WHOLE
 
 
 class Unsaved(NamedTuple):

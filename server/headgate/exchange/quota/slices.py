@@ -9,7 +9,7 @@ from typing import Final
 
 from headgate.exchange.quota.gifts import in_proportion
 from headgate.exchange.quota.membership import CONNECTED_MS, RETURNING_MS
-from headgate.exchange.quota.shares import WHOLE, floor_share
+from headgate.limiter.shares import WHOLE, floor_share
 
 LEAST_LACK: Final = WHOLE // 50
 """Nothing moves while all who are below their wanted slice lack less than this together: it would never rest."""

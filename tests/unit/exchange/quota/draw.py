@@ -6,7 +6,7 @@
 import sys
 from typing import Final
 
-from headgate.exchange.quota.shares import WHOLE
+from headgate.limiter.shares import WHOLE
 
 from tests.unit.exchange.quota.world import EPOCH_END_MS, Fault, History, World
 

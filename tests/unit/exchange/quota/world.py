@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from headgate.exchange.quota.ledger import QuotaLedger
 from headgate.exchange.quota.message import QuotaMessage
-from headgate.exchange.quota.need import Offered
 from headgate.exchange.quota.plan import Deadlines, Enforced
-from headgate.exchange.quota.shares import WHOLE, cost_within, floor_share
+from headgate.limiter.shares import WHOLE, cost_within, floor_share
+from headgate.origin.offered import Offered
 
 STEP_MS: Final = 500
 TICK_MS: Final = 1_000
