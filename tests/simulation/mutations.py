@@ -5,15 +5,17 @@ history named beside it (test_mutations.py), which is green without it.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
+from headgate.limiter.decision import Charge
 from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.grants import Grants, Holding
 from headgate.origin.protocol import CellReport, Count, WindowReport
 from headgate.origin.window_record import CellRecord, NodeComponent, WindowRecord
-from headgate.region import policy
+from headgate.region import policy, shard_link, turns
 from headgate.region.breaker import Breaker, BreakerState
 from headgate.region.cells import CellView
 from headgate.region.counters import Hold, SharedCounter
@@ -22,6 +24,7 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.region.shard_clock import ShardClock
 from headgate.region.shard_link import ShardLink
+from headgate.region.waiting import Waiting
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.world import World
 
@@ -112,9 +115,9 @@ def drop_on_full_buffer(patch: Patch) -> None:
     """What waits to be reported has so much room, and what does not fit is let go."""
     flush = ShardLink.flush
 
-    def careless(link: ShardLink, counter: Any, *, soon: bool) -> None:
+    def careless(link: ShardLink, counter: Any, *, soon: bool, calm: bool = False) -> None:
         if link.queued_flushes < 3:
-            flush(link, counter, soon=soon)
+            flush(link, counter, soon=soon, calm=calm)
 
     patch.setattr(ShardLink, "flush", careless)
 
@@ -369,6 +372,101 @@ def unreadable_is_a_denial(patch: Patch) -> None:
     patch.setattr(ShardLink, "_answer", careless)
 
 
+def without_turns(patch: Patch) -> None:
+    """No bug: every window is too short for turns, and nobody looks again.
+
+    With turns most keys at their limit are asked for rarely, and a bug in what is said between node and shard needs
+    more luck to be seen. So those are looked for without, and those of turns with them.
+    """
+    patch.setattr(turns, "SHORTEST_MS", math.inf)
+    patch.setattr(ShardLink, "_look_again", lambda link, batch: None)
+
+
+def turns_of_ten(patch: Patch) -> None:
+    """A turn takes ten times as long."""
+    turn = turns.turn_ms
+    patch.setattr(turns, "turn_ms", lambda limit: 10 * turn(limit))
+
+
+def a_turn_denies_all(patch: Patch) -> None:
+    """In its turn a node denies whatever credit does not cover, though less than that would still have fitted."""
+    begin = turns.begin_turn
+    patch.setattr(shard_link, "begin_turn", lambda counter, limit, room, *rest: begin(counter, limit, 0, *rest))
+
+
+def ask_ahead_for_everything(patch: Patch) -> None:
+    """A node asks ahead for all that it may need, however much that is."""
+    patch.setattr(turns, "most_ahead", lambda limit: limit.requests_per_unit)
+
+
+def look_again_and_keep(patch: Patch) -> None:
+    """A request that looks again keeps what it took, though it asks the shard all the same."""
+    look_again = Waiting.look_again
+
+    def careless(waiting: Waiting, question: Any) -> bool:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(SharedWindow, "unspend", lambda counter, cost: None)
+            return look_again(waiting, question)
+
+    patch.setattr(Waiting, "look_again", careless)
+
+
+def late_if_it_fits(patch: Patch) -> None:
+    """A late cost is charged only if it fits."""
+
+    def careless(engine: RegionalEngine, counter: SharedCounter, charge: Charge) -> int:
+        limit = counter.limit = charge.limit
+        now_ms = counter.advance(counter.shard.now_ms())
+        remaining = charge.algorithm.take(counter, limit, now_ms, counter.missing(charge.cost))
+        if remaining >= 0:
+            counter.spend(charge.cost, now_ms)
+            counter.flush(remaining)
+        return remaining
+
+    patch.setattr(RegionalEngine, "_late", careless)
+
+
+def late_costs_wait(patch: Patch) -> None:
+    """A late cost asks the shard as others do: without an answer in time nothing of it is kept."""
+    patch.setattr(RegionalEngine, "decide_late", RegionalEngine.decide)
+
+
+def look_for_nothing(patch: Patch) -> None:
+    """A look is decided as a cost of 0 would be: everything being used does not stop it."""
+    look = RegionalEngine._look
+
+    def careless(engine: RegionalEngine, counter: SharedCounter, charge: Charge, now_s: float) -> int:
+        nothing = Charge(charge.key, charge.limit, 0, late=False)
+        return look(engine, counter, nothing, now_s)
+
+    patch.setattr(RegionalEngine, "_look", careless)
+
+
+def reset_by_deleting(patch: Patch) -> None:
+    """A reset empties the record, and nothing else remembers it."""
+
+    def careless(record: WindowRecord, reset: int) -> bool:
+        if reset > record.__dict__.get("emptied", 0):
+            record.__dict__["emptied"] = reset
+            record._begin_anew(record.sequence)
+        return True
+
+    patch.setattr(WindowRecord, "belongs", careless)
+
+
+def keep_what_was_not_reported(patch: Patch) -> None:
+    """A node that hears of a reset keeps what it has of the key, and reports it under the new number."""
+
+    def careless(counter: SharedCounter, number: int) -> None:
+        counter.reset = number
+        counter.deny_until_ms = 0
+
+    patch.setattr(SharedCounter, "reset_to", careless)
+
+
+OF_TURNS: Final = (turns_of_ten, a_turn_denies_all, ask_ahead_for_everything, look_again_and_keep)
+"""Those that are looked for in histories with turns."""
+
 ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     max_merge,
     one_component_per_node,
@@ -404,4 +502,13 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     the_same_component_again,
     answers_from_before_the_step,
     unreadable_is_a_denial,
+    turns_of_ten,
+    a_turn_denies_all,
+    ask_ahead_for_everything,
+    look_again_and_keep,
+    late_if_it_fits,
+    late_costs_wait,
+    look_for_nothing,
+    reset_by_deleting,
+    keep_what_was_not_reported,
 )

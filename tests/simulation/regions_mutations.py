@@ -6,13 +6,20 @@ from typing import Any
 import pytest
 from headgate.exchange import sender as sender_module
 from headgate.exchange.messages import Ack, Batch
+from headgate.exchange.quota.filling import Filling
+from headgate.exchange.quota.membership import Mark
+from headgate.exchange.quota.message import QuotaMessage
+from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender, ShardPage
 from headgate.limiter.limit import Limit
+from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import OriginError
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.outbox import LaneIndex, Outbox
 from headgate.origin.protocol import Changes, ForeignCount, Lane, Stamp
+from headgate.origin.quota_book import QuotaBook
+from headgate.origin.quota_protocol import QuotaLease
 from headgate.origin.window_record import ForeignComponent, WindowRecord
 from headgate.region.cells import CellView
 
@@ -231,3 +238,49 @@ def forget_other_regions_at_a_rollover(patch: Patch) -> None:
         roll(record, sequence)
 
     patch.setattr(WindowRecord, "_roll", forgetful)
+
+
+# Quotas, and the other scopes
+
+
+def always_filled(patch: Patch) -> None:
+    """A store that was lost counts as one in which nothing was ever given."""
+    lose = Filling.lose
+
+    def filled(filling: Filling, now_ms: int) -> None:
+        lose(filling, now_ms)
+        filling.filled = True
+
+    init = Filling.__init__
+
+    def begin(filling: Filling, *arguments: Any, **words: Any) -> None:
+        init(filling, *arguments, **words)
+        filling.filled = True
+
+    patch.setattr(Filling, "lose", filled)
+    patch.setattr(Filling, "__init__", begin)
+
+
+def anybody_keeps_the_slices(patch: Patch) -> None:
+    """Every exchanger of a region is its keeper."""
+    lease = QuotaBook.lease
+
+    def shared(book: QuotaBook, owner: bytes, *rest: Any) -> QuotaLease:
+        book._owner = owner
+        return lease(book, owner, *rest)
+
+    patch.setattr(QuotaBook, "lease", shared)
+
+
+def acknowledged_and_dropped(patch: Patch) -> None:
+    """A keeper says yes to what it did not take in."""
+
+    async def receive(keeper: QuotaKeeper, peer: str, message: QuotaMessage) -> Mark:
+        return message.mark
+
+    patch.setattr(QuotaKeeper, "receive", receive)
+
+
+def cell_is_whole(patch: Patch) -> None:
+    """Each region enforces all of a limit of scope `cell`."""
+    patch.setattr(LimitsOfRegion, "_in_region", lambda limits, limit: limit)

@@ -43,14 +43,16 @@ class CellBook:
 class BucketBook:
     """One bucket: the arrival time that all charges and commits together make, in ticks of 1/rate ms.
 
-    Credit counts when it is charged, not when it is spent: it has drained from then on.
+    Credit counts when it is charged, not when it is spent: it has drained from then on. Beside it
+    stands what admissions alone make, each when it was made.
     """
 
-    __slots__ = ("clean", "components", "disturbed_ms", "rate", "tat")
+    __slots__ = ("admitted", "clean", "components", "disturbed_ms", "rate", "tat")
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
         self.tat = 0
+        self.admitted = 0
         self.components: dict[bytes, int] = {}
         self.clean = True
         """False from a disturbance on, until the bucket is full again."""
@@ -65,15 +67,25 @@ class BucketBook:
         if cost <= 0:
             return 0
         self.components[component] = value
-        rate = max(1, limit.requests_per_unit)
-        if rate != self.rate:
-            self.tat = -(-self.tat * rate // self.rate)
-            self.rate = rate
-        now = now_ms * rate
+        self._restate(limit)
+        now = now_ms * self.rate
         if self.tat <= now and now_ms > self.disturbed_ms:
             self.clean = True
         self.tat = max(self.tat, now) + cost * limit.window_ms
         return self.tat - now - (limit.burst + limit.precision) * limit.window_ms
+
+    def admit(self, cost: int, limit: Limit, now_ms: int) -> int:
+        """How far, in ticks, admissions alone are now above its capacity and `P`."""
+        self._restate(limit)
+        now = now_ms * self.rate
+        self.admitted = max(self.admitted, now) + cost * limit.window_ms
+        return self.admitted - now - (limit.burst + limit.precision) * limit.window_ms
+
+    def _restate(self, limit: Limit) -> None:
+        rate = max(1, limit.requests_per_unit)
+        if rate != self.rate:
+            self.tat, self.admitted = -(-self.tat * rate // self.rate), -(-self.admitted * rate // self.rate)
+            self.rate = rate
 
 
 class Excess(NamedTuple):
@@ -93,7 +105,22 @@ class Books:
         self.cells: defaultdict[tuple[bytes, int], CellBook] = defaultdict(CellBook)
         self.buckets: dict[bytes, BucketBook] = {}
         self.excesses: dict[tuple[bytes, int], Excess] = {}
+        self.resets: dict[bytes, int] = {}
+        """The latest reset of each key that was ever reset: what stands here is of since then."""
         self._disturbed: defaultdict[bytes | int, list[tuple[int, int]]] = defaultdict(list)
+
+    def reset(self, key: bytes, number: int) -> bool:
+        """A key was reset: its cells begin anew. False: that was known."""
+        if number <= self.resets.get(key, 0):
+            return False
+        self.resets[key] = number
+        for cell in [cell for cell in self.cells if cell[0] == key]:
+            del self.cells[cell]
+        return True
+
+    def is_of_now(self, key: bytes, reset: int) -> bool:
+        """Whether what belongs to this reset of a key counts: not what is from before the latest."""
+        return reset < 0 or reset >= self.resets.get(key, 0)
 
     def effective(self, key: bytes, limit: Limit, now_ms: int) -> int:
         """The truth at a time, by the window's own measure."""
@@ -116,6 +143,8 @@ class Books:
             time_ms = max(start_ms, min(time_ms, start_ms + window_ms - 1))
             effective += previous.committed * (window_ms - time_ms % window_ms) // window_ms
         allowed = limit.requests_per_unit + limit.precision
+        if limit.overdraft:
+            return  # what is over is charged all the same
         if effective > allowed and (key, sequence) not in self.excesses:
             what = f"{key.decode()}: {effective} admitted of {limit.requests_per_unit} with P {limit.precision}"
             self.excesses[key, sequence] = Excess(key, sequence, window_ms, at_s, what)

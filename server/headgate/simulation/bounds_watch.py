@@ -16,6 +16,7 @@ class BoundsWatch:
     """Looks at all nodes every few milliseconds."""
 
     def __init__(self, evidence: Evidence, cells: CellWatch, upsets: Upsets) -> None:
+        self._evidence = evidence
         self._world = evidence.world
         self._books = evidence.books
         self._violate = evidence.violate
@@ -52,15 +53,14 @@ class BoundsWatch:
             self._bounded(slot, node)
 
     def _credit(self, slot: NodeSlot, counter: SharedCounter) -> None:
-        """What is charged and not spent is at most what was under way at once."""
+        """What is charged and not spent is at most what was under way at once, and what was asked ahead."""
         if isinstance(counter, SharedWindow):
             credit = max(cell.own - cell.total - cell.reserved for cell in counter.cells)
         else:
             credit = counter.credit
-        if credit > slot.open_most[counter.key]:
-            what = (
-                f"{slot.name} {counter.key.decode()}: {credit} unspent, {slot.open_most[counter.key]} under way at most"
-            )
+        most = self._evidence.charged_most(slot, counter.key)
+        if credit > most:
+            what = f"{slot.name} {counter.key.decode()}: {credit} unspent, {most} under way or ahead at most"
             self._violate("credit", what)
 
     def _bounded(self, slot: NodeSlot, node: RegionNode) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from headgate.limiter.limit import Limit
-from headgate.region.bucket_counter import SharedBucket
+from headgate.region.bucket_counter import BEHIND_MS, SharedBucket
 from headgate.region.cells import CellView
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
@@ -49,6 +49,8 @@ class CellWatch:
             self._observe_bucket(slot, counter)
             return
         assert isinstance(counter, SharedWindow)  # noqa: S101 - there is no third kind
+        if not self._books.is_of_now(counter.key, counter.reset):
+            return  # it has not heard of the reset yet: nothing that it has will count
         pair = self._pairs.get(counter)
         if pair != counter.cells:
             self._changed_cells(slot, counter, pair)
@@ -66,7 +68,7 @@ class CellWatch:
             # It has begun anew: right after a step, wrong at any other time.
             self._components[counter] = counter.component
             self._restated(slot, counter.key)
-            if not self._world.shards[counter.shard.index].clock_steps:
+            if not self._world.shards[counter.shard.index].clock_steps and counter.key not in self._books.resets:
                 self._violate("lost", f"{slot.name} {counter.key.decode()} began anew, and no clock was set")
             return
         now_ms = self._world.shards[counter.shard.index].time_ms()
@@ -148,13 +150,23 @@ class CellWatch:
     def _observe_bucket(self, slot: NodeSlot, counter: SharedBucket) -> None:
         known = (counter, counter.component)
         total, own, arrival_ms = self._buckets.get(known, (0, 0, 0))
-        self._buckets[known] = (counter.total, counter.own, counter.answered_arrival[0])
-        if counter.total < total or counter.own < own or counter.answered_arrival[0] < arrival_ms:
+        spent = counter.total - counter.void
+        self._buckets[known] = (spent, counter.own, counter.answered_arrival[0])
+        if spent < total or counter.own < own or counter.answered_arrival[0] < arrival_ms:
             what = f"total, own, arrival from {(total, own, arrival_ms)} to {self._buckets[known]}"
             self._violate("beliefs", f"{slot.name} {counter.key.decode()}: {what}")
-        if counter.total > total:
-            self._committed(slot, counter.key, counter.total - total)
+        if spent > total:
+            self._committed(slot, counter.key, spent - total)
             self.poured(counter.key, counter.component, counter.total, counter.limit)
+            self._admitted(counter, spent - total)
+
+    def _admitted(self, counter: SharedBucket, cost: int) -> None:
+        """Nor is more admitted than that: what was charged and has drained from it since pays for nothing."""
+        book, limit = self._books.buckets[counter.key], counter.limit
+        over = book.admit(cost, limit, self._world.shards[counter.shard.index].key_time_ms(counter.key))
+        slack = (self._world.history.deadline_ms + BEHIND_MS) * book.rate
+        if over > slack and book.clean and not limit.overdraft:
+            self._violate("budget", f"{counter.key.decode()}: {over / book.rate:.1f} ms admitted above burst and P")
 
     def poured(self, key: bytes, component: bytes, value: int, limit: Limit) -> None:
         """A bucket never holds more than its burst and `P`."""
@@ -163,7 +175,7 @@ class CellWatch:
         over = book.raise_to(component, value, limit, shard.key_time_ms(key))
         # A node's notion of the time is a little behind the shard's: by a round trip at most.
         slack = self._world.history.deadline_ms * book.rate
-        if over > slack and book.clean:
+        if over > slack and book.clean and not limit.overdraft:
             self._violate("budget", f"{key.decode()}: {over / book.rate:.1f} ms above burst and P")
 
     def lost(self, key: bytes) -> None:

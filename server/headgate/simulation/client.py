@@ -4,7 +4,7 @@ import asyncio
 import zlib
 from functools import partial
 
-from headgate.limiter.decision import Charge, Decision
+from headgate.limiter.decision import Charge, Decision, Kind
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.simulation.history import Ask
@@ -53,7 +53,8 @@ class Clients:
         charges = self._world.charges(slot, ask.parts)
         asked = Asked(slot, node, charges, self._world.loop.time(), self._times_ms(node, charges))
         unplaced = node.engine.stats.unplaced
-        decision = node.decide(charges)
+        taking = all(charge.kind is Kind.TAKE for charge in charges)
+        decision = node.decide(charges) if taking else node.decide_late(charges)
         cells = [node.engine.counters.find(charge.key) for charge in charges]
         if isinstance(decision, Decision):
             self._decided(asked, cells, decision, node.engine.stats.unplaced > unplaced)
@@ -61,7 +62,7 @@ class Clients:
         self.waited += 1
         slot.waiting += 1
         for charge in charges:
-            slot.open[charge.key] += charge.cost
+            slot.open[charge.key] += waits_for(charge)
             slot.open_most[charge.key] = max(slot.open_most[charge.key], slot.open[charge.key])
         decision.add_done_callback(partial(self._answered, asked, cells))
 
@@ -80,7 +81,7 @@ class Clients:
             return  # its node is dead: nobody hears of it
         slot.waiting -= 1
         for charge in asked.charges:
-            slot.open[charge.key] -= charge.cost
+            slot.open[charge.key] -= waits_for(charge)
         self._decided(asked, cells, future.result(), False)
 
     def _decided(self, asked: Asked, cells: list[SharedCounter | None], decision: Decision, unplaced: bool) -> None:
@@ -96,6 +97,11 @@ class Clients:
 def _told(asked: Asked, decision: Decision) -> str:
     wants = ", ".join([f"{charge.key.decode()} × {charge.cost}" for charge in asked.charges])
     return f"{wants}: {'admitted' if decision.admitted else 'denied'} ({decision.path.value})"
+
+
+def waits_for(charge: Charge) -> int:
+    """What a shard may charge for it: a look is not charged, and a late cost is no longer asked for."""
+    return charge.cost if charge.kind is Kind.TAKE else 0
 
 
 def waiting(slots: list[NodeSlot]) -> int:

@@ -3,10 +3,11 @@
 from collections import Counter
 from typing import Final, NamedTuple
 
-from headgate.limiter.decision import Charge, Decision, DecisionPath, denies
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, denies
 from headgate.limiter.limit import Algorithm
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
+from headgate.region.turns import turn_ms
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
@@ -14,6 +15,8 @@ from headgate.simulation.upsets import Upsets
 from headgate.simulation.world import NodeSlot
 
 EPSILON_S: Final = 1e-6
+MOST_DRIFT: Final = 1.001
+"""A turn is timed by its node's clock, which may be slow by half of that."""
 NOTICED_S: Final = 2.0
 """A heartbeat and its timeout: after so long every node that reaches a shard knows that its clock was set."""
 DEGRADED: Final = frozenset({DecisionPath.DEGRADED_LOCAL, DecisionPath.DEGRADED_OPEN, DecisionPath.DEGRADED_CLOSED})
@@ -53,7 +56,12 @@ class DecisionWatch:
         if decision.path in DEGRADED and not unplaced:
             self._degraded(asked)
         for charge, counter, (over, _, _) in zip(asked.charges, cells, decision.verdicts, strict=True):
-            if decision.admitted and not over and not unplaced:
+            if charge.kind is Kind.LATE:
+                # Charged whatever was decided, if there was room for its key.
+                self.promised[asked.node, charge.key] += charge.cost if counter is not None else 0
+            elif charge.kind is Kind.LOOK:
+                self._looked(asked, charge, counter, decision)
+            elif decision.admitted and not over and not unplaced:
                 self.promised[asked.node, charge.key] += charge.cost
             if counter is not None:
                 self._cells.observe(asked.slot, counter)
@@ -61,6 +69,20 @@ class DecisionWatch:
             self._by_policy(asked, decision, unplaced)
         elif not decision.admitted:
             self._denied(asked, decision)
+
+    def _looked(self, asked: Asked, look: Charge, counter: SharedCounter | None, decision: Decision) -> None:
+        """A look lets nobody in when its node knows that everything is used: it is decided as a cost of 1."""
+        if not decision.admitted or look.fails_alone or decision.path is not DecisionPath.LOCAL:
+            return  # what shards let in is judged as they answer
+        if not isinstance(counter, SharedWindow) or counter.credit:
+            return
+        limit = look.limit
+        used = counter.current
+        if limit.algorithm is Algorithm.SLIDING_WINDOW:
+            now_ms = counter.advance(counter.shard.now_ms())
+            used += counter.previous * (limit.window_ms - now_ms % limit.window_ms) // limit.window_ms
+        if used >= limit.requests_per_unit:
+            self._violate("look", f"{asked.slot.name} let {look.key.decode()} in, and knows of {used}")
 
     def _degraded(self, asked: Asked) -> None:
         """From when it was asked until now its shards were not healthy."""
@@ -97,7 +119,7 @@ class DecisionWatch:
             self._violate("policy", f"{asked.slot.name} admitted {cell.unacked}, which is too many if all do")
 
     def _denied(self, asked: Asked, decision: Decision) -> None:
-        """A denial is never wrong: by the truth at some instant since it was asked it did not fit."""
+        """A denial is never wrong: by the truth it did not fit at some instant since it was asked, or a turn before."""
         if any(self._cannot_judge(asked.node, charge) for charge in asked.charges):
             return
         over = [
@@ -117,7 +139,9 @@ class DecisionWatch:
         if stepped_s is not None and self._world.loop.time() - stepped_s < NOTICED_S:
             return True
         counter = node.engine.counters.find(charge.key)
-        return charge.limit.algorithm is Algorithm.GCRA or (counter is not None and not counter.has_answer)
+        if charge.limit.algorithm is Algorithm.GCRA or counter is None:
+            return charge.limit.algorithm is Algorithm.GCRA
+        return not counter.has_answer or not self._books.is_of_now(charge.key, counter.reset)
 
     def _truly_over(self, asked: Asked, charge: Charge, began_ms: tuple[int, int], path: DecisionPath) -> bool:
         key, limit = charge.key, charge.limit
@@ -125,7 +149,8 @@ class DecisionWatch:
             return True
         index = self._world.shard_of(key)
         now_ms = asked.node.links[index].now_ms()
-        cost = sum(other.cost for other in asked.charges if other.key == key)
+        # A late cost is in the books already.
+        cost = sum(other.cost for other in asked.charges if other.key == key and other.kind is not Kind.LATE)
         times = {*began_ms, now_ms, self._world.shards[index].key_time_ms(key)}
         if min(times) // limit.window_ms < max(times) // limit.window_ms:
             times.add(max(times) // limit.window_ms * limit.window_ms)  # a window's counts weigh most as it begins
@@ -133,7 +158,9 @@ class DecisionWatch:
             # Else credit may have been another request's at that instant.
             cost = max(0, cost - self._credit_now(asked.node, key))
         cost += self._reserved(asked.node, key) + self._evidence.charged_unheard(asked.slot, key)
-        return any(self._books.effective(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times)
+        if any(self._books.effective(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times):
+            return True
+        return cost > self._evidence.least_room(key, limit, asked.at_s - turn_ms(limit) / 1000 * MOST_DRIFT)
 
     def _reserved(self, node: RegionNode, key: bytes) -> int:
         """What the node's own reservations add to the truth."""

@@ -1,8 +1,11 @@
 """What a history is judged by: its world, the books of a perfect observer, and the promises that were broken."""
 
+import math
+from collections import Counter, defaultdict, deque
 from typing import Final, NamedTuple
 
-from headgate.limiter.limit import Algorithm
+from headgate.limiter.limit import Algorithm, Limit
+from headgate.region.turns import LONGEST_MS
 from headgate.simulation.books import Books, BucketBook
 from headgate.simulation.world import NodeSlot, World
 
@@ -28,6 +31,10 @@ class Evidence:
         self.world = world
         self.books = Books()
         self.violations: list[Violation] = []
+        self.ahead_most: Counter[tuple[bytes, bytes]] = Counter()
+        """By run and key: the most that the run ever asked ahead for."""
+        self._rooms: defaultdict[bytes, deque[tuple[float, Limit, int]]] = defaultdict(deque)
+        """By key: what was left whenever its shard had answered a call, in the last turn."""
         for key in world.history.keys:
             if key.limit.algorithm is Algorithm.GCRA:
                 self.books.buckets[key.name] = BucketBook(max(1, key.limit.requests_per_unit))
@@ -41,7 +48,24 @@ class Evidence:
 
     def charged_unheard(self, slot: NodeSlot, key: bytes) -> int:
         """After a loss, what a node was charged and never heard of comes back to it as somebody else's."""
-        return slot.open_most[key] if self.world.shards[self.world.shard_of(key)].has_lost(key) else 0
+        if not self.world.shards[self.world.shard_of(key)].has_lost(key):
+            return 0
+        return self.charged_most(slot, key)
+
+    def charged_most(self, slot: NodeSlot, key: bytes) -> int:
+        """The most that a node may be charged and not have spent: requests under way, and what it asked ahead for."""
+        return slot.open_most[key] + self.ahead_most[slot.run, key]
+
+    def note_room(self, key: bytes, limit: Limit, room: int) -> None:
+        """A shard has answered, and so much is left of a key now."""
+        rooms, now_s = self._rooms[key], self.world.loop.time()
+        rooms.append((now_s, limit, room))
+        while rooms[0][0] < now_s - 2 * LONGEST_MS / 1000:
+            rooms.popleft()
+
+    def least_room(self, key: bytes, limit: Limit, since_s: float) -> float:
+        """The least that was left of a key under this limit, whenever its shard answered since then."""
+        return min([room for at_s, of, room in self._rooms[key] if at_s >= since_s and of is limit], default=math.inf)
 
     def disturb_buckets(self, index: int) -> None:
         """No bucket of the shard is held to its bound by what happened up to now."""

@@ -10,7 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from headgate.limiter.limit import Limit
+from headgate.origin.interface import OriginError
 from headgate.origin.protocol import ForeignCount
+from headgate.region.node import RegionNode
 from headgate.simulation.history import Fault, FaultKind
 from headgate.simulation.network import NetworkPath
 from headgate.simulation.shard import Memory
@@ -210,6 +212,22 @@ class Faults:
     def _rule_upset(self, key: int) -> None:
         self._watch.rule_upset(self._world.history.keys[key].name)
 
+    def _reset(self, fault: Fault) -> None:
+        slot = self._world.slots[fault.slot]
+        if slot.serving and slot.node is not None:
+            self._spawn(self._reset_at(slot.node, fault))
+
+    async def _reset_at(self, node: RegionNode, fault: Fault) -> None:
+        key, limit = self._world.history.keys[fault.key].name, self._world.limits[fault.key][-1]
+        try:
+            number = await node.reset(key, limit)
+        except OriginError:
+            return  # whoever asked for it is told, and asks again
+        for other in self._world.slots:
+            await asyncio.sleep(fault.for_ms / len(self._world.slots) / 1000)
+            if other.serving and other.node is not None:
+                other.node.learn_reset(key, limit, number)
+
     # Other regions
 
     def _foreign_counts(self, fault: Fault) -> None:
@@ -234,7 +252,7 @@ class Faults:
     def _listen(self, fault: Fault) -> None:
         """A peer is told what the region has, of current and previous cells."""
         self._echoes[fault] = [
-            ForeignCount(key, record.window_ms, sequence, b"local", count.region_total)
+            ForeignCount(key, record.window_ms, sequence, b"local", count.region_total, reset=record.reset)
             for key, record in self._world.shards[fault.shard].windows()
             for sequence, count in ((record.sequence, record.current), (record.sequence - 1, record.previous))
         ]
@@ -262,6 +280,7 @@ _BEGIN: Final[dict[FaultKind, Callable[[Faults, Fault], None]]] = {
     FaultKind.CRASH: Faults._crash,
     FaultKind.DRAIN: Faults._drain,
     FaultKind.RULE: Faults._change_rule,
+    FaultKind.RESET: Faults._reset,
     FaultKind.FOREIGN: Faults._foreign_counts,
     FaultKind.ECHO: Faults._listen,
 }

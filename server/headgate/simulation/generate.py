@@ -1,5 +1,6 @@
 """From a seed to a history: one of a few kinds of bad day, with its traffic and its faults."""
 
+import dataclasses
 import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -10,6 +11,10 @@ from headgate.simulation.network import shard_of
 
 UNIX_MS: Final = 1_700_000_000_000
 LEAST_REQUESTS: Final = 1_000
+RUSH_REQUESTS: Final = 1_500
+"""At most; so a history still takes a fraction of a second."""
+RUSH_EVERY: Final = 6
+"""In every sixth history of a kind one key is far over its limit, on every node, for most of the time."""
 
 
 class Day(NamedTuple):
@@ -20,6 +25,8 @@ class Day(NamedTuple):
     deadlines_ms: tuple[int, ...] = (5, 10, 30)
     delays_ms: tuple[float, ...] = (0.3, 1.0, 2.0)
     max_cells: tuple[int, ...] = (1000,)
+    late: bool = False
+    """Most limits are of the kind whose costs are known later."""
 
 
 _NETWORK = (
@@ -42,7 +49,10 @@ _AWAY = (
 )
 _LOSS = (FaultKind.FLUSH, FaultKind.RESTART, FaultKind.FAILOVER)
 _UPSETS = (FaultKind.CLOCK_STEP, FaultKind.GARBLED)
-_EVERYTHING_SMALL = tuple([kind for kind in FaultKind if kind not in _UPSETS])
+_ACTIONS = (FaultKind.RESET,)
+"""Not what breaks, but what is done while things break: on days of its own."""
+_EVERYTHING = tuple([kind for kind in FaultKind if kind not in _ACTIONS])
+_EVERYTHING_SMALL = tuple([kind for kind in _EVERYTHING if kind not in _UPSETS])
 
 DAYS: Final[tuple[Day, ...]] = (
     # Long deadlines: nobody misses one, so the budget must hold throughout.
@@ -78,11 +88,28 @@ DAYS: Final[tuple[Day, ...]] = (
         (2.0, 15.0, 60.0),
     ),
 )
-"""By a seed's last digit; every second, or fourth, day of a kind may be another one instead."""
+"""By a seed's last digit; every second, third or fourth day of a kind may be another one instead."""
 
 OTHER_DAYS: Final[dict[str, tuple[int, Day]]] = {
+    "rules": (
+        3,
+        Day(
+            "resets",
+            (*_ACTIONS, *_ACTIONS, *_ACTIONS, *_LOSS, *_NETWORK, FaultKind.CRASH, FaultKind.ECHO),
+            max_cells=(3, 1000, 1000),
+        ),
+    ),
+    "nodes": (
+        3,
+        Day(
+            "costs",
+            (*_LOSS, *_NETWORK, FaultKind.CRASH, FaultKind.DRAIN, FaultKind.SHARD_STALL, FaultKind.RULE),
+            max_cells=(6, 1000, 1000),
+            late=True,
+        ),
+    ),
     "clocks": (2, Day("steps", (*_UPSETS, FaultKind.SLOW, FaultKind.LATE, FaultKind.FAILOVER, FaultKind.CRASH))),
-    "storm": (4, Day("tempest", tuple(FaultKind), max_cells=(8, 1000))),
+    "storm": (4, Day("tempest", _EVERYTHING, max_cells=(8, 1000))),
 }
 
 
@@ -99,7 +126,10 @@ def generate(seed: int) -> History:
     nodes, shards = chance.randint(2, 5), chance.randint(1, 3)
     least_ms = chance.choice(day.delays_ms) * chance.uniform(0.2, 1)
     length_us = round(chance.uniform(2.5, 5) * 1e6)
-    keys = _keys(chance)
+    keys = _late(chance, _keys(chance)) if day.late else _keys(chance)
+    rush = _Rush(seed) if seed // len(DAYS) % RUSH_EVERY == RUSH_EVERY // 2 else None
+    if rush is not None:
+        keys = (Key(keys[0].name, rush.limit), *keys[1:])
     unix_ms = UNIX_MS + chance.randrange(60_000)
     shard_offsets_ms = tuple([chance.choice([0, 0, 170, -900]) for _ in range(shards)])
     ends_us = [_ends_us(key, unix_ms + shard_offsets_ms[shard_of(key.name, shards)], length_us) for key in keys]
@@ -117,7 +147,7 @@ def generate(seed: int) -> History:
         shard_offsets_ms=shard_offsets_ms,
         shard_drifts_ppm=tuple([chance.choice([0, 0, 200, -200]) for _ in range(shards)]),
         keys=keys,
-        asks=_asks(chance, keys, nodes, length_us, ends_us),
+        asks=_with_rush(rush, _asks(chance, keys, nodes, length_us, ends_us), nodes, length_us),
         faults=(faults := _faults(chance, day.kinds, length_us // 1000, nodes, shards, keys)),
         numbers=tuple(range(len(faults))),
     )
@@ -129,6 +159,10 @@ def generate(seed: int) -> History:
 def _keys(chance: random.Random) -> tuple[Key, ...]:
     names = chance.sample(range(100), chance.randint(3, 12))
     return tuple([Key(b"key%d" % name, _limit(chance)) for name in names])
+
+
+def _late(chance: random.Random, keys: tuple[Key, ...]) -> tuple[Key, ...]:
+    return tuple([key._replace(limit=dataclasses.replace(key.limit, overdraft=chance.random() < 0.7)) for key in keys])
 
 
 def _limit(chance: random.Random) -> Limit:
@@ -175,6 +209,50 @@ def _asks(
         else:
             asks += _attack(chance, at_us, nodes, ends_us)
     return tuple(sorted(asks))
+
+
+class _Rush:
+    """A key with several times as many requests as its limit lets pass: nodes take turns on it.
+
+    From a chance of its own, so that the rest of the history is the one that it would be.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._chance = chance = random.Random(f"{seed} rush")  # noqa: S311 - to be repeated, not guessed at
+        self._window_s = chance.choice([1, 1, 2, 2, 5])
+        amount = chance.choice([100, 200, 400])
+        algorithm = chance.choice([Algorithm.SLIDING_WINDOW] * 2 + [Algorithm.FIXED_WINDOW] + [Algorithm.GCRA] * 2)
+        self.limit = Limit(
+            amount,
+            Unit.SECOND,
+            self._window_s,
+            algorithm=algorithm,
+            burst=amount // chance.choice([1, 1, 2]) if algorithm is Algorithm.GCRA else 0,
+            precision_millionths=chance.choice([0, 50_000, 50_000]),
+            on_error=chance.choice([OnError.LOCAL, OnError.LOCAL, OnError.OPEN, OnError.CLOSED]),
+        )
+
+    def asks(self, nodes: int, length_us: int) -> tuple[Ask, ...]:
+        """At all nodes or mostly at one; then perhaps a pause, and once more, perhaps all at once."""
+        chance = self._chance
+        asks: list[Ask] = []
+        per_s = self.limit.requests_per_unit / self._window_s * chance.choice([0.7, 1.5, 3, 6])
+        costs = chance.choice([(1,), (1,), (2,), (1, 2, 5), (3, 4)])
+        pause = (chance.uniform(0.3, 0.5), chance.uniform(0.5, 0.8)) if chance.random() < 0.5 else (1.0, 1.0)
+        haste = chance.choice([1.0, 0.1])
+        favourite = chance.choice([None, chance.randrange(nodes)])
+        for _ in range(min(RUSH_REQUESTS, round(per_s * length_us / 1e6 / sum(costs) * len(costs)))):
+            at = chance.random()
+            slot = chance.randrange(nodes) if favourite is None or chance.random() < 0.2 else favourite
+            if at >= pause[1]:
+                at = pause[1] + haste * (at - pause[1])
+            if not pause[0] <= at < pause[1]:
+                asks.append(Ask(round(at * length_us), slot, ((0, chance.choice(costs)),)))
+        return tuple(asks)
+
+
+def _with_rush(rush: _Rush | None, asks: tuple[Ask, ...], nodes: int, length_us: int) -> tuple[Ask, ...]:
+    return asks if rush is None else tuple(sorted(asks + rush.asks(nodes, length_us)))
 
 
 def _attack(chance: random.Random, at_us: int, nodes: int, ends_us: list[list[int]]) -> list[Ask]:
@@ -278,6 +356,7 @@ _MAKERS: Final[dict[FaultKind, Callable[[random.Random, _Place, FaultKind], Faul
     FaultKind.CLOCK_STEP: _step,
     FaultKind.GARBLED: _path_spell(600, (0, 1)),
     FaultKind.RULE: _rule,
+    FaultKind.RESET: _one_node,
     FaultKind.FOREIGN: _path_spell(1_500, (5, 20)),
     FaultKind.ECHO: _path_spell(600),
 }

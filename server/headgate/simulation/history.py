@@ -50,6 +50,8 @@ class FaultKind(StrEnum):
     """Something that nobody can read stands in the place of a key's record."""
     RULE = "rule"
     """A key's limit changes, on one node after the other."""
+    RESET = "reset"
+    """A key is reset at one node; the others hear of it a while later, those that live."""
     FOREIGN = "foreign"
     """Another region's counts come in."""
     ECHO = "echo"
@@ -103,6 +105,7 @@ _WHERE = {
     FaultKind.CLOCK_STEP: "shard",
     FaultKind.GARBLED: "key",
     FaultKind.RULE: "key",
+    FaultKind.RESET: "node and key",
     FaultKind.FOREIGN: "key",
     FaultKind.ECHO: "shard",
 }

@@ -11,8 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from headgate.origin.book import BookEntry, BookPage, BookState
+from headgate.origin.claims import Claim
 from headgate.origin.interface import OriginError, OriginTimeout
+from headgate.origin.look import KeyLook
 from headgate.origin.protocol import Call, Changes, ForeignCount, Lane, Published, Pulse, Reply, Stamp
+from headgate.origin.quota_protocol import QuotaLease, QuotaSave, QuotaSaved, QuotaStep, QuotaStepped
 from headgate.simulation.shard import Carry, SimulatedShard
 
 T = TypeVar("T")
@@ -184,6 +188,56 @@ class NetworkedOrigin:
 
     async def mark_filled(self, shard: int, peer: bytes, mark: bytes, timeout_s: float) -> None:
         await self._cross(shard, lambda server: server.outbox.mark_filled(peer, mark), timeout_s)
+
+    async def give_back(self, shard: int, owner: bytes, peers: Sequence[bytes], timeout_s: float) -> None:
+        await self._cross(shard, lambda server: server.return_leases(owner, peers), timeout_s)
+
+    async def quota_lease(
+        self, shard: int, owner: bytes, drawn: bytes, peers: Sequence[bytes], timeout_s: float
+    ) -> QuotaLease:
+        lease: QuotaLease = await self._cross(shard, lambda server: server.lease_quotas(owner, drawn, peers), timeout_s)
+        return lease
+
+    async def quota_rows(
+        self, shard: int, cursor: int, timeout_s: float
+    ) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
+        found: tuple[int, tuple[tuple[bytes, bytes], ...]] = await self._cross(
+            shard, lambda server: server.quotas.rows(cursor), timeout_s
+        )
+        return found
+
+    async def quota_save(self, shard: int, save: QuotaSave, timeout_s: float) -> QuotaSaved:
+        saved: QuotaSaved = await self._cross(shard, lambda server: server.quotas.save(save), timeout_s)
+        return saved
+
+    async def quota_post(self, shard: int, peer: bytes, message: bytes, timeout_s: float) -> bytes:
+        acknowledged: bytes = await self._cross(shard, lambda server: server.quotas.post(peer, message), timeout_s)
+        return acknowledged
+
+    async def quota_step(self, shard: int, step: QuotaStep, timeout_s: float) -> QuotaStepped:
+        stepped: QuotaStepped = await self._cross(shard, lambda server: server.step_quotas(step), timeout_s)
+        return stepped
+
+    async def write_book(
+        self, shard: int, entries: Sequence[BookEntry], generation: bytes, timeout_s: float
+    ) -> BookState:
+        carry: Carry = lambda server: server.book.write(entries, generation, server.time_ms())  # noqa: E731
+        state: BookState = await self._cross(shard, carry, timeout_s)
+        return state
+
+    async def read_book(self, shard: int, since: int, most: int, timeout_s: float) -> BookPage:
+        carry: Carry = lambda server: server.book.read(since, most, server.time_ms())  # noqa: E731
+        page: BookPage = await self._cross(shard, carry, timeout_s)
+        return page
+
+    async def look(self, shard: int, key: bytes, window_ms: int, timeout_s: float) -> KeyLook:
+        look: KeyLook = await self._cross(shard, lambda server: server.look_at(key, window_ms), timeout_s)
+        return look
+
+    async def claim(self, shard: int, name: bytes, value: bytes, expires_ms: int, timeout_s: float) -> Claim:
+        carry: Carry = lambda server: server.take_claim(name, value, expires_ms)  # noqa: E731
+        claim: Claim = await self._cross(shard, carry, timeout_s)
+        return claim
 
     async def _cross(self, shard: int, carry: Carry, timeout_s: float) -> Any:
         loop = asyncio.get_running_loop()

@@ -47,6 +47,8 @@ def _refilled(slot: NodeSlot, counter: SharedWindow, world: World, watch: Watch)
     shard = world.shards[counter.shard.index]
     if counter.key in shard.lost_keys:
         return  # that one key's record was lost is noticed when somebody uses the key
+    if not watch.books.is_of_now(counter.key, counter.reset):
+        return  # it will hear of the reset with its next call
     counts = _counts(shard.record(counter.key))
     newest = shard.key_time_ms(counter.key) // counter.window_ms
     for cell in counter.cells:
@@ -77,6 +79,7 @@ def check(world: World, watch: Watch) -> None:
         elif isinstance(counter, SharedWindow):
             _same_window(slot, counter, world, watch)
     _all_there(world, watch)
+    _resets_hold(world, watch)
     _as_promised(world, watch)
     watch.measure()
 
@@ -133,6 +136,19 @@ def _all_there(world: World, watch: Watch) -> None:
                     watch.violate("lost", f"{key.decode()} in {sequence}: {what}")
 
 
+def _resets_hold(world: World, watch: Watch) -> None:
+    """Every record has the latest reset that a living node has heard of; so has every counter."""
+    for slot, node in world.nodes():
+        for key in world.history.keys:
+            number = node.resets.number_of(key.name)
+            record = world.shards[world.shard_of(key.name)].record(key.name)
+            if number and (record is None or record.reset < number):
+                watch.violate("reset", f"{slot.name} knows of a reset of {key.name.decode()}, its record does not")
+    for slot, _, counter in world.counters():
+        if not watch.books.is_of_now(counter.key, counter.reset):
+            watch.violate("reset", f"{slot.name} {counter.key.decode()}: of an earlier reset, after it has read")
+
+
 async def check_liveness(world: World, watch: Watch) -> None:
     """A key that nobody has used for two windows admits again, whatever its past."""
     idle_s = max(LEAST_IDLE_MS, 2 * LONGEST_WINDOW_MS) / 1000
@@ -160,6 +176,8 @@ def _as_promised(world: World, watch: Watch) -> None:
         if node.engine.counters.stats.evicted:
             continue  # a counter may go while its request waits: what it commits then is not looked at
         for key in world.history.keys:
+            if key.limit.debt or key.name in watch.books.resets:
+                continue  # what goes beyond a bucket's debt is forgiven; what is from before a reset is not looked at
             promised, committed = watch.promised[node, key.name], watch.committed[node, key.name]
             if promised != committed and (node, key.name) not in watch.restated:
                 watch.violate("charged", f"{slot.name} {key.name.decode()}: {committed} for {promised} admitted")

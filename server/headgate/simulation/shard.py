@@ -34,6 +34,8 @@ class SimulatedShard(MemoryOrigin):
         self.losses = 0
         """How often something that it knew was lost."""
         self.on_reply: Callable[[Call, Reply], None] = lambda call, reply: None
+        self.on_reset: Callable[[bytes, int], None] = lambda key, number: None
+        """An answer belongs to a reset of its key."""
         self.on_import: Callable[[Sequence[ForeignCount]], None] = lambda counts: None
         self.lost_keys: set[bytes] = set()
         """Keys whose own records were lost."""
@@ -72,12 +74,12 @@ class SimulatedShard(MemoryOrigin):
 
     def remember(self) -> Memory:
         """What a replica has now."""
-        return copy.deepcopy((self._records, self._expiry, self._beats, self.outbox))
+        return copy.deepcopy((self._records, self._expiry, self._beats, self.outbox, self.quotas))
 
     def fail_over(self, replica: Memory) -> None:
         """A replica takes over: what was written after its copy is lost."""
         self.restart()
-        self._records, self._expiry, self._beats, self.outbox = copy.deepcopy(replica)
+        self._records, self._expiry, self._beats, self.outbox, self.quotas = copy.deepcopy(replica)
 
     def set_clock(self, by_ms: int) -> None:
         """Somebody sets the server's clock."""
@@ -101,6 +103,9 @@ class SimulatedShard(MemoryOrigin):
 
     def apply(self, call: Call) -> Reply:
         reply = super().apply(call)
+        for report, answer in zip(call.reports, reply.answers, strict=True):
+            if answer.reset:
+                self.on_reset(report.key, answer.reset)
         self.on_reply(call, reply)
         return reply
 

@@ -1,6 +1,7 @@
 """What shards answer: what they know of a component never falls, and they count nothing twice."""
 
 from headgate.origin.protocol import (
+    LOOK,
     Answer,
     BucketAnswer,
     BucketReport,
@@ -11,6 +12,7 @@ from headgate.origin.protocol import (
     WindowAnswer,
     WindowReport,
 )
+from headgate.region.turns import most_ahead
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
 
@@ -19,6 +21,7 @@ class ShardWatch:
     """Sees every answer of every shard."""
 
     def __init__(self, evidence: Evidence, cells: CellWatch) -> None:
+        self._evidence = evidence
         self._world = evidence.world
         self._books = evidence.books
         self._violate = evidence.violate
@@ -37,14 +40,38 @@ class ShardWatch:
                     self._books.buckets[report.key].disturb(reply.time_ms)
                 limit = self._world.limit_at(report.key, report.rate)
                 self._cells.poured(report.key, report.component, answer.own, limit)
+            elif not self._books.is_of_now(report.key, answer.reset):
+                continue  # a shard that lost its memory, and has not been taught the reset again yet
             elif isinstance(answer, WindowAnswer) and isinstance(report, WindowReport):
                 counted.append((report, answer.sequence, answer.current))
                 counted.append((report, answer.sequence - 1, answer.previous))
         # All of them first: a key that went and came back may be in one call twice.
         for report, sequence, count in counted:
             self._books.cells[report.key, sequence].raise_to(report.component, count.own)
+        for wants, charged in zip(call.requests, reply.charged, strict=True):
+            for want in wants:
+                if charged and want.cost == LOOK:
+                    self._looked(call.reports[want.report], reply.answers[want.report], reply.time_ms)
         for report, sequence, count in counted:
             self._counted(index, report.key, sequence, report.component, count)
+        self._asked_ahead(call)
+        for report in call.reports:
+            if isinstance(report, WindowReport):
+                limit = self._world.limit_at(report.key, report.limit)
+                used = self._books.effective(report.key, limit, self._world.shards[index].key_time_ms(report.key))
+                self._evidence.note_room(report.key, limit, limit.requests_per_unit - used)
+
+    def _asked_ahead(self, call: Call) -> None:
+        """No more than becomes free in a turn, at most once per key."""
+        for position, requests, cost in call.ahead:
+            report = call.reports[position]
+            asked = self._evidence.ahead_most
+            place = report.component.rsplit(b".", 1)[0], report.key
+            asked[place] = max(asked[place], requests * cost)
+            rate = report.limit if isinstance(report, WindowReport) else report.rate
+            most = most_ahead(self._world.limit_at(report.key, rate))
+            if requests * cost > most:
+                self._violate("credit", f"{report.key.decode()}: {requests} × {cost} asked ahead, {most} at most")
 
     def _counted(self, index: int, key: bytes, sequence: int, component: bytes, count: Count) -> None:
         """Components grow between losses; a total is never above the truth: nothing is counted twice."""
@@ -58,6 +85,18 @@ class ShardWatch:
         if count.region_total > book.total:
             what = f"{key.decode()} in {sequence}: {count.region_total} counted, {book.total} admitted or charged"
             self._violate("counted_twice", what)
+
+    def _looked(self, report: Report, answer: Answer, now_ms: int) -> None:
+        """A look lets nobody in when everything is used: it is decided as a cost of 1."""
+        if not isinstance(report, WindowReport) or not isinstance(answer, WindowAnswer):
+            return
+        used, window_ms = answer.current.region_total + answer.current.foreign, report.window_ms
+        if report.sliding:
+            left_ms = window_ms - max(now_ms, answer.sequence * window_ms) % window_ms
+            used += (answer.previous.region_total + answer.previous.foreign) * left_ms // window_ms
+        own = sum(cell.total + cell.reserved for cell in report.cells if cell.sequence == answer.sequence)
+        if used >= report.limit and answer.current.own <= own:
+            self._violate("look", f"{report.key.decode()}: let in with {used} of {report.limit} used")
 
     def lost(self, key: bytes) -> None:
         """The shard lost the key's record: it may say less than it did."""

@@ -73,6 +73,16 @@ class Upsets:
             self._books.disturb(index, shard.time_ms(), self._latest_ms(index))
             self._evidence.disturb_buckets(index)
 
+    def reset(self, key: bytes, number: int) -> None:
+        """A key was reset: grants from before are in use until their nodes hear of it."""
+        if not self._books.reset(key, number):
+            return
+        self.rule(key)
+        self._answers.lost(key)
+        if key in self._books.buckets:
+            shard = self._world.shards[self._world.shard_of(key)]
+            self._books.buckets[key].disturb(shard.key_time_ms(key))
+
     def rule(self, key: bytes) -> None:
         """A key's limit was changed, or something came in from another region."""
         shard = self._world.shards[self._world.shard_of(key)]

@@ -36,6 +36,7 @@ class Watch:
         self._bounds = BoundsWatch(self._evidence, self._cells, self._upsets)
         world.on_error = lambda what: self.violate("tasks", what)
         for index, shard in enumerate(world.shards):
+            shard.on_reset = self._upsets.reset
             shard.on_reply = lambda call, reply, index=index: self._shards.replied(index, call, reply)  # type: ignore[misc]
 
     @property

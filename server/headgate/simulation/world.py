@@ -60,6 +60,11 @@ class NodeSlot:
     def name(self) -> str:
         return f"node {self.index}"
 
+    @property
+    def run(self) -> bytes:
+        """What begins the names of the components of the run that is there now."""
+        return b"node%d-%d" % (self.index, self.runs)
+
 
 class World:
     """The nodes, shards, clocks and networks of one history."""
@@ -129,13 +134,15 @@ class World:
 
     async def start(self, slot: NodeSlot) -> None:
         slot.runs += 1
-        run = b"node%d-%d" % (slot.index, slot.runs)
+        run = slot.run
         chance = random.Random(f"{self.history.seed} {run.decode()}")  # noqa: S311 - to be repeated, not guessed at
         node = RegionNode(
             NetworkedOrigin(self.shards, slot.paths, chance),
             run=run,
             clock=slot.clock,
             random=chance,
+            # Of its own, so that a history in which nobody takes turns is what it would be without them.
+            turn_random=random.Random(f"{self.history.seed} {run.decode()} turns"),  # noqa: S311 - as above
             logger=_logger(self, slot.name),
             max_cells=self.history.max_cells,
             deadline_s=self.history.deadline_ms / 1000,

@@ -10,13 +10,15 @@
 `outbox`   names of keys that are gone go too
 `budget`   without faults, all regions together admit no more than the limit, P, what is kept back, and what
            comes while they can't know of each other yet
+`cell`     the same for a limit of scope `cell`: no more than the limit and P, as soon as a window begins
+Of quotas: quota_watch.py.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from headgate.limiter.limit import Limit
+from headgate.limiter.limit import Limit, Scope
 from headgate.origin.protocol import UNREADABLE, Call, ForeignCount, Reply, WindowAnswer, WindowReport
 from headgate.origin.window_record import ForeignComponent, WindowRecord
 from headgate.region.window_counter import SharedWindow
@@ -141,6 +143,10 @@ class RegionsWatch:
 
     def _agree(self, site: Site, key: bytes, record: WindowRecord, now_ms: int) -> None:
         limit = self._limit(key)
+        if not limit.publish_at:
+            if record.foreign:
+                self.violate("owner", f"{key.decode()} is counted in {site.name} for others: its scope tells nobody")
+            return
         told = max(record.current.region_total, record.previous.region_total) >= limit.publish_at or (
             record.current.foreign + record.previous.foreign + record.ahead_foreign > 0
         )
@@ -180,6 +186,10 @@ class RegionsWatch:
     def _within_budget(self) -> None:
         for key, known in enumerate(self.world.history.keys):
             limit = known.limit
+            if limit.scope is Scope.CELL:
+                self._within_cell(key)
+            if limit.scope is not Scope.GLOBAL:
+                continue
             hits = [(at_s, cost) for at_s, _, which, cost in self.admitted if which == key]
             asked = [(at_s, cost) for at_s, which, cost in self.offered if which == key]
             kept_back = limit.requests_per_unit // 5 + limit.precision * limit.regions
@@ -196,6 +206,19 @@ class RegionsWatch:
                         f"{kept_back} kept back, {slack} unknown",
                     )
                     return
+
+    def _within_cell(self, key: int) -> None:
+        """By window: a region's clock says in which one a hit was. P is that of an even part."""
+        limit, history = self.world.history.keys[key].limit, self.world.history
+        admitted: Counter[int] = Counter()
+        for at_s, region, which, cost in self.admitted:
+            if which == key:
+                now_ms = history.unix_ms + history.offsets_ms[region] + int(at_s * 1000)
+                admitted[now_ms // limit.window_ms] += cost
+        most = limit.requests_per_unit + limit.regions * (limit.precision + 1)
+        for sequence, total in admitted.items():
+            if total > most:
+                self.violate("cell", f"{total} admitted in {sequence}, limit {limit.requests_per_unit}")
 
     def _way_s(self) -> float:
         spread_ms = max(self.world.history.offsets_ms) - min(self.world.history.offsets_ms)

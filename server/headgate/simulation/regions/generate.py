@@ -48,8 +48,22 @@ DAYS: Final = (
 )
 
 
+SCOPES_EVERY: Final = 5
+SCOPES_AT: Final = 3
+"""Every fifth history, from the third on, is a longer one in which limits of all scopes are used."""
+SCOPES_LENGTH_S: Final = (40.0, 60.0)
+"""It takes about 13 s until regions go by their slices, and some windows until those have followed the traffic."""
+SCOPES_REQUESTS: Final = (2_500, 3_500)
+LONG_FAULTS: Final = (RegionFaultKind.ONE_WAY, RegionFaultKind.PARTITION, RegionFaultKind.EXCHANGER_CRASH)
+LONG_MS: Final = (15_000, 45_000)
+SHIFTS: Final = 3
+"""So many times in it demand moves from region to region."""
+
+
 def generate(seed: int) -> RegionsHistory:
     """The history of a seed: the same one every time."""
+    if seed % SCOPES_EVERY == SCOPES_AT:
+        return _generate_scopes(seed)
     chance = random.Random(f"regions {seed}")  # noqa: S311 - to be repeated, not guessed at
     day = DAYS[seed % len(DAYS)]
     regions, shards = chance.choice([2, 3, 3, 3, 3, 4]), chance.randint(1, 2)
@@ -76,14 +90,84 @@ def generate(seed: int) -> RegionsHistory:
     )
 
 
-def _limit(chance: random.Random, regions: int) -> Limit:
+def _generate_scopes(seed: int) -> RegionsHistory:
+    """Limits of all scopes, and what breaks on the same kinds of day."""
+    chance = random.Random(f"scopes {seed}")  # noqa: S311 - to be repeated, not guessed at
+    day = DAYS[seed % len(DAYS)]
+    regions, shards = chance.choice([2, 3, 3, 3, 4]), chance.randint(1, 2)
+    length_us = round(chance.uniform(*SCOPES_LENGTH_S) * 1e6)
+    keys = (
+        *(Key(b"quota%d" % number, _quota(chance, regions)) for number in range(chance.randint(1, 3))),
+        *(
+            Key(scope.value.encode(), _limit(chance, regions, scope))
+            for scope in (Scope.CELL, Scope.REGION, Scope.GLOBAL)
+        ),
+    )
+    least_ms = chance.choice([1.0, 20.0, 80.0])
+    faults = tuple([_longer(chance, fault) for fault in _faults(chance, day, length_us // 1000, regions, shards)])
+    return RegionsHistory(
+        seed=seed,
+        name=f"scopes-{seed}",
+        regions=regions,
+        nodes=2,
+        shards=shards,
+        exchangers=chance.choice([1, 2, 2]),
+        deadline_ms=chance.choice([50, 200]),
+        link_ms=(least_ms, least_ms * chance.choice([1, 2, 4])),
+        unix_ms=UNIX_MS + chance.randrange(60_000),
+        offsets_ms=tuple([chance.choice([0, 0, 40, -60, 700]) for _ in range(regions)]),
+        keys=keys,
+        asks=_shifting_asks(chance, keys, regions, length_us),
+        faults=faults,
+        numbers=tuple(range(len(faults))),
+    )
+
+
+def _longer(chance: random.Random, fault: RegionFault) -> RegionFault:
+    """Some last for so long that a region is lost to the others, or nobody keeps its slices."""
+    if fault.kind in LONG_FAULTS and chance.random() < 0.3:
+        return fault._replace(for_ms=chance.randint(*LONG_MS))
+    return fault
+
+
+def _quota(chance: random.Random, regions: int) -> Limit:
+    algorithm = chance.choice(
+        [Algorithm.SLIDING_WINDOW, Algorithm.SLIDING_WINDOW, Algorithm.FIXED_WINDOW, Algorithm.GCRA]
+    )
+    limit = chance.choice([40, 100, 300])
+    return Limit(
+        limit,
+        Unit.SECOND,
+        chance.choice([1, 6, 10]),
+        algorithm=algorithm,
+        burst=limit if algorithm is Algorithm.GCRA else 0,
+        scope=Scope.QUOTA,
+        regions=regions,
+    )
+
+
+def _shifting_asks(chance: random.Random, keys: tuple[Key, ...], regions: int, length_us: int) -> tuple[RegionAsk, ...]:
+    """Each key has most of its demand in one region at a time; quotas have most of the demand."""
+    weights = [5 if key.limit.scope is Scope.QUOTA else 1 for key in keys]
+    homes = [[chance.randrange(regions) for _ in range(SHIFTS + 1)] for _ in keys]
+    asks = []
+    for _ in range(chance.randint(*SCOPES_REQUESTS)):
+        (key,) = chance.choices(range(len(keys)), weights)
+        at_us = chance.randrange(length_us)
+        home = homes[key][at_us * (SHIFTS + 1) // length_us]
+        region = home if chance.random() < 0.8 else chance.randrange(regions)
+        asks.append(RegionAsk(at_us, region, chance.randrange(2), key, chance.choice([1, 1, 1, 2, 5])))
+    return tuple(sorted(asks))
+
+
+def _limit(chance: random.Random, regions: int, scope: Scope = Scope.GLOBAL) -> Limit:
     unit, multiplier = chance.choice([(Unit.SECOND, 6), (Unit.SECOND, 10), (Unit.MINUTE, 1), (Unit.HOUR, 1)])
     return Limit(
         chance.choice([10, 40, 100, 300, 1000]),
         unit,
         multiplier,
         algorithm=chance.choice([Algorithm.SLIDING_WINDOW, Algorithm.SLIDING_WINDOW, Algorithm.FIXED_WINDOW]),
-        scope=Scope.GLOBAL,
+        scope=scope,
         regions=regions,
         traffic_class=chance.choice([None, None, TrafficClass.FREE, TrafficClass.ABUSE]),
     )

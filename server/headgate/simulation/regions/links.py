@@ -79,6 +79,10 @@ class SimulatedLink:
         finally:
             timer.cancel()
 
+    @property
+    def is_renewed(self) -> bool:
+        return False
+
     async def close(self) -> None: ...
 
     def _arrive(self, batch: Batch, answer: "asyncio.Future[Ack]") -> None:

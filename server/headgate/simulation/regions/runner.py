@@ -10,12 +10,15 @@ from headgate.simulation.outcome import Outcome
 from headgate.simulation.regions.check import RegionsWatch
 from headgate.simulation.regions.faults import RegionFaults
 from headgate.simulation.regions.history import RegionAsk, RegionsHistory
+from headgate.simulation.regions.quota_watch import QuotaWatch
 from headgate.simulation.regions.world import RegionsWorld
 from headgate.simulation.trace import Tracer
 
 HEAL_S: Final = 16.0
 """A lease (5 s) of an exchanger that died, a retry (2 s), an interval of each side, a fill of several pages; and
 a batch that comes again 4 s later."""
+RETURN_S: Final = 20.0
+"""More, for quotas: who was lost stays at its floors for 10 s when all hear it again."""
 AFTERWARDS_S: Final = 45.0
 """On a day without faults: two of the longest windows whose names are looked at, and the records' slack."""
 
@@ -44,7 +47,7 @@ class _Clients:
         self.asked += 1
         asked_s = self._world.loop.time()
         self._watch.offered.append((asked_s, ask.key, ask.cost))
-        decision = node.decide((self._world.charges[ask.key, ask.cost],))
+        decision = node.decide(self._world.charges(site, node, ask.key, ask.cost))
         if isinstance(decision, Decision):
             self._decided(ask, asked_s, decision)
             return
@@ -73,6 +76,7 @@ async def run_regions(history: RegionsHistory, trace: Tracer) -> Outcome:
     """Play a history; call on a virtual loop."""
     world = RegionsWorld(history, trace)
     watch = RegionsWatch(world)
+    quotas = QuotaWatch(world, watch.violate)
     clients, faults = _Clients(world, watch), RegionFaults(world)
 
     def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -80,9 +84,14 @@ async def run_regions(history: RegionsHistory, trace: Tracer) -> Outcome:
 
     world.loop.set_exception_handler(caught)
     await world.start()
+    looking = asyncio.create_task(quotas.run())
     await asyncio.gather(clients.run(), faults.run(history.faults))
     await asyncio.sleep(HEAL_S)
     watch.check()
+    if quotas.keys:
+        await asyncio.sleep(RETURN_S)
+        quotas.check()
+    looking.cancel()
     if not history.faults:
         await asyncio.sleep(AFTERWARDS_S)
         watch.check_outbox()

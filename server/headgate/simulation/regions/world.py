@@ -15,6 +15,9 @@ from structlog.typing import FilteringBoundLogger
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.messages import Receiver
 from headgate.limiter.decision import Charge
+from headgate.limiter.limit import Scope
+from headgate.limiter.scopes import LimitsOfRegion, charges_of
+from headgate.region.active import ActiveRegions
 from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock
 from headgate.simulation.network import NetworkedOrigin, NetworkPath, shard_of
@@ -37,6 +40,8 @@ class Site:
         self.clock = clock
         self.shards = shards
         self.nodes: list[RegionNode | None] = []
+        self.limits: dict[RegionNode, LimitsOfRegion] = {}
+        """What limits come to on each node that lives."""
         self.exchangers: list[Exchanger | None] = []
         self.runs = 0
 
@@ -62,11 +67,16 @@ class RegionsWorld:
             if site is not peer
         }
         self.on_error: Callable[[str], None] = lambda what: None
-        self.charges = {
-            (key, cost): Charge(known.name, known.limit, cost)
-            for key, known in enumerate(history.keys)
-            for cost in {ask.cost for ask in history.asks} | {1}
-        }
+        self._charges: dict[tuple[int, int], tuple[Charge, ...]] = {}
+
+    def charges(self, site: Site, node: RegionNode, key: int, cost: int) -> tuple[Charge, ...]:
+        """What a request on a key costs, on this node."""
+        known = self.history.keys[key]
+        if known.limit.scope is Scope.CELL:
+            return (Charge(known.name, site.limits[node].bind(known.limit), cost),)
+        if (key, cost) not in self._charges:
+            self._charges[key, cost] = charges_of([Charge(known.name, known.limit, cost)])
+        return self._charges[key, cost]
 
     def _site(self, index: int) -> Site:
         history = self.history
@@ -117,6 +127,8 @@ class RegionsWorld:
         """A new run of a node."""
         site.runs += 1
         who = f"{site.name} node {number} run {site.runs}"
+        limits = LimitsOfRegion(self.history.regions)
+        active = ActiveRegions(limits, self.history.regions, site.clock, lambda regions: None)
         node = RegionNode(
             self._origin(site, who),
             run=who.encode(),
@@ -125,14 +137,17 @@ class RegionsWorld:
             logger=self._logger(who),
             max_cells=MAX_CELLS,
             deadline_s=self.history.deadline_ms / 1000,
+            on_regions_heard=active.heard,
         )
         site.nodes[number] = node
+        site.limits[node] = limits
         await node.start()
 
     async def kill_node(self, site: Site, number: int) -> None:
         """As kill −9."""
         node, site.nodes[number] = site.nodes[number], None
         if node is not None:
+            del site.limits[node]
             await node.abandon()
 
     def start_exchanger(self, site: Site, number: int) -> None:
@@ -158,7 +173,7 @@ class RegionsWorld:
         """Whatever it was about to do is not done."""
         exchanger, site.exchangers[number] = site.exchangers[number], None
         if exchanger is not None:
-            await exchanger.stop()
+            await exchanger.abandon()
 
     def _link(self, site: Site, peer: Site, chance: random.Random) -> SimulatedLink:
         def receiver() -> Receiver | None:

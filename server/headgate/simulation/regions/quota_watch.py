@@ -1,0 +1,124 @@
+"""What must hold of quotas, several times a second, whatever breaks.
+
+`shares`  what all regions enforce of a quota, by their shards, adds up to no more than the limit
+`floors`  no region is under its floor
+`usage`   while no region has a fault of its own, what is in use everywhere is at most the limit and P
+`rows`    after healing all regions know the same gifts
+`keeper`  after healing each region has one keeper, and goes by its slices
+
+A shard that fails over to a copy may have, until the keeper has been there, a share that was given away since: so long
+after a failover its region is not looked at.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from headgate.exchange.quota_keeper import QuotaKeeper
+from headgate.limiter.limit import Algorithm
+from headgate.limiter.shares import WHOLE, floor_share
+from headgate.origin.protocol import exchange_name
+from headgate.origin.quota_book import used_of
+from headgate.origin.quota_protocol import QuotaKind, QuotaReport
+from headgate.simulation.history import Key
+from headgate.simulation.regions.history import RegionFault, RegionFaultKind
+from headgate.simulation.regions.world import RegionsWorld, Site
+
+LOOK_S: Final = 0.25
+FAILED_OVER_MS: Final = 4_000
+"""A turn of the keeper, and another one if the first began before."""
+OUTSIDE: Final = frozenset(
+    {
+        RegionFaultKind.LOST_BATCHES,
+        RegionFaultKind.LOST_ACKS,
+        RegionFaultKind.REPEATED,
+        RegionFaultKind.SLOW_LINK,
+        RegionFaultKind.ONE_WAY,
+        RegionFaultKind.PARTITION,
+        RegionFaultKind.LINK_STALL,
+        RegionFaultKind.EXCHANGER_CRASH,
+    }
+)
+"""Faults that no region has of its own: its nodes and shards are well."""
+KINDS: Final = {
+    Algorithm.SLIDING_WINDOW: QuotaKind.SLIDING,
+    Algorithm.FIXED_WINDOW: QuotaKind.FIXED,
+    Algorithm.GCRA: QuotaKind.BUCKET,
+}
+
+
+class QuotaWatch:
+    """Looks at every quota of a history."""
+
+    def __init__(self, world: RegionsWorld, violate: Callable[[str, str], None]) -> None:
+        self.keys = [key for key in world.history.keys if key.limit.sliced]
+        self._world = world
+        self._violate = violate
+        self._floor = floor_share(world.history.regions)
+        self._sound = {fault.kind for fault in world.history.faults} <= OUTSIDE
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while self.keys:
+            for key in self.keys:
+                self._look(key)
+            await asyncio.sleep(LOOK_S)
+
+    def _look(self, key: Key) -> None:
+        shares = [self._share(site, key) for site in self._world.sites]
+        if sum(shares) > WHOLE and not self._has_failed_over():
+            self._violate("shares", f"{key.name.decode()}: {shares} are {sum(shares)}")
+        if min(shares) < self._floor:
+            self._violate("floors", f"{key.name.decode()}: {shares}")
+        if self._sound and key.limit.algorithm is not Algorithm.GCRA:
+            self._look_at_usage(key, shares)
+
+    def _look_at_usage(self, key: Key, shares: list[int]) -> None:
+        limit = key.limit
+        used = [self._used(site, key) for site in self._world.sites]
+        most = limit.requests_per_unit + limit.regions * limit.precision
+        if sum(used) > most:
+            self._violate("usage", f"{key.name.decode()}: {used} are {sum(used)} of {most}, shares {shares}")
+
+    def _share(self, site: Site, key: Key) -> int:
+        shard, limit = site.shards[self._world.shard_of(key.name)], key.limit
+        name = exchange_name(key.name, key.name, limit.window_ms)
+        asked = QuotaReport(
+            0, name, KINDS[limit.algorithm], limit.requests_per_unit, limit.burst, limit.window_ms, 0, self._floor, 1
+        )
+        return shard.quotas.in_force(asked, shard.time_ms())[0].share
+
+    def _used(self, site: Site, key: Key) -> int:
+        shard = site.shards[self._world.shard_of(key.name)]
+        return used_of(shard.record(key.name), KINDS[key.limit.algorithm], shard.time_ms()) or 0
+
+    def _has_failed_over(self) -> bool:
+        now_ms = self._world.loop.time() * 1000
+        return any(_is_failover(fault, now_ms) for fault in self._world.history.faults)
+
+    # When all is healed
+
+    def check(self) -> None:
+        keepers = [self._keeper(site) for site in self._world.sites]
+        found = [keeper for keeper in keepers if keeper is not None]
+        if len(found) < len(keepers):
+            return
+        for site, keeper in zip(self._world.sites, found, strict=True):
+            if not keeper.goes_by_slice:
+                self._violate("keeper", f"{site.name} is at its floors")
+        for key in self.keys:
+            name = exchange_name(key.name, key.name, key.limit.window_ms)
+            rows = {keeper.gifts_of(name) for keeper in found}
+            if len(rows) > 1:
+                self._violate("rows", f"{key.name.decode()}: {len(rows)} different ones")
+
+    def _keeper(self, site: Site) -> QuotaKeeper | None:
+        found = [each.quotas for each in site.exchangers if each is not None and each.quotas.is_keeper]
+        if len(found) != 1:
+            self._violate("keeper", f"{site.name} has {len(found)}")
+            return None
+        return found[0]
+
+
+def _is_failover(fault: RegionFault, now_ms: float) -> bool:
+    return fault.kind is RegionFaultKind.REGION_FAILOVER and fault.end_ms <= now_ms < fault.end_ms + FAILED_OVER_MS
