@@ -5,8 +5,11 @@ import http.server
 import socket
 import threading
 from types import TracebackType
+from typing import Any
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
 class Collector:
@@ -15,6 +18,8 @@ class Collector:
     def __init__(self, behaviour: str = "takes") -> None:
         self.paths: list[str] = []
         self.pushes: list[ExportMetricsServiceRequest] = []
+        self.traces: list[ExportTraceServiceRequest] = []
+        self.log_pushes: list[ExportLogsServiceRequest] = []
         self.connections = 0
         self._behaviour = behaviour
         self._ended = threading.Event()
@@ -27,6 +32,18 @@ class Collector:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
+
+    @property
+    def spans(self) -> list[Any]:
+        """All spans that came."""
+        scopes = [scope for push in self.traces for resource in push.resource_spans for scope in resource.scope_spans]
+        return [span for scope in scopes for span in scope.spans]
+
+    @property
+    def logs(self) -> list[Any]:
+        """All log records that came."""
+        scopes = [scope for push in self.log_pushes for resource in push.resource_logs for scope in resource.scope_logs]
+        return [log for scope in scopes for log in scope.log_records]
 
     def value(self, name: str) -> int:
         """The sum of a metric's points in the newest push."""
@@ -66,8 +83,13 @@ class Collector:
                 if collector._behaviour == "takes":
                     if self.headers.get("content-encoding") == "gzip":
                         body = gzip.decompress(body)
-                    collector.paths.append(self.path)
-                    collector.pushes.append(ExportMetricsServiceRequest.FromString(body))
+                    if self.path.endswith("/v1/traces"):
+                        collector.traces.append(ExportTraceServiceRequest.FromString(body))
+                    elif self.path.endswith("/v1/logs"):
+                        collector.log_pushes.append(ExportLogsServiceRequest.FromString(body))
+                    else:
+                        collector.paths.append(self.path)
+                        collector.pushes.append(ExportMetricsServiceRequest.FromString(body))
                 self.send_response(200 if collector._behaviour == "takes" else 503)
                 self.send_header("content-length", "0")
                 self.end_headers()

@@ -1,20 +1,23 @@
 """Histograms that are read and not recorded: whoever counts keeps plain numbers per bucket, and their sum.
 
-OpenTelemetry has observable counters and gauges, and no observable histogram. So a
-histogram is rendered here twice, from one reading: for a Prometheus registry as a
-collector's family, for an OpenTelemetry exporter as a data point of cumulative counts.
+OpenTelemetry has observable counters and gauges, and no observable histogram; so does
+Prometheus' library. Here a histogram is a row of numbers like any other reading.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from opentelemetry.sdk.metrics.export import AggregationTemporality, HistogramDataPoint, Metric
-from opentelemetry.sdk.metrics.export import Histogram as HistogramData
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
+
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """One value, and the trace in which it was measured."""
+
+    value: float
+    trace_id: str
+    span_id: str
+    at_s: float
+    """In unix time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,51 +28,28 @@ class Buckets:
     """How many values lie in each bucket alone: one per bound, and one for values above the last bound."""
     total: float
     """The sum of all values."""
+    exemplars: Sequence[Exemplar | None] = field(default=())
+    """One per bucket, the newest; none where nothing is traced."""
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """One histogram without labels: its name, its upper bounds in rising order, and what reads its counts."""
+class HistogramCounts:
+    """Counts values by their buckets. One thread writes; who reads sees each number whole."""
 
-    name: str
-    description: str
-    bounds: Sequence[float]
-    read: Callable[[], Buckets]
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+        self._exemplars: list[Exemplar | None] = [None] * len(self.counts)
 
-    def family(self) -> HistogramMetricFamily:
-        """For Prometheus: `name_bucket{le}`, each with all that lies below its bound, `name_count` and `name_sum`."""
-        buckets = self.read()
-        names = [*map(floatToGoString, self.bounds), "+Inf"]
-        cumulative = list(zip(names, accumulate(buckets.counts), strict=True))
-        return HistogramMetricFamily(self.name, self.description, buckets=cumulative, sum_value=buckets.total)
+    def add(self, value: float, times: int = 1) -> None:
+        """Count a value that was measured for so many at once."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
 
-    def metric(self, start_ns: int, now_ns: int) -> Metric:
-        """For OpenTelemetry: counts since `start_ns`, per bucket."""
-        buckets = self.read()
-        unknown: Any = None  # the format allows it: nobody keeps the smallest and the largest value
-        point = HistogramDataPoint(
-            attributes={},
-            start_time_unix_nano=start_ns,
-            time_unix_nano=now_ns,
-            count=sum(buckets.counts),
-            sum=buckets.total,
-            bucket_counts=list(buckets.counts),
-            explicit_bounds=list(self.bounds),
-            min=unknown,
-            max=unknown,
-        )
-        return Metric(self.name, self.description, "", HistogramData([point], AggregationTemporality.CUMULATIVE))
+    def example(self, exemplar: Exemplar) -> None:
+        """Keep the trace of a value that was counted."""
+        self._exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
 
-
-class HistogramCollector(Collector):
-    """Gives a Prometheus registry the families of all histograms in a list that may grow."""
-
-    def __init__(self, histograms: Iterable[Histogram]) -> None:
-        self._histograms = histograms
-
-    def describe(self) -> Iterable[HistogramMetricFamily]:
-        """Nothing is known when it is registered, and nothing may be read then."""
-        return []
-
-    def collect(self) -> Iterable[HistogramMetricFamily]:
-        return [histogram.family() for histogram in self._histograms]
+    def read(self) -> Buckets:
+        """The counts of this moment."""
+        return Buckets(tuple(self.counts), self.total, tuple(self._exemplars))

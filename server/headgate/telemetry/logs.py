@@ -3,7 +3,8 @@
 A line is rendered where it is logged and put into a bounded queue; a thread writes it.
 When whoever reads stderr is slow or gone, the queue fills, further lines are dropped
 and counted, and the loop goes on. The standard library's loggers (asyncio, aiohttp,
-grpc) end in the same queue.
+grpc) end in the same queue. The level can be changed while the process runs, secrets are
+hidden (redaction.py), and what is bound to a context (a request's id) is in every line from it.
 """
 
 import logging
@@ -12,13 +13,14 @@ import select
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import structlog
 
 from headgate.clock import SystemClock
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.telemetry.redaction import redact
 
 MAX_QUEUED_BYTES = 4 * 1024 * 1024
 """What may wait for a slow reader: seconds of a very busy log. Beyond it lines are dropped."""
@@ -102,10 +104,23 @@ class LogSink:
 class Logs:
     """The process's logger and its sink, from `open_logs` to `close`."""
 
-    def __init__(self, logger: Any, sink: LogSink, bridge: logging.Handler) -> None:
+    def __init__(self, logger: Any, sink: LogSink, bridge: logging.Handler, gate: "_Gate") -> None:
         self.logger = logger
         self.sink = sink
         self._bridge = bridge
+        self._gate = gate
+        self._level = self._chosen = gate.level
+        self.on_level: Callable[[], None] = lambda: None
+        """Called after the level was switched."""
+
+    def switch_level(self) -> None:
+        """From the level of the settings to debug, and back."""
+        self._level = self._chosen if self._level == LEVELS["debug"] else LEVELS["debug"]
+        name = next(name for name, level in LEVELS.items() if level == self._level)
+        self._gate.level = min(self._level, LEVELS["info"])  # so that this line is always there
+        self.logger.info("log_level_changed", log_level=name)
+        self._gate.level = self._level
+        self.on_level()
 
     def close(self, timeout_s: float = 1.0) -> None:
         logging.getLogger().removeHandler(self._bridge)
@@ -115,19 +130,22 @@ class Logs:
 def open_logs(level: str, log_format: str, fd: int | None = None, **fields: Any) -> Logs:
     """Log at `level` and above, as `json` or `console` lines, to `fd` (stderr unless told).
 
+    `auto` is `console` on a terminal and `json` elsewhere.
+
     Every line has the `fields`.
     """
     fd = _stderr_fd() if fd is None else fd
-    sink = LogSink(fd)
-    processors = _processors(log_format, colors=os.isatty(fd))
+    sink, gate = LogSink(fd), _Gate(LEVELS[level])
+    if log_format == "auto":
+        log_format = "console" if os.isatty(fd) else "json"
     logger = structlog.wrap_logger(
         _Lines(sink),
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        processors=[gate, *_processors(log_format, colors=os.isatty(fd))],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         cache_logger_on_first_use=True,
         **fields,
     )
-    return Logs(logger, sink, _bridge_standard_logging(logger, level))
+    return Logs(logger, sink, _bridge_standard_logging(logger, level), gate)
 
 
 def _stderr_fd() -> int:
@@ -147,11 +165,25 @@ class _Lines:
         return self._write
 
 
+class _Gate:
+    """Lets events of a level and above pass: the first processor, and one whose level can change."""
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+
+    def __call__(self, _: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if LEVELS.get(method, logging.ERROR) < self.level:
+            raise structlog.DropEvent
+        return event
+
+
 def _processors(log_format: str, *, colors: bool) -> list[Any]:
     shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         structlog.processors.format_exc_info,
+        redact,
     ]
     if log_format == "json":
         return [*shared, _first_things_first, structlog.processors.JSONRenderer(ensure_ascii=False)]

@@ -11,11 +11,12 @@ import contextlib
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from headgate.telemetry.metrics import Metrics
+from headgate.telemetry.otel_data import messages
 
 SEND_TIMEOUT_S: Final = 10.0
 """For one snapshot, with the exporter's own retries: OpenTelemetry's default."""
@@ -29,14 +30,14 @@ RESULTS: Final = ("sent", "failed", "skipped")
 class MetricsPush:
     """Sends a snapshot of all metrics every `interval_s` seconds; `results` counts what became of each."""
 
-    def __init__(self, endpoint: str, interval_s: float, snapshot: Callable[[], Any]) -> None:
+    def __init__(self, endpoint: str, interval_s: float, snapshots: Callable[[], Iterable[Any]]) -> None:
         # Here, because it is needed only where there is a collector.
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
 
         self.results: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self._exporter = OTLPMetricExporter(metrics_url(endpoint), timeout=SEND_TIMEOUT_S)
         self._interval_s = interval_s
-        self._snapshot = snapshot
+        self._snapshots = snapshots
         self._work: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sending = False
         # A daemon: a collector that never answers must not keep the process alive.
@@ -47,27 +48,36 @@ class MetricsPush:
         """Push every `interval_s` seconds until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
-            self.push()
+            await self.push()
 
-    def push(self) -> None:
-        """Take a snapshot and hand it to the thread that sends; skipped while the thread is busy."""
+    async def push(self) -> None:
+        """Take a snapshot, with the loop's turns in between, and hand it on; skipped while the thread is busy."""
         if self._sending:
             self.results["skipped"] += 1
             return
-        self._sending = True
-        self._work.put(self._snapshot())
+        parts = []
+        for part in self._snapshots():
+            parts.append(part)
+            await asyncio.sleep(0)
+        self._hand_on(parts)
 
     def close(self) -> None:
         """Push once more, wait at most `CLOSE_TIMEOUT_S` until that is taken, and end."""
-        self.push()
+        if not self._sending:
+            self._hand_on(list(self._snapshots()))
         self._work.put(None)
         self._thread.join(CLOSE_TIMEOUT_S)
         with contextlib.suppress(Exception):  # it is not ours, and we are leaving
             self._exporter.shutdown()
 
+    def _hand_on(self, parts: list[Any]) -> None:
+        self._sending = True
+        self._work.put(parts)
+
     def _send_all(self) -> None:
-        while (data := self._work.get()) is not None:
-            self.results["sent" if self._send(data) else "failed"] += 1
+        while (parts := self._work.get()) is not None:
+            # All messages, or as far as they are taken: figures are totals, so the next snapshot makes up for it.
+            self.results["sent" if all(map(self._send, messages(parts))) else "failed"] += 1
             self._sending = False
 
     def _send(self, data: Any) -> bool:
@@ -87,15 +97,20 @@ def open_push(endpoint: str | None, interval_s: float, metrics: Metrics) -> Metr
     """Push `metrics` to the collector, and count among them what became of it; None where there is no collector."""
     if endpoint is None:
         return None
-    push = MetricsPush(endpoint, interval_s, metrics.snapshot)
-    _register(metrics, push)
+    push = MetricsPush(endpoint, interval_s, metrics.snapshots)
+    register(metrics, push)
     return push
 
 
-def _register(metrics: Metrics, push: MetricsPush) -> None:
+def register(metrics: Metrics, push: MetricsPush) -> None:
+    """Count what became of pushes."""
+
     def results() -> list[tuple[int, dict[str, str]]]:
         return [(push.results[result], {"result": result}) for result in RESULTS]
 
     metrics.labelled_counter(
-        "headgate_otlp_pushes", "Snapshots for the collector; skipped: it still kept the one before.", results
+        "headgate_otlp_pushes",
+        "Snapshots for the collector; skipped: it still kept the one before.",
+        ("result",),
+        results,
     )

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from headgate.telemetry.metrics import Metrics
+
 LAG_INTERVAL_S = 0.1
 """How often lateness is measured: ten wake-ups a second cost nothing and catch pauses that callers feel."""
 
@@ -17,6 +19,10 @@ LAG_WINDOW_TICKS = 150
 """The maximum covers the last one to two windows of 15 s, so that a scrape every 15 s misses no peak."""
 
 _STATM = Path("/proc/self/statm")
+_STAT = Path("/proc/self/stat")
+_SYSTEM = Path("/proc/stat")
+_DESCRIPTORS = "/proc/self/fd"
+_LOADED_S = time.time()
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
@@ -27,6 +33,48 @@ def resident_bytes() -> int:
         return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT_BYTES
+
+
+def virtual_bytes() -> int:
+    """Address space that the process has; 0 where the system does not tell."""
+    try:
+        return int(_STATM.read_text().split()[0]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def start_time_s() -> float:
+    """When the process began, in unix time; when this module was loaded where the system does not tell."""
+    try:
+        ticks = int(_STAT.read_text().rpartition(")")[2].split()[19])
+        boot_s = next(float(line.split()[1]) for line in _SYSTEM.read_text().splitlines() if line.startswith("btime"))
+    except (OSError, StopIteration):
+        return _LOADED_S
+    return boot_s + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def open_descriptors() -> int:
+    """Files and sockets that are open; 0 where the system does not tell."""
+    try:
+        return len(os.listdir(_DESCRIPTORS))
+    except OSError:
+        return 0
+
+
+def max_descriptors() -> int:
+    """How many may be open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def register_process(metrics: Metrics) -> None:
+    """What Prometheus' libraries say of every process, under the names that dashboards know."""
+    start_s = start_time_s()
+    metrics.counter("process_cpu_seconds", "CPU time that the process has used.", cpu_seconds)
+    metrics.gauge("process_resident_memory_bytes", "Memory that the process holds.", resident_bytes)
+    metrics.gauge("process_virtual_memory_bytes", "Address space that the process has.", virtual_bytes)
+    metrics.gauge("process_start_time_seconds", "When the process began, in unix time.", lambda: start_s)
+    metrics.gauge("process_open_fds", "Files and sockets that are open.", open_descriptors)
+    metrics.gauge("process_max_fds", "Files and sockets that may be open.", max_descriptors)
 
 
 def cpu_seconds() -> float:

@@ -20,8 +20,7 @@ def test_prometheus_reads_a_histogram_with_cumulative_buckets() -> None:
     readings = [Buckets([0, 0, 0, 0], 0.0)]
     metrics = with_histogram(readings)
     readings.append(Buckets([4, 0, 2, 1], 6.5))
-    family, _ = text_string_to_metric_families(metrics.render().decode())
-    metrics.close()
+    _, _, family = text_string_to_metric_families(metrics.render().decode())
     assert (family.name, family.type, family.documentation) == ("headgate_wait_seconds", "histogram", "Waits.")
     assert [(sample.name, sample.labels, sample.value) for sample in family.samples] == [
         ("headgate_wait_seconds_bucket", {"le": "0.001"}, 4),
@@ -35,11 +34,11 @@ def test_prometheus_reads_a_histogram_with_cumulative_buckets() -> None:
 
 def test_a_collector_gets_the_same_beside_all_other_metrics() -> None:
     metrics = with_histogram([Buckets([4, 0, 2, 1], 6.5)])
-    first, second = (encode_metrics(metrics.snapshot()) for _ in range(2))
-    metrics.close()
+    first, second = (encode_metrics(metrics.snapshot()[0]) for _ in range(2))
     (resource,) = second.resource_metrics
     (scope,) = resource.scope_metrics
-    assert [metric.name for metric in scope.metrics] == ["headgate_hits", "headgate_wait_seconds"]
+    assert [metric.name for metric in scope.metrics] == ["headgate.hits", "headgate.wait"]
+    assert [metric.unit for metric in scope.metrics] == ["", "s"]
     assert scope.metrics[0].sum.data_points[0].as_int == 5
     histogram = scope.metrics[1].histogram
     assert histogram.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE

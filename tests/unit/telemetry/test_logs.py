@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import structlog
 from headgate.telemetry.bounded import MAX_KINDS, BoundedLogger
 from headgate.telemetry.logs import LIBRARY_BURST, MAX_LINE_BYTES, LogSink, open_logs
 
@@ -209,3 +210,71 @@ def test_a_bounded_loggers_memory_is_bounded_too() -> None:
         logger.info(f"event {number}")
     assert len(recorder.lines) == MAX_KINDS + 1
     assert len(logger._budgets) == MAX_KINDS + 1
+
+
+def test_the_level_changes_while_the_process_runs(pipe: tuple[int, int]) -> None:
+    logs = open_logs("warning", "json", pipe[1])
+    for expected in ("debug", "warning"):
+        logs.logger.debug("before", expected=expected)
+        logs.switch_level()
+        logs.logger.debug("after", expected=expected)
+    logs.close()
+    lines = [json.loads(line) for line in read_lines(*pipe)]
+    assert [(line["event"], line.get("log_level", line.get("expected"))) for line in lines] == [
+        ("log_level_changed", "debug"),
+        ("after", "debug"),
+        ("before", "warning"),
+        ("log_level_changed", "warning"),
+    ]
+
+
+def test_auto_is_json_where_nobody_looks(pipe: tuple[int, int]) -> None:
+    logs = open_logs("info", "auto", pipe[1])
+    logs.logger.info("serving")
+    logs.close()
+    assert json.loads(read_lines(*pipe)[0])["event"] == "serving"
+
+
+def test_auto_is_for_people_on_a_terminal() -> None:
+    ours, theirs = os.openpty()
+    logs = open_logs("info", "auto", theirs)
+    logs.logger.info("serving", grpc="x")
+    logs.close()
+    text = os.read(ours, 4096).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert "serving" in text
+    assert not text.startswith("{")
+
+
+def test_secrets_are_hidden_wherever_they_stand(pipe: tuple[int, int]) -> None:
+    secrets = {"redis_password": "hunter2", "token": "hunter2"}
+    logs = open_logs("info", "json", pipe[1])
+    logs.logger.info(
+        "odd",
+        url="can't reach redis://bob:hunter2@h:1/0 now",
+        header="Authorization: Bearer hunter2.x-y",
+        tokens=3,
+        nested={"api_key": "hunter2", "urls": ["rediss://:hunter2@h"]},
+        **secrets,
+    )
+    try:
+        raise RuntimeError("redis://:hunter2@h: refused")
+    except RuntimeError as error:
+        logs.logger.error("failed", exc_info=error)
+    logs.close()
+    text = "\n".join(read_lines(*pipe))
+    assert "hunter2" not in text
+    first = json.loads(text.splitlines()[0])
+    assert (first["url"], first["tokens"]) == ("can't reach redis://***@h:1/0 now", 3)
+    assert "refused" in text
+
+
+def test_what_is_bound_to_a_context_is_in_its_lines(pipe: tuple[int, int]) -> None:
+    logs = open_logs("info", "json", pipe[1])
+    with structlog.contextvars.bound_contextvars(request_id="r-1"):
+        logs.logger.info("inside")
+    logs.logger.info("outside")
+    logs.close()
+    lines = [json.loads(line) for line in read_lines(*pipe)]
+    assert [line.get("request_id") for line in lines] == ["r-1", None]

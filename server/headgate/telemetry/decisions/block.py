@@ -1,0 +1,114 @@
+"""Blocks: what a segment of the decision log is made of. Each stands for itself.
+
+A block is a magic, its length, a checksum, and a compressed body. Decisions are stored by column, so that a thousand
+of them are packed by a few calls and compress to a fraction; names are stored once per block. A block that was cut by a
+crash, or harmed, is recognised as such, and takes nothing but itself along.
+"""
+
+import json
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from headgate.telemetry.decisions.record import (
+    COLUMNS,
+    INTERNED,
+    INTERNED_CODE,
+    Batch,
+    Event,
+    Record,
+    Source,
+    Want,
+    event_from_json,
+    event_to_json,
+)
+
+MAGIC: Final = b"HGD1"
+HEAD: Final = struct.Struct("<4sII")
+"""Magic, length of the compressed body, its CRC-32."""
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+"""No block is larger; a length beyond it is not one of ours."""
+LEVEL: Final = 1
+"""zlib's fastest: columns compress well at any level, and this one costs the least of the machine."""
+
+_DECISIONS: Final = b"D"
+_EVENTS: Final = b"E"
+_SIZE: Final = struct.Struct("<I")
+
+
+class BadBlock(Exception):
+    """Not a block, or not a whole one."""
+
+
+def encode_decisions(batch: Batch, source: Source) -> bytes:
+    """A block of records."""
+    head = json.dumps({"count": batch.count, "source": _source(source), "names": batch.tables}).encode()
+    return _block(b"".join([_DECISIONS, _SIZE.pack(len(head)), head, *map(_little_endian, batch.columns)]))
+
+
+def encode_events(events: Iterable[Event]) -> bytes:
+    """A block of events, one JSON line each."""
+    return _block(_EVENTS + b"\n".join([json.dumps(event_to_json(event)).encode() for event in events]))
+
+
+def _block(body: bytes) -> bytes:
+    packed = zlib.compress(body, LEVEL)
+    return HEAD.pack(MAGIC, len(packed), zlib.crc32(packed)) + packed
+
+
+def decode(data: bytes, position: int) -> tuple[bytes, int]:
+    """The body of the block at `position`, and where the next one begins. Raises BadBlock."""
+    end = position + HEAD.size
+    if len(data) < end:
+        raise BadBlock("a block was cut off")
+    magic, length, checksum = HEAD.unpack_from(data, position)
+    if magic != MAGIC or length > MAX_BODY_BYTES:
+        raise BadBlock("not a block")
+    packed = data[end : end + length]
+    if len(packed) < length:
+        raise BadBlock("a block was cut off")
+    if zlib.crc32(packed) != checksum:
+        raise BadBlock("a block's checksum does not fit")
+    return zlib.decompress(packed), end + length
+
+
+def entries_of(body: bytes, want: Want | None = None) -> Iterator[Record | Event]:
+    """What a block's body holds: all of it, or all events and the decisions that are wanted."""
+    if body[:1] == _DECISIONS:
+        batch, source = _decisions(body)
+        yield from batch.records(source, None if want is None else want.rows(batch))
+    elif body[:1] == _EVENTS:
+        for line in body[1:].splitlines():
+            yield event_from_json(json.loads(line))
+    # Another kind is a newer version's, and no concern of this one.
+
+
+def _decisions(body: bytes) -> tuple[Batch, Source]:
+    start = 1 + _SIZE.size
+    (size,) = _SIZE.unpack_from(body, 1)
+    head = json.loads(body[start : start + size])
+    position = start + size
+    columns: list[Any] = []
+    for code in [*(code for _, code in COLUMNS), *(INTERNED_CODE for _ in INTERNED)]:
+        column = array(code)
+        length = column.itemsize * head["count"]
+        column.frombytes(body[position : position + length])
+        if sys.byteorder == "big":
+            column.byteswap()
+        columns.append(column)
+        position += length
+    return Batch(head["count"], columns, head["names"]), Source(**head["source"])
+
+
+def _source(source: Source) -> dict[str, Any]:
+    return {"region": source.region, "node": source.node, "run": source.run}
+
+
+def _little_endian(column: "array[Any]") -> bytes:
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()

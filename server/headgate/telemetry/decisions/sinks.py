@@ -1,0 +1,51 @@
+"""Where the decision log goes: to segments in the data directory, to stdout as JSON lines."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from headgate.telemetry.decisions.block import encode_decisions, encode_events
+from headgate.telemetry.decisions.record import Batch, Event, Source, event_to_json, record_to_json
+from headgate.telemetry.decisions.segments import Bounds, SegmentWriter
+
+
+class SegmentSink:
+    """Compressed segments below the data directory. See segments.py."""
+
+    def __init__(self, data_dir: Path, source: Source, bounds: Bounds) -> None:
+        self._source = source
+        self._writer = SegmentWriter(data_dir, source.run, bounds)
+
+    def decisions(self, batch: Batch, now_ms: int) -> None:
+        self._writer.write(encode_decisions(batch, self._source), now_ms)
+
+    def events(self, events: Sequence[Event], now_ms: int) -> None:
+        self._writer.write(encode_events(events), now_ms)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class LineSink:
+    """JSON lines to a file descriptor: for a log shipper that reads stdout."""
+
+    def __init__(self, fd: int, source: Source) -> None:
+        self._fd = fd
+        self._source = source
+
+    def decisions(self, batch: Batch, now_ms: int) -> None:
+        self._write(record_to_json(record) for record in batch.records(self._source))
+
+    def events(self, events: Sequence[Event], now_ms: int) -> None:
+        self._write(event_to_json(event) for event in events)
+
+    def close(self) -> None:
+        """The descriptor is not ours."""
+
+    def _write(self, lines: Iterator[dict[str, Any]]) -> None:
+        data = "".join([json.dumps(line, ensure_ascii=False) + "\n" for line in lines])
+        view = memoryview(data.encode("utf-8", "backslashreplace"))
+        while view:
+            view = view[os.write(self._fd, view) :]

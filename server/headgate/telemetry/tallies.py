@@ -1,0 +1,189 @@
+"""Counts per rule: what became of each rule's decisions, as plain numbers, for a bounded number of rules.
+
+A tally is chosen when a request is planned, and the plan keeps it; so counting a decision is
+an increment on an object at hand. Tallies stay when the rules change, because totals only grow.
+Rules beyond the bound are counted together, and nothing is counted twice or not at all. Values of
+requests become labels only where a rule says so, and of these there is a bound too.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+MAX_RULES: Final = 10_000
+"""Rules with series of their own. Each has about four: more than a Prometheus server likes to read from one target."""
+
+MAX_VALUES: Final = 1_000
+"""Series for single values, of all rules with `detailed_metric` or `value_to_metric` together."""
+
+MAX_DOMAINS: Final = 20
+"""Unknown domains that are counted by name: callers name them, so the rest share one."""
+
+MAX_LABEL_CHARS: Final = 200
+"""A longer value, domain or text of a rule is cut. Rules' ids are shorter."""
+
+OVERFLOW: Final = "(overflow)"
+"""The rule, or the value, of everything beyond a bound. No rule's id has parentheses."""
+
+NO_RULE: Final = "(none)"
+"""The rule of descriptors that no rule of their domain applies to."""
+
+WITHIN: Final = "within_limit"
+OVER: Final = "over_limit"
+SHADOW: Final = "shadow_over_limit"
+"""What a rule in shadow mode would have denied."""
+
+
+class TallyName(NamedTuple):
+    """Whose counts they are."""
+
+    domain: str
+    rule: str
+    value: str = ""
+    """Only for rules that ask for it."""
+
+
+class Tally:
+    """What became of the decisions on one rule. Each is counted by the path that made the request's decision."""
+
+    __slots__ = (
+        "name",
+        "near",
+        "over",
+        "over_extra",
+        "rules",
+        "shadow",
+        "shadow_extra",
+        "text",
+        "within",
+        "within_extra",
+    )
+
+    def __init__(self, name: TallyName, text: str) -> None:
+        self.name = name
+        self.text = text
+        """The rule for people, level by level."""
+        self.rules = 0
+        """The number of rule sets that there had been when a request was last planned on it."""
+        self.within: defaultdict[str, int] = defaultdict(int)
+        self.over: defaultdict[str, int] = defaultdict(int)
+        self.shadow: defaultdict[str, int] = defaultdict(int)
+        self.near = 0
+        """Of those within the limit: how many left less than the last fifth of it."""
+        self.within_extra = 0
+        self.over_extra = 0
+        self.shadow_extra = 0
+        """What requests cost beyond 1 each, where they do: with the counts above it makes the cost."""
+
+    def results(self) -> Iterator[tuple[str, str, int]]:
+        """Result, path and count of what there was."""
+        for result, counts in ((WITHIN, self.within), (OVER, self.over), (SHADOW, self.shadow)):
+            for path, count in tuple(counts.items()):
+                yield result, path, count
+
+    def costs(self) -> Iterator[tuple[str, int]]:
+        """Result and cost."""
+        yield WITHIN, sum(self.within.values()) + self.within_extra
+        yield OVER, sum(self.over.values()) + self.over_extra
+        yield SHADOW, sum(self.shadow.values()) + self.shadow_extra
+
+    def add(self, other: "Tally") -> None:
+        """Take in all that another one has counted."""
+        for mine, theirs in ((self.within, other.within), (self.over, other.over), (self.shadow, other.shadow)):
+            for path, count in theirs.items():
+                mine[path] += count
+        self.near += other.near
+        self.within_extra += other.within_extra
+        self.over_extra += other.over_extra
+        self.shadow_extra += other.shadow_extra
+
+    def labels(self) -> dict[str, str]:
+        """As every series of it has them."""
+        labels = {"domain": self.name.domain, "rule": self.name.rule}
+        if self.name.value:
+            labels["value"] = self.name.value
+        return labels
+
+
+class Tallies:
+    """All tallies of a process."""
+
+    def __init__(self, *, max_rules: int = MAX_RULES, max_values: int = MAX_VALUES) -> None:
+        self.overflowed = 0
+        """Plans that had to share a tally with others, because a bound was reached."""
+        self._rules = _Table(max_rules, TallyName(OVERFLOW, OVERFLOW))
+        self._values = _Table(max_values, TallyName(OVERFLOW, OVERFLOW, OVERFLOW))
+        self._unknown: dict[str, Tally] = {}
+        self._rule_sets = 0
+
+    def rules_changed(self) -> None:
+        """All plans were made anew: whatever no request is planned on from now on may make room."""
+        self._rule_sets += 1
+
+    def of_rule(self, domain: str, rule: str, text: str) -> Tally:
+        """The tally of the rule with this id and this text, or of all beyond the bound."""
+        return self._of(self._rules, TallyName(_cut(domain), rule), text)
+
+    def of_value(self, domain: str, rule: str, text: str, value: str) -> Tally:
+        """The tally of one value under a rule that asks for it, or of all values beyond the bound."""
+        return self._of(self._values, TallyName(_cut(domain), rule, _cut(value) or "(empty)"), text)
+
+    def _of(self, table: "_Table", name: TallyName, text: str) -> Tally:
+        tally = table.find(name, text, self._rule_sets)
+        self.overflowed += tally.name != name
+        tally.rules = self._rule_sets
+        return tally
+
+    def of_unknown_domain(self, domain: str) -> tuple[Tally, bool]:
+        """The tally of requests for a domain that no file names, and whether it is seen for the first time."""
+        name = _cut(domain)
+        tally = self._unknown.get(name)
+        if tally is not None:
+            return tally, False
+        if len(self._unknown) >= MAX_DOMAINS:
+            name = OVERFLOW
+        first = name not in self._unknown
+        return self._unknown.setdefault(name, Tally(TallyName(name, NO_RULE), NO_RULE)), first
+
+    def all(self) -> list[Tally]:
+        """Of rules, and of values where rules ask for them: together every descriptor once."""
+        return [*self._rules.tallies.values(), *self._values.tallies.values()]
+
+    def unknown_domains(self) -> list[Tally]:
+        """Of requests for domains that no file names."""
+        return list(self._unknown.values())
+
+
+class _Table:
+    """A bounded number of tallies, and one more for all others."""
+
+    def __init__(self, most: int, others: TallyName) -> None:
+        self.tallies: dict[TallyName, Tally] = {}
+        self._most = most
+        self._others = others
+        self._cleared_for = 0
+
+    def find(self, name: TallyName, text: str, rule_sets: int) -> Tally:
+        """The tally of that name, made if there is room, or the one for all others."""
+        tally = self.tallies.get(name)
+        if tally is None:
+            if len(self.tallies) >= self._most and rule_sets > self._cleared_for:
+                self._cleared_for = rule_sets
+                self._make_room(rule_sets)
+            if len(self.tallies) >= self._most:
+                name, text = self._others, OVERFLOW
+            tally = self.tallies.setdefault(name, Tally(name, _cut(text)))
+        return tally
+
+    def _make_room(self, rule_sets: int) -> None:
+        """What was counted under former rules, and not under these, joins the others: the sum stays what it was."""
+        former = [tally for tally in self.tallies.values() if tally.rules < rule_sets and tally.name != self._others]
+        if former:
+            others = self.tallies.setdefault(self._others, Tally(self._others, OVERFLOW))
+            for tally in former:
+                others.add(tally)
+                del self.tallies[tally.name]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_LABEL_CHARS else text[: MAX_LABEL_CHARS - 1] + "…"

@@ -1,0 +1,185 @@
+"""Spans of decisions, for OpenTelemetry: W3C context in from callers, sampled spans out to a collector.
+
+Whether a decision is traced is its caller's choice, if the caller sends a `traceparent`; of the others a share is. What
+fails is traced in any case. A span is a few plain values until a thread sends it; what a slow or dead collector does
+not take is dropped and counted. Where traces are off none of this exists, and nothing on a decision's way asks for it.
+"""
+
+import contextlib
+import random
+import re
+import threading
+import time
+from collections import deque
+from contextvars import ContextVar
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from headgate.telemetry.histogram import Exemplar, HistogramCounts
+
+TRACEPARENT: Final = "traceparent"
+NAME: Final = "headgate.decide"
+TRACES_PATH: Final = "/v1/traces"
+MAX_WAITING: Final = 2_048
+"""Spans that wait to be sent: OpenTelemetry's own default. Beyond it they are dropped."""
+BATCH: Final = 512
+EVERY_S: Final = 1.0
+SEND_TIMEOUT_S: Final = 10.0
+CLOSE_TIMEOUT_S: Final = 1.0
+
+_PARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_SCOPE: Final = InstrumentationScope("headgate")
+
+
+class Span:
+    """One decision that is traced, from its call to its answer."""
+
+    __slots__ = ("attributes", "parent_id", "span_id", "started_ns", "trace_id")
+
+    def __init__(self, trace_id: int, parent_id: int, span_id: int) -> None:
+        self.trace_id = trace_id
+        self.parent_id = parent_id
+        """0 where it has none."""
+        self.span_id = span_id
+        self.started_ns = time.time_ns()
+        self.attributes: dict[str, Any] = {}
+
+
+CURRENT: Final[ContextVar[Span | None]] = ContextVar("headgate_span", default=None)
+"""The span of the decision that is being made; a decision that is made later, by a callback, keeps its own."""
+
+
+class Tracing:
+    """Begins and ends spans, and sends them. Construct it where traces are on, `close` it at the end."""
+
+    def __init__(
+        self, endpoint: str, share: float, resource: Resource, rng: random.Random, *, exporter: Any = None
+    ) -> None:
+        self.sent = 0
+        self.dropped = 0
+        self._share = share
+        self._resource = resource
+        self._random = rng
+        self._exporter = exporter or _exporter(endpoint)
+        self._waiting: deque[ReadableSpan] = deque()
+        self._closing = threading.Event()
+        # A daemon: a collector that never answers must not keep the process alive.
+        self._thread = threading.Thread(target=self._run, name="headgate-traces", daemon=True)
+        self._thread.start()
+
+    def begin(self, traceparent: str | bytes | None) -> Span | None:
+        """A span, if this decision is traced: as its caller says, else for a share of them."""
+        parent = parse_parent(traceparent)
+        if parent is not None:
+            trace_id, span_id, sampled = parent
+            return Span(trace_id, span_id, self._new_id(64)) if sampled else None
+        return self._root() if self._random.random() < self._share else None
+
+    def failed(self, traceparent: str | bytes | None, error: BaseException) -> None:
+        """A decision that was not traced has failed: now it is."""
+        parent = parse_parent(traceparent)
+        self.end(self._root() if parent is None else Span(parent[0], parent[1], self._new_id(64)), error)
+
+    def end(self, span: Span, error: BaseException | None = None, durations: HistogramCounts | None = None) -> None:
+        """The answer is there, or the error that stands for it."""
+        ended_ns = time.time_ns()
+        if durations is not None:
+            took_s = max(0, ended_ns - span.started_ns) / 1e9
+            ids = f"{span.trace_id:032x}", f"{span.span_id:016x}"
+            durations.example(Exemplar(took_s, *ids, ended_ns / 1e9))
+        if len(self._waiting) >= MAX_WAITING:
+            self.dropped += 1
+            return
+        self._waiting.append(self._readable(span, ended_ns, error))
+
+    def close(self) -> None:
+        """Send what waits, for at most `CLOSE_TIMEOUT_S`."""
+        self._closing.set()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _root(self) -> Span:
+        return Span(self._new_id(128), 0, self._new_id(64))
+
+    def _new_id(self, bits: int) -> int:
+        return self._random.getrandbits(bits) or 1
+
+    def _readable(self, span: Span, ended_ns: int, error: BaseException | None) -> ReadableSpan:
+        sampled = TraceFlags(TraceFlags.SAMPLED)
+        parent = SpanContext(span.trace_id, span.parent_id, True, sampled) if span.parent_id else None
+        attributes = span.attributes if error is None else {**span.attributes, "error.type": type(error).__name__}
+        return ReadableSpan(
+            NAME,
+            context=SpanContext(span.trace_id, span.span_id, False, sampled),
+            parent=parent,
+            resource=self._resource,
+            attributes=attributes,
+            kind=SpanKind.SERVER,
+            status=Status(StatusCode.UNSET) if error is None else Status(StatusCode.ERROR, str(error)),
+            start_time=span.started_ns,
+            end_time=max(ended_ns, span.started_ns),
+            instrumentation_scope=_SCOPE,
+        )
+
+    # The thread
+
+    def _run(self) -> None:
+        while not self._closing.wait(EVERY_S):
+            self._send_waiting()
+        self._send_waiting()
+        with contextlib.suppress(Exception):  # it is not ours, and we are leaving
+            self._exporter.shutdown()
+
+    def _send_waiting(self) -> None:
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            if self._send(batch):
+                self.sent += len(batch)
+            else:
+                self.dropped += len(batch)
+
+    def _send(self, batch: list[ReadableSpan]) -> bool:
+        try:
+            # It logs why, if it fails.
+            return bool(self._exporter.export(batch).name == "SUCCESS")
+        except Exception:
+            return False
+
+
+def parse_parent(traceparent: str | bytes | None) -> tuple[int, int, bool] | None:
+    """Trace id, span id and whether it is sampled; None where there is none, or it says nothing (W3C, section 3.2)."""
+    if traceparent is None:
+        return None
+    text = traceparent.decode("latin-1") if isinstance(traceparent, bytes) else traceparent
+    found = _PARENT.fullmatch(text)
+    if found is None or text.startswith("ff") or (text.startswith("00") and len(text) != 55):
+        return None
+    trace_id, span_id, flags = (int(part, 16) for part in found.groups())
+    return (trace_id, span_id, bool(flags & 1)) if trace_id and span_id else None
+
+
+def parent_of(metadata: Any) -> str | bytes | None:
+    """The `traceparent` among a call's metadata."""
+    for name, value in metadata or ():
+        if name == TRACEPARENT:
+            return value  # type: ignore[no-any-return]
+    return None
+
+
+def traces_url(endpoint: str) -> str:
+    """Where spans go: beside the metrics."""
+    path = urlsplit(endpoint).path.strip("/")
+    if not path:
+        return endpoint.rstrip("/") + TRACES_PATH
+    return endpoint.removesuffix("/v1/metrics") + TRACES_PATH if path.endswith("v1/metrics") else endpoint
+
+
+def _exporter(endpoint: str) -> Any:
+    # Here, because it is needed only where traces are on.
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+    return OTLPSpanExporter(traces_url(endpoint), timeout=SEND_TIMEOUT_S)

@@ -1,0 +1,124 @@
+"""A handler with a decision log, on a clock that a test moves: what a server does, without its sockets."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from headgate.clock import Clock
+from headgate.handler import AnswerSettings, RateLimitHandler
+from headgate.limiter.engine import Engine
+from headgate.limiter.scopes import LimitsOfRegion
+from headgate.region.engine import RegionalEngine
+from headgate.region.node import RegionNode
+from headgate.rules.directory import Source as RulesSource
+from headgate.rules.store import RuleStore
+from headgate.runtime.recording import DecisionRecorder, Expander, make_look
+from headgate.telemetry.decisions.contents import save_content
+from headgate.telemetry.decisions.log import DecisionLog
+from headgate.telemetry.decisions.record import Event, Record, Source
+from headgate.telemetry.decisions.segments import Bounds, ReadStats, read_segments
+from headgate.telemetry.decisions.sinks import SegmentSink
+from headgate.telemetry.history import NotedLogger
+from headgate_client.values import Descriptor, encode_request
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitResponse
+
+BOUNDS = Bounds(1 << 30, 1 << 40)
+
+
+def read_all(data_dir: Path) -> list[Record | Event]:
+    """Everything that the log of a data directory holds."""
+    return list(read_segments(data_dir, ReadStats()))
+
+
+def decisions(data_dir: Path) -> list[Record]:
+    """Its decisions."""
+    return [entry for entry in read_all(data_dir) if isinstance(entry, Record)]
+
+
+class LoggedNode:
+    """A node on its own: rules from a directory, decisions into a data directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        rules: str,
+        clock: Clock,
+        *,
+        allowances: int = 1000,
+        values: bool = False,
+        run: int = 1,
+        name: str = "one",
+        settings: AnswerSettings | None = None,
+        limits: LimitsOfRegion | None = None,
+    ) -> None:
+        self.clock: Any = clock
+        self.node: RegionNode | None = None
+        self._allowances, self._run, self._settings, self._limits = allowances, run, settings, limits
+        self.data_dir = directory / "data"
+        self.rules_dir = directory / "rules"
+        self.rules_dir.mkdir(exist_ok=True)
+        source = Source("local", name, run)
+        self.log = DecisionLog(
+            [SegmentSink(self.data_dir, source, BOUNDS)], expand=Expander(values=values), clock=clock, source=source
+        )
+        shadow_mode = settings is not None and settings.shadow_mode
+        self.log.note("start", clock.now_ms(), origin="memory", allowances=allowances, shadow_mode=shadow_mode)
+        self.engine: Engine | RegionalEngine = Engine(clock, max_cells=1000)
+        self.store: RuleStore | None = None
+        self.use(rules)
+        self._handle(self.engine)
+        self.log.start()
+
+    def join(self, node: RegionNode) -> None:
+        """From now on it is a node of a region, and not on its own."""
+        self.node, self.engine = node, node.engine
+        self._handle(node)
+
+    def noted(self, logger: Any) -> Any:
+        """The logger of a part whose events are history."""
+        return NotedLogger(logger, lambda kind, fields: self.log.note(kind, self.clock.now_ms(), **fields))
+
+    def _handle(self, decider: Any) -> None:
+        look = make_look(self.engine, self.node, self.clock)
+        self.handler = RateLimitHandler(
+            rules=lambda: self.rules,
+            engine=decider,
+            random=random.Random(4),
+            settings=self._settings or AnswerSettings(),
+            limits=self._limits,
+            record=DecisionRecorder(self.log, look, allowances=self._allowances, random=random.Random(self._run)),
+        )
+
+    def use(self, rules: str) -> None:
+        """Bring other rules into force."""
+        (self.rules_dir / "rules.yaml").write_text(rules)
+        before = self.store
+        self.store = RuleStore(self.rules_dir, clock=self.clock, on_source=self._keep)
+        if before is not None:
+            self.store.current = before.current
+        self.store.load_initial()
+        self.rules = self.store.current
+        version = str(self.rules.version)
+        self.log.note("rules_in_force", self.clock.now_ms(), version=version, rules=self.rules.count)
+
+    def _keep(self, source: RulesSource) -> None:
+        files = [(file.name, file.data) for file in source.files]
+        save_content(self.data_dir, source.digest, files, merge_domains=False)
+
+    def ask(self, *descriptors: dict[str, str], domain: str = "d", cost: int = 1) -> RateLimitResponse:
+        """Send one request; its answer."""
+        request = encode_request(domain, [Descriptor(entries) for entries in descriptors], cost)
+        answer = self.handler(request.SerializeToString())
+        assert isinstance(answer, bytes)
+        return RateLimitResponse.FromString(answer)
+
+    async def ask_region(self, *descriptors: dict[str, str], domain: str = "d", cost: int = 1) -> RateLimitResponse:
+        """The same where somebody may have to be asked."""
+        request = encode_request(domain, [Descriptor(entries) for entries in descriptors], cost)
+        answer = self.handler(request.SerializeToString())
+        return RateLimitResponse.FromString(answer if isinstance(answer, bytes) else await answer)
+
+    def stop(self) -> None:
+        """End the log in good order."""
+        self.log.note("stop", self.clock.now_ms())
+        self.log.close(10)
