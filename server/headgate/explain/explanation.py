@@ -1,0 +1,170 @@
+"""The question and its answer: which decision it is about, why it came out so, in sentences and as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from headgate.explain.causes import Cause, causes_of
+from headgate.explain.history import History
+from headgate.explain.names import hash_of_descriptor
+from headgate.explain.sentences import sentences_of, unlogged
+from headgate.explain.view import LogView
+from headgate.limiter.decision import Entries
+from headgate.telemetry.decisions.record import (
+    Event,
+    Record,
+    Want,
+    event_to_json,
+    record_to_json,
+    text_of_time,
+)
+
+MAX_EVIDENCE: Final = 50
+"""Lines of each kind that are shown; the number of all is told."""
+
+
+class Outcome(StrEnum):
+    """What became of the request."""
+
+    DENIED = "denied"
+    ADMITTED = "admitted"
+    WOULD_DENY = "would_have_been_denied"
+    NOT_LOGGED = "not_logged"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody wants to know: of a descriptor around a time, or of one decision by its id."""
+
+    domain: str = ""
+    entries: Entries = ()
+    at_ms: int = 0
+    window_ms: int = 300_000
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer."""
+
+    question: Question
+    outcome: Outcome
+    causes: tuple[Cause, ...] = ()
+    record: Record | None = None
+    """The decision that is explained: of this descriptor, the nearest denial."""
+    request: tuple[Record, ...] = ()
+    """All limits that this request met."""
+    events: tuple[Event, ...] = ()
+    sentences: tuple[str, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    """How many decisions about the descriptor were found, and what is missing in the logs."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        record = self.record
+        return {
+            "outcome": self.outcome.value,
+            "cause": self.causes[0].kind.value if self.causes else None,
+            "causes": [{"kind": cause.kind.value, **cause.facts} for cause in self.causes],
+            "question": {
+                "domain": self.question.domain,
+                "descriptor": [list(pair) for pair in self.question.entries],
+                "at": text_of_time(self.question.at_ms),
+                "window_ms": self.question.window_ms,
+            },
+            "decision": None if record is None else record_to_json(record),
+            "would_admit_at": None if record is None or not record.over else _admits_at(record),
+            "request": [record_to_json(part) for part in self.request],
+            "events": [event_to_json(event) for event in self.events[:MAX_EVIDENCE]],
+            "sentences": list(self.sentences),
+            "log": self.counts,
+        }
+
+
+def explain(view: LogView, question: Question) -> Explanation:
+    """Find the decision, and say why."""
+    events = view.events()
+    history = History(view, events, question.entries)
+    found = view.decisions(_want(question))
+    missing = history.dropped(question.at_ms - question.window_ms, question.at_ms + question.window_ms)
+    counts = {
+        "decisions": len(found),
+        "denied": sum(not record.allowed for record in found),
+        "dropped": missing,
+        "segments": view.stats.segments,
+        "skipped_bytes": view.stats.skipped_bytes,
+        "skipped_lines": view.stats.skipped_lines,
+    }
+    if not found:
+        known = history.rule_at(question.domain, question.entries, question.at_ms)
+        sentences = unlogged(question.entries, known, missing, events)
+        return Explanation(question, Outcome.NOT_LOGGED, sentences=tuple(sentences), counts=counts)
+    record = min(found, key=lambda each: _interest(each, question.at_ms))
+    request = view.decisions(Want(numbers=frozenset((record.number,))))
+    request = [part for part in request if part.source == record.source]
+    causes = tuple(causes_of(record, request, history))
+    around = history.around(record, question.window_ms)
+    sentences = sentences_of(record, causes, around, counts)
+    return Explanation(
+        question,
+        _outcome(record),
+        causes,
+        record,
+        tuple(request),
+        tuple(around),
+        tuple(sentences),
+        counts,
+    )
+
+
+def _want(question: Question) -> Want:
+    if question.number is not None:
+        return Want(numbers=frozenset((question.number,)))
+    who = frozenset((hash_of_descriptor(question.domain, question.entries),))
+    return Want(who=who, since_ms=question.at_ms - question.window_ms, until_ms=question.at_ms + question.window_ms)
+
+
+def _interest(record: Record, at_ms: int) -> tuple[int, int]:
+    """Denials first, then what had no room or was degraded; of these the nearest."""
+    if not record.allowed:
+        rank = 0 if record.over else 1
+    else:
+        rank = 2 if record.over or record.path.startswith("degraded") else 3
+    return rank // 2, abs(record.time_ms - at_ms) * 2 + rank % 2
+
+
+def _outcome(record: Record) -> Outcome:
+    if not record.allowed:
+        return Outcome.DENIED
+    return Outcome.WOULD_DENY if record.over and record.shadow else Outcome.ADMITTED
+
+
+def _admits_at(record: Record) -> str:
+    return text_of_time(record.time_ms + record.wait_ms)
+
+
+def to_text(explanation: Explanation) -> str:
+    """For people: sentences, then the lines that show it."""
+    lines = list(explanation.sentences)
+    lines += _evidence(explanation.request, explanation.events)
+    return "\n".join(lines)
+
+
+def _evidence(request: Sequence[Record], events: Sequence[Event]) -> list[str]:
+    lines = ["", "Evidence:"] if request or events else []
+    for record in request:
+        words = "denied" if not record.allowed else "admitted"
+        over = "no room" if record.over else "room"
+        lines.append(
+            f"  {text_of_time(record.time_ms)} {record.source.node} decision {record.id} {words} by {record.path}: "
+            f"rule {record.rule.id} {over}, own {record.own} others {record.others} foreign {record.foreign} "
+            f"previous {record.previous} (counts {record.previous_weight}), limit {record.terms.limit}, "
+            f"cost {record.cost}, rules {record.version}, shard {record.shard}"
+        )
+    for event in events[:MAX_EVIDENCE]:
+        fields = " ".join([f"{name}={value}" for name, value in event.fields.items()])
+        lines.append(f"  {text_of_time(event.time_ms)} {event.source.node} {event.kind} {fields}".rstrip())
+    if len(events) > MAX_EVIDENCE:
+        lines.append(f"  and {len(events) - MAX_EVIDENCE} more events")
+    return lines

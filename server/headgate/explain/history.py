@@ -1,0 +1,174 @@
+"""What was going on around one decision: which rules were in force before, which breaker was open, who restarted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.explain.names import terms_of
+from headgate.explain.view import LogView
+from headgate.limiter.decision import Entries
+from headgate.limiter.limit import Limit, Unit
+from headgate.rules.model import Match
+from headgate.telemetry.decisions.record import Event, Record, Terms
+
+RECENT_MS: Final = 600_000
+"""A change of the rules is worth naming for so long, or for two windows of the rule, whichever is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The rules that decided were new, and said something else of this descriptor than those before."""
+
+    at_ms: int
+    version: str
+    version_before: str
+    before: Terms | None
+    """What applied before; None: nothing did."""
+    rule_before: str
+
+
+class History:
+    """The events of all logs, and what follows from them for a decision."""
+
+    def __init__(self, view: LogView, events: Sequence[Event], entries: Entries) -> None:
+        """`entries`: the descriptor that is asked about; empty where it is not known."""
+        self._view = view
+        self.events = events
+        self._entries = entries
+
+    def around(self, record: Record, window_ms: int) -> list[Event]:
+        """What happened to the node that decided, and to its region's others, not long before or after."""
+        since, until = record.time_ms - self._recent_ms(record, window_ms), record.time_ms + window_ms
+        return [event for event in self.events if since <= event.time_ms <= until]
+
+    def change(self, record: Record) -> Change | None:
+        """The last change of the rules before the decision, if it is recent and concerns this descriptor."""
+        sets = [event for event in self._of_node(record) if event.kind == "rules_in_force"]
+        current = next((event for event in reversed(sets) if event.fields.get("version") == record.version), None)
+        earlier = [event for event in sets if current is not None and event.time_ms <= current.time_ms]
+        before = next((event for event in reversed(earlier) if not _same_set(event, record.version)), None)
+        if current is None or before is None or record.time_ms - current.time_ms > self._recent_ms(record):
+            return None
+        version_before = str(before.fields.get("version", ""))
+        old = self._match(record, version_before)
+        if old is _UNKNOWN:
+            return None
+        if old is None:
+            return Change(current.time_ms, record.version, version_before, None, "")
+        terms = terms_of(old.limit)
+        return Change(current.time_ms, record.version, version_before, terms, old.name.id)
+
+    def breaker(self, record: Record) -> Event | None:
+        """Since when the shard was not asked, if it was not; None while its breaker was closed."""
+        opened: Event | None = None
+        for event in self._of_run(record):
+            if event.kind != "breaker_changed" or event.fields.get("shard") not in _shard_names(record):
+                continue
+            if event.fields.get("state") == "closed":
+                opened = None
+            elif opened is None:
+                opened = event
+        return opened
+
+    def restart(self, record: Record) -> Event | None:
+        """When the node began anew, if that was within this window or the one before and its counts were lost."""
+        starts = [event for event in self._of_node(record) if event.kind == "start"]
+        if len(starts) < 2 or starts[-1].fields.get("origin") != "memory":
+            return None
+        recent = record.time_ms - starts[-1].time_ms <= 2 * record.terms.window_ms
+        return starts[-1] if recent else None
+
+    def server_shadow(self, record: Record) -> bool:
+        """Whether the whole server denies nothing."""
+        starts = [event for event in self._of_run(record) if event.kind == "start"]
+        return bool(starts and starts[-1].fields.get("shadow_mode"))
+
+    def rule_is_shadow(self, record: Record) -> bool:
+        """Whether the rule itself is in shadow mode, by what is known of it."""
+        match = self._match(record, record.version)
+        return match is not None and match is not _UNKNOWN and match.limit.shadow
+
+    def stated(self, record: Record) -> int | None:
+        """What the rule itself says; None where that is not known."""
+        match = self._match(record, record.version)
+        if match is None or match is _UNKNOWN or match.name.id != record.rule.id:
+            return None
+        return match.limit.requests_per_unit
+
+    def active_regions(self, record: Record) -> int | None:
+        """How many regions shared limits then; None where nobody said."""
+        known = [event for event in self._of_run(record) if event.kind == "active_regions_changed"]
+        starts = [event for event in self._of_run(record) if event.kind == "start"]
+        if known:
+            return int(known[-1].fields.get("active", 1))
+        return int(starts[-1].fields.get("regions", 1)) if starts else None
+
+    def override(self, record: Record) -> Event | None:
+        """Who overrode the limit of this descriptor, if it was done through a node whose log is here."""
+        made = self._by_operators(record, "key_overridden")
+        return made[-1] if made else None
+
+    def reset(self, record: Record) -> Event | None:
+        """Who reset the key of this descriptor, if what that forgot would still have counted."""
+        made = [event for event in self._by_operators(record, "key_reset") if event.time_ms >= _counts_since_ms(record)]
+        return made[-1] if made else None
+
+    def dropped(self, since_ms: int, until_ms: int) -> int:
+        """Decisions that are missing in that time."""
+        events = [event for event in self.events if event.kind == "dropped" and since_ms <= event.time_ms <= until_ms]
+        return sum(int(event.fields.get("decisions", 0)) for event in events)
+
+    def rule_at(self, domain: str, entries: Entries, at_ms: int) -> tuple[str, Match | None] | None:
+        """The version in force at a time, and the rule that a descriptor met in it; None where that is not known."""
+        sets = [event for event in self.events if event.kind == "rules_in_force" and event.time_ms <= at_ms]
+        if not sets:
+            return None
+        version = str(sets[-1].fields.get("version", ""))
+        rules = self._view.rules(version)
+        return None if rules is None else (version, rules.match(domain, entries))
+
+    def _match(self, record: Record, version: str) -> "Match | None":
+        entries = self._entries or record.entries
+        rules = self._view.rules(version)
+        if rules is None or not entries:
+            return _UNKNOWN
+        return rules.match(record.rule.domain, entries)
+
+    def _of_run(self, record: Record) -> list[Event]:
+        """What happened to the process that decided, until then."""
+        return [e for e in self.events if e.source == record.source and e.time_ms <= record.time_ms]
+
+    def _of_node(self, record: Record) -> list[Event]:
+        """The same, with what happened to the node of this name before it restarted."""
+        return [e for e in self.events if e.source.node == record.source.node and e.time_ms <= record.time_ms]
+
+    def _by_operators(self, record: Record, kind: str) -> list[Event]:
+        """What operators did to the key of this descriptor until then, through any node whose log is here."""
+        entries = self._entries or record.entries
+        key = f"{record.rule.domain}: " + ",".join([f"{name}={value}" for name, value in entries])
+        made = [event for event in self.events if event.kind == kind and event.fields.get("key") == key]
+        return [event for event in made if event.time_ms <= record.time_ms]
+
+    def _recent_ms(self, record: Record, window_ms: int = 0) -> int:
+        return max(RECENT_MS, 2 * record.terms.window_ms, window_ms)
+
+
+_UNKNOWN: Final = Match(Limit(0, Unit.SECOND), b"", "", ())
+"""Of a rule set that nobody kept, or a descriptor that nobody named."""
+
+
+def _same_set(event: Event, version: str) -> bool:
+    return str(event.fields.get("version", "")).partition("-")[2] == version.partition("-")[2]
+
+
+def _counts_since_ms(record: Record) -> int:
+    """Nothing that was admitted before counts any more: of windows, those that are over; of a bucket, it is full."""
+    terms = record.terms
+    if terms.algorithm == "gcra":
+        return record.time_ms - terms.burst * terms.window_ms // max(1, terms.limit)
+    windows = 1 if terms.algorithm == "sliding_window" else 0
+    return (record.time_ms // terms.window_ms - windows) * terms.window_ms
+
+
+def _shard_names(record: Record) -> tuple[object, ...]:
+    return record.shard, str(record.shard)

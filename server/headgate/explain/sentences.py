@@ -1,0 +1,168 @@
+"""An explanation in plain sentences: what happened, by which rule, why, and when it would have been otherwise."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from headgate.explain.causes import Cause, CauseKind
+from headgate.limiter.decision import Entries
+from headgate.rules.explain import describe
+from headgate.rules.model import Match
+from headgate.telemetry.decisions.record import Event, Record, text_of_time
+
+_WHY: Final[Mapping[CauseKind, str]] = {
+    CauseKind.LIMIT_LOWERED: "The limit was lowered from {limit_before} to {limit} at {at} (rules {version}, "
+    "before {version_before}): "
+    "under the old limit it would have been admitted.",
+    CauseKind.RULE_ADDED: "The rule is new: it came into force at {at} with rules {version}; before, with "
+    "{version_before}, no rule applied.",
+    CauseKind.ANOTHER_RULE: "Since {at} (rules {version}) another rule applies: before, with {version_before}, "
+    "it was {rule_before} "
+    "with a limit of {limit_before}.",
+    CauseKind.WINDOW_CHANGED: "The rule's window or algorithm was changed at {at} (rules {version}): it counts "
+    "anew since then, and differently.",
+    CauseKind.OVERRIDE: "The rule says {stated}, and this node enforced {enforced}: an operator has overridden "
+    "the limit of this key{by}.",
+    CauseKind.REGIONAL_PART: "The rule says {stated} for all regions together; this region enforced its part, "
+    "{enforced} "
+    "(scope {scope}, {active_regions} regions active).",
+    CauseKind.SHARD_AWAY: "Shard {shard} was not being asked, because its breaker was open{since}: the rule's "
+    "failure policy, "
+    "on_error: {on_error}, decided.",
+    CauseKind.SHARD_SLOW: "Shard {shard} did not answer within the deadline: the rule's failure policy, "
+    "on_error: {on_error}, decided.",
+    CauseKind.NO_COUNTER: "The node had no room for another counter: every one it had was waiting for a shard. "
+    "The rule's failure policy, "
+    "on_error: {on_error}, decided.",
+    CauseKind.LIVE_NODES: "There were {live_nodes} nodes that could not ask each other, so this node counted "
+    "its own hits as "
+    "those of several: the counts it knew of would have had room.",
+    CauseKind.FOREIGN_USAGE: "Other regions had used {counted}: without that it would have been admitted.",
+    CauseKind.OTHER_NODES: "Other nodes of the region had admitted {counted}: without that it would have been "
+    "admitted.",
+    CauseKind.PREVIOUS_WINDOW: "The window before still counted with {counted}: without that it would have been "
+    "admitted.",
+    CauseKind.OWN_USAGE: "This node had itself admitted {counted} in the current window.",
+    CauseKind.BURST_USED_UP: "The bucket was used up: {used} of {burst} tokens were in use.",
+    CauseKind.ALWAYS_DENIED: "The limit is 0: it denies always.",
+    CauseKind.COST_ABOVE_LIMIT: "The request's cost, {cost}, is more than the limit ever allows, {most}: it can "
+    "never be admitted.",
+    CauseKind.REQUEST_LIMIT: "The limit of {limit} came with the request itself, not from a rule.",
+    CauseKind.ANOTHER_DESCRIPTOR: "This descriptor had room. The request was denied by another descriptor of "
+    "it, which met rule {rules}.",
+    CauseKind.SHADOW_RULE: "The rule is in shadow mode: it only counts what it would have denied.",
+    CauseKind.SHADOW_MODE: "The whole server is in shadow mode: it denies nothing.",
+    CauseKind.QUOTA_MODE: "The rule has quota_mode: it denies only together with the request's other such "
+    "rules, and one of those had room.",
+    CauseKind.NODE_RESTARTED: "The node had restarted at {at} and counts in memory alone: what was admitted "
+    "before is not known to it.",
+    CauseKind.KEY_RESET: "An operator had reset the key at {at} ({who}: {why}): what was admitted before no longer "
+    "counted.",
+    CauseKind.WITHIN_LIMIT: "It was within its limit.",
+}
+
+_NEVER: Final = (CauseKind.ALWAYS_DENIED, CauseKind.COST_ABOVE_LIMIT)
+"""What no waiting helps against."""
+
+
+def sentences_of(
+    record: Record, causes: Sequence[Cause], events: Sequence[Event], counts: Mapping[str, int]
+) -> list[str]:
+    """What happened, which rule, why, what counted, when it would have been admitted, what else was going on."""
+    lines = [_what(record), _rule(record)]
+    lines += [_why(cause) for cause in causes]
+    if record.over or record.own or record.others or record.foreign:
+        lines.append(_counted(record))
+    if record.over and not any(cause.kind in _NEVER for cause in causes):
+        when = text_of_time(record.time_ms + record.wait_ms)
+        lines.append(f"It would have been admitted at {when}, {record.wait_ms / 1000:g} s later, if nothing else came.")
+    going_on = _going_on(record, events)
+    if going_on:
+        lines.append(going_on)
+    return [*lines, *_doubts(counts)]
+
+
+def unlogged(
+    entries: Entries, known: tuple[str, Match | None] | None, missing: int, events: Sequence[Event]
+) -> list[str]:
+    """Nothing was found: what that says, and which rule it would have met."""
+    lines = ["No decision about this descriptor is in these logs at that time: no node whose log is here denied it."]
+    sampling = next((e.fields["allowances"] for e in reversed(events) if "allowances" in e.fields), None)
+    if sampling is not None:
+        lines.append(
+            "Allowances are not logged."
+            if sampling == 0
+            else f"Of allowances one of {sampling} is logged: it may have been admitted."
+        )
+    if known is not None:
+        version, match = known
+        if match is None:
+            lines.append(f"Under rules {version} no rule applies to it: it is never denied.")
+        else:
+            lines.append(f"Under rules {version} it meets rule {match.name.id}: {describe(match.limit)}.")
+    return [*lines, *_doubts({"dropped": missing})]
+
+
+def _what(record: Record) -> str:
+    done = "admitted" if record.allowed else "denied"
+    if record.allowed and record.over and record.shadow:
+        done = "admitted, and would have been denied"
+    where = f" by node {record.source.node} of region {record.source.region}" if record.source.node else ""
+    trace = f", trace {record.trace}" if record.trace else ""
+    return (
+        f"The request was {done} at {text_of_time(record.time_ms)}{where}, by path {record.path} "
+        f"(decision {record.id}, rules {record.version}{trace})."
+    )
+
+
+def _rule(record: Record) -> str:
+    terms = record.terms
+    burst = f", burst {terms.burst}" if terms.algorithm == "gcra" else ""
+    return (
+        f"Rule {record.rule.id} of domain {record.rule.domain} applied ({record.rule.text}): "
+        f"{terms.limit} per {terms.unit}{burst}, {terms.algorithm}, scope {terms.scope}."
+    )
+
+
+def _counted(record: Record) -> str:
+    if record.terms.algorithm == "gcra":
+        in_use = f"Of the bucket's {record.terms.burst} tokens {record.own} were in use"
+        return f"{in_use}; the request's cost was {record.cost}."
+    previous = f", {record.previous_weight} of the previous window's {record.previous}" if record.previous else ""
+    return (
+        f"Counted were {record.counted} of {record.terms.limit}: {record.own} by this node, {record.others} by "
+        f"others in the region, {record.foreign} by other regions{previous}; the request's cost was {record.cost}."
+    )
+
+
+def _why(cause: Cause) -> str:
+    facts: dict[str, Any] = dict(cause.facts)
+    if "at_ms" in facts:
+        facts["at"] = text_of_time(facts["at_ms"])
+    since_ms = facts.get("since_ms")
+    reason = f", {facts['reason']}" if facts.get("reason") else ""
+    facts["since"] = f" since {text_of_time(since_ms)}{reason}" if since_ms else ""
+    facts["by"] = " ({who} at {at}: {why})".format(**facts) if facts.get("who") else ""
+    if isinstance(facts.get("rules"), list):
+        facts["rules"] = " and ".join(facts["rules"]) or "(not in these logs)"
+    return _WHY[cause.kind].format(**facts)
+
+
+def _going_on(record: Record, events: Sequence[Event]) -> str:
+    """What else happened around then, in a word each."""
+    kinds: dict[str, int] = {}
+    for event in events:
+        kinds[event.kind] = kinds.get(event.kind, 0) + 1
+    told = [f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.items()]
+    return f"Around that time: {', '.join(told)}." if told else ""
+
+
+def _doubts(counts: Mapping[str, int]) -> list[str]:
+    lines = []
+    if counts.get("dropped"):
+        lines.append(f"The log has a hole: {counts['dropped']} decisions of that time are missing in it.")
+    if counts.get("skipped_bytes"):
+        lines.append(
+            f"{counts['skipped_bytes']} bytes of the log could not be read: a process was killed while it "
+            f"wrote, or a disk was full."
+        )
+    return lines

@@ -1,0 +1,126 @@
+"""What an explanation is made from: decision logs of one or several nodes, and the rules that were in force.
+
+A log is a data directory, or a file of JSON lines as stdout or a log store gives them. All of them are read as one.
+Nothing is held but what was asked for: the decisions of one descriptor, counter or id, and the events, which are few.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.clock import SystemClock
+from headgate.rules.directory import Source as RulesSource
+from headgate.rules.directory import SourceFile, compile_source
+from headgate.rules.model import Version
+from headgate.rules.pace import Pace
+from headgate.rules.problems import RulesError
+from headgate.rules.ruleset import RuleSet
+from headgate.telemetry.decisions.contents import Content, load_content
+from headgate.telemetry.decisions.record import Event, Record, Want, event_from_json, record_from_json
+from headgate.telemetry.decisions.segments import ReadStats, read_segments
+
+MAX_RECORDS: Final = 100_000
+"""Decisions about one descriptor that are looked at; of more, the first."""
+
+
+@dataclass(slots=True)
+class LogView:
+    """Several logs, read as one."""
+
+    paths: Sequence[Path]
+    """Data directories, and files of JSON lines."""
+    lines: Sequence[str] = ()
+    """JSON lines that were read already: from stdin, or from servers."""
+    contents: Mapping[str, Content] = field(default_factory=dict)
+    """Rule sets that servers sent along, by their digests."""
+    stats: ReadStats = field(default_factory=ReadStats)
+    _rules: dict[str, RuleSet | None] = field(default_factory=dict)
+
+    def read(self, want: Want | None) -> Iterator[Record | Event]:
+        """All events, and the decisions that are wanted; without a `want` all of them."""
+        self.stats = ReadStats()
+        for path in self.paths:
+            if path.is_dir():
+                yield from read_segments(path, self.stats, want)
+            else:
+                with path.open(encoding="utf-8", errors="replace") as file:
+                    yield from self._read_lines(file, want)
+        yield from self._read_lines(self.lines, want)
+
+    def decisions(self, want: Want) -> list[Record]:
+        """The decisions that are wanted, by time."""
+        found: list[Record] = []
+        for entry in self.read(want):
+            if isinstance(entry, Record):
+                found.append(entry)
+                if len(found) >= MAX_RECORDS:
+                    break
+        return sorted(found, key=lambda record: (record.time_ms, record.number))
+
+    def events(self) -> list[Event]:
+        """All events, by time."""
+        found = [entry for entry in self.read(Want(numbers=frozenset((-1,)))) if isinstance(entry, Event)]
+        return sorted(found, key=lambda event: event.time_ms)
+
+    def rules(self, version: str) -> RuleSet | None:
+        """The rule set of a version, if any of the logs kept what was in it."""
+        digest = version.partition("-")[2]
+        if digest not in self._rules:
+            self._rules[digest] = self._load(digest)
+        return self._rules[digest]
+
+    def _load(self, digest: str) -> RuleSet | None:
+        kept = (load_content(path, digest) for path in self.paths if path.is_dir())
+        content = self.contents.get(digest) or next((content for content in kept if content is not None), None)
+        if content is None:
+            return None
+        files, merge_domains = content
+        source = RulesSource(tuple([SourceFile(name, data, name) for name, data in files]), digest)
+        pace = Pace(SystemClock(), polite=False)
+        try:
+            return compile_source(source, Version(0, digest), pace, merge_domains=merge_domains)
+        except RulesError:
+            return None  # of a version that accepted more, or less
+
+    def _read_lines(self, lines: Iterable[str], want: Want | None) -> Iterator[Record | Event]:
+        for text in lines:
+            entry = entry_of_line(text)
+            if entry is None:
+                self.stats.skipped_lines += bool(text.strip())
+            elif isinstance(entry, Event):
+                self.stats.events += 1
+                yield entry
+            else:
+                self.stats.records += 1
+                if want is None or want.wants(entry):
+                    yield entry
+
+
+def entry_of_line(text: str) -> Record | Event | None:
+    """A line of ours, as it was written or wrapped by a log store; None for any other."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return entry_of_json(line)
+
+
+def entry_of_json(line: Any) -> Record | Event | None:
+    """The same for what was parsed already. Looks into what shippers wrap a line in: `log`, `message`, `body`."""
+    if isinstance(line, str):
+        return entry_of_line(line) if line.startswith("{") else None
+    if not isinstance(line, Mapping):
+        return None
+    try:
+        if line.get("kind") == "decision":
+            return record_from_json(line)
+        if "kind" in line and "fields" in line and "time_ms" in line:
+            return event_from_json(line)
+    except (KeyError, TypeError, ValueError):
+        return None
+    for name in ("log", "message", "body", "stringValue", "_raw", "line"):
+        if name in line:
+            return entry_of_json(line[name])
+    return None
