@@ -1,0 +1,51 @@
+"""Resets in the region's book: how the other nodes of a region hear of one within a second.
+
+The reset itself is in the key's record, made by the node that was asked; a node would learn of it with its next call
+for the key. But one that denies from memory makes none, so it is told.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.keys.naming import KeyNames, NamedKey
+from headgate.origin.book import NEW, BookEntry
+from headgate.region.book import BookReplica
+from headgate.region.node import RegionNode
+
+PREFIX: Final = b"r:"
+"""Begins the names of resets in the book; the limit key follows."""
+TOLD_FOR_MS: Final = 30_000
+"""How long a reset stands there: every node that lives reads the book once a second."""
+MAX_ENTRY_BYTES: Final = 4_096
+
+
+def entry_of(key: NamedKey, number: int, now_ms: int) -> BookEntry | None:
+    """As it is written; None for a key that is too long to be told of."""
+    value = json.dumps({"domain": key.domain, "entries": key.entries, "number": number}).encode()
+    if len(PREFIX) + len(key.key) + len(value) > MAX_ENTRY_BYTES:
+        return None
+    return BookEntry(PREFIX + key.key, value, now_ms + TOLD_FOR_MS, NEW)
+
+
+def follow(book: BookReplica, names: KeyNames, node: RegionNode) -> None:
+    """Act on resets that other nodes made, now and whenever there is one."""
+
+    def changed(entries: Sequence[BookEntry]) -> None:
+        for entry in entries:
+            if entry.name.startswith(PREFIX) and entry.value:
+                _learn(entry, names, node)
+
+    book.listen(changed)
+
+
+def _learn(entry: BookEntry, names: KeyNames, node: RegionNode) -> None:
+    try:
+        fields = json.loads(entry.value)
+        entries = tuple([(str(name), str(value)) for name, value in fields["entries"]])
+        domain, number = str(fields["domain"]), int(fields["number"])
+    except (ValueError, TypeError, KeyError):
+        return  # of a version that says it differently: its next call tells
+    key = names.find(domain, entries)
+    if key is not None and entry.name == PREFIX + key.key:
+        node.learn_reset(key.key, key.limit, number, key.shard_key)

@@ -1,0 +1,151 @@
+"""A limit key, for people: as this node knows it, as its region's origin has it, and what follows from that.
+
+Looking is all it does: counters are neither made, nor rolled over, nor marked as used.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.limiter.counters import BucketCounter, KeyCounter, WindowCounter
+from headgate.limiter.decision import ALGORITHMS
+from headgate.limiter.limit import MILLION, Algorithm, Limit
+from headgate.origin.look import BucketLook, KeyLook, WindowLook
+from headgate.region.counters import SharedCounter
+from headgate.region.window_counter import SharedWindow
+from headgate.v1 import keys_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What counts against a limit now."""
+
+    used: int
+    remaining: int
+    frees_in_ms: int
+
+
+def standing(counter: Any, limit: Limit, now_ms: int) -> Standing:
+    """By the limit's own algorithm; `counter` is a copy that may be rolled over."""
+    algorithm = ALGORITHMS[limit.algorithm]
+    remaining = algorithm.take(counter, limit, now_ms, 0)
+    frees_in_ms = 0 if remaining > 0 else algorithm.retry_ms(counter, limit, now_ms, 1)
+    return Standing(_used(counter, limit, now_ms), max(0, remaining), frees_in_ms)
+
+
+def _used(counter: Any, limit: Limit, now_ms: int) -> int:
+    if limit.algorithm is Algorithm.GCRA:
+        ahead: int = max(0, counter.tat - now_ms * counter.rate)
+        return -(-ahead // limit.window_ms)
+    used: int = counter.current
+    if limit.algorithm is Algorithm.SLIDING_WINDOW:
+        used += counter.previous * left_ms(limit, now_ms) // limit.window_ms
+    return used
+
+
+def left_ms(limit: Limit, now_ms: int) -> int:
+    """Of the current window."""
+    return limit.window_ms - now_ms % limit.window_ms
+
+
+def previous_weight(limit: Limit, now_ms: int) -> int:
+    """The share of the previous window that still counts, in millionths."""
+    if limit.algorithm is not Algorithm.SLIDING_WINDOW:
+        return 0
+    return left_ms(limit, now_ms) * MILLION // limit.window_ms
+
+
+# Copies, of which the algorithms may do what they like
+
+
+def copy_of_counter(counter: KeyCounter | None, key: bytes, limit: Limit, now_ms: int) -> Any:
+    """What this node knows, at `now_ms`."""
+    if limit.algorithm is Algorithm.GCRA:
+        bucket = BucketCounter(key, limit)
+        if counter is not None:
+            bucket.rate, bucket.tat = counter.rate, counter.tat  # type: ignore[attr-defined]
+        return bucket
+    window = WindowCounter(key, limit, now_ms // limit.window_ms)
+    if counter is not None:
+        window.sequence = counter.sequence  # type: ignore[attr-defined]
+        window.current, window.previous = counter.current, counter.previous  # type: ignore[attr-defined]
+    return window
+
+
+def copy_of_record(look: KeyLook, key: bytes, limit: Limit) -> Any:
+    """What the region's origin knows, at its time."""
+    record = look.record
+    if isinstance(record, BucketLook):
+        bucket = BucketCounter(key, limit)
+        bucket.rate, bucket.tat = record.rate, record.arrival_ms * record.rate + record.arrival_rest
+        return bucket
+    if isinstance(record, WindowLook):
+        window = WindowCounter(key, limit, record.sequence)
+        window.current = record.current.region_total + record.current.foreign
+        window.previous = record.previous.region_total + record.previous.foreign
+        return window
+    return copy_of_counter(None, key, limit, look.time_ms)
+
+
+# Messages
+
+
+def node_message(node: str, counter: KeyCounter | None, now_ms: int, now_s: float) -> pb.NodeView:
+    """What this node knows. Its cells are named by the window of now."""
+    view = pb.NodeView(node=node, known=counter is not None)
+    if counter is None:
+        return view
+    view.denies_for_ms = max(0, counter.deny_until_ms - now_ms)
+    if isinstance(counter, SharedCounter):
+        view.grant = counter.held(now_s)
+        view.usable_for_ms = max(0, int((counter.usable_until_s - now_s) * 1000))
+        view.unacknowledged = counter.unacked
+        view.credit = counter.credit
+    if isinstance(counter, SharedWindow):
+        sequence = max(counter.sequence, now_ms // counter.window_ms)
+        cells = {
+            cell.sequence: pb.CellCounts(own=cell.total + cell.reserved, others=cell.others, foreign=cell.foreign)
+            for cell in counter.cells
+        }
+    elif isinstance(counter, WindowCounter):
+        sequence = max(counter.sequence, now_ms // counter.window_ms)
+        cells = {
+            counter.sequence: pb.CellCounts(own=counter.current),
+            counter.sequence - 1: pb.CellCounts(own=counter.previous),
+        }
+    else:
+        view.arrival_ms = -(-counter.tat // counter.rate)  # type: ignore[attr-defined]
+        return view
+    view.current.CopyFrom(cells.get(sequence, pb.CellCounts()))
+    view.previous.CopyFrom(cells.get(sequence - 1, pb.CellCounts()))
+    return view
+
+
+def region_message(look: KeyLook) -> pb.RegionView | None:
+    """What the region's origin has; None where it has nothing."""
+    record = look.record
+    if record is None:
+        return None
+    runs = [
+        pb.RunView(run=_text(part.name), current=part.current, previous=part.previous, grant=part.held)
+        for part in record.components
+    ]
+    if isinstance(record, BucketLook):
+        return pb.RegionView(runs=runs, hidden=look.hidden, arrival_ms=record.arrival_ms)
+    return pb.RegionView(
+        current_total=record.current.region_total,
+        previous_total=record.previous.region_total,
+        current_unattributed=record.current.unattributed,
+        previous_unattributed=record.previous.unattributed,
+        current_foreign=record.current.foreign,
+        previous_foreign=record.previous.foreign,
+        runs=runs,
+        regions=[
+            pb.ForeignView(region=_text(part.region), current=part.current, previous=part.previous, next=part.ahead)
+            for part in record.regions
+        ],
+        hidden=look.hidden,
+    )
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")

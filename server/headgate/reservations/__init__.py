@@ -1,0 +1,1 @@
+"""`headgate.v1.Limits`: costs that are known later, in two steps. See service.py."""

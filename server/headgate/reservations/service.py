@@ -1,0 +1,294 @@
+"""Reserve and settle: an estimate is charged at once, and the difference when it is known what it came to.
+
+An id holds all that is needed, signed (ids.py): an open reservation costs no memory anywhere, and counts as its
+estimate for as long as nobody settles it. Settling happens once: whoever takes the id's name at the region's origin
+charges the difference, or gives it back, and everybody else is told what it was settled with. A node whose origin does
+not answer goes on trying until the reservation expires; nothing is charged or given back before it has the name.
+
+Bounded: reservations that a node has open, by number and time; settlements that wait for the origin; settlements that
+a node remembers. Each cap is counted.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from google.protobuf.message import DecodeError
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+from headgate_client.wire.headgate.v1 import limits_pb2 as pb
+
+from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
+from headgate.origin.claims import ClaimState
+from headgate.origin.interface import Origin, OriginError
+from headgate.reservations import ids
+from headgate.reservations.ids import Reservation
+from headgate.reservations.signing import SigningKey
+
+SERVICE: Final = "headgate.v1.Limits"
+DEFAULT_TTL_MS: Final = 600_000
+LONGEST_TTL_MS: Final = 86_400_000
+SHORTEST_TTL_MS: Final = 100
+MOST_OPEN: Final = 100_000
+"""Reservations of this node that have not expired: each may leave a name in the origin for as long."""
+MOST_WAITING: Final = 10_000
+"""Settlements that wait for the origin to answer."""
+MOST_REMEMBERED: Final = 100_000
+"""Settlements that this node made or heard of: it answers for them without asking."""
+CLAIM_TIMEOUT_S: Final = 0.5
+ANSWER_S: Final = 1.0
+"""How long a caller waits for the origin; the settlement goes on without him."""
+RETRY_S: Final = 1.0
+MAX_ACTUAL: Final = 2**32 - 1
+
+Call = Callable[[bytes], Awaitable[bytes]]
+
+
+class Charging(Protocol):
+    """What decides: the handler, which takes serialized RateLimitRequests."""
+
+    def reserve(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
+        """Decide an estimate; it is charged if it fits."""
+        ...
+
+    def charge_late(self, payload: bytes) -> None:
+        """Charge in any case."""
+        ...
+
+    def give_back(self, payload: bytes) -> None:
+        """Undo so much of what was charged."""
+        ...
+
+
+@dataclass(slots=True)
+class ReservationStats:
+    """Plain counters, read by whoever exports them."""
+
+    reserved: int = 0
+    denied: int = 0
+    settled: int = 0
+    """Here, by taking the name."""
+    repeated: int = 0
+    """That had been settled before."""
+    expired: int = 0
+    refused_open: int = 0
+    """Reserve, because this node has as many open as it may."""
+    refused_waiting: int = 0
+    """Settle, because as many wait for the origin as may."""
+
+
+class OpenCount:
+    """How many reservations have not expired, by the second in which they do."""
+
+    def __init__(self) -> None:
+        self._by_second: OrderedDict[int, int] = OrderedDict()
+        self.count = 0
+
+    def add(self, expires_ms: int) -> None:
+        second = expires_ms // 1000
+        self._by_second[second] = self._by_second.get(second, 0) + 1
+        self.count += 1
+
+    def forget(self, now_ms: int) -> None:
+        """Those that have expired; there are at most as many seconds as the longest ttl has."""
+        for second in [second for second in self._by_second if second * 1000 + 1000 <= now_ms]:
+            self.count -= self._by_second.pop(second)
+
+
+class Limits:
+    """The methods of the service."""
+
+    def __init__(
+        self,
+        charging: Charging,
+        origin: Origin,
+        *,
+        key: SigningKey,
+        run: bytes,
+        now_ms: Callable[[int], int],
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        """`now_ms` is the time of a shard."""
+        self.stats = ReservationStats()
+        self.open = OpenCount()
+        self._charging = charging
+        self._origin = origin
+        self._key = key
+        self._run = run
+        self._now_ms = now_ms
+        self._random_bytes = random_bytes
+        self._waiting: dict[bytes, asyncio.Task[pb.SettleResponse]] = {}
+        self._settled: OrderedDict[bytes, int] = OrderedDict()
+        """What each was settled with, as far as this node made it or heard of it lately."""
+        self._counted_s = 0
+
+    @property
+    def waiting(self) -> int:
+        """Settlements that wait for the origin."""
+        return len(self._waiting)
+
+    def methods(self) -> Mapping[str, Call]:
+        """By path."""
+        return {f"/{SERVICE}/Reserve": self._reserve, f"/{SERVICE}/Settle": self._settle}
+
+    async def stop(self) -> None:
+        """What waits for the origin is given up: those estimates stand."""
+        tasks = list(self._waiting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Reserve
+
+    async def _reserve(self, payload: bytes) -> bytes:
+        request = _parsed(pb.ReserveRequest, payload)
+        asked, ttl_ms = _checked_request(request.request), _checked_ttl(request.ttl_ms)
+        nonce = self._random_bytes(ids.NONCE_BYTES)
+        now_ms = self._now_ms(self._origin.shard_of(nonce))
+        self._check_room(now_ms)
+        key = await self._key.current()
+        answer = self._charging.reserve(asked)
+        # Shielded: a caller that leaves must not cancel a decision that others may share.
+        decided = answer if isinstance(answer, bytes) else await asyncio.shield(answer)
+        response = pb.ReserveResponse(decision=RateLimitResponse.FromString(decided))
+        if response.decision.overall_code == RateLimitResponse.OK:
+            self.stats.reserved += 1
+            self.open.add(now_ms + ttl_ms)
+            response.id = ids.encode(Reservation(nonce, now_ms + ttl_ms, asked), key)
+        else:
+            self.stats.denied += 1
+        return response.SerializeToString()
+
+    def _check_room(self, now_ms: int) -> None:
+        if now_ms // 1000 != self._counted_s:
+            self._counted_s = now_ms // 1000
+            self.open.forget(now_ms)
+        if self.open.count >= MOST_OPEN:
+            self.stats.refused_open += 1
+            raise TooLarge(
+                f"{MOST_OPEN} reservations of this node have not expired yet: ask for a shorter ttl, or charge costs "
+                "when they are known (`overdraft: true`)"
+            )
+
+    # Settle
+
+    async def _settle(self, payload: bytes) -> bytes:
+        request = _parsed(pb.SettleRequest, payload)
+        if request.actual > MAX_ACTUAL:
+            raise BadRequest(f"actual is {request.actual}: accepted are 0 to {MAX_ACTUAL}")
+        reservation = await self._decode(request.id)
+        actual = self._settled.get(reservation.nonce)
+        if actual is not None:
+            self.stats.repeated += 1
+            return pb.SettleResponse(settled=False, actual=actual).SerializeToString()
+        waiting = self._waiting.get(reservation.nonce)
+        outcome = await self._wait_for(waiting or self._begin(reservation, request.actual))
+        # Of those who wait for the same settlement, the first has made it.
+        return pb.SettleResponse(settled=outcome.settled and waiting is None, actual=outcome.actual).SerializeToString()
+
+    async def _decode(self, text: str) -> Reservation:
+        try:
+            return ids.decode(text, self._key.accepted())
+        except NotFound:
+            # Another node may have drawn the region's key just now.
+            if not await self._key.look_again():
+                raise
+            return ids.decode(text, self._key.accepted())
+
+    async def _wait_for(self, task: "asyncio.Task[pb.SettleResponse]") -> pb.SettleResponse:
+        await asyncio.wait([task], timeout=ANSWER_S)
+        if not task.done():
+            raise NotReady(
+                "the region's origin does not answer: this node goes on trying until the reservation expires; sending "
+                "it again does no harm"
+            )
+        if task.cancelled():
+            raise NotReady("the server is stopping: settle it at another node")
+        return task.result()
+
+    def _begin(self, reservation: Reservation, actual: int) -> "asyncio.Task[pb.SettleResponse]":
+        if len(self._waiting) >= MOST_WAITING:
+            self.stats.refused_waiting += 1
+            raise NotReady(f"{MOST_WAITING} settlements wait for the region's origin already: send it again later")
+        task = asyncio.get_running_loop().create_task(self._claim(reservation, actual), name="settle")
+        self._waiting[reservation.nonce] = task
+        task.add_done_callback(lambda ended: self._ended(reservation.nonce, ended))
+        return task
+
+    def _ended(self, nonce: bytes, task: "asyncio.Task[pb.SettleResponse]") -> None:
+        """Remember what came of it; of one that failed nothing: the next who asks begins again."""
+        del self._waiting[nonce]
+        if task.cancelled() or task.exception() is not None:
+            return
+        self._settled[nonce] = task.result().actual
+        while len(self._settled) > MOST_REMEMBERED:
+            self._settled.popitem(last=False)
+
+    async def _claim(self, reservation: Reservation, actual: int) -> pb.SettleResponse:
+        """Take the name, as long as it takes; then, and only then, make up the difference."""
+        value = b"%d/%s" % (actual, self._run)
+        shard = self._origin.shard_of(reservation.nonce)
+        while True:
+            try:
+                claim = await self._origin.claim(
+                    shard, reservation.nonce, value, reservation.expires_ms, CLAIM_TIMEOUT_S
+                )
+                break
+            except OriginError:
+                if self._now_ms(shard) >= reservation.expires_ms:
+                    self.stats.expired += 1
+                    raise _expired() from None
+                await asyncio.sleep(RETRY_S)
+        if claim.state is ClaimState.EXPIRED:
+            self.stats.expired += 1
+            raise _expired()
+        if claim.state is ClaimState.TAKEN:
+            self.stats.repeated += 1
+            return pb.SettleResponse(settled=False, actual=int(claim.value.partition(b"/")[0]))
+        self._make_up(reservation.request, actual)
+        self.stats.settled += 1
+        return pb.SettleResponse(settled=True, actual=actual)
+
+    def _make_up(self, request: bytes, actual: int) -> None:
+        message = RateLimitRequest.FromString(request)
+        difference = actual - message.hits_addend
+        if difference:
+            message.hits_addend = abs(difference)
+            payload = message.SerializeToString()
+            (self._charging.charge_late if difference > 0 else self._charging.give_back)(payload)
+
+
+def _expired() -> NotFound:
+    return NotFound("id: the reservation has expired, and was not settled in time: its estimate stands")
+
+
+def _parsed(message: Any, payload: bytes) -> Any:
+    try:
+        return message.FromString(payload)
+    except DecodeError:
+        raise BadRequest(f"malformed {message.DESCRIPTOR.name}") from None
+
+
+def _checked_request(request: RateLimitRequest) -> bytes:
+    if not request.hits_addend:
+        raise BadRequest("request.hits_addend: the estimate, at least 1")
+    for index, descriptor in enumerate(request.descriptors):
+        if descriptor.HasField("hits_addend"):
+            raise BadRequest(
+                f"request.descriptors[{index}].hits_addend: there is one estimate for all, request.hits_addend"
+            )
+    payload = request.SerializeToString()
+    if len(payload) > ids.MAX_REQUEST_BYTES:
+        raise BadRequest(f"request: {len(payload)} bytes, at most {ids.MAX_REQUEST_BYTES} can be reserved for")
+    return payload
+
+
+def _checked_ttl(ttl_ms: int) -> int:
+    if not ttl_ms:
+        return DEFAULT_TTL_MS
+    if not SHORTEST_TTL_MS <= ttl_ms <= LONGEST_TTL_MS:
+        raise BadRequest(
+            f"ttl_ms is {ttl_ms}: accepted are {SHORTEST_TTL_MS} to {LONGEST_TTL_MS}, and 0 for ten minutes"
+        )
+    return ttl_ms

@@ -1,0 +1,51 @@
+"""The key that signs a region's reservations: drawn by whoever needs it first, and kept in the region's book."""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from headgate.origin.book import FIRST, BookEntry
+from headgate.origin.interface import OriginError
+from headgate.region.book import BookReplica
+from headgate.reservations.ids import KEY_BYTES
+
+NAME: Final = b"reservations"
+"""Of its entry in the book."""
+LOOK_EVERY_S: Final = 0.2
+"""How often the book is looked at because of an id that nobody knows."""
+
+
+class SigningKey:
+    """What this node signs with, and all that it accepts."""
+
+    def __init__(self, book: BookReplica, random: random.Random, monotonic: Callable[[], float]) -> None:
+        self._book = book
+        self._monotonic = monotonic
+        self._look_again_s = 0.0
+        self._own = random.randbytes(KEY_BYTES)
+        """For as long as the region has none: then only this node can settle what it signed."""
+
+    async def current(self) -> bytes:
+        """The region's; while its origin is away and nobody has drawn one, this node's own."""
+        shared = self._book.get(NAME)
+        if shared is None:
+            try:
+                await self._book.write([BookEntry(NAME, self._own, 0, FIRST)])
+            except OriginError:
+                return self._own
+            shared = self._book.get(NAME)
+        return shared or self._own
+
+    async def look_again(self) -> bool:
+        """Whether there is a key that was not known a moment ago. Asked seldom, whatever ids come."""
+        now_s, before = self._monotonic(), self._book.get(NAME)
+        if now_s < self._look_again_s:
+            return False
+        self._look_again_s = now_s + LOOK_EVERY_S
+        await self._book.refresh()
+        return self._book.get(NAME) != before
+
+    def accepted(self) -> list[bytes]:
+        """The region's and this node's own."""
+        shared = self._book.get(NAME)
+        return [self._own] if shared is None or shared == self._own else [shared, self._own]
