@@ -5,6 +5,7 @@ the cost; grpc-core itself refuses oversized messages before it holds them.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
@@ -18,12 +19,15 @@ from headgate.endpoint.methods import CODES, MethodHandlers, Methods
 from headgate.endpoint.socketfile import binding_at
 from headgate.endpoint.tls import TlsFiles, server_credentials
 from headgate.errors import ConfigError, Forbidden, NotReady, Unauthenticated
+from headgate.telemetry.traces import parent_of
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures, overloaded
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
 from headgate.transport.reflection import Reflection
+from headgate.transport.services import method_handlers
+from headgate.transport.traced import decide_traced
 
 # grpc-core's own limit is one ping in five minutes, and then it cuts the connection:
 # proxies with an ordinary keepalive would lose it again and again.
@@ -101,6 +105,7 @@ class GrpcioTransport:
             health.CHECK_METHOD: grpc.unary_unary_rpc_method_handler(self._check),
             health.WATCH_METHOD: grpc.unary_stream_rpc_method_handler(self._watch),
             **Reflection(self._endpoint.callers).methods(),
+            **method_handlers(self._endpoint.services, self._endpoint.callers, self._failures),
         }
 
     def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
@@ -133,8 +138,11 @@ class GrpcioTransport:
             self.stats.dropped_expired += 1
             return b""  # to nobody: the call has ended
         try:
+            began_s = time.monotonic()
             self._check_caller(context)
-            return await self._decide(payload)
+            answer = await self._decide(payload, context)
+            self.stats.durations.add(time.monotonic() - began_s)
+            return answer
         except Exception as error:
             return await self._abort(context, error)
 
@@ -148,10 +156,10 @@ class GrpcioTransport:
             self.stats.refused_forbidden += 1
             raise
 
-    async def _decide(self, payload: bytes) -> bytes:
+    async def _decide(self, payload: bytes, context: _Context) -> bytes:
         self._admit(len(payload))
         try:
-            answer = self._endpoint.handler(payload)
+            answer = self._answer(payload, context)
             if isinstance(answer, bytes):
                 self._finish(len(payload))
                 return answer
@@ -166,6 +174,12 @@ class GrpcioTransport:
             return await reply
         finally:
             self._waiting.discard(reply)
+
+    def _answer(self, payload: bytes, context: _Context) -> "bytes | asyncio.Future[bytes]":
+        handler, tracing = self._endpoint.handler, self._endpoint.tracing
+        if tracing is None:
+            return handler(payload)
+        return decide_traced(tracing, parent_of(context.invocation_metadata()), handler, payload, self.stats)
 
     def _admit(self, size: int) -> None:
         stats, limits = self.stats, self._endpoint.limits

@@ -5,7 +5,7 @@ It knows nothing of what is behind it: everything it shows is a function in
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from headgate.transport.http_json import (
     response_to_json,
 )
 from headgate.transport.http_listener import HttpLimits, HttpListener, error_response, pretty
+from headgate.transport.http_page import page
 from headgate.transport.interface import Handler
 
 __all__ = ["HttpLimits", "HttpServer", "HttpSources"]
@@ -38,10 +39,14 @@ class HttpSources:
     """Whether decisions are made: from ready to the end of draining."""
     readiness: Callable[[], tuple[bool, Mapping[str, Any]]]
     rules: Callable[[Mapping[str, str]], Mapping[str, Any]]
-    metrics: Callable[[], tuple[bytes, str]]
-    """The text and its content type."""
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
+    """From what a scraper accepts to the text and its content type."""
     version: Mapping[str, str]
     regions: Callable[[], Mapping[str, Any]] = dict
+    recent: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
+    """The last denials; None, and None below: nothing of decisions is shown."""
+    explain: Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]] | None = None
+    top: Callable[[Mapping[str, str]], Mapping[str, Any]] = dict
 
 
 class HttpServer(HttpListener):
@@ -58,12 +63,16 @@ class HttpServer(HttpListener):
         access: HttpAccess = OPEN,
     ) -> None:
         routes = [
+            web.get("/", page),
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
             web.get("/rules", self._rules),
             web.get("/metrics", self._metrics),
             web.get("/version", self._version),
             web.get("/regions", self._regions),
+            web.get("/decisions", self._decisions),
+            web.get("/explain", self._explain),
+            web.get("/top", self._top),
             web.post("/json", self._json),
         ]
         super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode, access=access)
@@ -94,8 +103,8 @@ class HttpServer(HttpListener):
     async def _rules(self, request: web.Request) -> web.Response:
         return web.json_response(self._sources.rules(request.query), dumps=pretty)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        body, content_type = self._sources.metrics()
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = await self._sources.metrics(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _version(self, _: web.Request) -> web.Response:
@@ -103,3 +112,16 @@ class HttpServer(HttpListener):
 
     async def _regions(self, _: web.Request) -> web.Response:
         return web.json_response(self._sources.regions())
+
+    async def _decisions(self, _: web.Request) -> web.Response:
+        if self._sources.recent is None:
+            return error_response(404, "decisions are not shown here")
+        return web.json_response(await self._sources.recent())
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        if self._sources.explain is None:
+            return error_response(404, "decisions are not shown here")
+        return web.json_response(await self._sources.explain(request.query), dumps=pretty)
+
+    async def _top(self, request: web.Request) -> web.Response:
+        return web.json_response(self._sources.top(request.query), dumps=pretty)

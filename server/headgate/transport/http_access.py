@@ -19,8 +19,8 @@ from headgate.errors import Forbidden, NotFound, Unauthenticated
 
 _HEALTH: Final = frozenset(("/healthz", "/readyz"))
 _DECISIONS: Final = frozenset(("/json",))
-_INSIGHT: Final = frozenset(("/rules", "/metrics", "/version", "/regions"))
-_GUARDED: Final = frozenset(("/json", "/rules", "/regions"))
+_INSIGHT: Final = frozenset(("/", "/rules", "/metrics", "/version", "/regions", "/top", "/decisions", "/explain"))
+_GUARDED: Final = frozenset(("/json", "/rules", "/regions", "/top", "/decisions", "/explain"))
 
 
 class Surface(Enum):

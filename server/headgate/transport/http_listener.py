@@ -35,6 +35,10 @@ HTTP_STATUS: Mapping[Status, int] = {
 """What the gRPC status of an error is over HTTP."""
 
 
+MAX_REQUEST_ID_CHARS = 64
+"""Of what a caller names its request, in the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
     """Bounds on what a client can make us hold, and for how long."""
@@ -166,7 +170,9 @@ class HttpListener:
         except (TimeoutError, ConnectionError):
             raise
         except Exception as error:
-            self._logger.error("http_request_failed", route=self._route(request), exc_info=error)
+            request_id = request.headers.get("X-Request-Id", "")[:MAX_REQUEST_ID_CHARS]
+            fields = {"request_id": request_id} if request_id else {}
+            self._logger.error("http_request_failed", route=self._route(request), **fields, exc_info=error)
             return error_response(500, status_of(error)[1])
 
     def _count(self, request: web.Request, status: int) -> None:

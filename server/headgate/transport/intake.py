@@ -9,12 +9,13 @@ refused here too: the front could check tokens by itself, but for good, and for 
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pygrpc_native._native import NativeGrpcFront
 
 from headgate.endpoint.tokens import NO_TOKEN, TokenFile, header_of
 from headgate.errors import Status
+from headgate.telemetry.traces import parent_of
 from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import STOPPING, expands, overloaded, too_large, unfinished
 from headgate.transport.guard.refusals import Refusal, Refusals
@@ -50,6 +51,7 @@ class Intake:
         deliver: Callable[[Batch], None],
         tokens: TokenFile | None = None,
         refusals: Refusals | None = None,
+        traces: bool = False,
     ) -> None:
         self._front = front
         self._limits = limits
@@ -59,6 +61,9 @@ class Intake:
         # What a guard in front of it kept back comes as a message of this size; without a guard, of none.
         self._refusals = refusals or Refusals()
         self._refusal_bytes = self._refusals.size if refusals else -1
+        self._traces = traces
+        self._parents: dict[int, str | bytes] = {}
+        """Trace contexts of calls that are pending, where traces are on."""
         self._trimmer = Trimmer()
         self._refusing = False
         self._thread = threading.Thread(target=self._receive, name="headgate-receive", daemon=True)
@@ -75,7 +80,7 @@ class Intake:
         self._thread.join(_JOIN_S)
 
     def _receive(self) -> None:
-        receive = self._front.recv_batch if self._tokens is None else self._receive_known
+        receive = self._receive_known if self._tokens is not None or self._traces else self._front.recv_batch
         trimmer, monotonic = self._trimmer, time.monotonic
         while (events := receive(_BATCH_CALLS, _IDLE_MS)) is not None:
             now = monotonic()
@@ -88,8 +93,14 @@ class Intake:
         events = self._front.recv_batch_details(max_events, timeout_ms)
         return None if events is None else [event[:5] for event in events if self._is_known(event)]
 
+    def take_parent(self, call_id: int) -> str | bytes | None:
+        """The trace context that came with a call, once."""
+        return self._parents.pop(call_id, None)
+
     def _is_known(self, event: "DetailedEvent") -> bool:
         _, call_id, method, payload, _, details = event
+        if self._traces:
+            self._note_parent(call_id, method, payload, details)
         if method != RATE_LIMIT or payload is None or self._tokens is None:
             return True
         if self._tokens.allows(header_of(details[0] if details else None)):
@@ -98,6 +109,14 @@ class Intake:
         self._stats.refused_unauthenticated += 1
         self._front.fail(call_id, Status.UNAUTHENTICATED, NO_TOKEN)
         return False
+
+    def _note_parent(self, call_id: int, method: int, payload: bytes | None, details: Any) -> None:
+        parent = parent_of(details[0]) if details and method == RATE_LIMIT and payload is not None else None
+        # Refused calls never take theirs: the bound is that of pending calls, and then the oldest go.
+        if parent is not None:
+            if len(self._parents) >= self._limits.max_pending_calls:
+                del self._parents[next(iter(self._parents))]
+            self._parents[call_id] = parent
 
     def _admit(self, now: float, events: "list[Event]") -> None:
         limits, stats = self._limits, self._stats

@@ -7,14 +7,21 @@ the asyncio loop's thread, so that what is behind it needs no lock.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.endpoint.socketfile import OWNER_ONLY
+from headgate.telemetry.histogram import HistogramCounts
+from headgate.telemetry.traces import Tracing
 from headgate.transport.callers import EVERYBODY, Callers
+
+DURATION_BOUNDS_S = (
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
+)  # fmt: skip
+"""By which decisions are counted: most take well under a millisecond, and none longer than its deadline."""
 
 RATE_LIMIT_SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 RATE_LIMIT_METHOD = f"/{RATE_LIMIT_SERVICE}/ShouldRateLimit"
@@ -27,6 +34,24 @@ a future. Raises, or the future raises, what `errors.status_of` maps to a status
 future is the handler's own: a transport never cancels it, whatever its caller does. A
 handler that cancels it says that it is shutting down (UNAVAILABLE).
 """
+
+
+class StagedHandler(Protocol):
+    """A handler that can be asked in two steps: what needs nobody first, on any thread that has the loop's turn."""
+
+    def at_once(self, payload: bytes) -> "bytes | Undecided":
+        """The answer, if nobody need be asked for it; else what `resume` goes on with. Raises as `Handler` does."""
+        ...
+
+    def resume(self, undecided: "Undecided") -> "bytes | asyncio.Future[bytes]":
+        """On the loop: decide what was left. As `Handler` otherwise."""
+        ...
+
+
+class Undecided:
+    """A request that `at_once` has understood and not decided: opaque to transports."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +101,8 @@ class GuardStats:
 class TransportStats:
     """Plain counters: incremented where it happens, read by whoever exports them.
 
-    Each counter is written by one thread only, so none needs a lock; what is pending is
-    the difference of two that only grow.
+    Each counter is written by one thread only, or by whoever has the loop's turn, so none needs a lock; what is
+    pending is the difference of two that only grow.
     """
 
     calls: int = 0
@@ -95,6 +120,9 @@ class TransportStats:
     """By the guard, because too much is unfinished already."""
     dropped_expired: int = 0
     failed_internal: int = 0
+    durations: HistogramCounts = field(default_factory=lambda: HistogramCounts(DURATION_BOUNDS_S))
+    """From when calls were received to their answers. Calls that came together and were answered at once count with the
+    time of all of them: so a batch costs one measurement, and a figure is never too low."""
     guard: GuardStats = field(default_factory=GuardStats)
 
     @property
@@ -144,6 +172,12 @@ class Serving:
     callers: Callers = EVERYBODY
     reuse_port: bool = False
     socket_mode: int = OWNER_ONLY
+    services: Mapping[str, Callable[[bytes], Awaitable[bytes]]] = field(default_factory=dict)
+    """Further unary methods, by path, for the same callers."""
+    tracing: Tracing | None = None
+    """None: nothing is traced, and nobody looks for a caller's trace context."""
+    staged: StagedHandler | None = None
+    """The same handler, for transports that can decide where they receive; None: they ask `handler` on the loop."""
 
 
 TransportFactory = Callable[[Serving], Transport]

@@ -1,8 +1,9 @@
-"""The fast transport: HTTP/2 in pygrpc-native, decisions on the asyncio loop.
+"""The fast transport: HTTP/2 in pygrpc-native, decisions where calls are received or on the asyncio loop.
 
-A receiving thread hands whole batches of calls to the loop, which calls the handler and
-answers. The thread never runs the handler, so what is behind it needs no lock; the loop
-never waits for a socket, so a signal waits for nobody.
+A receiving thread takes whole batches of calls. What needs nobody it decides itself, while it has the loop's
+turn (shared_loop.py): at most one of the two runs at a time, so what is behind the handler needs no lock. What
+must wait for somebody, and health, goes to the loop in whole batches; so does everything where the loop has no turn to
+give. The loop never waits for a call, so a signal waits for nobody.
 
 The front below bounds neither messages nor what it queues, and it has no TLS: for callers
 who aren't trusted it stands behind a guard (see guard/), which has both.
@@ -11,6 +12,7 @@ who aren't trusted it stands behind a guard (see guard/), which has both.
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -21,6 +23,7 @@ from pygrpc_native._native import STREAM_SENT, NativeGrpcFront
 from headgate.address import TcpAddress, parse_address
 from headgate.endpoint.socketfile import binding_at
 from headgate.errors import ConfigError, Status
+from headgate.telemetry.traces import Tracing
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
@@ -28,9 +31,12 @@ from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.intake import RATE_LIMIT, Batch, Intake
-from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
+from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, StagedHandler, TransportStats, Undecided
 from headgate.transport.reflection import Reflection
+from headgate.transport.services import method_handlers
+from headgate.transport.shared_loop import SharedLoop, Turn
 from headgate.transport.timeouts import TIMEOUT_HEADER, Timeouts
+from headgate.transport.traced import decide_traced
 
 if TYPE_CHECKING:
     from pygrpc_native._native import Event
@@ -45,6 +51,9 @@ _GUARDED_METADATA_BYTES = 16 * 1024
 # Without one the refusal is HTTP 431, for gRPC clients UNKNOWN, which Envoy lets pass. So callers
 # who are trusted by address have what they could not send by accident.
 _TRUSTED_METADATA_BYTES = 1024 * 1024
+
+_Left = tuple[float, "list[tuple[int, int, bytes | str | None, Undecided]]"]
+"""What the receiving thread could not decide: when it was received; call, size, timeout and request of each."""
 
 
 class NativeTransport:
@@ -66,6 +75,7 @@ class NativeTransport:
         self._health: health.Health[int] = health.Health()
         self._timeouts = Timeouts()
         self._batches: deque[Batch] = deque()
+        self._undecided: deque[_Left] = deque()
         self._handed_over = False
         # Calls that wait for the handler's future.
         self._waiting: set[int] = set()
@@ -94,9 +104,10 @@ class NativeTransport:
                 self._front,
                 self._limits,
                 self.stats,
-                self._hand_over,
+                self._deliver(),
                 self._callers.tokens,
                 self._refusals,
+                traces=self._endpoint.tracing is not None,
             )
             self._intake.start()
             cleanup.push_async_callback(asyncio.to_thread, self._intake.join)
@@ -115,7 +126,7 @@ class NativeTransport:
                 _METHODS,
                 _IO_THREADS,
                 client_key_metadata=TIMEOUT_HEADER,
-                call_details=self._callers.tokens is not None,
+                call_details=self._callers.tokens is not None or self._endpoint.tracing is not None,
                 max_concurrent_streams=self._limits.max_concurrent_streams,
                 max_metadata_size=_GUARDED_METADATA_BYTES if self._refusals else _TRUSTED_METADATA_BYTES,
                 reuse_port=self._endpoint.reuse_port,
@@ -130,7 +141,10 @@ class NativeTransport:
     async def _start_fallback(self) -> Fallback | None:
         """Reflection is a convenience: where there is no directory for its socket, we serve without."""
         try:
-            fallback = Fallback(Reflection(replace(self._callers, names=None)).methods(), self._limits)
+            # The guard has looked at names already.
+            callers = replace(self._callers, names=None)
+            services = method_handlers(self._endpoint.services, callers, self._failures)
+            fallback = Fallback({**Reflection(callers).methods(), **services}, self._limits)
             await fallback.start()
         except OSError as error:
             self._endpoint.logger.warning("reflection_unavailable", reason=str(error))
@@ -149,10 +163,58 @@ class NativeTransport:
         await wait_until_silent(self.stats)
         await self._cleanup.aclose()
 
+    # Deciding, on the receiving thread
+
+    def _deliver(self) -> Callable[[Batch], None]:
+        staged, loop = self._endpoint.staged, self._loop
+        if staged is None or not isinstance(loop, SharedLoop) or self._endpoint.tracing is not None:
+            return self._hand_over
+        return partial(self._decide_here, staged, loop.turn)
+
+    def _decide_here(self, staged: StagedHandler, turn: Turn, batch: Batch) -> None:
+        """Answer what needs nobody; the rest goes to the loop, health included."""
+        received_at, _, events = batch
+        at_once, respond, timeouts = staged.at_once, self._front.respond, self._timeouts
+        left: list[tuple[int, int, bytes | str | None, Undecided]] = []
+        others: list[Event] = []
+        finished = size = 0
+        with turn:
+            waited_s = time.monotonic() - received_at
+            for event in events:
+                _, call_id, method, payload, timeout = event
+                if payload is None or method != RATE_LIMIT:
+                    others.append(event)
+                    continue
+                if type(timeout) is bytes and waited_s >= timeouts[timeout]:
+                    self.stats.dropped_expired += 1
+                else:
+                    try:
+                        answer = at_once(payload)
+                        if type(answer) is not bytes:
+                            left.append((call_id, len(payload), timeout, answer))  # type: ignore[arg-type]
+                            continue
+                        respond(call_id, answer)
+                    except Exception as error:
+                        self._fail(call_id, error)
+                finished += 1
+                size += len(payload)
+            self.stats.finished_calls += finished
+            self.stats.finished_bytes += size
+            self.stats.durations.add(time.monotonic() - received_at, finished)
+        if left:
+            self._undecided.append((received_at, left))
+        if others:
+            self._batches.append((received_at, sum([len(event[3] or b"") for event in others]), others))
+        if left or others:
+            self._wake_loop()
+
     # Handing over, from the receiving thread to the loop
 
     def _hand_over(self, batch: Batch) -> None:
         self._batches.append(batch)
+        self._wake_loop()
+
+    def _wake_loop(self) -> None:
         # One wake-up until the loop has come: it takes all that is there by then. It clears
         # the flag before it looks, so whatever it doesn't see wakes it again.
         if not self._handed_over:
@@ -169,6 +231,8 @@ class NativeTransport:
         # What comes while we work wakes us again: others get their turn in between.
         for _ in range(len(batches)):
             self._decide(*batches.popleft())
+        for _ in range(len(self._undecided)):
+            self._go_on(*self._undecided.popleft())
 
     # Deciding, on the loop
 
@@ -179,7 +243,8 @@ class NativeTransport:
             time.monotonic,
             self._timeouts,
         )
-        finished = 0
+        tracing = self._endpoint.tracing
+        finished = decided = 0
         for _, call_id, method, payload, timeout in events:
             if payload is None:
                 self._health.unwatch(call_id)
@@ -191,11 +256,12 @@ class NativeTransport:
                 continue
             try:
                 if method == RATE_LIMIT:
-                    answer = handler(payload)
+                    answer = handler(payload) if tracing is None else self._traced(tracing, call_id, payload)
                     if isinstance(answer, bytes):
                         respond(call_id, answer)
+                        decided += 1
                     else:
-                        self._answer_later(call_id, len(payload), answer)
+                        self._answer_later(call_id, len(payload), received_at, answer)
                         finished -= 1
                         size -= len(payload)
                 elif method == _CHECK:
@@ -207,18 +273,44 @@ class NativeTransport:
         stats = self.stats
         stats.finished_calls += finished
         stats.finished_bytes += size
+        if decided:
+            stats.durations.add(monotonic() - received_at, decided)
 
-    def _answer_later(self, call_id: int, size: int, answer: "asyncio.Future[bytes]") -> None:
-        answer.add_done_callback(partial(self._answered, call_id, size))
+    def _traced(self, tracing: Tracing, call_id: int, payload: bytes) -> "bytes | asyncio.Future[bytes]":
+        return decide_traced(tracing, self._intake.take_parent(call_id), self._handler, payload, self.stats)
+
+    def _go_on(self, received_at: float, left: "list[tuple[int, int, bytes | str | None, Undecided]]") -> None:
+        """With what the receiving thread could not decide."""
+        staged, monotonic, stats = self._endpoint.staged, time.monotonic, self.stats
+        assert staged is not None  # noqa: S101 - nothing is left over without one
+        for call_id, size, timeout, undecided in left:
+            if type(timeout) is bytes and monotonic() - received_at >= self._timeouts[timeout]:
+                stats.dropped_expired += 1
+            else:
+                try:
+                    answer = staged.resume(undecided)
+                    if not isinstance(answer, bytes):
+                        self._answer_later(call_id, size, received_at, answer)
+                        continue
+                    self._front.respond(call_id, answer)
+                    stats.durations.add(monotonic() - received_at)
+                except Exception as error:
+                    self._fail(call_id, error)
+            stats.finished_calls += 1
+            stats.finished_bytes += size
+
+    def _answer_later(self, call_id: int, size: int, received_at: float, answer: "asyncio.Future[bytes]") -> None:
+        answer.add_done_callback(partial(self._answered, call_id, size, received_at))
         self._waiting.add(call_id)
 
-    def _answered(self, call_id: int, size: int, answer: "asyncio.Future[bytes]") -> None:
+    def _answered(self, call_id: int, size: int, received_at: float, answer: "asyncio.Future[bytes]") -> None:
         self._waiting.discard(call_id)
         try:
             result = answer.result()
             if not isinstance(result, bytes):
                 raise TypeError(f"expected bytes from the handler, not {type(result).__name__}")
             self._front.respond(call_id, result)
+            self.stats.durations.add(time.monotonic() - received_at)
         except (Exception, asyncio.CancelledError) as error:
             self._fail(call_id, error)
         self.stats.finished_calls += 1

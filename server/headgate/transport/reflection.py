@@ -18,6 +18,7 @@ from headgate_client.wire.envoy.config.core.v3 import base_pb2
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from headgate_client.wire.envoy.service.ratelimit.v3 import rls_pb2
 from headgate_client.wire.envoy.type.v3 import ratelimit_unit_pb2
+from headgate_client.wire.headgate.v1 import limits_pb2
 
 from headgate.endpoint.methods import CODES, MethodHandlers
 from headgate.errors import RequestError, Status
@@ -27,7 +28,8 @@ from headgate.transport.interface import RATE_LIMIT_SERVICE
 
 V1_SERVICE = "grpc.reflection.v1.ServerReflection"
 V1ALPHA_SERVICE = "grpc.reflection.v1alpha.ServerReflection"
-SERVICES = (RATE_LIMIT_SERVICE, health.SERVICE, V1_SERVICE, V1ALPHA_SERVICE)
+LIMITS_SERVICE = "headgate.v1.Limits"
+SERVICES = (RATE_LIMIT_SERVICE, LIMITS_SERVICE, health.SERVICE, V1_SERVICE, V1ALPHA_SERVICE)
 # People explore with it, one stream each; it must not cost the callers who want decisions.
 MAX_STREAMS = 32
 
@@ -44,7 +46,10 @@ Prefixes = tuple[tuple[str, str], tuple[str, str]]
 def official_files() -> list[descriptor_pb2.FileDescriptorProto]:
     """Every file that describes what is served, each after the files that it imports."""
     well_known = [_copy(module.DESCRIPTOR) for module in (duration_pb2, struct_pb2, wrappers_pb2)]
-    ours = [_renamed(module.DESCRIPTOR, _OURS) for module in (ratelimit_unit_pb2, base_pb2, ratelimit_pb2, rls_pb2)]
+    ours = [
+        _renamed(module.DESCRIPTOR, _OURS)
+        for module in (ratelimit_unit_pb2, base_pb2, ratelimit_pb2, rls_pb2, limits_pb2)
+    ]
     grpcs = [
         _renamed(health_pb2.DESCRIPTOR, _HEALTH),
         _renamed(reflection_pb2.DESCRIPTOR, _V1ALPHA),

@@ -5,8 +5,14 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 from headgate.transport import drain
+from headgate.transport.shared_loop import SharedLoop
 
 from tests.conformance.transport.harness import KINDS, Kind, Server, dialled, serving
+
+
+def pytest_asyncio_loop_factories() -> dict[str, type[SharedLoop]]:
+    """The loop that a process serves with: what needs nobody is decided where it is received."""
+    return {"shared": SharedLoop}
 
 
 @pytest.fixture(params=KINDS)

@@ -1,6 +1,7 @@
 """What the transport suite shares: a programmable handler, all transports, ways to wait."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from headgate.transport.interface import (
     Transport,
     TransportFactory,
     TransportLimits,
+    Undecided,
 )
 from headgate.transport.select import choose_transport
 from structlog.testing import CapturingLogger
@@ -30,19 +32,40 @@ KINDS: tuple[Kind, ...] = ("native", "guarded", "grpcio")
 TIMEOUT_S = PATIENCE_S
 
 
+class Left(Undecided):
+    """What a script leaves for the loop."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+
+
 class Script:
-    """A handler whose answers a test sets: an exception is raised, anything else returned."""
+    """A handler whose answers a test sets: an exception is raised, anything else returned.
+
+    In two steps it decides at once what is there already, and leaves for the loop what a function or a future gives.
+    """
 
     def __init__(self) -> None:
         self.answer: Any = None
         self.payloads: list[bytes] = []
+        self.threads: list[str] = []
 
     def __call__(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
         self.payloads.append(payload)
+        self.threads.append(threading.current_thread().name)
         answer = self.answer(payload) if callable(self.answer) else self.answer
         if isinstance(answer, BaseException):
             raise answer
         return b"echo:" + payload if answer is None else answer
+
+    def at_once(self, payload: bytes) -> bytes | Undecided:
+        if callable(self.answer) or isinstance(self.answer, asyncio.Future):
+            return Left(payload)
+        return self(payload)  # type: ignore[return-value]  # a test may set what is no answer
+
+    def resume(self, undecided: Undecided) -> "bytes | asyncio.Future[bytes]":
+        assert isinstance(undecided, Left)
+        return self(undecided.payload)
 
 
 class Server:
@@ -84,7 +107,9 @@ def make_transport(
     log = CapturingLogger()
     logger = structlog.wrap_logger(log, processors=[lambda _logger, _name, event: ((), event)])
     factory = factory_of(kind, options.pop("tls", None), options.pop("trust", None))
-    return factory(Serving(address, handler or Script(), limits or TransportLimits(), logger, **options)), log
+    handler = handler or Script()
+    options.setdefault("staged", handler if isinstance(handler, Script) else None)
+    return factory(Serving(address, handler, limits or TransportLimits(), logger, **options)), log
 
 
 @asynccontextmanager

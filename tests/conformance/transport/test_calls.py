@@ -1,6 +1,7 @@
 """Calls get the handler's bytes, or a status with a message that says why not."""
 
 import asyncio
+import threading
 
 import grpc
 import pytest
@@ -141,3 +142,19 @@ def _resolved(value: object) -> "asyncio.Future[object]":
     future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     future.set_result(value)
     return future
+
+
+@pytest.mark.parametrize("kind", ["native", "guarded"])
+async def test_what_needs_nobody_is_decided_where_it_is_received_and_the_rest_on_the_loop(
+    server: Server, channel: grpc.aio.Channel
+) -> None:
+    assert await call(channel, b"at once") == b"echo:at once"
+    later = asyncio.get_running_loop().create_future()
+    server.script.answer = lambda _: later
+    pending = call(channel, b"later")
+    await eventually(lambda: len(server.script.payloads) == 2)
+    later.set_result(b"decided")
+    assert await pending == b"decided"
+    assert server.script.threads == ["headgate-receive", threading.main_thread().name]
+    await eventually(lambda: server.transport.stats.pending_calls == 0)
+    assert server.transport.stats.pending_bytes == 0

@@ -16,6 +16,7 @@ from tests.conformance.transport.harness import TIMEOUT_S, Server, call, status_
 V1 = "grpc.reflection.v1.ServerReflection"
 V1ALPHA = "grpc.reflection.v1alpha.ServerReflection"
 RATE_LIMIT = "envoy.service.ratelimit.v3.RateLimitService"
+LIMITS = "headgate.v1.Limits"
 
 
 @pytest.fixture(params=[V1, V1ALPHA])
@@ -50,11 +51,12 @@ async def test_services_are_listed_by_their_official_names(
 ) -> None:
     [answer] = await _ask(channel, version, _about(list_services=""))
     names = [service.name for service in answer.list_services_response.service]
-    assert names == sorted([RATE_LIMIT, "grpc.health.v1.Health", V1, V1ALPHA])
+    assert names == sorted([RATE_LIMIT, LIMITS, "grpc.health.v1.Health", V1, V1ALPHA])
 
 
 async def test_every_listed_service_is_described(server: Server, channel: grpc.aio.Channel, version: str) -> None:
-    questions = [_about(file_containing_symbol=name) for name in (RATE_LIMIT, "grpc.health.v1.Health", V1, V1ALPHA)]
+    services = (RATE_LIMIT, LIMITS, "grpc.health.v1.Health", V1, V1ALPHA)
+    questions = [_about(file_containing_symbol=name) for name in services]
     for question, answer in zip(questions, await _ask(channel, version, *questions), strict=True):
         pool = _pool(answer)
         assert pool.FindServiceByName(question.file_containing_symbol).methods

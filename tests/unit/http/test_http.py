@@ -48,6 +48,9 @@ class Service:
     """A server with everything behind it made up."""
 
     def __init__(self, handler: Handler, address: str = "127.0.0.1:0", **limits: Any) -> None:
+        async def scraped(accept: str) -> tuple[bytes, str]:
+            return b"headgate_x 1\n", "text/plain; version=0.0.4"
+
         self.accepts = True
         self.ready = True
         self.requests: list[RateLimitRequest] = []
@@ -58,7 +61,7 @@ class Service:
             accepts=lambda: self.accepts,
             readiness=lambda: (self.ready, {"state": "made up"}),
             rules=lambda query: {"query": dict(query)},
-            metrics=lambda: (b"headgate_x 1\n", "text/plain; version=0.0.4"),
+            metrics=scraped,
             version={"version": "1.2.3"},
         )
         logger = BoundedLogger(self.log, ManualClock())

@@ -1,0 +1,46 @@
+"""The page at `/`: one document with its style and script in it, the same for everybody.
+
+It has nothing of this server in it: what it shows, its script asks for, with the reader's own token
+where one is demanded. The browser is told to run that script and to ask this server, and nothing else.
+"""
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+
+from aiohttp import web
+
+
+async def page(_: web.Request) -> web.Response:
+    """`GET /`."""
+    document, headers = _made()
+    return web.Response(body=document, headers=headers)
+
+
+@cache
+def _made() -> tuple[bytes, dict[str, str]]:
+    files = resources.files("headgate.transport") / "page"
+    style, script = ((files / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    document = (files / "page.html").read_text("utf-8").replace("@style@", style).replace("@script@", script)
+    policy = [
+        "default-src 'none'",
+        "connect-src 'self'",
+        "img-src data:",
+        f"style-src {_hash(style)}",
+        f"script-src {_hash(script)}",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+    return document.encode(), {
+        "Content-Type": "text/html; charset=utf-8",
+        "Cache-Control": "no-cache",
+        "Content-Security-Policy": "; ".join(policy),
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
