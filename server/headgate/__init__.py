@@ -1,3 +1,3 @@
 """Headgate: a multi-region gRPC rate-limit service."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -10,18 +10,22 @@ belongs to one rule set: another one starts it afresh, so no request sees a mixt
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from headgate.errors import BadRequest, RequestError
-from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Entries, Kind, Verdict
 from headgate.limiter.limit import Limit
-from headgate.limiter.scopes import LimitsOfRegion
+from headgate.limiter.overrides import Overrides
+from headgate.limiter.rule_name import RuleName, request_rule, rule_id
+from headgate.limiter.scopes import LimitsOfRegion, charges_of
 from headgate.rules.keys import override_key
-from headgate.rules.model import Rules
+from headgate.rules.model import Rules, Version
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
+from headgate.telemetry.tallies import NO_RULE, Tallies, Tally
+from headgate.transport.interface import Undecided
 from headgate.wire import ratelimit as wire
 
 MAX_CACHED_REQUEST_BYTES: Final = 1024
@@ -31,6 +35,12 @@ entries this bounds the cache's memory, whatever callers send."""
 PLAN_BYTES: Final = 400
 CHARGE_BYTES: Final = 300
 """What the objects of a plan, and of each of its charges, take beside the bytes in them: rounded up."""
+
+REASON: Final = "headgate"
+"""The key of an answer's dynamic metadata under which the reason stands."""
+
+MAX_OVER_LIMIT: Final = 20_000
+"""Denials that are remembered until somebody takes them, ten times a second; beyond it they are only counted."""
 
 RETRY_JITTER: Final = 0.2
 """`Retry-After` is stretched by up to this share, so that clients denied together come back apart."""
@@ -48,11 +58,17 @@ class AnswerSettings:
     denied_body: str = ""
     shadow_mode: bool = False
     dynamic_metadata: bool = False
+    reason_header: str = ""
+    """The header that says why; empty: none."""
+    reason_metadata: bool = False
+    """Whether dynamic metadata says why."""
     match_cache_entries: int = 16_384
     match_cache_bytes: int = 32 * 1024 * 1024
     bounds: wire.RequestBounds = field(default_factory=wire.RequestBounds)
     request_limits: RequestLimits = RequestLimits.ALLOW
     """For domains that don't say it themselves."""
+    near_limit_ratio: float = 0.8
+    """From which share of a limit on an admission is counted as near it."""
 
 
 @dataclass(slots=True)
@@ -73,23 +89,136 @@ class HandlerStats:
 class Decider(Protocol):
     """The engine behind the handler: of a node on its own, or of a node of a region. Decides at once where it can."""
 
-    def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]": ...
+    def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
+        """All charges of one request together: every one of them is charged, or none. On the loop."""
+        ...
+
+    def decide_late(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
+        """The same where some of them are late costs or looks: late costs are charged in any case, looks never."""
+        ...
+
+    def quick(self, charge: Charge) -> Verdict | None:
+        """The only charge of a request, by what is kept with its key: admitted, or denied as before. None: ask on."""
+        ...
+
+    def quick_all(self, charges: tuple[Charge, ...]) -> list[Verdict] | None:
+        """All charges of a request, admitted by what is kept with their keys. None: ask on."""
+        ...
+
+    def give_back(self, charges: tuple[Charge, ...]) -> None:
+        """Undo costs that were charged, as far as they still count."""
+        ...
+
+    def at_once(self, charges: tuple[Charge, ...]) -> Decision | None:
+        """`decide` on any thread that has the loop's turn: None, and nothing charged, where somebody must be asked."""
+        ...
 
 
-class Plan:
+class Recorder(Protocol):
+    """Who is told of every decision: the decision log. It gives the decision its id."""
+
+    def __call__(self, plan: "Plan", decision: Decision) -> int: ...
+
+
+Decide = Callable[[tuple[Charge, ...]], "Decision | asyncio.Future[Decision]"]
+AtOnce = Callable[[tuple[Charge, ...]], Decision | None]
+
+
+class Plan(Undecided):
     """One request, parsed and matched. Where no rule applies there are no charges, and the answer is ready."""
 
-    __slots__ = ("answer", "charges", "fixed", "heads", "pairs", "path", "trailer")
+    __slots__ = (
+        "answer",
+        "at_once",
+        "charges",
+        "decide",
+        "fixed",
+        "heads",
+        "near",
+        "near_first",
+        "others",
+        "pairs",
+        "path",
+        "quick",
+        "size",
+        "tallies",
+        "tally",
+        "trailer",
+        "version",
+    )
 
-    def __init__(self, descriptors: list["Planned"], trailer: bytes) -> None:
-        self.charges = tuple([charge for d in descriptors for charge in d.charges])
+    def __init__(
+        self,
+        descriptors: list["Planned"],
+        trailer: bytes,
+        engine: Decider,
+        near_limit_ratio: float,
+        version: Version,
+        request_bytes: int,
+        *,
+        usual: bool,
+    ) -> None:
+        self.version = version
+        """Of the rule set that it was made with."""
+        self.charges = charges_of(charge for d in descriptors for charge in d.charges)
+        # Chosen once: a request without late costs is not asked at every hit whether it has any.
+        taking = all(charge.kind is Kind.TAKE for charge in self.charges)
+        self.decide: Decide = engine.decide if taking else engine.decide_late
+        self.at_once: AtOnce = engine.at_once if taking else _on_the_loop
         self.heads = tuple([wire.status_head(charge.limit) for charge in self.charges])
         self.fixed = tuple([d.status for d in descriptors]) if not all(d.charges for d in descriptors) else None
         self.pairs = _pairs(descriptors)
         """Where two charges, this one and the next, are of one descriptor: a rule's and a request's limit."""
         self.path = DecisionPath.UNLIMITED if any(d.unlimited for d in descriptors) else DecisionPath.NO_RULE
         self.trailer = trailer
+        self.tallies = tuple([tally for d in descriptors if d.charges for tally in d.tallies])
+        """One per charge: what its rule counts."""
+        self.others = tuple([tally for d in descriptors if not d.charges for tally in d.tallies])
+        """What descriptors without a charge are counted in."""
+        self.near = tuple([_near(charge.limit, near_limit_ratio) for charge in self.charges])
+        """Per charge: an admission that leaves less is near the limit."""
+        self.near_first = self.near[0] if self.near else 0
+        self.tally = self.tallies[0] if self._is_plain() else None
+        """Of a request with one charge that is over its limit if and only if the request is denied."""
+        self.quick = len(self.charges) if usual and self._is_usual() else 0
+        """How many charges what is kept with their keys may decide; 0: something about the request is unusual."""
         self.answer = b"" if self.charges else b"".join([wire.CODE_OK, *(d.status for d in descriptors), trailer])
+        self.size = _plan_bytes(request_bytes, self)
+        """What it takes, by estimate, with its request."""
+
+    def _is_plain(self) -> bool:
+        if len(self.charges) != 1 or self.others:
+            return False
+        charge = self.charges[0]
+        return charge.kind is Kind.TAKE and charge.cost == 1 and not charge.shadow and not charge.quota
+
+    def count(self, admitted: bool, path: DecisionPath, verdicts: list[Verdict], over_limit: list[Charge]) -> None:
+        """Count the decision with every rule that it met: whether that rule had room, by the request's path.
+
+        What was over is put into a list of bounded length.
+        """
+        for tally, charge, near, (over, remaining, _) in zip(
+            self.tallies, self.charges, self.near, verdicts, strict=True
+        ):
+            extra = charge.cost - 1
+            if not over:
+                tally.within[path] += 1
+                tally.within_extra += extra
+                tally.near += admitted and remaining < near
+            elif charge.shadow:
+                tally.shadow[path] += 1
+                tally.shadow_extra += extra
+            else:
+                tally.over[path] += 1
+                tally.over_extra += extra
+                if len(over_limit) < MAX_OVER_LIMIT:
+                    over_limit.append(charge)
+        for tally in self.others:
+            tally.within[self.path] += 1
+
+    def _is_usual(self) -> bool:
+        """Whether its answer is its statuses, one per charge, and nothing about its charges is unusual."""
+        return not self.pairs and self.fixed is None and all(charge.quick for charge in self.charges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +228,8 @@ class Planned:
     charges: tuple[Charge, ...] = ()
     status: bytes = wire.STATUS_WITHOUT_LIMIT
     unlimited: bool = False
+    tallies: tuple[Tally, ...] = ()
+    """One per charge; without charges, one for the descriptor."""
 
 
 class Matched(NamedTuple):
@@ -108,6 +239,10 @@ class Matched(NamedTuple):
     key: bytes
     cost: int
     shard_key: bytes | None
+    rule: RuleName
+    entries: Entries
+    value: str | None = None
+    """What its metrics tell apart, for rules that ask for it."""
 
 
 class RateLimitHandler:
@@ -121,12 +256,24 @@ class RateLimitHandler:
         random: random.Random,
         settings: AnswerSettings,
         limits: LimitsOfRegion | None = None,
+        overrides: Overrides | None = None,
+        record: Recorder | None = None,
+        on_unknown_domain: Callable[[str], None] = lambda domain: None,
     ) -> None:
+        """`on_unknown_domain` is told of each once, of a bounded number of them."""
         self.stats = HandlerStats()
+        self.tallies = Tallies()
+        self._over_limit: list[Charge] = []
+        self._on_unknown_domain = on_unknown_domain
         self._limits = limits or LimitsOfRegion()
         self._limits.on_change = self._forget_plans
+        self._overrides = Overrides() if overrides is None else overrides
+        self._overrides.on_change = self._forget_plans_of
         self._rules = rules
         self._engine = engine
+        self._says_why = bool(settings.reason_header) or settings.reason_metadata
+        self._record = record
+        """None: nobody keeps a log."""
         self._random = random
         self._settings = settings
         self._denied_trailer = wire.encode_raw_body(settings.denied_body.encode())
@@ -134,22 +281,61 @@ class RateLimitHandler:
         self._forget_plans()
 
     def __call__(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
+        answer = self.at_once(payload)
+        return answer if isinstance(answer, bytes) else self.resume(answer)
+
+    def at_once(self, payload: bytes) -> bytes | Plan:
+        """The answer, if nobody need be asked for it; else the plan, for `resume`."""
         rules = self._rules()
         if rules is not self._plans_rules:
             self._forget_plans()
+            self.tallies.rules_changed()
             self._plans_rules = rules
         plan = self._plans.get(payload)
         if plan is None:
             plan = self._keep(payload, self._plan(payload, rules))
-        if not plan.charges:
+        quick = plan.quick
+        if quick == 1:
+            verdict = self._engine.quick(plan.charges[0])
+            if verdict is not None:
+                return self._quick_answer(plan, verdict)
+        elif quick:
+            verdicts = self._engine.quick_all(plan.charges)
+            if verdicts is not None:
+                return self._answer(plan, Decision(True, DecisionPath.LOCAL, verdicts))
+        elif not plan.charges:
             self.stats.admitted[plan.path] += 1
+            for tally in plan.others:
+                tally.within[plan.path] += 1
             return plan.answer
-        decision = self._engine.decide(plan.charges)
+        decision = plan.at_once(plan.charges)
+        return plan if decision is None else self._answer(plan, decision)
+
+    def resume(self, plan: Undecided) -> "bytes | asyncio.Future[bytes]":
+        """Decide, on the loop, what `at_once` did not: as long as it takes to ask."""
+        assert isinstance(plan, Plan)  # noqa: S101 - it is what at_once gave
+        decision = plan.decide(plan.charges)
         if isinstance(decision, Decision):
             return self._answer(plan, decision)
         answer: asyncio.Future[bytes] = decision.get_loop().create_future()
         decision.add_done_callback(partial(self._answer_later, plan, answer))
         return answer
+
+    # Costs that are known later, in two steps
+
+    def reserve(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
+        """Decide an estimate: charged if it fits, also under a limit with overdraft."""
+        return self.resume(plan) if (plan := self._plan(payload, self._rules(), late=False)).charges else plan.answer
+
+    def charge_late(self, payload: bytes) -> None:
+        """Charge what something came to beyond its estimate, whether it fits or not."""
+        plan = self._plan(payload, self._rules(), late=True)
+        if plan.charges:
+            self.resume(plan)
+
+    def give_back(self, payload: bytes) -> None:
+        """Undo what something did not come to of its estimate."""
+        self._engine.give_back(self._plan(payload, self._rules(), late=False).charges)
 
     def _answer_later(self, plan: Plan, answer: "asyncio.Future[bytes]", decision: "asyncio.Future[Decision]") -> None:
         if answer.done():
@@ -160,13 +346,46 @@ class RateLimitHandler:
         else:
             answer.set_exception(error)
 
+    def _quick_answer(self, plan: Plan, verdict: Verdict) -> bytes:
+        """`_answer` for the usual request: one charge, admitted here or denied as before.
+
+        What is counted or logged of a decision is counted and logged in these two, and nowhere else.
+        """
+        over, remaining, reset_ms = verdict
+        if self._record is not None:
+            path = DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL
+            self._record(plan, Decision(not over, path, [verdict]))
+        tally = plan.tally
+        if over:
+            self.stats.denied[DecisionPath.DENY_CACHE] += 1
+            plan.count(False, DecisionPath.DENY_CACHE, [verdict], self._over_limit)
+            status = wire.encode_status(plan.heads[0].over, 0, reset_ms)
+            return wire.CODE_OVER_LIMIT + status + self._denied_trailer + plan.trailer
+        self.stats.admitted[DecisionPath.LOCAL] += 1
+        if tally is None:
+            plan.count(True, DecisionPath.LOCAL, [verdict], self._over_limit)
+        else:
+            tally.within[DecisionPath.LOCAL] += 1
+            if remaining < plan.near_first:
+                tally.near += 1
+        return wire.CODE_OK + wire.encode_status(plan.heads[0].ok, remaining, reset_ms) + plan.trailer
+
     def _answer(self, plan: Plan, decision: Decision) -> bytes:
         admitted, path, verdicts = decision
+        number = 0 if self._record is None else self._record(plan, decision)
         if admitted:
             self.stats.admitted[path] += 1
+            tally = plan.tally
+            if tally is None:
+                plan.count(admitted, path, verdicts, self._over_limit)
+            else:
+                tally.within[path] += 1
+                if verdicts[0][1] < plan.near_first:
+                    tally.near += 1
             parts = [wire.CODE_OK]
         else:
             self.stats.denied[path] += 1
+            plan.count(admitted, path, verdicts, self._over_limit)
             parts = [wire.CODE_OVER_LIMIT]
         shown: Iterable[_Outcome] = zip(plan.heads, plan.charges, verdicts, strict=True)
         if plan.pairs:
@@ -185,17 +404,26 @@ class RateLimitHandler:
         if not admitted:
             parts.append(self._denied_trailer)
         parts.append(plan.trailer)
+        if self._says_why:
+            parts.append(self._reason(plan, decision, number))
         return b"".join(parts)
+
+    def _reason(self, plan: Plan, decision: Decision, number: int) -> bytes:
+        """Rule, version, path and id, for whoever reads Envoy's access log or the answer's headers."""
+        charge, _ = _deciding(plan, decision)
+        reason = reason_of(charge, plan.version, decision.path, number)
+        parts = b""
+        if self._settings.reason_header:
+            told = " ".join([f"{name}={value}" for name, value in reason.items()])
+            parts += wire.encode_headers([(self._settings.reason_header, told)])
+        if self._settings.reason_metadata:
+            parts += wire.encode_dynamic_metadata({REASON: reason})
+        return parts
 
     def _headers(self, plan: Plan, decision: Decision) -> list[tuple[str, str]]:
         """Headers of the descriptor that matters most: the longest denial, or the least left."""
         settings = self._settings
-        candidates = list(zip(plan.charges, decision.verdicts, strict=True))
-        if decision.admitted:
-            charge, (_, remaining, reset_ms) = min(candidates, key=lambda pair: pair[1][1])
-        else:
-            denials = [pair for pair in candidates if pair[1][0] and not pair[0].shadow]
-            charge, (_, remaining, reset_ms) = max(denials, key=lambda pair: pair[1][2])
+        charge, (_, remaining, reset_ms) = _deciding(plan, decision)
         headers = [
             (settings.header_limit, str(charge.limit.requests_per_unit)),
             (settings.header_remaining, str(remaining)),
@@ -206,10 +434,21 @@ class RateLimitHandler:
             headers.append((settings.header_retry_after, str(max(1, _ceil_seconds(stretched_ms)))))
         return headers
 
+    def take_over_limit(self) -> list[Charge]:
+        """What was over its limit since this was last asked; not all of it, if it is too much."""
+        taken, self._over_limit = self._over_limit, []
+        return taken
+
     def _forget_plans(self) -> None:
         self._plans: OrderedDict[bytes, Plan] = OrderedDict()
         self._seen_once: OrderedDict[int, None] = OrderedDict()
         self.stats.plan_bytes = 0
+
+    def _forget_plans_of(self, keys: Collection[bytes]) -> None:
+        """Limits of these keys are no longer what they were; all other plans stay."""
+        gone = [payload for payload, plan in self._plans.items() if any(charge.key in keys for charge in plan.charges)]
+        for payload in gone:
+            self.stats.plan_bytes -= self._plans.pop(payload).size
 
     def _keep(self, payload: bytes, plan: Plan) -> Plan:
         """On second sight: what comes once, as a flood of new values does, is not worth its memory."""
@@ -223,16 +462,17 @@ class RateLimitHandler:
             return plan
         del seen[name]
         self._plans[payload] = plan
-        self.stats.plan_bytes += _plan_bytes(payload, plan)
+        self.stats.plan_bytes += plan.size
         # First in, first out: a hot request is planned again once per turn of the cache,
         # which costs less than remembering at every hit that it was used.
         settings, stats = self._settings, self.stats
         while len(self._plans) > settings.match_cache_entries or stats.plan_bytes > settings.match_cache_bytes:
-            stats.plan_bytes -= _plan_bytes(*self._plans.popitem(last=False))
+            stats.plan_bytes -= self._plans.popitem(last=False)[1].size
             stats.plans_evicted += 1
         return plan
 
-    def _plan(self, payload: bytes, rules: Rules) -> Plan:
+    def _plan(self, payload: bytes, rules: Rules, late: bool | None = None) -> Plan:
+        """`late` says of all its costs whether they are charged in any case; None: as their limits say."""
         self.stats.planned += 1
         try:
             request = wire.parse_request(payload, self._settings.bounds)
@@ -242,30 +482,92 @@ class RateLimitHandler:
         except RequestError:
             self.stats.refused += 1
             raise
-        in_force = _without_replaced([_match(rules, request.domain, d, limits) for d in request.descriptors])
+        overrides = self._overrides
+        in_force = _without_replaced([_match(rules, request.domain, d, limits, overrides) for d in request.descriptors])
         trailer = b""
         if self._settings.dynamic_metadata and (metadata := _merged_metadata(in_force)):
             trailer = wire.encode_dynamic_metadata(metadata)
-        return Plan([self._planned(parts) for parts in in_force], trailer)
+        domain = request.domain
+        if not rules.has_domain(domain):
+            planned, trailer = self._unknown(domain, len(request.descriptors)), b""
+        else:
+            planned = [self._planned(domain, parts, late) for parts in in_force]
+        return Plan(
+            planned,
+            trailer,
+            self._engine,
+            self._settings.near_limit_ratio,
+            rules.version,
+            len(payload),
+            usual=not (self._settings.response_headers or self._says_why),
+        )
 
-    def _planned(self, parts: "_Parts") -> Planned:
+    def _unknown(self, domain: str, descriptors: int) -> list[Planned]:
+        """A request for a domain that no file names: it passes, and is counted once."""
+        tally, first = self.tallies.of_unknown_domain(domain)
+        if first:
+            self._on_unknown_domain(tally.name.domain)
+        return [Planned(tallies=(tally,)), *[Planned()] * (descriptors - 1)]
+
+    def _planned(self, domain: str, parts: "_Parts", late: bool | None) -> Planned:
         if not parts:
-            return Planned()
+            return Planned(tallies=(self.tallies.of_rule(domain, NO_RULE, NO_RULE),))
         shadow = self._settings.shadow_mode
         charges = tuple(
             [
-                Charge(part.key, self._limits.bind(part.limit), part.cost, shadow=shadow, shard_key=part.shard_key)
+                Charge(
+                    part.key,
+                    self._limits.bind(part.limit),
+                    part.cost,
+                    shadow=shadow,
+                    shard_key=part.shard_key,
+                    late=late,
+                    rule=part.rule,
+                    entries=part.entries,
+                )
                 for part in parts
                 if not part.limit.unlimited
             ]
         )
-        return Planned(charges, b"") if charges else Planned(status=wire.STATUS_UNLIMITED, unlimited=True)
+        if not charges:
+            return Planned(status=wire.STATUS_UNLIMITED, unlimited=True, tallies=(self._tally(parts[0]),))
+        return Planned(charges, b"", tallies=tuple([self._tally(part) for part in parts if not part.limit.unlimited]))
+
+    def _tally(self, part: "Matched") -> Tally:
+        rule = part.rule
+        if part.value is None:
+            return self.tallies.of_rule(rule.domain, rule.id, rule.text)
+        return self.tallies.of_value(rule.domain, rule.id, rule.text, part.value)
+
+
+def _deciding(plan: Plan, decision: Decision) -> tuple[Charge, Verdict]:
+    """The charge that matters most: the longest denial, or the least left."""
+    candidates = list(zip(plan.charges, decision.verdicts, strict=True))
+    if decision.admitted:
+        return min(candidates, key=lambda pair: pair[1][1])
+    denials = [pair for pair in candidates if pair[1][0] and not pair[0].shadow]
+    return max(denials, key=lambda pair: pair[1][2])
+
+
+def reason_of(charge: Charge, version: Version, path: DecisionPath, number: int) -> dict[str, str]:
+    """Why a request was decided as it was, in the fewest words: none of them has a space in it."""
+    reason = {
+        "domain": rule_id(charge.rule.domain, ()),
+        "rule": charge.rule.id,
+        "version": str(version),
+        "path": path.value,
+    }
+    return {**reason, "id": f"{number:016x}"} if number else reason
 
 
 _Parts = tuple[Matched, ...]
 """What one descriptor met: nothing, one limit, or a rule's and then the request's own."""
 
 _Outcome = tuple[wire.StatusHead, Charge, Verdict]
+
+
+def _on_the_loop(_charges: tuple[Charge, ...]) -> None:
+    """Late costs and looks are rare: they have no way of their own on the thread that receives."""
 
 
 def _refuse_limits(request: wire.Request) -> None:
@@ -276,12 +578,16 @@ def _refuse_limits(request: wire.Request) -> None:
             )
 
 
-def _match(rules: Rules, domain: str, descriptor: wire.Descriptor, limits: RequestLimits) -> _Parts:
+def _match(
+    rules: Rules, domain: str, descriptor: wire.Descriptor, limits: RequestLimits, overrides: Overrides
+) -> _Parts:
     entries, cost = descriptor.entries, descriptor.cost
     shard_key = rules.shard_key(domain, entries)
 
     def by_itself(limit: Limit) -> Matched:
-        return Matched(limit, override_key(domain, entries, limit.window_ms), cost, shard_key)
+        return Matched(
+            limit, override_key(domain, entries, limit.window_ms), cost, shard_key, request_rule(domain), entries
+        )
 
     asked = descriptor.override if rules.has_domain(domain) else None
     if asked is not None and limits is RequestLimits.ALLOW:
@@ -289,10 +595,24 @@ def _match(rules: Rules, domain: str, descriptor: wire.Descriptor, limits: Reque
     match = rules.match(domain, entries)
     if match is None:
         return () if asked is None else (by_itself(asked),)
-    rule = Matched(match.limit, match.key, cost, shard_key)
-    if asked is None or not is_smaller(asked, match.limit):
+    in_force = overrides.limit_of(match.key, match.limit)
+    rule = Matched(in_force, match.key, cost, shard_key, match.name, entries, _value_shown(match.limit, entries))
+    if asked is None or not is_smaller(asked, in_force):
         return (rule,)
-    return rule, by_itself(lowered(asked, match.limit))
+    return rule, by_itself(lowered(asked, in_force))
+
+
+def _value_shown(limit: Limit, entries: Sequence[tuple[str, str]]) -> str | None:
+    """What a rule's own fields say that its metrics tell apart: the whole descriptor, or its last value."""
+    if limit.detailed_metric:
+        return ".".join([f"{key}_{value}" if value else key for key, value in entries])
+    return entries[-1][1] if limit.value_to_metric else None
+
+
+def _near(limit: Limit, ratio: float) -> int:
+    """What an admission must leave, not to be near the limit."""
+    most = limit.burst or limit.requests_per_unit
+    return most - int(most * ratio)
 
 
 def _pairs(descriptors: list[Planned]) -> tuple[int, ...]:
@@ -335,10 +655,13 @@ def _merged_metadata(matched: list[_Parts]) -> dict[str, Any]:
     return merged
 
 
-def _plan_bytes(payload: bytes, plan: Plan) -> int:
+def _plan_bytes(request_bytes: int, plan: Plan) -> int:
     """What a kept plan takes: its own objects by a round figure, the bytes in it as they are."""
     keys = sum(len(charge.key) + len(charge.shard_key) for charge in plan.charges)
-    return PLAN_BYTES + len(payload) + keys + CHARGE_BYTES * len(plan.charges) + len(plan.trailer) + len(plan.answer)
+    # The request counts twice: as the plan's name, and as the entries that its charges keep.
+    return (
+        PLAN_BYTES + 2 * request_bytes + keys + CHARGE_BYTES * len(plan.charges) + len(plan.trailer) + len(plan.answer)
+    )
 
 
 def _ceil_seconds(ms: float) -> int:

@@ -5,7 +5,7 @@ import re
 from tests.support.source import ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-TOP = ("server/", "client/", "tests/", "docs/", "examples/", "benchmarks/", "protos/")
+TOP = ("server/", "client/", "tests/", "docs/", "examples/", "benchmarks/", "protos/", "charts/")
 
 
 def paths() -> list[str]:

@@ -3,16 +3,20 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from headgate.clock import SystemClock
 from headgate.exchange.peers import PeerStatus
+from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.origin.memory import MemoryOrigin
+from headgate.region.active import ActiveRegions
 from headgate.runtime.region_instruments import register_active, register_exchange
-from headgate.runtime.regions import ActiveRegions
 from headgate.telemetry.metrics import Metrics
+from structlog import get_logger
 
 from tests.conformance.origin.cases import CASES
 from tests.simulation import mutations
@@ -102,11 +106,11 @@ def test_every_planted_bug_plays_a_rule() -> None:
 
 
 def test_the_sections_that_modules_refer_to_are_there() -> None:
-    headings = set(re.findall(r"^## (\d)\. ", CONVERGENCE, re.MULTILINE))
+    headings = set(re.findall(r"^## (\d+)\. ", CONVERGENCE, re.MULTILINE))
     referred = set()
     for text in SOURCES.values():
         for numbers in re.findall(r"docs/convergence\.md, sections? ([\d, and to]+)", text):
-            referred |= set(re.findall(r"\d", numbers))
+            referred |= set(re.findall(r"\d+", numbers))
     assert referred
     assert referred <= headings
 
@@ -116,8 +120,11 @@ def test_the_sections_that_modules_refer_to_are_there() -> None:
 
 def test_every_metric_of_the_exchange_is_explained() -> None:
     metrics, clock = Metrics(node="node", region="eu"), SystemClock()
+    quotas = QuotaKeeper(
+        MemoryOrigin(clock), region="eu", peers={}, owner=b"", clock=clock, random=Random(1), logger=get_logger()
+    )
     exchange: Any = SimpleNamespace(
-        exchanger=SimpleNamespace(peers={"us": PeerStatus("us", "")}),
+        exchanger=SimpleNamespace(peers={"us": PeerStatus("us", "")}, quotas=quotas),
         links={"us": SimpleNamespace(stats=SimpleNamespace(bytes_sent=0))},
         server=SimpleNamespace(stats=SimpleNamespace(bytes_received=0)),
     )

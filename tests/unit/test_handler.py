@@ -14,8 +14,11 @@ from headgate.errors import BadRequest
 from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
 from headgate.limiter.decision import Decision, DecisionPath
 from headgate.limiter.engine import Engine
+from headgate.limiter.overrides import Override, Overrides
 from headgate.rules.directory import load_directory
 from headgate.rules.model import Rules
+from headgate.rules.request_limits import RequestLimits
+from headgate_client.values import decode_response
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
@@ -52,11 +55,13 @@ class World:
         self.rules = load(RULES)
         self.clock = ManualClock(NOW_MS)
         self.engine = Engine(self.clock, max_cells=1000)
+        self.overrides = Overrides()
         self.handler = RateLimitHandler(
             rules=lambda: self.rules,
             engine=self.engine,
             random=random.Random(4),
             settings=AnswerSettings(**settings),
+            overrides=self.overrides,
         )
 
     def ask(self, *descriptors: RateLimitDescriptor, domain: str = "edge", hits: int = 0) -> RateLimitResponse:
@@ -321,9 +326,18 @@ class LaterEngine:
     def __init__(self) -> None:
         self.decisions: list[asyncio.Future[Decision]] = []
 
+    def at_once(self, _charges: Any) -> None:
+        return None
+
+    quick = quick_all = at_once
+
     def decide(self, _charges: Any) -> "asyncio.Future[Decision]":
         self.decisions.append(asyncio.get_running_loop().create_future())
         return self.decisions[-1]
+
+    decide_late = decide
+
+    def give_back(self, _charges: Any) -> None: ...
 
 
 def waiting_handler(load: Callable[[str], Rules]) -> tuple[RateLimitHandler, LaterEngine, bytes]:
@@ -362,3 +376,108 @@ async def test_a_caller_that_went_away_costs_the_decision_nothing(load: Callable
     await asyncio.sleep(0)
     assert answer.cancelled()
     assert not engine.decisions[0].cancelled()
+
+
+def overriding(world: World, entry: str, limit: int) -> bytes:
+    """An operator's override of the limit that this descriptor meets."""
+    key, _, value = entry.partition("=")
+    match = world.rules.match("edge", [(key, value)])
+    assert match is not None
+    world.overrides.change([Override(match.key, "edge", ((key, value),), NOW_MS + 1, limit)])
+    return match.key
+
+
+def test_an_operators_override_acts_on_one_key_at_once_also_where_a_plan_is_kept(world: World) -> None:
+    for _ in range(3):
+        assert world.ask(d("user=a")).overall_code == OK
+        world.ask(d("user=b"))
+    assert world.ask(d("user=a")).overall_code == OVER
+    planned = world.handler.stats.planned
+    key = overriding(world, "user=a", 5)
+    answer = world.ask(d("user=a"))
+    assert (answer.overall_code, answer.statuses[0].current_limit.requests_per_unit) == (OK, 5)
+    assert world.ask(d("user=b")).overall_code == OVER
+    assert world.handler.stats.planned == planned + 1, "the plans of other keys stay"
+    assert [world.ask(d("user=a")).overall_code for _ in range(2)] == [OK, OVER]
+    world.overrides.change([], [key])
+    assert world.ask(d("user=a")).overall_code == OVER
+    world.overrides.change([], [key])
+    assert world.handler.stats.plan_bytes > 0
+
+
+def test_an_override_of_0_denies_and_its_end_admits_again(world: World) -> None:
+    key = overriding(world, "user=a", 0)
+    assert world.ask(d("user=a")).overall_code == OVER
+    world.overrides.change([], [key])
+    assert world.ask(d("user=a")).overall_code == OK
+
+
+def test_a_limit_in_the_request_goes_before_an_operators_override(world: World) -> None:
+    overriding(world, "user=a", 1)
+    answers = [world.ask(override("user=a", 2, "MINUTE")) for _ in range(3)]
+    assert [answer.overall_code for answer in answers] == [OK, OK, OVER]
+
+
+def test_where_requests_may_only_lower_they_lower_the_overridden_limit(load: Callable[[str], Rules]) -> None:
+    world = World(load, request_limits=RequestLimits.LOWER)
+    overriding(world, "user=a", 6)
+    codes = [world.ask(override("user=a", 5, "MINUTE")).overall_code for _ in range(6)]
+    assert codes == [OK] * 5 + [OVER], "5 is more than the rule's 3, and less than what is in force"
+
+
+def test_under_overdraft_a_cost_is_charged_in_any_case_and_none_is_a_look(load: Callable[[str], Rules]) -> None:
+    """What Envoy sends for tokens: 0 of one descriptor at the start, the cost of it at the end."""
+    world = World(load)
+    limit = "{unit: minute, requests_per_unit: 10, overdraft: true}"
+    world.rules = load(f"domain: edge\ndescriptors:\n- key: tokens\n  rate_limit: {limit}\n")
+    look, late = d("tokens=a", hits=0), d("tokens=a", hits=12)
+    assert world.ask(look).overall_code == OK
+    assert world.ask(look).statuses[0].limit_remaining == 10
+    over = world.ask(late)
+    assert (over.overall_code, over.statuses[0].limit_remaining) == (OVER, 0)
+    assert world.ask(look).overall_code == OVER
+    world.clock.advance(2 * 60_000)
+    assert world.ask(look).overall_code == OK
+    # Of the whole request, 0 is 1, as ever.
+    assert world.ask(d("tokens=a")).statuses[0].limit_remaining == 9
+
+
+def numbered(plan: Any, decision: Decision) -> int:
+    return 0xABC
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"), [({"reason_metadata": True}, "metadata"), ({"reason_header": "x-headgate"}, "header")]
+)
+def test_an_answer_says_why_where_that_is_wanted(
+    load: Callable[[str], Rules], settings: dict[str, Any], where: str
+) -> None:
+    rules, clock = load(RULES), ManualClock(NOW_MS)
+    handler = RateLimitHandler(
+        rules=lambda: rules,
+        engine=Engine(clock, max_cells=1000),
+        random=random.Random(4),
+        settings=AnswerSettings(**settings, dynamic_metadata=True),
+        record=numbered,
+    )
+    request = RateLimitRequest(domain="edge", descriptors=[d("user=alice"), d("path=/")]).SerializeToString()
+    for _ in range(3):
+        answer = handler(request)
+    assert isinstance(answer, bytes)
+    response = RateLimitResponse.FromString(answer)
+    decision = decode_response(response)
+    assert (decision.rule, decision.path, decision.id) == ("paths", "local", "0000000000000abc")
+    said = {"domain": "edge", "rule": "paths", "version": str(rules.version), "path": "local", "id": decision.id}
+    if where == "metadata":
+        # Beside the rules' own metadata, not in its place.
+        metadata = MessageToDict(response.dynamic_metadata)
+        assert metadata == {"tier": "free", "who": "user", "headgate": said}
+    else:
+        told = " ".join(f"{name}={value}" for name, value in said.items())
+        assert [(h.key, h.value) for h in response.response_headers_to_add] == [("x-headgate", told)]
+
+
+def test_without_a_log_a_reason_has_no_id(load: Callable[[str], Rules]) -> None:
+    world = World(load, reason_metadata=True)
+    decision = decode_response(world.ask(d("user=alice")))
+    assert (decision.rule, decision.path, decision.id) == ("user", "local", "")

@@ -2,13 +2,13 @@
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from headgate_client import Decision, Descriptor, DescriptorStatus, Headgate, RateLimitError, Tls
 
 from headgate.cli import descriptors
 from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, warn, write
+from headgate.cli.target import add_target, token_line, wants_tls, why_closed
 
 _EPILOG = r"""
 exit status: 0 OK, 1 over limit, 2 error (the message is on stderr)
@@ -20,10 +20,6 @@ examples:
 """
 
 
-_CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "handshake", "Unwrap failed")
-"""How gRPC says that a connection was made and did not last."""
-
-
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `headgate check` to the commands."""
     parser = commands.add_parser(
@@ -33,7 +29,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--addr", default="127.0.0.1:8081", help="host:port or unix:/path (default: %(default)s)")
+    add_target(parser, "127.0.0.1:8081")
     parser.add_argument("--domain", required=True, help="the domain whose rules apply")
     parser.add_argument(
         "--hits",
@@ -42,15 +38,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="N",
         help="the request's cost; 0 looks without charging (default: %(default)s)",
     )
-    parser.add_argument(
-        "--timeout", type=_seconds, default=2.0, metavar="S", help="seconds to wait (default: %(default)s)"
-    )
-    parser.add_argument("--tls", action="store_true", help="use TLS, trusting the system's authorities")
-    parser.add_argument("--tls-ca", type=Path, metavar="FILE", help="use TLS, trusting these authorities")
-    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate to show, with --tls-key")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
-    parser.add_argument("--tls-server-name", metavar="NAME", help="the name in the server's certificate")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with the bearer token to send")
     parser.add_argument("descriptors", nargs="+", metavar="key=value[,key=value]", help=descriptors.HELP)
     parser.set_defaults(command=check)
 
@@ -62,13 +49,6 @@ def _hits(text: str) -> int:
     return hits
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds <= 3600:
-        raise ValueError
-    return seconds
-
-
 def check(args: argparse.Namespace) -> int:
     """Ask the server once and print its answer. Returns 0 for OK, 1 for over limit, 2 without a decision."""
     request = [Descriptor(descriptors.parse_descriptor(text)) for text in args.descriptors]
@@ -76,7 +56,7 @@ def check(args: argparse.Namespace) -> int:
         with _client(args) as client:
             decision = client.check(request, cost=args.hits)
     except RateLimitError as error:
-        return fail(f"{args.addr}: {error}{_why_closed(args, error)}", EXIT_USAGE)
+        return fail(f"{args.addr}: {error}{why_closed(args, error.status, error.message)}", EXIT_USAGE)
     except (OSError, ValueError) as error:
         return fail(str(error), EXIT_USAGE)
     write(json.dumps(_as_json(decision), indent=2))
@@ -92,17 +72,8 @@ def _client(args: argparse.Namespace) -> Headgate:
         connect_timeout=args.timeout,
         on_error="raise",
         tls=_tls(args),
-        token=_token(args.token_file),
+        token=token_line(args.token_file),
     )
-
-
-def _why_closed(args: argparse.Namespace, error: RateLimitError) -> str:
-    """A server that wants TLS, or a certificate, closes the connection without a word."""
-    if error.status != "UNAVAILABLE" or not any(sign in error.message for sign in _CLOSED):
-        return ""
-    if _tls(args) is None:
-        return " (it may want TLS: --tls-ca FILE)"
-    return "" if args.tls_cert else " (it may want a client certificate: --tls-cert FILE --tls-key FILE)"
 
 
 def _warn_of_no_rule(args: argparse.Namespace, decision: Decision) -> None:
@@ -121,19 +92,8 @@ def _is_unmet(status: DescriptorStatus) -> bool:
     return status.limit is None and status.remaining == 0
 
 
-def _token(path: Path | None) -> str | None:
-    """The first token of a file like the server's."""
-    if path is None:
-        return None
-    lines = (line.strip() for line in path.read_text("ascii").splitlines())
-    token = next((line for line in lines if line and not line.startswith("#")), None)
-    if token is None:
-        raise ValueError(f"{path}: holds no token")
-    return token
-
-
 def _tls(args: argparse.Namespace) -> Tls | None:
-    if not (args.tls or args.tls_ca or args.tls_cert or args.tls_key):
+    if not wants_tls(args):
         return None
     return Tls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key, server_name=args.tls_server_name)
 

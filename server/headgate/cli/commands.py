@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from headgate import __version__
-from headgate.cli import check, exchange, rules, serve, simulate
+from headgate.cli import check, exchange, explain, key, rules, serve, simulate, tail, top
 from headgate.cli.output import EXIT_USAGE, fail, write
 from headgate.errors import ConfigError
 
@@ -52,7 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_parser(commands)
     exchange.add_parser(commands)
     check.add_parser(commands)
+    explain.add_parser(commands)
+    tail.add_parser(commands)
     rules.add_parser(commands)
+    key.add_parser(commands)
+    top.add_parser(commands)
     simulate.add_parser(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(command=_version)

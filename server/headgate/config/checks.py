@@ -17,9 +17,14 @@ def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterato
     yield from _check_workers(values, at("workers"))
     yield from _check_tls(values, at)
     yield from _check_exchange_tls(values, at)
+    yield from _check_admin(values, at)
     yield from _check_addresses(values, at)
     yield from _check_peers(values, at("peer"))
     yield from _check_headers(values, at)
+    if values["traces"] and not values["otlp_endpoint"]:
+        yield f"{at('traces')}: needs otlp_endpoint beside it: the collector that spans are sent to"
+    if values["decision_log_otlp"] and not values["otlp_endpoint"]:
+        yield f"{at('decision_log_otlp')}: needs otlp_endpoint beside it: the collector that records are sent to"
 
 
 def _check_workers(values: Mapping[str, Any], at: str) -> Iterator[str]:
@@ -50,10 +55,27 @@ def _check_exchange_tls(values: Mapping[str, Any], at: Any) -> Iterator[str]:
         yield f"{at(given[0])}: needs {' and '.join(missing)} beside it: peers show each other certificates"
 
 
+def _check_admin(values: Mapping[str, Any], at: Any) -> Iterator[str]:
+    cert, key, ca = (values[f"admin_tls_{name}"] for name in ("cert", "key", "client_ca"))
+    if cert and not key:
+        yield f"{at('admin_tls_cert')}: needs admin_tls_key beside it"
+    if key and not cert:
+        yield f"{at('admin_tls_key')}: needs admin_tls_cert beside it"
+    if ca and not cert:
+        yield f"{at('admin_tls_client_ca')}: needs admin_tls_cert and admin_tls_key beside it"
+    if values["admin_tls_client_san"] and not ca:
+        yield f"{at('admin_tls_client_san')}: needs admin_tls_client_ca beside it: else nobody shows a certificate"
+    if values["admin_grpc"] and not values["admin_token_file"] and not ca:
+        yield (
+            f"{at('admin_grpc')}: needs admin_token_file or admin_tls_client_ca beside it: whoever reaches it could "
+            "change any limit, and nobody would know who it was"
+        )
+
+
 def _check_addresses(values: Mapping[str, Any], at: Any) -> Iterator[str]:
     taken: dict[str, str] = {}
     # Where other regions come in nothing listens without peers.
-    for name in ("grpc", "http", "admin", *(["exchange"] if values["peer"] else [])):
+    for name in ("grpc", "http", "admin", "admin_grpc", *(["exchange"] if values["peer"] else [])):
         address = values[name]
         if address in taken:
             yield f"{at(name)}: {taken[address]} listens on {address} too: give each its own address"
@@ -71,8 +93,10 @@ def _check_peers(values: Mapping[str, Any], at: str) -> Iterator[str]:
 
 def _check_headers(values: Mapping[str, Any], at: Any) -> Iterator[str]:
     names: dict[str, str] = {}
-    for name in ("header_limit", "header_remaining", "header_reset", "header_retry_after"):
-        header = values[name].lower()
+    for name in ("header_limit", "header_remaining", "header_reset", "header_retry_after", "reason_header"):
+        header = (values[name] or "").lower()
+        if not header:
+            continue
         if header in names:
             yield f"{at(name)}: {values[name]!r} is the name of {names[header]} too"
         names.setdefault(header, name)

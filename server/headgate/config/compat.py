@@ -129,6 +129,7 @@ def _plain(given: Mapping[str, str]) -> dict[str, Given]:
         "LIMIT_LIMIT_HEADER": "header_limit",
         "LIMIT_REMAINING_HEADER": "header_remaining",
         "LIMIT_RESET_HEADER": "header_reset",
+        "NEAR_LIMIT_RATIO": "near_limit_ratio",
     }
     return {setting: Given(name, given[name]) for name, setting in names.items() if name in given}
 
@@ -139,6 +140,7 @@ def _switches(given: Mapping[str, str]) -> dict[str, Given]:
         "SHADOW_MODE": "shadow_mode",
         "RESPONSE_DYNAMIC_METADATA": "dynamic_metadata",
         "MERGE_DOMAIN_CONFIG": "merge_domains",
+        "USE_PROMETHEUS": "ratelimit_metrics",
     }
     return {
         setting: Given(name, "true" if _is_true(given, name) else "false")
@@ -168,6 +170,13 @@ def _bounds(given: Mapping[str, str]) -> dict[str, Given]:
     return {} if streams == "0" else {"max_concurrent_streams": Given("GRPC_MAX_CONCURRENT_STREAMS", streams)}
 
 
+def _overdraft(given: Mapping[str, str]) -> dict[str, Given]:
+    """There every cost is charged, also where it does not fit, unless this variable says otherwise."""
+    stops = _is_true(given, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")
+    where = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" if stops else COMPAT_ENV
+    return {"overdraft": Given(where, "false" if stops else "true")}
+
+
 def _origin(given: Mapping[str, str]) -> dict[str, Given]:
     if "REDIS_URL" not in given:
         return {}
@@ -182,6 +191,7 @@ _PARTS: tuple[Callable[[Mapping[str, str]], dict[str, Given]], ...] = (
     _switches,
     _tls,
     _bounds,
+    _overdraft,
     _origin,
 )
 

@@ -25,7 +25,7 @@ _PROMETHEUS = Unsupported("metrics are always at GET /metrics on the HTTP port",
 _CONNECTION_AGE = Unsupported("see HEADGATE_MAX_CONNECTION_AGE_S, an hour unless set")
 _POOL = Unsupported("there is no pool: one connection for each shard carries all calls, many at a time")
 _PER_SECOND = Unsupported("there is one origin for all limits: REDIS_URL", _FALSE)
-_TRACING = Unsupported("traces are not supported yet", _FALSE)
+_TRACING = Unsupported("HEADGATE_TRACES and HEADGATE_OTLP_ENDPOINT send spans to a collector", _FALSE)
 _XDS = Unsupported("rules come from a directory, not from a management server")
 _MEMCACHE = Unsupported("memcached is not supported")
 
@@ -41,7 +41,6 @@ VARIABLES: Mapping[str, Unsupported] = {
     "STATS_FLUSH_INTERVAL": _NO_STATSD,
     "EXTRA_TAGS": Unsupported("metrics carry no extra tags; add labels where they are scraped"),
     "DISABLE_STATS": Unsupported("metrics can't be switched off; they cost nothing until they are read", _FALSE),
-    "USE_PROMETHEUS": _PROMETHEUS,
     "PROMETHEUS_ADDR": _PROMETHEUS,
     "PROMETHEUS_PATH": _PROMETHEUS,
     "PROMETHEUS_MAPPER_YAML": _PROMETHEUS,
@@ -62,9 +61,7 @@ VARIABLES: Mapping[str, Unsupported] = {
     "LOCAL_CACHE_SIZE_IN_BYTES": Unsupported(
         "denials are always answered from memory; HEADGATE_MAX_CELLS bounds it", ("0",)
     ),
-    "NEAR_LIMIT_RATIO": Unsupported("there is no near-limit metric"),
     "CACHE_KEY_PREFIX": Unsupported("HEADGATE_REDIS_PREFIX keeps installations apart on one Redis"),
-    "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": Unsupported("a denied request never charges anything", _TRUE),
     "REDIS_SOCKET_TYPE": Unsupported("Redis is reached over TCP", ("tcp",)),
     "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION": Unsupported(
         "a region that can't be reached is each rule's own failure policy, not a process without health", _FALSE

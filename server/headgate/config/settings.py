@@ -122,6 +122,57 @@ class Settings:
             absent="all of it is on `http`",
         ),
     ] = None
+    admin_grpc: Annotated[
+        str | None,
+        Row(
+            AddressKind(),
+            "Operators",
+            "Where gRPC for operators listens: `headgate.v1.Keys`, behind `headgate key`, and `headgate.v1.Decisions`, "
+            "behind `headgate explain` and `headgate tail`. Needs `admin_token_file` or `admin_tls_client_ca`: who "
+            "changes a limit is known. Of several workers the first has it. See docs/keys.md.",
+            absent="not served",
+        ),
+    ] = None
+    admin_token_file: Annotated[
+        Path | None,
+        Row(
+            FilePath("a text file"),
+            "Operators",
+            "Tokens of operators, lines `NAME=TOKEN`: they send `authorization: Bearer TOKEN` to `admin_grpc`, and the "
+            "name stands in the audit log. Read again when it changes.",
+            absent="no token",
+        ),
+    ] = None
+    admin_tls_cert: Annotated[
+        Path | None,
+        Row(
+            FilePath("a PEM file"),
+            "Operators",
+            "Certificate chain for `admin_grpc`; read again when it changes.",
+            absent="no TLS",
+        ),
+    ] = None
+    admin_tls_key: Annotated[
+        Path | None, Row(FilePath("a PEM file"), "Operators", "The certificate's private key.", absent="no TLS")
+    ] = None
+    admin_tls_client_ca: Annotated[
+        Path | None,
+        Row(
+            FilePath("a PEM file"),
+            "Operators",
+            "Authorities whose operators may connect to `admin_grpc`: they must then present a certificate.",
+            absent="no certificate",
+        ),
+    ] = None
+    admin_tls_client_san: Annotated[
+        tuple[str, ...],
+        Row(
+            ListOf(SAN),
+            "Operators",
+            "A name (SAN) that an operator's certificate must have; any of those given is enough. May be repeated.",
+            absent="any certificate of `admin_tls_client_ca`",
+        ),
+    ] = ()
     transport: Annotated[
         Literal["auto", "native", "grpcio"],
         Row(
@@ -317,6 +368,34 @@ class Settings:
         bool, Row(Boolean(), "Answers", "Return a matched rule's `metadata` as dynamic metadata.")
     ] = False
 
+    reason_header: Annotated[
+        str | None,
+        Row(
+            HEADER,
+            "Answers",
+            "Header that says why: domain, rule, rule set version, path and decision id, as words with `=`. Envoy adds "
+            "it to what its caller gets. See docs/explain.md.",
+            absent="no such header",
+        ),
+    ] = None
+    reason_metadata: Annotated[
+        bool,
+        Row(
+            Boolean(),
+            "Answers",
+            "Say the same in dynamic metadata, under `headgate`: for Envoy's access log, and for nobody else.",
+        ),
+    ] = False
+    overdraft: Annotated[
+        bool,
+        Row(
+            Boolean(),
+            "Answers",
+            "Rules that don't say `overdraft` themselves charge every cost, beyond the limit if need be, as "
+            "envoyproxy/ratelimit does. See docs/tokens.md.",
+        ),
+    ] = False
+
     request_limits: Annotated[
         Literal["allow", "lower", "refuse"],
         Row(
@@ -455,13 +534,100 @@ class Settings:
         int, Row(Whole(1, 256), "Bounds", "Entries of one descriptor; with more it is INVALID_ARGUMENT.")
     ] = 32
 
+    decision_log: Annotated[
+        bool,
+        Row(
+            Boolean(),
+            "Decision log",
+            "Keep the decision log in `data_dir`, where there is one: every denial, every degraded decision, some "
+            "allowances, and what happened to this node. `headgate explain` reads it. See docs/explain.md.",
+        ),
+    ] = True
+    decision_log_stdout: Annotated[
+        bool, Row(Boolean(), "Decision log", "Write the decision log to stdout too, as JSON lines, to be shipped.")
+    ] = False
+    decision_log_otlp: Annotated[
+        bool,
+        Row(
+            Boolean(),
+            "Decision log",
+            "Send the decision log to `otlp_endpoint` too, as OpenTelemetry log records (`/v1/logs`). What the "
+            "collector does not take is dropped and counted.",
+        ),
+    ] = False
+    decision_log_allowances: Annotated[
+        int,
+        Row(
+            Whole(0, 1_000_000_000),
+            "Decision log",
+            "Of so many allowances one is logged: 1 logs all, 0 none. Denials and degraded decisions are all logged.",
+        ),
+    ] = 1_000
+    decision_log_values: Annotated[
+        bool,
+        Row(
+            Boolean(),
+            "Decision log",
+            "Log descriptors as they are, and not their hashes alone: they may name people. `headgate rules replay` "
+            "needs them.",
+        ),
+    ] = False
+    decision_log_bytes: Annotated[
+        int,
+        Row(
+            Whole(64 * _MIB, 2**50, "BYTES"),
+            "Decision log",
+            "What the decision log may take of the disk, for all processes that share `data_dir`: the oldest goes.",
+        ),
+    ] = 1024 * _MIB
+    decision_log_hours: Annotated[
+        int, Row(Whole(1, 876_000, "HOURS"), "Decision log", "For how long it is kept at most.")
+    ] = 168
+
     log_level: Annotated[
-        str, Row(Choice(("debug", "info", "warning", "error")), "Logs", "The least important level to log, to stderr.")
+        str,
+        Row(
+            Choice(("debug", "info", "warning", "error")),
+            "Logs",
+            "The least important level to log, to stderr. SIGUSR1 switches to `debug`, and back, at any time.",
+        ),
     ] = "info"
     log_format: Annotated[
-        str, Row(Choice(("json", "console")), "Logs", "One JSON object per line, or lines for people.")
-    ] = "json"
+        str,
+        Row(
+            Choice(("auto", "json", "console")),
+            "Logs",
+            "One JSON object per line, or lines for people; `auto` is `console` on a terminal and `json` elsewhere.",
+        ),
+    ] = "auto"
 
+    near_limit_ratio: Annotated[
+        float,
+        Row(Number(0, 1), "Metrics", "From which share of its limit on an admission is counted as near the limit."),
+    ] = 0.8
+    ratelimit_metrics: Annotated[
+        bool,
+        Row(
+            Boolean(),
+            "Metrics",
+            "Show the counts of each rule under the names of envoyproxy/ratelimit too "
+            "(`ratelimit_service_rate_limit_over_limit` and so on), for dashboards made for it.",
+        ),
+    ] = False
+    traces: Annotated[
+        bool,
+        Row(
+            Boolean(),
+            "Metrics",
+            "Send spans of decisions to `otlp_endpoint`: of those whose callers sample them (`traceparent`), of "
+            "`trace_share` of the others, and of all that fail. Decisions are then made on the loop alone, which costs "
+            "some CPU.",
+        ),
+    ] = False
+    trace_share: Annotated[
+        float,
+        Row(Number(0, 1), "Metrics", "Of decisions whose callers say nothing of traces, the share that is traced."),
+    ] = 0.001
     otlp_endpoint: Annotated[
         str | None,
         Row(

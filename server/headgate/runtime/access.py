@@ -5,8 +5,10 @@ from dataclasses import replace
 from structlog.typing import FilteringBoundLogger
 
 from headgate.config import Settings
+from headgate.endpoint.admins import Admins, AdminTokens
 from headgate.endpoint.tls import TlsFiles
 from headgate.endpoint.tokens import TokenFile
+from headgate.endpoint.trust import is_this_machine
 from headgate.exchange.identity import RegionTokens, Security, check_exposure
 from headgate.transport.callers import Callers, SanList
 from headgate.transport.http_access import HttpAccess, Surface
@@ -31,6 +33,26 @@ def http_listeners(settings: Settings, tokens: TokenFile | None) -> list[tuple[s
         (settings.http, replace(callers, surface=Surface.CALLERS)),
         (settings.admin, HttpAccess(Surface.OPERATORS)),
     ]
+
+
+def open_admins(settings: Settings, logger: FilteringBoundLogger) -> Admins:
+    """Who may use the admin side over gRPC; raises ConfigError naming what is wrong with the token file."""
+    file, names = settings.admin_token_file, settings.admin_tls_client_san
+    return Admins(
+        AdminTokens(str(file), logger) if file is not None else None,
+        settings.admin_tls_client_ca is not None,
+        SanList(names).allows if names else None,
+    )
+
+
+def admin_tls(settings: Settings, logger: FilteringBoundLogger) -> TlsFiles | None:
+    """None without TLS: then whoever reads the network reads the tokens, and the log says so."""
+    cert, key, ca = settings.admin_tls_cert, settings.admin_tls_key, settings.admin_tls_client_ca
+    if cert is not None:
+        return TlsFiles(str(cert), str(key), str(ca) if ca else None)
+    if settings.admin_grpc is not None and not is_this_machine(settings.admin_grpc):
+        logger.warning("admin_exposed", address=settings.admin_grpc, reason="tokens cross the network without TLS")
+    return None
 
 
 def exchange_security(settings: Settings, logger: FilteringBoundLogger) -> Security:

@@ -23,7 +23,7 @@ from headgate.runtime.stopping import Stopping
 from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs
-from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
+from headgate.telemetry.metrics import Metrics
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.http_listener import HttpLimits, HttpListener, addresses_of
 
@@ -105,7 +105,6 @@ class ExchangeService:
                 await self._exchange.stop()
                 await asyncio.gather(*(listener.stop() for listener in self._https), return_exceptions=True)
                 await self._tasks.stop()
-                self._metrics.close()
         self._logger.info("stopped")
         return self.stopping.exit_status
 
@@ -119,8 +118,9 @@ class ExchangeService:
     async def _regions(self, _: web.Request) -> web.Response:
         return web.json_response({**self._exchange.describe(), "exchanging": True})
 
-    async def _scrape(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+    async def _scrape(self, request: web.Request) -> web.Response:
+        body, content_type = await self._metrics.scrape(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"name": "headgate", "version": __version__, "region": self._settings.region})

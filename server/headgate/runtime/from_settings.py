@@ -1,5 +1,6 @@
 """What each part of a process is told of the settings: every part has values of its own and knows no Settings."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from headgate.config import Settings
@@ -25,10 +26,13 @@ def answer_settings(settings: Settings) -> AnswerSettings:
         denied_body=settings.denied_body,
         shadow_mode=settings.shadow_mode,
         dynamic_metadata=settings.dynamic_metadata,
+        reason_header=settings.reason_header or "",
+        reason_metadata=settings.reason_metadata,
         match_cache_entries=settings.match_cache_entries,
         match_cache_bytes=settings.match_cache_bytes,
         bounds=RequestBounds(settings.max_descriptors, settings.max_entries),
         request_limits=RequestLimits(settings.request_limits),
+        near_limit_ratio=settings.near_limit_ratio,
     )
 
 
@@ -67,3 +71,9 @@ def tls_files(settings: Settings) -> TlsFiles | None:
         return None
     client_ca = settings.tls_client_ca
     return TlsFiles(str(settings.tls_cert), str(settings.tls_key), str(client_ca) if client_ca else None)
+
+
+def certificate_files(settings: Settings) -> Mapping[str, str]:
+    """The files of certificates that this process shows others, by what they are for."""
+    files = {"server": settings.tls_cert, "exchange": settings.exchange_tls_cert}
+    return {use: str(path) for use, path in files.items() if path is not None}

@@ -1,8 +1,8 @@
-"""The exchange with other regions, in a process: its links, its listener, and how many regions count as active."""
+"""The exchange with other regions, in a process: its links and its listener."""
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -13,8 +13,7 @@ from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.grpc_link import GrpcPeerLink
 from headgate.exchange.grpc_server import ExchangeServer
 from headgate.exchange.hello import Regions
-from headgate.limiter.scopes import LimitsOfRegion
-from headgate.origin.interface import REGION_GONE_MS, Origin
+from headgate.origin.interface import Origin
 from headgate.origin.select import open_origin
 from headgate.runtime.access import exchange_security
 from headgate.runtime.identity import Identity
@@ -111,37 +110,3 @@ class RegionExchange:
     def describe(self) -> Mapping[str, Any]:
         """For people: this region, where it listens, and every peer."""
         return {"exchange": self.server.address, **self.exchanger.describe()}
-
-
-class ActiveRegions:
-    """Tells the limits how many regions share them: those that were heard lately, and this one.
-
-    After a start all count as active until they have had the time to be heard: a node that believed its region
-    alone would enforce the whole of a limit that others enforce parts of.
-    """
-
-    def __init__(self, limits: LimitsOfRegion, regions: int, clock: Clock, changed: Callable[[int], None]) -> None:
-        self._limits = limits
-        self._regions = regions
-        self._clock = clock
-        self._changed = changed
-        self._believed_until_s = clock.monotonic() + REGION_GONE_MS / 1000
-
-    def heard(self, others: int) -> None:
-        """So many other regions were heard lately, by the origin."""
-        active = min(self._regions, 1 + others)
-        if active < self._limits.active and self._clock.monotonic() < self._believed_until_s:
-            return
-        if active != self._limits.active:
-            self._limits.active = active
-            self._changed(active)
-
-    @property
-    def count(self) -> int:
-        """How many share limits now."""
-        return self._limits.active
-
-    @property
-    def factor(self) -> float:
-        """By how much limits of scope `cell` may be exceeded, all regions together: 1.0 while all are heard."""
-        return self._regions / self._limits.active

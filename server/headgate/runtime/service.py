@@ -13,7 +13,6 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +23,52 @@ from headgate.config import Settings
 from headgate.endpoint.socketfile import LOCK_SUFFIX
 from headgate.endpoint.trust import Trust
 from headgate.errors import ConfigError
-from headgate.handler import RateLimitHandler
+from headgate.handler import RateLimitHandler, Recorder
+from headgate.keys import resetting
+from headgate.keys.naming import KeyNames
+from headgate.keys.overriding import follow
+from headgate.keys.service import KeysService
+from headgate.keys.service import Region as KeysRegion
 from headgate.limiter.engine import Engine
+from headgate.limiter.overrides import Overrides
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import Origin
+from headgate.region.active import ActiveRegions
+from headgate.region.book import BookReplica
 from headgate.region.engine import RegionalEngine
 from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
+from headgate.reservations.service import Limits
+from headgate.reservations.signing import SigningKey
 from headgate.rules.describe import describe_rules
 from headgate.rules.store import RuleStore
 from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
-from headgate.runtime.from_settings import answer_settings, breaker_settings, tls_files, transport_limits
+from headgate.runtime.admin import AdminSide, open_admin_side
+from headgate.runtime.decision_log import DecisionLogging
+from headgate.runtime.decision_views import DecisionViews
+from headgate.runtime.decisions_service import DecisionsService
+from headgate.runtime.from_settings import (
+    answer_settings,
+    breaker_settings,
+    certificate_files,
+    tls_files,
+    transport_limits,
+)
 from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.identity import make_identity
 from headgate.runtime.instruments import Parts, register
 from headgate.runtime.process import run_process
-from headgate.runtime.regions import ActiveRegions, RegionExchange, number_of_regions, open_regions_origin
+from headgate.runtime.regions import RegionExchange, number_of_regions, open_regions_origin
 from headgate.runtime.stopping import Stopping
 from headgate.runtime.tasks import BackgroundTasks
+from headgate.runtime.top import Top
+from headgate.runtime.tracing import SpanRecorder, open_tracing
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs
-from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
+from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.otlp import MetricsPush, open_push
 from headgate.telemetry.process import LoopLag
+from headgate.telemetry.traces import Tracing
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
 from headgate.transport.http_access import OPEN
 from headgate.transport.http_listener import addresses_of
@@ -112,8 +134,14 @@ class Service:
         self._clock = clock
         self._random = rng
         self._metrics = Metrics(node=self.identity.node, region=settings.region)
+        self._tracing: Tracing | None = None
         self._push: MetricsPush | None = None
         """None where there is no collector."""
+        self._decisions = DecisionLogging(
+            settings, self.identity, clock=clock, random=rng, logger=logs.logger, resource=self._metrics.resource
+        )
+        self._noted = self._decisions.noted(logs.logger)
+        """The logger for what is history: rules, shards, other regions."""
         self._memory = MemoryKeeper()
         self._lag = LoopLag()
         self._tasks = BackgroundTasks(self._bounded)
@@ -123,7 +151,12 @@ class Service:
         """None for a node on its own, and until it has joined its region."""
         self._exchange: RegionExchange | None = None
         """None where there are no other regions, or another process speaks to them."""
-        self._limits = LimitsOfRegion(number_of_regions(settings))
+        self._stop_reservations: Callable[[], Awaitable[None]] | None = None
+        """None until there is a handler to reserve with."""
+        self._admin: AdminSide | None = None
+        """None where nobody may change keys."""
+        self._overrides = Overrides()
+        self._limits = LimitsOfRegion(number_of_regions(settings), overdraft=settings.overdraft)
         self._active = ActiveRegions(self._limits, number_of_regions(settings), clock, self._regions_changed)
         self.stopping = Stopping(
             logs.logger, state=lambda: self.state.value, cut_after_s=FORCED_EXIT_S, before_cut=self._remove_sockets
@@ -147,12 +180,14 @@ class Service:
     async def _startup(self) -> None:
         self.logger.debug("starting", version=__version__, pid=os.getpid())
         self._prepare_data_dir()
+        self._decisions.start()
         self._load_rules()
         self._load_callers()
         await self._join_region()
         self._make_handler()
         await self._bind_grpc()
         await self._bind_http()
+        await self._bind_admin()
         self._start_tasks()
         self._settle_memory()
         await self._wait_for_origin()
@@ -175,7 +210,8 @@ class Service:
             clock=self._clock,
             data_dir=self.settings.data_dir,
             merge_domains=self.settings.merge_domains,
-            logger=self.logger,
+            logger=self._noted,
+            on_source=self._decisions.keep_rules,
         )
         self._store.load_initial()
 
@@ -186,24 +222,33 @@ class Service:
     async def _join_region(self) -> None:
         """A node on its own counts by itself; any other one meets the rest of its region at the origin."""
         settings = self.settings
-        origin = open_regions_origin(settings, self._clock, self.logger)
+        origin = self._origin = open_regions_origin(settings, self._clock, self.logger)
         if origin.exclusive:
             self._decider = self._engine = Engine(self._clock, max_cells=settings.max_cells)
+            self._book = BookReplica(
+                origin,
+                now_ms=self._clock.now_ms,
+                random=self._random,
+                logger=self.logger,
+                data_dir=settings.data_dir,
+            )
+            await self._book.refresh()
             return
         self._node = RegionNode(
             origin,
             run=f"{self.identity.node}/{self.identity.run}".encode(),
             clock=self._clock,
             random=self._random,
-            logger=self.logger,
+            logger=self._noted,
             max_cells=settings.max_cells,
             deadline_s=settings.origin_deadline_ms / 1000,
             breaker=breaker_settings(settings),
             live_nodes=read_live_nodes(settings.data_dir),
-            on_live_nodes=partial(write_live_nodes, settings.data_dir),
+            on_live_nodes=self._live_nodes_changed,
             on_regions_heard=self._active.heard,
+            data_dir=settings.data_dir,
         )
-        self._decider, self._engine = self._node, self._node.engine
+        self._decider, self._engine, self._book = self._node, self._node.engine, self._node.book
         await self._node.start()
         await self._join_others(origin)
 
@@ -218,21 +263,49 @@ class Service:
             nodes_origin=origin,
             clock=self._clock,
             random=self._random,
-            logger=self.logger,
+            logger=self._noted,
         )
         await self._exchange.start()
 
+    def _live_nodes_changed(self, live_nodes: int) -> None:
+        write_live_nodes(self.settings.data_dir, live_nodes)
+        self._decisions.live_nodes_changed(live_nodes)
+
     def _regions_changed(self, active: int) -> None:
-        log = self.logger.info if active == number_of_regions(self.settings) else self.logger.warning
+        log = self._noted.info if active == number_of_regions(self.settings) else self._noted.warning
         log("active_regions_changed", active=active, of=number_of_regions(self.settings))
 
     def _make_handler(self) -> None:
+        self._decisions.attach(self._engine, self._node)
         self._handler = RateLimitHandler(
             rules=lambda: self._store.current,
             engine=self._decider,
             random=self._random,
             settings=answer_settings(self.settings),
             limits=self._limits,
+            overrides=self._overrides,
+            record=self._recorder(),
+            on_unknown_domain=lambda domain: self.logger.warning("unknown_domain", domain=domain),
+        )
+        follow(self._book, self._overrides)
+        self._reservations = self._make_reservations()
+        self._stop_reservations = self._reservations.stop
+        self._top = Top(self._handler.take_over_limit, self._engine.counters, self._clock)
+
+    def _recorder(self) -> Recorder | None:
+        self._tracing = open_tracing(self.settings, self._metrics, self._random)
+        own = self._decisions.recorder
+        return own if self._tracing is None else SpanRecorder(own)
+
+    def _make_reservations(self) -> Limits:
+        node = self._node
+        return Limits(
+            self._handler,
+            self._origin,
+            key=SigningKey(self._book, self._random, self._clock.monotonic),
+            run=f"{self.identity.node}/{self.identity.run}".encode(),
+            now_ms=lambda shard: self._clock.now_ms() if node is None else node.links[shard].now_ms(),
+            random_bytes=self._random.randbytes,
         )
 
     async def _bind_grpc(self) -> None:
@@ -247,20 +320,27 @@ class Service:
             self._callers,
             reuse_port=self._worker is not None and self._worker.reuse_port,
             socket_mode=int(settings.socket_mode, 8),
+            services=self._reservations.methods(),
+            staged=self._handler,
+            tracing=self._tracing,
         )
         self._transport: Transport = make_transport(endpoint)
         await self._transport.start()
         self._listening[self._transport.address] = self._close_grpc
 
     async def _bind_http(self) -> None:
+        views = DecisionViews(self._decisions.directory, self._clock)
         sources = HttpSources(
             handler=self._handler,
             accepts=lambda: self.state in (ServiceState.SERVING, ServiceState.DRAINING),
             readiness=self._readiness,
             rules=self._describe_rules,
-            metrics=lambda: (self._metrics.render(), CONTENT_TYPE),
+            metrics=self._metrics.scrape,
             version=self._version(),
             regions=self._describe_regions,
+            recent=views.recent,
+            explain=views.explain,
+            top=self._top.describe,
         )
         limits = HttpLimits(max_body_bytes=self.settings.max_message_bytes)
         # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
@@ -281,6 +361,32 @@ class Service:
         for listener in self._https:
             await listener.start()
             self._listening[listener.address] = listener.stop
+
+    async def _bind_admin(self) -> None:
+        """Of several workers the first one's is enough: what it does is done at the origin."""
+        self._keys = self._make_keys()
+        decisions = DecisionsService(self._decisions.directory)
+        methods = {**self._keys.methods(), **decisions.methods()}
+        self._admin = open_admin_side(self.settings, methods, self.logger)
+        if self._admin is None:
+            return
+        server, tokens = self._admin.server, self._admin.tokens
+        await server.start()
+        self._listening[server.address] = server.stop
+        if tokens is not None:
+            self._tasks.start("admin_tokens", tokens.watch)
+
+    def _make_keys(self) -> KeysService:
+        names = KeyNames(lambda: self._store.current, self._limits, self._overrides)
+        if self._node is not None:
+            resetting.follow(self._book, names, self._node)
+        return KeysService(
+            names,
+            self._overrides,
+            KeysRegion(self.identity.node, self._origin, self._book, self._engine, self._node),
+            self._clock,
+            self._noted,
+        )
 
     def _start_tasks(self) -> None:
         self._push = open_push(self.settings.otlp_endpoint, self.settings.otlp_interval_s, self._metrics)
@@ -324,6 +430,7 @@ class Service:
             "serving" if self._worker is None else "worker_serving",
             grpc=self._transport.address,
             **addresses_of(self._https),
+            **({} if self._admin is None else {"admin_grpc": self._admin.server.address}),
             transport=self._transport.name,
             rules=str(self._store.current.version),
             region=self.identity.region,
@@ -344,7 +451,10 @@ class Service:
     async def _housekeeping(self) -> None:
         while True:
             await self._sweep()
+            self._book.expire()
             self._memory.tick()
+            self._top.take_denied()
+            self._decisions.flush()
             await asyncio.sleep(HOUSEKEEPING_INTERVAL_S)
 
     async def _sweep(self) -> None:
@@ -394,15 +504,21 @@ class Service:
             node=self._node,
             exchange=self._exchange,
             regions=self._active if self.settings.peer else None,
+            ratelimit_metrics=self.settings.ratelimit_metrics,
             clock=self._clock,
             transport=self._transport,
             http=self._https,
             tokens=self._tokens,
+            tracing=self._tracing,
+            certificates=certificate_files(self.settings),
             rules=self._store,
             lag=self._lag,
             memory=self._memory,
             logs=self._logs.sink,
             tasks=self._tasks,
+            keys=self._keys,
+            reservations=self._reservations,
+            decisions=self._decisions,
         )
 
     # Stopping: each step is bounded, and a second signal cuts the waiting short.
@@ -440,6 +556,8 @@ class Service:
             del self._listening[address]
         if self._exchange is not None:
             await self._exchange.stop()
+        if self._stop_reservations is not None:
+            await self._stop_reservations()
         if self._node is not None:
             # After the last answer, so that it is reported too.
             await self._node.stop(0 if self.stopping.forced else STOP_TIMEOUT_S)
@@ -447,7 +565,9 @@ class Service:
         self._memory.stop()
         if self._push is not None and not self.stopping.forced:
             self._push.close()
-        self._metrics.close()
+        if self._tracing is not None and not self.stopping.forced:
+            self._tracing.close()
+        self._decisions.close()
         if self.state is not ServiceState.STARTING:
             self.logger.info("stopped")
         self._enter(ServiceState.STOPPED)

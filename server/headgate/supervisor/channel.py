@@ -25,6 +25,7 @@ class Order(StrEnum):
 
     STOP = "stop"
     HURRY = "hurry"
+    SWITCH_LOG_LEVEL = "switch_log_level"
 
 
 class Channel:

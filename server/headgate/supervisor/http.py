@@ -16,19 +16,25 @@ from aiohttp import web
 
 from headgate.endpoint.socketfile import OWNER_ONLY
 from headgate.errors import NotReady
+from headgate.runtime.top import MOST_SHOWN, merge_tops
 from headgate.supervisor.merge import merge_expositions
 from headgate.supervisor.process import WorkerState
 from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import NoAnswer, NotReached, Upstream, WorkerAnswer, end_to_end
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.telemetry.exposition import Format
 from headgate.transport.http_access import OPEN, HttpAccess, Surface
 from headgate.transport.http_listener import HttpLimits, HttpListener, pretty
+from headgate.transport.http_page import page
 
 READY_TIMEOUT_S = 0.7
 """Below the second that probes usually wait: they shall hear which worker is silent, not give up."""
 
 ASK_TIMEOUT_S = 1.0
-"""For metrics, rules and versions: a busy worker needs some ten milliseconds, a scraper waits for ten seconds."""
+"""For rules and versions: a busy worker needs some ten milliseconds."""
+
+SCRAPE_TIMEOUT_S = 5.0
+"""For metrics: a busy worker with ten thousand rules writes them in turns; a scraper waits for ten seconds."""
 
 _ANSWERING = (WorkerState.SERVING, WorkerState.DRAINING)
 _MAY_ANSWER = (WorkerState.STARTING, *_ANSWERING)
@@ -55,19 +61,23 @@ class WorkersHttp(HttpListener):
         members: Sequence[Member],
         *,
         state: Callable[[], str],
-        own_metrics: Callable[[], tuple[bytes, str]],
+        own_metrics: Callable[[], bytes],
         limits: HttpLimits,
         logger: BoundedLogger,
         socket_mode: int = OWNER_ONLY,
         access: HttpAccess = OPEN,
     ) -> None:
         routes = [
+            web.get("/", page),
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
             web.get("/rules", self._rules),
             web.get("/metrics", self._metrics),
             web.get("/version", self._version),
-            web.get("/regions", self._regions),
+            web.get("/regions", self._first),
+            web.get("/decisions", self._first),
+            web.get("/explain", self._first),
+            web.get("/top", self._top),
             web.post("/json", self._json),
         ]
         super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode, access=access)
@@ -97,15 +107,24 @@ class WorkersHttp(HttpListener):
         answers = await asyncio.gather(*(self._scrape(member) for member in asked))
         texts = [(member.name, text) for member, text in zip(asked, answers, strict=True) if text is not None]
         # Last, so that it counts those who were silent just now.
-        own, content_type = self._own_metrics()
-        return web.Response(body=merge_expositions(own, texts), headers={"Content-Type": content_type})
+        own = self._own_metrics()
+        # In a thread: of ten thousand rules in each worker there are megabytes.
+        body = await asyncio.to_thread(merge_expositions, own, texts)
+        return web.Response(body=body, headers={"Content-Type": Format.TEXT})
 
     async def _scrape(self, member: Member) -> bytes | None:
-        answer = await _ask(member, "/metrics")
+        answer = await _ask(member, "/metrics", SCRAPE_TIMEOUT_S)
         if answer is None or answer.status != 200:
             self.unscraped[member.name] += 1
             return None
         return answer.body
+
+    async def _top(self, request: web.Request) -> web.Response:
+        text = request.query.get("limit", "10")
+        limit = min(int(text), MOST_SHOWN) if text.isdecimal() else 10
+        answers = await asyncio.gather(*(_ask(member, f"/top?limit={MOST_SHOWN}") for member in self._answering()))
+        reports = [json.loads(answer.body) for answer in answers if answer is not None and answer.status == 200]
+        return web.json_response(merge_tops(reports, limit), dumps=pretty)
 
     # The first that is ready, and in what the others differ
 
@@ -123,10 +142,13 @@ class WorkersHttp(HttpListener):
         digests = {name: body["digest"], **{other: answer["digest"] for other, answer in shown.items()}}
         return web.json_response(_noting(body, "digests", digests), dumps=pretty)
 
-    async def _regions(self, _request: web.Request) -> web.Response:
-        """The first worker's: it speaks to the other regions."""
-        first, _, _ = await self._first_and_others("/regions", "/regions")
-        return web.Response(status=first.status, body=first.body, headers=first.headers)
+    async def _first(self, request: web.Request) -> web.Response:
+        """The first worker's answer: it speaks to the other regions, and all read the same log."""
+        for member in self._answering():
+            answer = await _ask(member, request.path_qs)
+            if answer is not None:
+                return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        raise NotReady("no worker is ready")
 
     async def _first_and_others(
         self, target: str, brief: str
@@ -192,9 +214,9 @@ async def _readiness(member: Member) -> dict[str, Any]:
     return {**known, **json.loads(answer.body), **({"ready": False} if starts else {})}
 
 
-async def _ask(member: Member, target: str) -> WorkerAnswer | None:
+async def _ask(member: Member, target: str, timeout_s: float = ASK_TIMEOUT_S) -> WorkerAnswer | None:
     try:
-        return await member.upstream.get(target, ASK_TIMEOUT_S)
+        return await member.upstream.get(target, timeout_s)
     except NoAnswer:
         return None
 

@@ -7,7 +7,7 @@ from headgate.supervisor.process import WorkerState
 from headgate.supervisor.slot import WorkerSlot
 from headgate.telemetry.logs import LogSink
 from headgate.telemetry.metrics import Metrics
-from headgate.telemetry.process import LoopLag, cpu_seconds, resident_bytes
+from headgate.telemetry.process import LoopLag, register_process
 from headgate.transport.http_listener import total_cut, total_requests
 
 
@@ -27,29 +27,40 @@ def register(
     metrics.labelled_gauge(
         "headgate_worker_up",
         "1 while a worker serves, 0 while it starts, drains or is down.",
+        ("worker",),
         per_worker(lambda slot: int(slot.state is WorkerState.SERVING)),
     )
     metrics.labelled_counter(
-        "headgate_worker_restarts", "Times that a worker ended and was begun again.", per_worker(lambda s: s.restarts)
+        "headgate_worker_restarts",
+        "Times that a worker ended and was begun again.",
+        ("worker",),
+        per_worker(lambda s: s.restarts),
     )
     metrics.labelled_counter(
-        "headgate_worker_hangs", "Times that a worker hung and was killed for it.", per_worker(lambda s: s.hangs)
+        "headgate_worker_hangs",
+        "Times that a worker hung and was killed for it.",
+        ("worker",),
+        per_worker(lambda s: s.hangs),
     )
     metrics.labelled_counter(
         "headgate_worker_scrapes_missed",
         "Scrapes that a running worker is missing from, because it did not answer in time.",
+        ("worker",),
         per_worker(lambda slot: sum(http.unscraped[str(slot.index)] for http in https)),
     )
     metrics.labelled_counter(
-        "headgate_supervisor_http_requests", "HTTP requests to the supervisor by route and status.", requests
+        "headgate_supervisor_http_requests",
+        "HTTP requests to the supervisor by route and status.",
+        ("route", "status"),
+        requests,
     )
     metrics.labelled_counter(
         "headgate_supervisor_http_connections_cut",
         "HTTP connections to the supervisor cut to make room for others, by what was short.",
+        ("reason",),
         lambda: [(count, {"reason": reason}) for reason, count in total_cut(https).items()],
     )
-    metrics.gauge("headgate_supervisor_resident_memory_bytes", "Memory that the supervisor holds.", resident_bytes)
-    metrics.counter("headgate_supervisor_cpu_seconds", "CPU time that the supervisor has used.", cpu_seconds)
+    register_process(metrics)
     metrics.gauge(
         "headgate_supervisor_loop_lag_peak_seconds",
         "The latest that the supervisor's event loop ran in the last 15 to 30 s.",

@@ -152,6 +152,10 @@ class WorkerProcess:
     def hurry(self) -> None:
         self._tell(Order.HURRY)
 
+    def switch_log_level(self) -> None:
+        if self._begun:
+            self._tell(Order.SWITCH_LOG_LEVEL)
+
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGKILL)

@@ -35,7 +35,7 @@ from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import Upstream
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs
-from headgate.telemetry.metrics import CONTENT_TYPE, Metrics
+from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.otlp import open_push
 from headgate.telemetry.process import LoopLag
 from headgate.transport.http_listener import HttpLimits, addresses_of
@@ -78,6 +78,7 @@ class WorkerSupervisor:
             before_cut=self._leave_nothing_behind,
             on_stop=self._end_startup,
         )
+        logs.on_level = self._switch_log_levels
         self._directory: Path | None = None
         self._cleanup = contextlib.AsyncExitStack()
 
@@ -94,6 +95,12 @@ class WorkerSupervisor:
             if self.state is not WorkerState.STARTING:
                 self._logger.info("stopped")
         return self._stopping.exit_status
+
+    def _switch_log_levels(self) -> None:
+        """The workers' with the supervisor's; one that starts later begins with the level of the settings."""
+        for slot in self._slots:
+            if slot.process is not None:
+                slot.process.switch_log_level()
 
     # Startup: in this order; whatever fails raises ConfigError, and what was begun is undone.
 
@@ -126,14 +133,13 @@ class WorkerSupervisor:
         for member in members:
             self._cleanup.push_async_callback(member.upstream.close)
         metrics = Metrics(node=self._node, region=self.settings.region)
-        self._cleanup.callback(metrics.close)
         tokens = open_tokens(self.settings, self._logger)
         self._https = [
             WorkersHttp(
                 address,
                 members,
                 state=lambda: self.state,
-                own_metrics=lambda: (metrics.render(), CONTENT_TYPE),
+                own_metrics=metrics.render,
                 limits=HttpLimits(max_body_bytes=self.settings.max_message_bytes),
                 logger=self._bounded,
                 socket_mode=int(self.settings.socket_mode, 8),
@@ -219,6 +225,7 @@ class WorkerSupervisor:
             # Once all have served, one that is replaced is ready whatever has become of the origin.
             wait_for_origin=self.settings.wait_for_origin if self.state is WorkerState.STARTING else 0,
             admin=None,
+            admin_grpc=self.settings.admin_grpc if index == 0 else None,
             # Another one at every start, so that no former self is mistaken for this one.
             node_id=f"{self._node}-w{index}-{self._random.getrandbits(32):08x}",
         )

@@ -12,8 +12,8 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-MAX_ANSWER_BYTES = 4 * 1024 * 1024
-"""Ten times the longest that a worker shows; more is a mistake, and N of them are held at a time."""
+MAX_ANSWER_BYTES = 32 * 1024 * 1024
+"""Twice the longest that a worker shows, the metrics of ten thousand rules; N of them are held at a time."""
 
 _HOST = "http://worker"
 

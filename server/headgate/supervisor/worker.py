@@ -25,6 +25,7 @@ from headgate.supervisor.process import STOP_GRACE_S, WorkerSpec
 from headgate.supervisor.pulse import BEAT_S
 from headgate.telemetry.logs import Logs, open_logs
 from headgate.transport.private_directory import remove_if_empty
+from headgate.transport.shared_loop import SharedLoop
 
 EXIT_FAILED = 1
 SUPERVISOR_GONE = "the supervisor is gone"
@@ -49,7 +50,8 @@ def _run(spec: WorkerSpec, channel: Channel) -> int:
     _make_directory(spec)
     logs = open_logs(settings.log_level, settings.log_format, worker=spec.index)
     try:
-        return asyncio.run(_serve(spec, channel, logs))
+        with asyncio.Runner(loop_factory=SharedLoop) as runner:
+            return runner.run(_serve(spec, channel, logs))
     finally:
         logs.close()
         channel.receive()
@@ -72,7 +74,7 @@ async def _serve(spec: WorkerSpec, channel: Channel, logs: Logs) -> int:
 
     def listen() -> None:
         for message in channel.receive():
-            _obey(service, Order(message["order"]))
+            _obey(service, logs, Order(message["order"]))
         if channel.ended:
             loop.remove_reader(channel.fileno())
             service.stopping.stop(SUPERVISOR_GONE)
@@ -97,8 +99,10 @@ async def _beat(channel: Channel) -> None:
         await asyncio.sleep(BEAT_S)
 
 
-def _obey(service: Service, order: Order) -> None:
+def _obey(service: Service, logs: Logs, order: Order) -> None:
     match order:
+        case Order.SWITCH_LOG_LEVEL:
+            logs.switch_level()
         case Order.STOP:
             service.stopping.stop("the supervisor asks")
         case Order.HURRY:

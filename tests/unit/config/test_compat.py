@@ -12,10 +12,10 @@ RULES = {"RUNTIME_ROOT": "/data"}
 
 
 def read(**variables: str) -> dict[str, str]:
-    """Settings by name, as text."""
+    """Settings by name, as text; without the one that follows from the mode alone."""
     translation = translate({**COMPAT, **variables})
     assert translation.problems == ()
-    return {name: given.text for name, given in translation.settings.items()}
+    return {name: given.text for name, given in translation.settings.items() if name != "overdraft"}
 
 
 def problems(**variables: str) -> list[str]:
@@ -85,6 +85,21 @@ def test_only_one_other_service_is_known() -> None:
 )
 def test_variables_and_what_they_mean(variables: dict[str, str], settings: dict[str, str]) -> None:
     assert read(**variables) == settings
+
+
+@pytest.mark.parametrize(
+    ("variables", "overdraft"),
+    [
+        ({}, True),
+        ({"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "false"}, True),
+        ({"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"}, False),
+        ({"HEADGATE_OVERDRAFT": "false"}, False),
+    ],
+    ids=lambda value: ",".join(value) or "nothing" if isinstance(value, dict) else None,
+)
+def test_every_cost_is_charged_as_it_was_there(variables: dict[str, str], overdraft: bool) -> None:
+    assert load_settings({"rules": "r"}, {**COMPAT, **variables}).overdraft is overdraft
+    assert load_settings({"rules": "r"}, {}).overdraft is False
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,8 @@ def test_every_setting_can_be_given_in_all_three_ways(tmp_path: Path) -> None:
 
 def _read(name: str, flags: dict[str, Any], environ: dict[str, str]) -> object:
     # Some settings need company; what is tested is the one named.
+    if name in ("traces", "decision_log_otlp"):
+        environ = {**environ, "HEADGATE_OTLP_ENDPOINT": "http://collector:4318"}
     if name == "workers":
         environ = {**environ, "HEADGATE_ORIGIN": "redis://h:1"}
     if name.startswith("tls_"):
@@ -75,15 +77,22 @@ def _read(name: str, flags: dict[str, Any], environ: dict[str, str]) -> object:
     if name.startswith("exchange_tls_"):
         three = ("HEADGATE_EXCHANGE_TLS_CERT", "HEADGATE_EXCHANGE_TLS_KEY", "HEADGATE_EXCHANGE_TLS_CA")
         environ = {variable: "x" for variable in three if variable != f"HEADGATE_{name.upper()}"} | environ
+    if name.startswith("admin_"):
+        company = {f"HEADGATE_ADMIN_TLS_{part}": "x" for part in ("CERT", "KEY", "CLIENT_CA")}
+        company.pop(f"HEADGATE_{name.upper()}", None)
+        environ = {**company, **environ}
     return getattr(load_settings(flags, environ), name)
 
 
 def _another_value(name: str) -> str:
     special = {
         "exchange_inside": "false",
+        "decision_log": "false",
+        "decision_log_bytes": "134217728",
         "grpc": "127.0.0.1:1",
         "http": "127.0.0.1:2",
         "admin": "127.0.0.1:3",
+        "admin_grpc": "127.0.0.1:4",
         "exchange": "127.0.0.1:3",
         "transport": "grpcio",
         "request_limits": "lower",
@@ -96,6 +105,8 @@ def _another_value(name: str) -> str:
         "log_format": "console",
         "max_pending_bytes": "2097152",
         "breaker_error_rate": "0.5",
+        "near_limit_ratio": "0.5",
+        "trace_share": "0.5",
         "socket_mode": "0660",
         "max_descriptors": "7",
         "max_entries": "7",

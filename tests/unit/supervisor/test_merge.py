@@ -78,8 +78,7 @@ def test_each_workers_histogram_stays_a_histogram() -> None:
         metrics = Metrics(node="n", region="r")
         metrics.histogram("h_seconds", "Times.", (0.5, 1.0), partial(Buckets, counts, 7.0))
         texts.append(metrics.render())
-        metrics.close()
-    (family,) = text_string_to_metric_families(merge_expositions(b"", list(zip("01", texts, strict=True))).decode())
+    _, family = text_string_to_metric_families(merge_expositions(b"", list(zip("01", texts, strict=True))).decode())
     assert (family.name, family.type) == ("h_seconds", "histogram")
     buckets = {(s.labels["worker"], s.labels["le"]): s.value for s in family.samples if s.name == "h_seconds_bucket"}
     assert buckets == {

@@ -12,7 +12,7 @@ from aiohttp import web
 from headgate.supervisor.http import Member, WorkersHttp
 from headgate.supervisor.process import WorkerState
 from headgate.supervisor.slot import WorkerSlot
-from headgate.supervisor.upstream import Upstream
+from headgate.supervisor.upstream import MAX_ANSWER_BYTES, Upstream
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_listener import HttpLimits, HttpListener
 from multidict import CIMultiDict
@@ -54,7 +54,9 @@ class Worker:
         return answer
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=b"# HELP a A.\n# TYPE a gauge\na 1.0\n" + b"#" * (5_000_000 if self.cuts else 0))
+        return web.Response(
+            body=b"# HELP a A.\n# TYPE a gauge\na 1.0\n" + b"#" * (MAX_ANSWER_BYTES if self.cuts else 0)
+        )
 
     async def _json(self, request: web.Request) -> web.Response:
         self.asked.append(request)
@@ -104,7 +106,7 @@ async def front(path: Path, number: int = 2) -> AsyncIterator[Front]:
             "127.0.0.1:0",
             members,
             state=lambda: "serving",
-            own_metrics=lambda: (b"own 1.0\n", "text/plain"),
+            own_metrics=lambda: b"own 1.0\n",
             limits=HttpLimits(max_body_bytes=1000),
             logger=LOGGER,
         )

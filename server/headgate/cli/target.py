@@ -1,0 +1,57 @@
+"""Which server a command talks to, and what it shows there: address, TLS and token, the same flags for all."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+_CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "handshake", "Unwrap failed")
+"""How gRPC says that a connection was made and did not last."""
+
+
+ADDR_HELP = "host:port or unix:/path (default: %(default)s)"
+
+
+def add_target(parser: argparse.ArgumentParser, address: str, addr_help: str = ADDR_HELP) -> None:
+    """Add the flags; `address` is what is asked where nothing is said."""
+    parser.add_argument("--addr", default=address, help=addr_help)
+    parser.add_argument(
+        "--timeout", type=_seconds, default=2.0, metavar="S", help="seconds to wait (default: %(default)s)"
+    )
+    parser.add_argument("--tls", action="store_true", help="use TLS, trusting the system's authorities")
+    parser.add_argument("--tls-ca", type=Path, metavar="FILE", help="use TLS, trusting these authorities")
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate to show, with --tls-key")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
+    parser.add_argument("--tls-server-name", metavar="NAME", help="the name in the server's certificate")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with the bearer token to send")
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 3600:
+        raise ValueError
+    return seconds
+
+
+def wants_tls(args: argparse.Namespace) -> bool:
+    """Whether any flag is about TLS."""
+    return bool(args.tls or args.tls_ca or args.tls_cert or args.tls_key)
+
+
+def token_line(path: Path | None) -> str | None:
+    """The first line of a file like the server's that holds a token. Raises OSError or ValueError."""
+    if path is None:
+        return None
+    lines = (line.strip() for line in path.read_text("ascii").splitlines())
+    token = next((line for line in lines if line and not line.startswith("#")), None)
+    if token is None:
+        raise ValueError(f"{path}: holds no token")
+    return token
+
+
+def why_closed(args: argparse.Namespace, status: Any, message: str) -> str:
+    """A server that wants TLS, or a certificate, closes the connection without a word."""
+    if status != "UNAVAILABLE" or not any(sign in message for sign in _CLOSED):
+        return ""
+    if not wants_tls(args):
+        return " (it may want TLS: --tls-ca FILE)"
+    return "" if args.tls_cert else " (it may want a client certificate: --tls-cert FILE --tls-key FILE)"

@@ -1,0 +1,120 @@
+"""What the page at `/` shows of the decision log: `GET /decisions` and `GET /explain`.
+
+Both read what is on disk, in a thread: no decision waits for them. Of several workers any one can tell all, because
+they share the data directory.
+"""
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.clock import Clock
+from headgate.errors import BadRequest, NotFound
+from headgate.explain.explanation import Question, explain
+from headgate.explain.following import Follower
+from headgate.explain.view import LogView
+from headgate.limiter.decision import Entries
+from headgate.telemetry.decisions.record import Event, Record, Want
+
+RECENT: Final = 50
+"""Denials that are shown, the newest."""
+FIRST_LOOK_MS: Final = 300_000
+"""How far back the first look goes; from then on there is what was logged since."""
+WINDOW_MS: Final = 3_600_000
+"""How far from its time an explanation looks, unless told otherwise."""
+MAX_ENTRIES: Final = 64
+NO_LOG: Final = "this node keeps no decision log: it needs a data_dir, and decision_log: true"
+
+
+class DecisionViews:
+    """The decision log of a data directory, for readers of the page."""
+
+    def __init__(self, directory: Path | None, clock: Clock) -> None:
+        """`directory`: None where there is no log to show."""
+        self._directory = directory
+        self._clock = clock
+        self._follower: Follower | None = None
+        self._denied: OrderedDict[tuple[int, int], Record] = OrderedDict()
+        """By decision and key, the oldest first."""
+        self._looking = asyncio.Lock()
+
+    async def recent(self) -> Mapping[str, Any]:
+        """The last denials, the newest first."""
+        if self._directory is not None:
+            async with self._looking:
+                await asyncio.to_thread(self._look, self._directory)
+        denied = [_denial(record) for record in reversed(self._denied.values())]
+        return {"logged": self._directory is not None, "decisions": denied}
+
+    async def explain(self, query: Mapping[str, str]) -> Mapping[str, Any]:
+        """Why the last request with this descriptor was decided as it was. Raises BadRequest or NotFound."""
+        if self._directory is None:
+            raise NotFound(NO_LOG)
+        question = _question(query, self._clock.now_ms())
+        view = LogView([self._directory])
+        return (await asyncio.to_thread(explain, view, question)).to_json()
+
+    def _look(self, directory: Path) -> None:
+        found: Iterable[Record | Event]
+        if self._follower is None:
+            self._follower = Follower(directory)
+            found = LogView([directory]).decisions(Want(since_ms=self._clock.now_ms() - FIRST_LOOK_MS))
+        else:
+            found = self._follower.read()
+        for record in found:
+            if isinstance(record, Record) and not record.allowed and record.over:
+                self._denied[record.number, record.key] = record
+        while len(self._denied) > RECENT:
+            self._denied.popitem(last=False)
+
+
+def _denial(record: Record) -> dict[str, Any]:
+    return {
+        "time_ms": record.time_ms,
+        "id": record.id,
+        "domain": record.rule.domain,
+        "rule": record.rule.text,
+        # Without values in the log, what tells callers apart is the counter's hash.
+        "key": ", ".join([f"{name}={value}" for name, value in record.entries]) or f"{record.key:016x}",
+        "path": record.path,
+        "counted": record.counted,
+        "limit": record.capacity,
+        "retry_ms": record.wait_ms,
+    }
+
+
+def _question(query: Mapping[str, str], now_ms: int) -> Question:
+    domain = query.get("domain", "")
+    if not domain:
+        raise BadRequest("domain: the domain of the request")
+    return Question(
+        domain,
+        _entries(query.get("entries", "")),
+        _whole("at_ms", query.get("at_ms"), now_ms),
+        _whole("window_ms", query.get("window_ms"), WINDOW_MS),
+    )
+
+
+def _entries(text: str) -> Entries:
+    expected = BadRequest('entries: the descriptor as JSON, [["key", "value"], …]')
+    try:
+        pairs = json.loads(text)
+    except ValueError:
+        raise expected from None
+    if not isinstance(pairs, list) or not 0 < len(pairs) <= MAX_ENTRIES:
+        raise expected
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+            raise expected
+    return tuple([(key, value) for key, value in pairs])
+
+
+def _whole(name: str, text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    if not text.isdecimal() or len(text) > 15:
+        raise BadRequest(f"{name}: milliseconds, a whole number; got {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,246 @@
+"""Which decisions are logged, and what is noted of each: the one place where decisions meet the decision log.
+
+Every denial is logged, every decision that a failure policy made, every one that a shadow rule would have denied, and
+one of so many allowances. On the loop's thread the recorder copies the figures of the counters that decided, because
+they change with the next request. Names, hashes and the rest are worked out by the log's own thread (`Expander`).
+"""
+
+import random
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from headgate.clock import Clock
+from headgate.explain.names import hash_of_descriptor, hash_of_key, terms_of
+from headgate.handler import Plan
+from headgate.limiter.counters import BucketCounter, WindowCounter
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict
+from headgate.limiter.engine import Engine
+from headgate.region.engine import RegionalEngine
+from headgate.region.node import RegionNode
+from headgate.region.window_counter import SharedWindow
+from headgate.telemetry.decisions.log import TRACE_BYTES, DecisionLog, Page
+from headgate.telemetry.decisions.record import COLUMNS, INTERNED, INTERNED_CODE, NO_SHARD, Batch, Flag
+
+_64_BITS: Final = (1 << 64) - 1
+_LOCAL: Final = DecisionPath.LOCAL
+_ORDINARY: Final = (DecisionPath.LOCAL, DecisionPath.ORIGIN, DecisionPath.EXACT)
+_PATHS: Final = tuple(DecisionPath)
+_PATH_NAMES: Final = tuple([path.value for path in _PATHS])
+# By identity: the hash of an enum's member is a function of Python's own library, in Python.
+_WAYS: Final = {id(path): number for number, path in enumerate(_PATHS)}
+_ADMITTED: Final = 64
+"""Added to the number of a path for what was admitted."""
+
+# As plain numbers: flags of the enum's own kind take a microsecond to put together.
+_NO_COUNTER: Final = int(Flag.NO_COUNTER)
+_SHARD_AWAY: Final = int(Flag.SHARD_AWAY)
+_ALLOWED: Final = int(Flag.ALLOWED)
+_OVER: Final = int(Flag.OVER)
+_SHADOW: Final = int(Flag.SHADOW)
+_QUOTA: Final = int(Flag.QUOTA)
+
+Figures = tuple[int, int, int, int, int, int, int, int]
+"""Of one counter: time, own, others, foreign, previous, shard, live nodes, flags."""
+Look = Callable[[Charge], Figures]
+
+_ROW: Final = (
+    "thing",
+    "number",
+    "weight",
+    "way",
+    "over",
+    "remaining",
+    "wait_ms",
+    "time_ms",
+    "own",
+    "others",
+    "foreign",
+    "previous",
+    "shard",
+    "live_nodes",
+    "flags",
+)
+"""The numbers of one row of a page, in their order."""
+_WIDTH: Final = len(_ROW)
+_LAST_NUMBER: Final = _ROW.index("number") - _WIDTH
+"""Where in a page the id of the decision stands that was logged last."""
+
+
+class DecisionRecorder:
+    """Told of every decision; gives each an id, and writes those that are to be logged to the page."""
+
+    def __init__(
+        self,
+        log: DecisionLog,
+        look: Look,
+        *,
+        allowances: int,
+        random: random.Random,
+    ) -> None:
+        """`allowances`: one of so many is logged; 0 logs none."""
+        self._log = log
+        self._room = log.room
+        self._look = look
+        self._every = allowances
+        self._until_next = allowances
+        self._number = random.getrandbits(64)
+        """The last decision's id. Begun anywhere, so that no two runs have the same in a foreseeable time."""
+
+    def __call__(self, plan: Plan, decision: Decision) -> int:
+        self._number = number = (self._number + 1) & _64_BITS
+        admitted, path, verdicts = decision
+        weight, way = 1, _WAYS[id(path)]
+        if admitted:
+            way += _ADMITTED
+            if path is _LOCAL or _is_ordinary(path, verdicts):
+                self._until_next -= 1
+                if self._until_next:
+                    return number
+                self._until_next = weight = self._every
+        page = self._room()
+        if page is None:
+            return number
+        extend, things, look = page.flat.extend, page.things, self._look
+        for charge, (over, remaining, wait_ms) in zip(plan.charges, verdicts, strict=True):
+            thing = things.get(charge)
+            if thing is None:
+                thing = things[charge] = len(things)
+                page.told.append((charge, plan.version))
+                page.size += plan.size
+            extend((thing, number, weight, way, over, remaining, wait_ms))
+            extend(look(charge))
+            page.rows += 1
+        return number
+
+    def traced(self, number: int, trace_id: int) -> None:
+        """The decision that was told last is part of a trace: its records say so, if it was logged."""
+        page = self._log.page
+        if page.rows and page.flat[_LAST_NUMBER] == number:
+            page.traces[number] = trace_id
+            page.size += TRACE_BYTES
+
+
+def _is_ordinary(path: DecisionPath, verdicts: Sequence[Verdict]) -> bool:
+    """No failure policy, and no shadow rule that had no room."""
+    return path in _ORDINARY and not any(over for over, _, _ in verdicts)
+
+
+def look_alone(engine: Engine, clock: Clock) -> Look:
+    """Figures of a node on its own: all that counts is its own."""
+    find, now = engine.counters.find, clock.now_ms
+
+    def look(charge: Charge) -> Figures:
+        now_ms = now()
+        counter = find(charge.key)
+        if isinstance(counter, WindowCounter):
+            # A denial from memory does not move the counter on to the window that it falls into.
+            passed = now_ms // counter.window_ms - counter.sequence
+            if passed <= 0:
+                return now_ms, counter.current, 0, 0, counter.previous, NO_SHARD, 1, 0
+            return now_ms, 0, 0, 0, counter.current if passed == 1 else 0, NO_SHARD, 1, 0
+        if isinstance(counter, BucketCounter):
+            return now_ms, _bucket_used(counter, charge, now_ms), 0, 0, 0, NO_SHARD, 1, 0
+        return now_ms, 0, 0, 0, 0, NO_SHARD, 1, _NO_COUNTER
+
+    return look
+
+
+def look_in_region(engine: RegionalEngine, node: RegionNode) -> Look:
+    """Figures of a node of a region: its own, the others', the other regions'."""
+    find = engine.counters.find
+
+    def look(charge: Charge) -> Figures:
+        counter = find(charge.key)
+        if counter is None:
+            link = node.shard_of(charge.shard_key)
+            return link.now_ms(), 0, 0, 0, 0, link.index, node.live_nodes, _NO_COUNTER
+        shard = counter.shard
+        now_ms, away = shard.now_ms(), 0 if shard.available else _SHARD_AWAY
+        if isinstance(counter, SharedWindow):
+            cell = counter.current_cell
+            own = max(cell.own, cell.total + cell.reserved)
+            return now_ms, own, cell.others, cell.foreign, counter.previous, shard.index, node.live_nodes, away
+        return now_ms, _bucket_used(counter, charge, now_ms), 0, 0, 0, shard.index, node.live_nodes, away
+
+    return look
+
+
+def _bucket_used(counter: Any, charge: Charge, now_ms: int) -> int:
+    """Whole requests that the bucket has no token for any more, rounded up."""
+    used = max(0, counter.tat - now_ms * counter.rate)
+    return int(-(-used // charge.limit.window_ms))
+
+
+def make_look(engine: Engine | RegionalEngine, node: RegionNode | None, clock: Clock) -> Look:
+    """How to look at the counters of this process."""
+    if isinstance(engine, RegionalEngine):
+        assert node is not None  # noqa: S101 - a regional engine is a node's
+        return look_in_region(engine, node)
+    return look_alone(engine, clock)
+
+
+class Expander:
+    """Turns pages into records. For the log's thread alone."""
+
+    def __init__(self, *, values: bool) -> None:
+        """`values`: log descriptors as they are, and not their hashes alone."""
+        self._values = values
+
+    def __call__(self, page: Page) -> Batch:
+        row = {name: page.flat[index::_WIDTH] for index, name in enumerate(_ROW)}
+        charges, versions = [charge for charge, _ in page.told], [version for _, version in page.told]
+        thing = row["thing"]
+        # What a row does not say itself follows from its charge.
+        names = [charge.logged or _name(charge) for charge in charges]
+        for index, name in enumerate(("key", "who", "flags_of_charge")):
+            row[name] = _spread([told[index] for told in names], thing)
+        row["cost"] = _spread([charge.cost for charge in charges], thing)
+        row["trace_high"], row["trace_low"] = _traces(page, row["number"])
+        row["path"] = [way % _ADMITTED for way in row["way"]]
+        row["flags"] = [
+            seen | own | (_OVER if over else 0) | (_ALLOWED if way & _ADMITTED else 0)
+            for seen, own, over, way in zip(row["flags"], row["flags_of_charge"], row["over"], row["way"], strict=True)
+        ]
+        rules, row["rule"] = _interned([charge.rule for charge in charges], thing)
+        limits, row["terms"] = _interned([charge.limit for charge in charges], thing)
+        sets, row["version"] = _interned(versions, thing)
+        entries, row["entries"] = _interned([charge.entries if self._values else () for charge in charges], thing)
+        tables = {
+            "rule": rules,
+            "terms": [terms_of(limit) for limit in limits],
+            "version": [str(version) for version in sets],
+            "path": _PATH_NAMES,
+            "entries": entries,
+        }
+        columns = [array(code, row[name]) for name, code in COLUMNS]
+        columns += [array(INTERNED_CODE, row[name]) for name in INTERNED]
+        return Batch(page.rows, columns, tables)
+
+
+def _traces(page: Page, numbers: list[int]) -> tuple[list[int], list[int]]:
+    """For each row the two halves of its trace's id; 0 where there is none, as mostly."""
+    if not page.traces:
+        return [0] * page.rows, [0] * page.rows
+    ids = [page.traces.get(number, 0) for number in numbers]
+    return [trace_id >> 64 for trace_id in ids], [trace_id & _64_BITS for trace_id in ids]
+
+
+def _name(charge: Charge) -> tuple[int, int, int]:
+    """What the log calls the charge's counter and descriptor. Kept with the charge, which may be logged often."""
+    flags = (_SHADOW if charge.shadow else 0) | (_QUOTA if charge.quota else 0)
+    charge.logged = (hash_of_key(charge.key), hash_of_descriptor(charge.rule.domain, charge.entries), flags)
+    return charge.logged
+
+
+def _spread(of_things: list[int], thing: list[int]) -> list[int]:
+    """For each row, what is so of its charge."""
+    return list(map(of_things.__getitem__, thing))
+
+
+def _interned(values: Sequence[Any], thing: list[int]) -> tuple[list[Any], list[int]]:
+    """Each value once, and for each row the number of its charge's. By identity: equal ones are mostly one object."""
+    table: dict[int, int] = {}
+    numbers = [table.setdefault(number, len(table)) for number in map(id, values)]
+    by_id = {id(value): value for value in values}
+    return [by_id[number] for number in table], _spread(numbers, thing)

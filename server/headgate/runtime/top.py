@@ -1,0 +1,118 @@
+"""Who uses most, and who is denied most: `GET /top`, from what a node knows anyway.
+
+- *Admitted* is read from the counters themselves, when somebody asks: of the most recently used ones, those that have
+  used most of their limits in the window of now. That is exact for this node's view, and costs a decision nothing.
+- *Denied* is a sketch over the last one to two minutes (telemetry/sketch.py), fed from denials in batches: a denial
+  appends to a list, and housekeeping takes the list ten times a second. What does not fit the list is counted.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from headgate.clock import Clock
+from headgate.limiter.counters import CounterTable, KeyCounter
+from headgate.limiter.decision import Charge
+from headgate.limiter.limit import Algorithm, Limit
+from headgate.limiter.rule_name import request_rule, rule_name
+from headgate.rules.keys import decode_key
+from headgate.telemetry.sketch import Recent
+
+PERIOD_S: Final = 60.0
+SKETCH_SIZE: Final = 1_000
+"""Denied keys that are followed: about 200 bytes each. Who has more than a thousandth of all denials is among them."""
+LOOKED_AT: Final = 10_000
+"""Of the most recently used counters, when somebody asks: two milliseconds. A key that is used often is among them."""
+MOST_SHOWN: Final = 100
+"""Keys in one answer, of each kind."""
+
+MOST_LIMITS: Final = 10 * SKETCH_SIZE
+"""Before those are let go whose keys are no longer followed."""
+
+
+class Top:
+    """The heaviest users of one process. `denied` are charges that were over since it was last asked."""
+
+    def __init__(self, denied: Callable[[], Sequence[Charge]], counters: CounterTable[Any], clock: Clock) -> None:
+        self._denied = denied
+        self._counters = counters
+        self._clock = clock
+        self._recent: Recent[bytes] = Recent(SKETCH_SIZE, PERIOD_S)
+        self._limits: dict[bytes, Limit] = {}
+        """Of the keys in the sketch, and of some that were in it."""
+
+    def take_denied(self) -> None:
+        """Take in what was denied since the last time."""
+        denied = self._denied()
+        self._limits |= {charge.key: charge.limit for charge in denied}
+        self._recent.take([charge.key for charge in denied], self._clock.monotonic())
+        if len(self._limits) > MOST_LIMITS:
+            self._limits = {key: self._limits[key] for key, _ in self._recent.most(2 * SKETCH_SIZE)}
+
+    def describe(self, query: Mapping[str, str]) -> Mapping[str, Any]:
+        """For `GET /top?limit=N`: rules with their heaviest keys, the most denied rule first."""
+        self.take_denied()
+        text = query.get("limit", "10")
+        limit = min(int(text), MOST_SHOWN) if text.isdecimal() else 10
+        rules: dict[tuple[str, str], dict[str, Any]] = {}
+        for key, count in self._recent.most(MOST_SHOWN):
+            _entry(rules, key, self._limits[key], "denied", limit, {"denied": count})
+        for counter in self._heaviest():
+            _entry(rules, counter.key, counter.limit, "admitted", limit, _usage(counter, self._clock.now_ms()))
+        return {
+            "denied_over_s": PERIOD_S * 2,
+            "denied_may_be_low_by": self._recent.error,
+            "rules": sorted(rules.values(), key=_weight, reverse=True),
+        }
+
+    def _heaviest(self) -> list[KeyCounter]:
+        now_ms = self._clock.now_ms()
+        seen = [counter for counter in self._counters.recent(LOOKED_AT) if counter.expires_ms > now_ms]
+        return sorted(seen, key=lambda counter: counter.load(now_ms), reverse=True)[:MOST_SHOWN]
+
+
+def merge_tops(reports: Iterable[Mapping[str, Any]], limit: int) -> Mapping[str, Any]:
+    """What several workers say, as one: what they denied and admitted is added up."""
+    merged: dict[str, Any] = {"denied_over_s": PERIOD_S * 2, "denied_may_be_low_by": 0, "rules": []}
+    rules: dict[tuple[str, str], dict[str, Any]] = {}
+    for report in reports:
+        merged["denied_may_be_low_by"] += report["denied_may_be_low_by"]
+        for rule in report["rules"]:
+            into = rules.setdefault((rule["domain"], rule["rule"]), {**rule, "denied": [], "admitted": []})
+            for kind in ("denied", "admitted"):
+                into[kind] = _added(into[kind], rule[kind], kind)[:limit]
+    merged["rules"] = sorted(rules.values(), key=_weight, reverse=True)
+    return merged
+
+
+def _added(one: list[dict[str, Any]], other: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for entry in (*one, *other):
+        there = found.setdefault(str(entry["values"]), {**entry, kind: 0})
+        there[kind] += entry[kind]
+        if "remaining" in entry:
+            # Of a region each worker knows nearly all; the newest view is the lowest.
+            there["remaining"] = min(there["remaining"], entry["remaining"])
+    return sorted(found.values(), key=lambda entry: entry[kind], reverse=True)
+
+
+def _entry(
+    rules: dict[tuple[str, str], dict[str, Any]], key: bytes, of: Limit, kind: str, limit: int, fields: dict[str, Any]
+) -> None:
+    domain, steps, values = decode_key(key)
+    name = rule_name(domain, of.name, steps) if steps else request_rule(domain)
+    rule = rules.setdefault(
+        (domain, name.id), {"domain": domain, "rule": name.id, "text": name.text, "denied": [], "admitted": []}
+    )
+    if len(rule[kind]) < limit:
+        rule[kind].append({"values": dict(values), **fields})
+
+
+def _usage(counter: KeyCounter, now_ms: int) -> dict[str, Any]:
+    most = counter.limit.burst if counter.limit.algorithm is Algorithm.GCRA else counter.limit.requests_per_unit
+    used = counter.load(now_ms) * most // 1000
+    admitted = getattr(counter, "current", used)
+    return {"admitted": admitted, "limit": most, "remaining": max(0, most - used)}
+
+
+def _weight(rule: Mapping[str, Any]) -> tuple[int, int]:
+    return sum(entry["denied"] for entry in rule["denied"]), sum(entry["admitted"] for entry in rule["admitted"])

@@ -1,0 +1,111 @@
+"""`GET /top`: the heaviest keys of each rule, from a handler's denials and an engine's counters."""
+
+import random
+from pathlib import Path
+
+import pytest
+from headgate.cli.top import lines_of
+from headgate.handler import AnswerSettings, RateLimitHandler
+from headgate.limiter.engine import Engine
+from headgate.rules.directory import load_directory
+from headgate.runtime import top as top_module
+from headgate.runtime.top import Top, merge_tops
+from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
+
+from tests.support.clock import ManualClock
+
+RULES = """
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 10}
+    descriptors:
+      - key: path
+        value: /api/*
+        rate_limit: {name: apis, unit: hour, requests_per_unit: 100}
+"""
+
+
+class World:
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        (directory / "edge.yaml").write_text(RULES)
+        rules = load_directory(directory)
+        self.clock = ManualClock(1_700_000_040_000)
+        engine = Engine(self.clock, max_cells=100_000)
+        self.handler = RateLimitHandler(
+            rules=lambda: rules, engine=engine, random=random.Random(4), settings=AnswerSettings()
+        )
+        self.top = Top(self.handler.take_over_limit, engine.counters, self.clock)
+
+    def ask(self, times: int, *entries: tuple[str, str], limit: int | None = None) -> None:
+        made = RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key=key, value=value) for key, value in entries])
+        if limit is not None:
+            made.limit.CopyFrom(RateLimitDescriptor.RateLimitOverride(requests_per_unit=limit, unit="HOUR"))
+        payload = RateLimitRequest(domain="edge", descriptors=[made]).SerializeToString()
+        for _ in range(times):
+            self.handler(payload)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "rules")
+
+
+def test_each_rules_heaviest_keys_with_what_is_left_to_them(world: World) -> None:
+    world.ask(4, ("user", "bob"))
+    world.ask(25, ("user", "alice"))
+    world.ask(70, ("user", "bob"), ("path", "/api/x"))
+    users, apis = world.top.describe({})["rules"]
+    assert (users["domain"], users["rule"]) == ("edge", "user")
+    assert users["denied"] == [{"values": {"user": "alice"}, "denied": 15}]
+    assert users["admitted"] == [
+        {"values": {"user": "alice"}, "admitted": 10, "limit": 10, "remaining": 0},
+        {"values": {"user": "bob"}, "admitted": 4, "limit": 10, "remaining": 6},
+    ]
+    assert (apis["rule"], apis["text"], apis["denied"]) == ("apis", "user > path=/api/*", [])
+    assert apis["admitted"][0]["values"] == {"user": "bob", "path": "/api/x"}
+
+
+def test_limits_of_requests_are_there_by_their_own_name(world: World) -> None:
+    world.ask(3, ("any", "x"), limit=2)
+    (rule,) = world.top.describe({})["rules"]
+    assert (rule["rule"], rule["denied"]) == ("(request)", [{"values": {"any": "x"}, "denied": 1}])
+
+
+def test_denials_of_more_keys_than_are_followed_stay_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_module, "MOST_LIMITS", 100)
+    world.ask(500, ("user", "heavy"))
+    for number in range(1500):
+        world.ask(12, ("user", f"u{number}"))
+        world.top.take_denied()
+    told = world.top.describe({"limit": "1"})
+    heavy = told["rules"][0]["denied"][0]
+    assert heavy["values"] == {"user": "heavy"}
+    assert heavy["denied"] <= 490 <= heavy["denied"] + told["denied_may_be_low_by"]
+    assert told["denied_may_be_low_by"] <= (490 + 2 * 1500) / 1001
+
+
+def test_what_was_denied_long_ago_is_forgotten(world: World) -> None:
+    world.ask(12, ("user", "alice"))
+    world.top.take_denied()
+    world.clock.advance(121_000)
+    assert world.top.describe({})["rules"][0]["denied"] == []
+
+
+def test_several_workers_add_up(world: World, tmp_path: Path) -> None:
+    other = World(tmp_path / "other")
+    for each, times in ((world, 13), (other, 11)):
+        each.ask(times, ("user", "alice"))
+    merged = merge_tops([world.top.describe({}), other.top.describe({})], 10)
+    (rule,) = merged["rules"]
+    assert rule["denied"] == [{"values": {"user": "alice"}, "denied": 4}]
+    assert rule["admitted"] == [{"values": {"user": "alice"}, "admitted": 20, "limit": 10, "remaining": 0}]
+
+
+def test_values_do_not_steer_a_terminal(world: World) -> None:
+    world.ask(11, ("user", "\x1b[2Jevil"))
+    lines = lines_of(dict(world.top.describe({})), "here")
+    assert any("denied" in line and r"'\x1b[2Jevil'" in line for line in lines)
+    assert not any("\x1b" in line for line in lines)

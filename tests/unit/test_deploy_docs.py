@@ -1,0 +1,60 @@
+"""What docs/deploy.md shows is what its commands print, and what they would run."""
+
+import configparser
+import re
+import shlex
+
+import yaml
+from headgate.config.settings import SETTINGS
+
+from benchmarks import capacity
+from tests.support.source import ROOT
+
+PAGE = (ROOT / "docs" / "deploy.md").read_text()
+
+
+def block(kind: str, first: str) -> str:
+    (found,) = [text for text in re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL) if text.startswith(first)]
+    return str(found)
+
+
+def test_the_table_of_sizes_is_what_the_command_prints() -> None:
+    assert block("console", "$ .venv/bin/python benchmarks/capacity.py") == (
+        f"$ .venv/bin/python benchmarks/capacity.py\n{capacity.table(capacity.EXAMPLES)}\n"
+    )
+
+
+def test_more_load_never_needs_less() -> None:
+    base = capacity.plan(capacity.Load(10_000, 100_000))
+    for more in (
+        capacity.Load(20_000, 100_000),
+        capacity.Load(10_000, 1_000_000),
+        capacity.Load(10_000, 100_000, traffic="unique"),
+        capacity.Load(10_000, 100_000, descriptors=5),
+        capacity.Load(10_000, 100_000, tls=True),
+    ):
+        plan = capacity.plan(more)
+        assert plan != base
+        assert plan.pods >= base.pods
+        assert plan.pod_mib >= base.pod_mib
+        assert plan.redis_servers >= base.redis_servers
+        assert plan.redis_mib >= base.redis_mib
+
+
+def test_every_cost_names_the_command_that_prints_it() -> None:
+    leaves = [value for key, value in capacity.COSTS.items() if key != "about"]
+    leaves = [leaf for item in leaves for leaf in ([item] if "value" in item else item.values())]
+    assert len(leaves) > 10
+    for leaf in leaves:
+        program = shlex.split(leaf["command"])[0]
+        assert program == "headgate" or (ROOT / program).exists(), leaf
+
+
+def test_the_units_settings_exist_and_its_stop_is_longer_than_the_drain() -> None:
+    settings = yaml.safe_load(block("yaml", "# /etc/headgate/headgate.yaml"))
+    assert set(settings) <= {setting.name for setting in SETTINGS}
+    unit = configparser.ConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # how configparser is told to keep capitals
+    unit.read_string(block("ini", "# /etc/systemd/system/headgate.service"))
+    assert int(unit["Service"]["TimeoutStopSec"]) >= settings["drain_s"] + 10
+    assert unit["Service"]["ExecStart"].endswith("--config /etc/headgate/headgate.yaml")

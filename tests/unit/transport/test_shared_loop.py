@@ -1,0 +1,85 @@
+"""A loop and a thread that take turns: never both, and neither is kept from its turn."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from headgate.transport.shared_loop import SharedLoop, Turn
+
+from tests.support.waiting import PATIENCE_S
+
+ROUNDS = 200
+
+
+def test_a_callback_and_a_thread_with_the_turn_never_run_together() -> None:
+    """Each leaves a mark while it works, and gives up the processor in between: the other would see it."""
+    inside: list[str] = []
+    met: list[str] = []
+    over = threading.Event()
+
+    def work(name: str) -> None:
+        met.extend(inside)
+        inside.append(name)
+        time.sleep(0.0001)
+        inside.remove(name)
+
+    def beside(turn: Turn) -> None:
+        while not over.is_set():
+            with turn:
+                work("thread")
+
+    async def on_the_loop() -> None:
+        for _ in range(ROUNDS):
+            work("loop")
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=SharedLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SharedLoop)
+        thread = threading.Thread(target=beside, args=(loop.turn,))
+        thread.start()
+        runner.run(on_the_loop())
+        over.set()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert met == []
+
+
+@pytest.mark.parametrize("busy", ["thread", "loop"])
+def test_who_is_always_busy_lets_the_other_have_its_turn(busy: str) -> None:
+    """Fair: with every turn of the one there is a turn of the other who waits for it."""
+    over = threading.Event()
+    turns = {"thread": 0, "loop": 0}
+
+    def beside(turn: Turn) -> None:
+        while not over.is_set():
+            with turn:
+                turns["thread"] += 1
+            if busy == "loop" and turns["thread"] >= ROUNDS:
+                over.set()
+
+    async def on_the_loop() -> None:
+        while not over.is_set():
+            turns["loop"] += 1
+            await asyncio.sleep(0)
+            if busy == "thread" and turns["loop"] >= ROUNDS:
+                over.set()
+
+    with asyncio.Runner(loop_factory=SharedLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SharedLoop)
+        thread = threading.Thread(target=beside, args=(loop.turn,))
+        thread.start()
+        runner.run(asyncio.wait_for(on_the_loop(), PATIENCE_S))
+        over.set()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def test_a_closed_loop_leaves_the_turn_to_whoever_is_left() -> None:
+    loop = SharedLoop()
+    loop.close()
+    loop.close()
+    with loop.turn:
+        pass
