@@ -11,6 +11,7 @@ from headgate_client.backoff import Backoff
 from headgate_client.channel import Tls
 from headgate_client.client import Headgate
 from headgate_client.legacy import AsyncClient, Client
+from headgate_client.reservations import AsyncReservation, Reservation
 from headgate_client.values import (
     Code,
     Decision,
@@ -21,11 +22,12 @@ from headgate_client.values import (
     RateLimitError,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AsyncClient",
     "AsyncHeadgate",
+    "AsyncReservation",
     "Backoff",
     "Client",
     "Code",
@@ -37,6 +39,7 @@ __all__ = [
     "OnError",
     "RateLimitError",
     "RateLimited",
+    "Reservation",
     "Tls",
     "__version__",
 ]

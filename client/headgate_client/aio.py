@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -27,6 +27,17 @@ from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, TIMEOUT_S, A
 from headgate_client.forks import settle
 from headgate_client.limits import AsyncLimited, Cost, Guarded, Key
 from headgate_client.report import OnDegraded
+from headgate_client.reservations import (
+    SETTLE_TRIES,
+    TTL_S,
+    AsyncReservation,
+    AwaitedReservation,
+    Reserving,
+    Settling,
+    check_actual,
+    check_estimate,
+    reserve_request,
+)
 from headgate_client.values import Decision, RateLimitError
 
 _clients: "weakref.WeakSet[AsyncHeadgate]" = weakref.WeakSet()
@@ -98,7 +109,7 @@ class AsyncHeadgate:
         """
         return await self._decide(self._core.ask(descriptors, entries, cost, timeout, on_error))
 
-    async def _decide(self, ask: Ask) -> Decision:
+    async def _decide(self, ask: Ask, call: Callable[[Attempt], Awaitable[None]] | None = None) -> Decision:
         known = self._core.recall(ask)
         if known is not None:
             return known
@@ -109,14 +120,15 @@ class AsyncHeadgate:
         attempts = self._core.attempts(ask, await self._connected())
         for attempt in attempts:
             with attempt:
-                attempt.response = await self._call(attempt, ask)
+                if call is None:
+                    attempt.response = await self._asked(attempt.link.call, ask.request, attempt.timeout_s)
+                else:
+                    await call(attempt)
         return attempts.decision()
 
-    async def _call(self, attempt: Attempt, ask: Ask) -> bytes:
+    async def _asked(self, method: Callable[..., Awaitable[bytes]], request: bytes, timeout_s: float) -> bytes:
         try:
-            answer: bytes = await attempt.link.call(
-                ask.request, timeout=attempt.timeout_s, metadata=self._core.metadata()
-            )
+            answer: bytes = await method(request, timeout=timeout_s, metadata=self._core.metadata())
         except asyncio.CancelledError:
             # A channel that is closed cancels its calls; the task itself was not cancelled.
             task = asyncio.current_task()
@@ -148,6 +160,49 @@ class AsyncHeadgate:
                 return decision
             await self._core.clock.sleep_async(wait_s)
 
+    def reserve(
+        self,
+        descriptors: Descriptors | None = None,
+        /,
+        *,
+        estimate: int,
+        ttl: float = TTL_S,
+        timeout: float | None = None,
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> AwaitedReservation:
+        """Charge an estimate, to be settled when it is known what it came to: `async with limiter.reserve(…)`.
+
+        Descriptors are those of `check`. After `ttl` seconds without a settlement the estimate stands. Awaited instead
+        of entered it gives the reservation, denied or not.
+        """
+        ask = self._core.ask(descriptors, entries, check_estimate(estimate), timeout, on_error)
+        reserving = Reserving(reserve_request(ask, ttl))
+        return AwaitedReservation(lambda: self._reserve(ask, reserving))
+
+    async def _reserve(self, ask: Ask, reserving: Reserving) -> AsyncReservation:
+        async def call(attempt: Attempt) -> None:
+            answer = await self._asked(attempt.link.reserve, reserving.request, attempt.timeout_s)
+            reserving.take(attempt, answer)
+
+        return AsyncReservation(await self._decide(ask, call), reserving.id, ask, self._settle)
+
+    async def settle(self, reservation: str, actual: int) -> bool:
+        """Settle by its id, also one that another process made. Whether the server has it."""
+        return await self._settle(reservation, check_actual(actual), self._core.settle_ask())
+
+    async def _settle(self, reservation: str, actual: int, ask: Ask) -> bool:
+        settling = Settling.of(self._core, reservation, actual, ask)
+        for _ in range(SETTLE_TRIES):
+            last = None
+            for last in self._core.attempts(settling.ask, await self._connected()):
+                with last:
+                    last.response = await self._asked(last.link.settle, settling.ask.request, last.timeout_s)
+            settling.take(last)
+            if settling.done:
+                break
+        return settling.finish()
+
     def limit(
         self,
         key: Key | None = None,
@@ -173,6 +228,11 @@ class AsyncHeadgate:
     def errors(self) -> Mapping[str, int]:
         """Calls that the server did not decide, by why: `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `BREAKER_OPEN`…"""
         return self._core.report.errors
+
+    @property
+    def unsettled(self) -> int:
+        """Reservations whose settlement the server was not told: their estimates stand."""
+        return self._core.report.unsettled_so_far
 
     @property
     def reachable(self) -> bool:

@@ -11,6 +11,8 @@ from typing import Final
 import grpc
 
 METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+RESERVE = "/headgate.v1.Limits/Reserve"
+SETTLE = "/headgate.v1.Limits/Settle"
 PROBE = "/grpc.health.v1.Health/Check"
 """Waits for a connection and no longer, charges nothing, and needs no token."""
 
@@ -42,6 +44,8 @@ OPTIONS: Options = (
     # A connection that a gateway has forgotten is noticed while nobody needs it.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # What ends a connection whose ping nobody answers is this one, by itself a minute.
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # A quiet service has its connection when the first call comes after a quiet night.

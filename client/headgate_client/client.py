@@ -21,6 +21,16 @@ from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, TIMEOUT_S, A
 from headgate_client.forks import GATE
 from headgate_client.limits import Cost, Guarded, Key, Limited
 from headgate_client.report import OnDegraded
+from headgate_client.reservations import (
+    SETTLE_TRIES,
+    TTL_S,
+    Reservation,
+    Reserving,
+    Settling,
+    check_actual,
+    check_estimate,
+    reserve_request,
+)
 from headgate_client.values import Decision
 
 _clients: "weakref.WeakSet[Headgate]" = weakref.WeakSet()
@@ -119,6 +129,53 @@ class Headgate:
                 return decision
             self._core.clock.sleep(wait_s)
 
+    def reserve(
+        self,
+        descriptors: Descriptors | None = None,
+        /,
+        *,
+        estimate: int,
+        ttl: float = TTL_S,
+        timeout: float | None = None,
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> Reservation:
+        """Charge an estimate, to be settled when it is known what it came to; use it as a context manager.
+
+        Descriptors are those of `check`. After `ttl` seconds without a settlement the estimate stands.
+        """
+        ask = self._core.ask(descriptors, entries, check_estimate(estimate), timeout, on_error)
+        reserving = Reserving(reserve_request(ask, ttl))
+        decision = self._core.recall(ask)
+        if decision is None:
+            attempts = self._core.attempts(ask, self._links or self._connected())
+            for attempt in attempts:
+                with attempt, GATE:
+                    answer = attempt.link.reserve(
+                        reserving.request, timeout=attempt.timeout_s, metadata=self._core.metadata()
+                    )
+                    reserving.take(attempt, answer)
+            decision = attempts.decision()
+        return Reservation(decision, reserving.id, ask, self._settle)
+
+    def settle(self, reservation: str, actual: int) -> bool:
+        """Settle by its id, also one that another process made. Whether the server has it."""
+        return self._settle(reservation, check_actual(actual), self._core.settle_ask())
+
+    def _settle(self, reservation: str, actual: int, ask: Ask) -> bool:
+        settling = Settling.of(self._core, reservation, actual, ask)
+        for _ in range(SETTLE_TRIES):
+            last = None
+            for last in self._core.attempts(settling.ask, self._links or self._connected()):
+                with last, GATE:
+                    last.response = last.link.settle(
+                        settling.ask.request, timeout=last.timeout_s, metadata=self._core.metadata()
+                    )
+            settling.take(last)
+            if settling.done:
+                break
+        return settling.finish()
+
     def limit(
         self,
         key: Key | None = None,
@@ -144,6 +201,11 @@ class Headgate:
     def errors(self) -> Mapping[str, int]:
         """Calls that the server did not decide, by why: `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `BREAKER_OPEN`…"""
         return self._core.report.errors
+
+    @property
+    def unsettled(self) -> int:
+        """Reservations whose settlement the server was not told: their estimates stand."""
+        return self._core.report.unsettled_so_far
 
     @property
     def reachable(self) -> bool:

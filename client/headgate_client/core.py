@@ -41,6 +41,9 @@ TIMEOUT_S: Final = 0.03
 decision matters most."""
 CONNECT_TIMEOUT_S: Final = 1.0
 """For name, TCP and TLS, once; a call's deadline does not pay for it."""
+TIMER_LATE_S: Final = 0.0015
+"""By how much gRPC's timers are late at the least, whatever they are set to (they are late by up to 3 ms, as
+benchmarks/client.py shows): gRPC is given that much less than the caller asked for. More would end calls early."""
 KEEP_DENIALS_S: Final = 60.0
 """A limit that is raised, or a key that is reset, is seen after that time at the latest by who was denied before."""
 
@@ -71,6 +74,10 @@ class Ask:
     on_error: OnError
 
 
+def _nothing(*_: Any, **__: Any) -> Any:
+    raise RateLimitError("UNIMPLEMENTED", "this link has no such method")
+
+
 @dataclass(slots=True)
 class Link:
     """One channel, and whether to use it."""
@@ -82,11 +89,18 @@ class Link:
     probe: Any = None
     """A call that any server answers, if only to say that it doesn't know it; what it is for is to connect."""
 
+    reserve: Callable[..., Any] = _nothing
+    settle: Callable[..., Any] = _nothing
+    """As `call`, for `headgate.v1.Limits`."""
+
     @classmethod
     def of(cls, channel_of_grpc: Any, clock: Clock) -> "Link":
         # Both ways as bytes: what was sent is also what denials are remembered by.
-        call = channel_of_grpc.unary_unary(channel.METHOD)
-        return cls(call, Breaker(clock), channel_of_grpc, channel_of_grpc.unary_unary(channel.PROBE))
+        call, probe, reserve, settle = [
+            channel_of_grpc.unary_unary(method)
+            for method in (channel.METHOD, channel.PROBE, channel.RESERVE, channel.SETTLE)
+        ]
+        return cls(call, Breaker(clock), channel_of_grpc, probe, reserve, settle)
 
     def probed(self, error: grpc.RpcError | None) -> None:
         """What became of the probe. A server that refuses connections is left to say why at the call."""
@@ -160,6 +174,10 @@ class Core:
             self.on_error if on_error is None else arguments.check_on_error(on_error),
         )
 
+    def settle_ask(self) -> Ask:
+        """As this client is set, for a settlement by id."""
+        return Ask(b"", self.timeout_s, self.on_error)
+
     def recall(self, ask: Ask) -> Decision | None:
         """The decision that needs no server: a denial that is still known, or, when closed, none at all."""
         if self.closed:
@@ -229,7 +247,7 @@ class Attempts:
                 return
             if not link.breaker.admits():
                 continue
-            self._last = attempt = Attempt(link, left_s)
+            self._last = attempt = Attempt(link, _grpc_timeout_s(left_s))
             yield attempt
             if attempt.error is None or not attempt.error.message.startswith(_NOT_SENT):
                 return
@@ -244,6 +262,11 @@ class Attempts:
         if self._last.error is not None:
             return self._core.give_up(self._ask, self._last.error)
         return self._core.accept(self._ask, self._last.response)
+
+
+def _grpc_timeout_s(left_s: float) -> float:
+    """What to set gRPC's timer to, so that it ends the call after `left_s`; never less than half of it."""
+    return max(left_s / 2, left_s - TIMER_LATE_S)
 
 
 class Attempt:

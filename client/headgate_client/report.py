@@ -43,6 +43,8 @@ class Report:
         self._degraded = False
         self._unsaid = 0
         self._say_again_at_s = float("-inf")
+        self._unsettled = 0
+        self._say_unsettled_at_s = float("-inf")
 
     @property
     def outcomes(self) -> Mapping[str, int]:
@@ -90,6 +92,24 @@ class Report:
             error,
             calls,
         )
+
+    def unsettled(self, error: RateLimitError) -> None:
+        """A reservation that the server was not told the end of: its estimate stands."""
+        with self._lock:
+            self._errors[error.status] = self._errors.get(error.status, 0) + 1
+            self._unsettled += 1
+            now_s = self._clock.now_s()
+            if now_s < self._say_unsettled_at_s:
+                return
+            self._say_unsettled_at_s = now_s + LOG_EVERY_S
+            so_far = self._unsettled
+        logger.warning("%s was not told what a reservation came to: %s (%d so far)", self._name, error, so_far)
+
+    @property
+    def unsettled_so_far(self) -> int:
+        """Reservations whose settlement failed."""
+        with self._lock:
+            return self._unsettled
 
     def call_back(self, decision: Decision) -> None:
         """Tell the caller's function; what it raises is logged and stays here."""

@@ -1,8 +1,10 @@
 """What goes into a call and what comes out of it, as plain values, and the way to the wire and back."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from headgate_client.wire.envoy.service.ratelimit.v3 import rls_pb2
 
@@ -69,6 +71,13 @@ class Decision:
     """To be added to the answer of whoever was limited, where the server is set up to send them."""
     error: "RateLimitError | None" = None
     """Why the server did not decide, if it didn't."""
+    rule: str = ""
+    """The id of the rule that mattered most; this and the next two are empty unless the server is set to say why
+    (`reason_metadata` or `reason_header`)."""
+    path: str = ""
+    """Which way the server decided, e.g. `local`, `deny_cache`, `degraded_open`."""
+    id: str = ""
+    """The decision's id in the server's decision log: what `headgate explain --id` finds."""
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -164,12 +173,31 @@ def _pairs(entries: Entries) -> Iterable[tuple[str, str]]:
     return entries.items() if isinstance(entries, Mapping) else entries
 
 
+_REASON_METADATA: Final = "headgate"
+_REASON_HEADER: Final = re.compile(r"domain=\S* (?:\w+=\S* )*path=\S*(?: id=\S+)?")
+
+
+def _reason(response: rls_pb2.RateLimitResponse) -> Mapping[str, str]:
+    """What the server says of why, in its metadata or in a header."""
+    if response.HasField("dynamic_metadata") and _REASON_METADATA in response.dynamic_metadata.fields:
+        said = response.dynamic_metadata.fields[_REASON_METADATA].struct_value.fields
+        return {name: value.string_value for name, value in said.items()}
+    for header in response.response_headers_to_add:
+        if _REASON_HEADER.fullmatch(header.value):
+            return dict(word.partition("=")[::2] for word in header.value.split(" "))
+    return {}
+
+
 def decode_response(response: rls_pb2.RateLimitResponse) -> Decision:
     """The decision that a server's message holds."""
+    reason = _reason(response)
     return Decision(
         code=_code(response.overall_code),
         statuses=tuple(_status(status) for status in response.statuses),
         headers=tuple((header.key, header.value) for header in response.response_headers_to_add),
+        rule=reason.get("rule", ""),
+        path=reason.get("path", ""),
+        id=reason.get("id", ""),
     )
 
 

@@ -149,3 +149,13 @@ def test_a_token_that_is_missing_is_no_failure_of_the_server(make_fake: Make, he
 def test_errors_are_as_grpc_raises_them() -> None:
     error = FakeRpcError(StatusCode.ABORTED, "why")
     assert (error.code(), error.details(), str(error)) == (StatusCode.ABORTED, "why", "why")
+
+
+def test_grpc_is_given_less_by_what_its_timers_are_late() -> None:
+    """Never less than half: a deadline that short is the caller's to get wrong, and not ours to take away."""
+    world = World()
+    timeouts = []
+    for timeout in (30.0, 0.03, 0.002):
+        ask = world.core.ask(None, {"user": "alice"}, 1, timeout)
+        timeouts.append(next(iter(world.core.attempts(ask, world.links))).timeout_s)
+    assert timeouts == pytest.approx([29.9985, 0.0285, 0.001])

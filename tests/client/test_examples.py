@@ -73,6 +73,11 @@ def running(name: str, headgate: Headgate) -> Iterator[str]:
             process.stdout.close()
 
 
+def test_reserve_and_settle(examples_server: Headgate) -> None:
+    said = run("reserve.py", examples_server).splitlines()
+    assert said == ["HOW ARE YOU for 11 of 20", "settled: True", "asyncio: 7"]
+
+
 def test_the_quick_start(examples_server: Headgate) -> None:
     said = run("quick_start.py", examples_server).splitlines()
     assert said[0].endswith("of 100 left")

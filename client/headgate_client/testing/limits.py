@@ -99,6 +99,15 @@ class Counter:
         self._current -= cost
         self._tat -= cost * self.limit.window_ms
 
+    def make_up(self, now_ms: int, difference: int) -> None:
+        """What a reservation came to beyond its estimate, or gives back of it; never below nothing."""
+        if difference >= 0:
+            self.charge(now_ms, difference)
+            return
+        self._roll(now_ms)
+        self._current = max(0, self._current + difference)
+        self._tat += difference * self.limit.window_ms
+
     def reset_ms(self, now_ms: int) -> int:
         limit = self.limit
         if limit.algorithm == "gcra":

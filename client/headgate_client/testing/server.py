@@ -1,6 +1,7 @@
 """A server within the process, and clients of it: everything is real but the network and the time."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
@@ -14,6 +15,12 @@ from headgate_client.testing.limits import Counter, FakeLimit
 from headgate_client.testing.rules import FakeRules
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+from headgate_client.wire.headgate.v1.limits_pb2 import (
+    ReserveRequest,
+    ReserveResponse,
+    SettleRequest,
+    SettleResponse,
+)
 
 MAX_REMAINING: Final = 2**32 - 1
 """What an unlimited rule has left."""
@@ -45,6 +52,7 @@ class FakeServer:
         """All that have arrived, those that failed too."""
         self._rules = FakeRules()
         self._counters: dict[tuple[object, ...], Counter] = {}
+        self._reservations: dict[str, _Reserved] = {}
         self._failure: FakeRpcError | None = None
         for one in rules:
             self._rules.load(one)
@@ -88,6 +96,36 @@ class FakeServer:
         )
         return response.SerializeToString()
 
+    def reserve(self, payload: bytes) -> bytes:
+        """One call of Reserve: the estimate is charged if it fits."""
+        request = ReserveRequest.FromString(payload)
+        decision = RateLimitResponse.FromString(self.answer(request.request.SerializeToString()))
+        if decision.overall_code != RateLimitResponse.OK:
+            return ReserveResponse(decision=decision).SerializeToString()
+        name = f"reservation-{len(self._reservations)}"
+        self._reservations[name] = _Reserved(request.request, self.clock.now_s() + (request.ttl_ms or 600_000) / 1000)
+        return ReserveResponse(decision=decision, id=name).SerializeToString()
+
+    def settle(self, payload: bytes) -> bytes:
+        """One call of Settle: the difference is charged or given back, once."""
+        if self._failure is not None:
+            raise self._failure
+        request = SettleRequest.FromString(payload)
+        reserved = self._reservations.get(request.id)
+        if reserved is None or reserved.until_s <= self.clock.now_s():
+            raise FakeRpcError(grpc.StatusCode.NOT_FOUND, "id: unknown, or expired: its estimate stands")
+        first = reserved.actual is None
+        if first:
+            reserved.actual = request.actual
+            self._make_up(reserved.request, request.actual - reserved.request.hits_addend)
+        return SettleResponse(settled=first, actual=reserved.actual or 0).SerializeToString()
+
+    def _make_up(self, request: RateLimitRequest, difference: int) -> None:
+        now_ms = round(self.clock.now_s() * 1000)
+        for charge in [self._charge(request, descriptor) for descriptor in request.descriptors]:
+            if charge is not None and not charge.limit.unlimited:
+                charge.counter.make_up(now_ms, difference)
+
     def _charge(self, request: RateLimitRequest, descriptor: RateLimitDescriptor) -> "_Charge | None":
         found = self._rules.match(request.domain, [(entry.key, entry.value) for entry in descriptor.entries])
         if found is None:
@@ -95,6 +133,15 @@ class FakeServer:
         limit, key = found
         cost = descriptor.hits_addend.value if descriptor.HasField("hits_addend") else request.hits_addend or 1
         return _Charge(limit, self._counters.setdefault(key, Counter(limit)), cost)
+
+
+@dataclass(slots=True)
+class _Reserved:
+    """An estimate that was charged."""
+
+    request: RateLimitRequest
+    until_s: float
+    actual: int | None = None
 
 
 class _Charge:
@@ -190,7 +237,13 @@ class FakeHeadgate(Headgate):
         def call(payload: bytes, **_: Any) -> bytes:
             return self.server.answer(payload)
 
-        return [Link(call, Breaker(self.server.clock), _Channel())]
+        def reserve(payload: bytes, **_: Any) -> bytes:
+            return self.server.reserve(payload)
+
+        def settle(payload: bytes, **_: Any) -> bytes:
+            return self.server.settle(payload)
+
+        return [Link(call, Breaker(self.server.clock), _Channel(), reserve=reserve, settle=settle)]
 
 
 class FakeAsyncHeadgate(AsyncHeadgate):
@@ -204,4 +257,10 @@ class FakeAsyncHeadgate(AsyncHeadgate):
         async def call(payload: bytes, **_: Any) -> bytes:
             return self.server.answer(payload)
 
-        return [Link(call, Breaker(self.server.clock), _AsyncChannel())]
+        async def reserve(payload: bytes, **_: Any) -> bytes:
+            return self.server.reserve(payload)
+
+        async def settle(payload: bytes, **_: Any) -> bytes:
+            return self.server.settle(payload)
+
+        return [Link(call, Breaker(self.server.clock), _AsyncChannel(), reserve=reserve, settle=settle)]

@@ -1,0 +1,174 @@
+"""Reserve and settle in the client: for threads and asyncio, with the fake and with a real server."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headgate_client import AsyncHeadgate, Headgate, RateLimited, RateLimitError
+from headgate_client.testing import FakeServer
+
+from tests.support.headgate import Headgate as Process
+from tests.support.headgate import serve, write_rules
+from tests.support.waiting import PATIENCE_S
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    server = FakeServer()
+    server.limit("edge", "100/hour", user="*")
+    return server
+
+
+def left(client: Headgate) -> int | None:
+    return client.check([{"user": "ann"}], cost=0).remaining
+
+
+def test_leaving_the_block_settles_with_what_it_came_to(server: FakeServer) -> None:
+    client = server.client("edge", keep_denials=0)
+    with client.reserve(estimate=40, user="ann") as reservation:
+        assert reservation
+        assert left(client) == 60
+        reservation.actual = 10
+    assert left(client) == 90
+    with client.reserve(estimate=40, user="ann") as reservation:
+        reservation.actual = 70
+    assert left(client) == 20
+
+
+def test_an_exception_settles_too_and_without_an_actual_the_estimate_stands(server: FakeServer) -> None:
+    client = server.client("edge")
+
+    def fails(*, known: bool) -> None:
+        with client.reserve(estimate=40, user="ann") as reservation:
+            if known:
+                reservation.actual = 5
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails(known=True)
+    assert left(client) == 95
+    with pytest.raises(KeyError):
+        fails(known=False)
+    assert left(client) == 55
+
+
+def test_a_denied_estimate_raises_in_a_block_and_is_false_without_one(server: FakeServer) -> None:
+    client = server.client("edge")
+    denied = client.reserve(estimate=101, user="ann")
+    assert not denied
+    assert not denied.settle(1)
+    with pytest.raises(RateLimited), client.reserve(estimate=101, user="ann"):
+        pytest.fail("not entered")
+    assert left(client) == 100
+
+
+def test_it_counts_once_however_often_it_is_settled(server: FakeServer) -> None:
+    client = server.client("edge")
+    with client.reserve(estimate=40, user="ann") as reservation:
+        assert reservation.settle(10)
+        assert reservation.settle(10)
+        assert client.settle(reservation.id, 10)
+    assert left(client) == 90
+
+
+def test_a_server_that_is_away_lets_the_block_run_by_policy(server: FakeServer) -> None:
+    client = server.client("edge")
+    server.fail()
+    with client.reserve(estimate=40, user="ann") as reservation:
+        assert reservation.decision.degraded
+        reservation.actual = 10
+    assert (reservation.id, client.unsettled) == ("", 0)
+    with pytest.raises(RateLimited), client.reserve(estimate=40, user="ann", on_error="closed"):
+        pytest.fail("not entered")
+    with pytest.raises(RateLimitError):
+        client.reserve(estimate=40, user="ann", on_error="raise")
+
+
+def test_a_settlement_that_fails_is_counted_and_not_raised(
+    server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = server.client("edge")
+    with client.reserve(estimate=40, user="ann") as reservation:
+        server.fail()
+        reservation.actual = 10
+    assert client.unsettled == 1
+    assert "was not told what a reservation came to" in caplog.text
+    server.recover()
+    server.clock.advance(60)
+    assert reservation.settle(10), "it may be sent again"
+    strict = server.client("edge", on_error="raise")
+    held = strict.reserve(estimate=1, user="ann")
+    server.fail("NOT_FOUND")
+    with pytest.raises(RateLimitError, match="NOT_FOUND"):
+        held.settle(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"estimate": 0}, "estimate: from 1"),
+        ({"estimate": 2**32}, "estimate: from 1"),
+        ({"estimate": "5"}, "estimate: an int"),
+        ({"estimate": True}, "estimate: an int"),
+        ({"estimate": 1, "ttl": 90_000}, "ttl: at most"),
+        ({"estimate": 1, "ttl": 0}, "ttl"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_by_name(server: FakeServer, arguments: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        server.client("edge").reserve(user="ann", **arguments)
+    held = server.client("edge").reserve(estimate=1, user="ann")
+    for actual in (-1, 2**32, "1", True):
+        with pytest.raises((TypeError, ValueError), match="actual"):
+            held.settle(actual)  # type: ignore[arg-type]
+
+
+def test_asyncio_has_the_same(server: FakeServer) -> None:
+    async def use() -> None:
+        client = server.async_client("edge", keep_denials=0)
+        async with client.reserve(estimate=40, user="ann") as reservation:
+            reservation.actual = 10
+        assert (await client.check([{"user": "ann"}], cost=0)).remaining == 90
+        held = await client.reserve(estimate=40, user="ann")
+        assert held
+        assert await held.settle(50)
+        assert await client.settle(held.id, 50)
+        assert (await client.check([{"user": "ann"}], cost=0)).remaining == 40
+        with pytest.raises(RateLimited):
+            async with client.reserve(estimate=41, user="ann"):
+                pytest.fail("not entered")
+        server.fail()
+        assert not await held.settle(1)
+        assert client.unsettled == 1
+
+    asyncio.run(use())
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    rules = "domain: edge\ndescriptors:\n- key: user\n  rate_limit: {unit: year, requests_per_unit: 100}\n"
+    with serve(write_rules(tmp_path_factory.mktemp("rules") / "rules", rules)) as headgate:
+        yield headgate
+
+
+def test_a_real_server_settles_what_threads_reserve(real: Process, tmp_path: Path) -> None:
+    with Headgate(real.grpc, "edge", timeout=PATIENCE_S, on_error="raise", keep_denials=0) as client:
+        with client.reserve(estimate=40, user="ann") as reservation:
+            reservation.actual = 10
+        assert left(client) == 90
+        assert client.settle(reservation.id, 99)
+        assert left(client) == 90
+        with pytest.raises(RateLimitError, match="INVALID_ARGUMENT"):
+            client.settle("made up", 1)
+
+
+def test_a_real_server_settles_what_tasks_reserve(real: Process) -> None:
+    async def use() -> None:
+        async with AsyncHeadgate(real.grpc, "edge", timeout=PATIENCE_S, on_error="raise") as client:
+            async with client.reserve(estimate=40, user="bob") as reservation:
+                reservation.actual = 60
+            assert (await client.check([{"user": "bob"}], cost=0)).remaining == 40
+
+    asyncio.run(use())
