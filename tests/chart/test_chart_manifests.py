@@ -1,0 +1,336 @@
+"""What the chart renders, for its defaults, its examples and a matrix of switches: valid, and as safe as it says."""
+
+import copy
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart import matrix
+from tests.chart.crds import custom_problems, is_custom
+from tests.support import headgate
+from tests.support.helm import (
+    CHART,
+    EXAMPLES,
+    Manifest,
+    containers,
+    helm,
+    of_kind,
+    only,
+    pod_specs,
+    problems,
+    render,
+    versions,
+)
+
+COMBINATIONS = matrix.combinations()
+EXAMPLE_FILES = sorted(EXAMPLES.glob("*.yaml"))
+CASES = {
+    "defaults": None,
+    **{path.stem: path for path in EXAMPLE_FILES},
+    **{f"matrix-{number}": matrix.values_of(combination) for number, combination in enumerate(COMBINATIONS)},
+}
+
+
+@functools.cache
+def rendered(case: str) -> list[Manifest]:
+    return render(CASES[case])
+
+
+def everything() -> Iterator[tuple[str, list[Manifest]]]:
+    for case in CASES:
+        yield case, rendered(case)
+
+
+def test_the_matrix_has_every_pair_of_switches_and_at_least_forty_combinations() -> None:
+    assert len(COMBINATIONS) >= 40
+    assert matrix.pairs() <= set().union(*(matrix.met(combination) for combination in COMBINATIONS))
+    assert {path.stem for path in EXAMPLE_FILES} == {"single-region", "three-regions", "sidecar"}
+
+
+@pytest.mark.parametrize("values", [None, *EXAMPLE_FILES], ids=lambda path: path.stem if path else "defaults")
+def test_helm_lint_has_nothing_to_say(values: Any) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART, *(["--values", values] if values else []))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_manifest_is_valid_for_the_oldest_and_the_newest_versions(case: str) -> None:
+    """By Kubernetes's own schemas, where an unknown field is an error; what others define, by theirs."""
+    assert len(versions()) == 6
+    manifests = rendered(case)
+    assert manifests
+    assert [problem for manifest in manifests if is_custom(manifest) for problem in custom_problems(manifest)] == []
+    own = [manifest for manifest in manifests if not is_custom(manifest)]
+    assert [problem for manifest in own for version in versions() for problem in problems(manifest, version)] == []
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"), [("defaults", "Deployment"), ("single-region", "PrometheusRule"), ("defaults", "NetworkPolicy")]
+)
+def test_an_unknown_field_would_be_noticed(case: str, kind: str) -> None:
+    broken = copy.deepcopy(only(rendered(case), kind))
+    broken["spec"]["replcas"] = 1
+    assert custom_problems(broken) if is_custom(broken) else all(problems(broken, version) for version in versions())
+
+
+SIDECARS = [f"matrix-{n}" for n, combination in enumerate(COMBINATIONS) if combination["kind"] == "Sidecar"]
+
+
+@pytest.mark.parametrize("case", ["sidecar", *SIDECARS])
+def test_the_sidecars_snippet_is_a_valid_part_of_a_pod(case: str) -> None:
+    (spec,) = [spec for spec in pod_specs(rendered(case)) if spec["containers"][0]["name"] == "headgate"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "with-sidecar"}, "spec": spec}
+    assert [problem for version in versions() for problem in problems(pod, version)] == []
+
+
+def test_names_are_no_longer_than_kubernetes_takes_and_unique() -> None:
+    for case, manifests in everything():
+        names = [(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in manifests]
+        assert len(set(names)) == len(names), case
+        assert [name for *_, name in names if len(name) > 63] == [], case
+        for manifest in manifests:
+            assert all(len(value) <= 63 for value in manifest["metadata"]["labels"].values()), case
+
+
+# Safety
+
+
+def test_every_container_is_bound_to_no_rights_and_some_resources() -> None:
+    for case, manifests in everything():
+        for pod in pod_specs(manifests):
+            for container in containers(pod):
+                context = {**pod.get("securityContext", {}), **container["securityContext"]}
+                assert context["allowPrivilegeEscalation"] is False, case
+                assert context["readOnlyRootFilesystem"] is True, case
+                assert context["capabilities"] == {"drop": ["ALL"]}, case
+                assert "privileged" not in context, case
+                assert set(container["resources"]) == {"requests", "limits"}, case
+                assert {"cpu", "memory"} <= set(container["resources"]["requests"]), case
+                assert "memory" in container["resources"]["limits"], case
+
+
+def test_every_pod_of_ours_is_no_root_and_has_no_token() -> None:
+    for case, manifests in everything():
+        for manifest in manifests:
+            for pod in pod_specs([manifest]) if manifest["kind"] != "ConfigMap" else []:
+                assert pod["automountServiceAccountToken"] is False, case
+                assert pod["securityContext"]["runAsNonRoot"] is True, case
+                assert pod["securityContext"]["runAsUser"] > 0, case
+                assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, case
+                assert not pod.get("hostNetwork"), case
+        for account in of_kind(manifests, "ServiceAccount"):
+            assert account["automountServiceAccountToken"] is False, case
+
+
+def test_no_secret_is_rendered_and_none_is_in_an_environment() -> None:
+    """Secrets are files that others keep, mounted for the group alone."""
+    for case, manifests in everything():
+        assert of_kind(manifests, "Secret") == [], case
+        for pod in pod_specs(manifests):
+            for container in containers(pod):
+                assert [item for item in container.get("env", []) if "valueFrom" in item] == [], case
+            for volume in pod.get("volumes", []):
+                if "secret" in volume:
+                    assert volume["secret"]["defaultMode"] == 0o440, case
+
+
+def test_every_volume_is_there_and_used_and_writable_ones_are_few() -> None:
+    writable = {"tmp", "data", "more", "headgate-socket", "rules-synced"}
+    for case, manifests in everything():
+        for pod in pod_specs(manifests):
+            volumes = {volume["name"] for volume in pod.get("volumes", [])}
+            mounts = [mount for container in containers(pod) for mount in container.get("volumeMounts", [])]
+            assert {mount["name"] for mount in mounts} == volumes, case
+            assert {mount["name"] for mount in mounts if not mount.get("readOnly")} <= writable, case
+            for container in containers(pod):
+                places = [mount["mountPath"] for mount in container.get("volumeMounts", [])]
+                assert [(a, b) for a in places for b in places if a != b and a.startswith(f"{b}/")] == [], case
+
+
+# Rules
+
+
+def test_rules_are_directories_inside_the_rules_directory() -> None:
+    """A file mounted by `subPath` is never updated; a mount inside another can't be made on a read-only one."""
+    seen = 0
+    for case, manifests in everything():
+        for pod in pod_specs(manifests):
+            sources = {v["name"] for v in pod.get("volumes", []) if v["name"].startswith("rules")}
+            for container in containers(pod):
+                for mount in container.get("volumeMounts", []):
+                    if mount["name"] in sources and mount["mountPath"] != "/synced":
+                        assert mount["mountPath"].startswith("/etc/headgate/rules/"), case
+                        assert "subPath" not in mount, case
+                        seen += 1
+    assert seen > 50
+
+
+def templates(manifests: list[Manifest]) -> list[Any]:
+    return [m["spec"]["template"] for m in manifests if m["kind"] in ("Deployment", "DaemonSet")]
+
+
+@pytest.mark.parametrize("example", ["single-region", "three-regions"])
+def test_another_rule_changes_no_pod_and_another_setting_does(example: str) -> None:
+    values = yaml.safe_load((EXAMPLES / f"{example}.yaml").read_text())
+    before = render(values)
+    other = copy.deepcopy(values)
+    (name,) = other["rules"]
+    other["rules"][name]["descriptors"][0]["rate_limit"]["requests_per_unit"] = 7
+    after = render(other)
+    assert templates(after) == templates(before)
+    assert only(after, "ConfigMap", "headgate-rules") != only(before, "ConfigMap", "headgate-rules")
+    assert templates(render({**values, "config": {"shadow_mode": True}})) != templates(before)
+
+
+def test_a_hook_checks_the_new_rules_before_anything_is_changed() -> None:
+    manifests = rendered("defaults")
+    job = only(manifests, "Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    assert job["spec"]["backoffLimit"] == 0
+    (volume,) = job["spec"]["template"]["spec"]["volumes"]
+    new = only(manifests, "ConfigMap", volume["configMap"]["name"])
+    assert new["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    assert int(new["metadata"]["annotations"]["helm.sh/hook-weight"]) < 0
+    assert new["data"] == only(manifests, "ConfigMap", "headgate-rules")["data"]
+
+
+# What runs
+
+
+@functools.cache
+def flags_of(command: tuple[str, ...]) -> frozenset[str]:
+    shown = headgate.run(*command, "--help")
+    assert shown.returncode == 0, shown.stderr
+    return frozenset(re.findall(r"--[a-z][a-z0-9-]*", shown.stdout))
+
+
+COMMANDS = {"serve": ("serve",), "exchange": ("exchange",), "check": ("check",), "rules": ("rules", "check")}
+
+
+def test_every_flag_exists() -> None:
+    seen: set[str] = set()
+    for case, manifests in everything():
+        for pod in pod_specs(manifests):
+            for container in pod["containers"]:
+                if "headgate" not in container["image"]:
+                    continue
+                words = container["args"]
+                flags = {word for word in words if word.startswith("--")}
+                assert flags <= flags_of(COMMANDS[words[0]]), case
+                seen |= {words[0], *flags}
+    assert {
+        *COMMANDS,
+        "--peer",
+        "--exchange-inside",
+        "--tls-client-san",
+        "--token-file",
+        "--trusted-network",
+        "--admin-grpc",
+    } <= seen
+
+
+def test_probes_ask_real_paths_at_the_port_for_health_and_a_pod_has_time_to_drain() -> None:
+    for case, manifests in everything():
+        for pod in pod_specs(manifests):
+            for container in pod["containers"]:
+                if container.get("args", [""])[0] not in ("serve", "exchange"):
+                    continue
+                ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+                words = container["args"]
+                assert words[words.index("--http") + 1].endswith(f":{ports['http']}"), case
+                assert words[words.index("--admin") + 1].endswith(f":{ports['admin']}"), case
+                paths = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+                assert {at["port"] for at in paths.values()} == {"http"}, case
+                assert [at["path"] for at in paths.values()] == ["/healthz", "/healthz", "/readyz"], case
+                drain_s = float(words[words.index("--drain-s") + 1])
+                ready = container["readinessProbe"]
+                assert ready["periodSeconds"] * ready["failureThreshold"] < drain_s, case
+                assert drain_s + 10 <= pod["terminationGracePeriodSeconds"], case
+
+
+# The network
+
+
+def ports_of(rules: list[Manifest]) -> set[tuple[str, int]]:
+    assert all(rule.get("ports") for rule in rules), "a rule without ports is a rule for all of them"
+    return {(port["protocol"], port["port"]) for rule in rules for port in rule["ports"]}
+
+
+DNS = {("UDP", 53), ("TCP", 53)}
+DECISIONS = {("TCP", 8081), ("TCP", 8080)}
+ADMIN = {("TCP", 9090)}
+KEYS = {("TCP", 9091)}
+EXCHANGE = {("TCP", 8082)}
+PEERS = {("TCP", 8082), ("TCP", 9082)}
+
+
+@pytest.mark.parametrize("number", range(len(COMBINATIONS)))
+def test_a_network_policy_admits_what_is_documented_and_nothing_else(number: int) -> None:
+    combination, manifests = COMBINATIONS[number], rendered(f"matrix-{number}")
+    policies = {
+        policy["metadata"]["labels"]["app.kubernetes.io/component"]: policy["spec"]
+        for policy in of_kind(manifests, "NetworkPolicy")
+    }
+    if combination["network"] == "off" or combination["kind"] == "Sidecar":
+        assert policies == {}
+        return
+    closed = combination["network"] == "closed"
+    redis: set[tuple[str, int]] = set() if combination["origin"] == "memory" else {("TCP", 6379)}
+    redis |= {("TCP", 6380)} if closed and combination["origin"] not in ("memory", "dev") else set()
+    more = {("TCP", 4318)} if closed else set()
+    operators = ADMIN | (KEYS if combination["keys"] != "none" else set())
+    inside = combination["exchange"] in ("inside", "tokens", "insecure")
+    separate = combination["exchange"] == "separate"
+    expected = {
+        "server": (
+            DECISIONS | operators | (EXCHANGE if inside else set()),
+            DNS | redis | more | (PEERS if inside else set()),
+        )
+    }
+    if separate:
+        expected["exchange"] = (EXCHANGE | ADMIN, DNS | redis | more | PEERS)
+    if combination["origin"] == "dev":
+        expected["redis"] = ({("TCP", 6379)}, set())
+    found = {name: (ports_of(spec["ingress"]), ports_of(spec["egress"])) for name, spec in policies.items()}
+    assert found == expected
+    assert all(spec["policyTypes"] == ["Ingress", "Egress"] for spec in policies.values())
+    admin = [rule for rule in policies["server"]["ingress"] if ports_of([rule]) == operators]
+    assert [bool(rule.get("from")) for rule in admin] == [True], "the admin port is never for everybody"
+
+
+def test_services_lead_to_ports_and_pods_that_exist() -> None:
+    for case, manifests in everything():
+        workloads = [m["spec"] for m in manifests if m["kind"] in ("Deployment", "DaemonSet")]
+        for service in of_kind(manifests, "Service"):
+            wanted = service["spec"]["selector"].items()
+            (workload,) = [w for w in workloads if wanted <= w["template"]["metadata"]["labels"].items()]
+            names = {
+                port["name"]
+                for container in workload["template"]["spec"]["containers"]
+                for port in container.get("ports", [])
+            }
+            assert {port["targetPort"] for port in service["spec"]["ports"]} <= names, case
+
+
+def test_decisions_health_admin_and_exchange_have_ports_apart() -> None:
+    services = {
+        s["metadata"]["name"]: {p["name"] for p in s["spec"]["ports"]}
+        for s in of_kind(rendered("three-regions"), "Service")
+    }
+    assert services == {
+        "headgate": {"grpc", "http"},
+        "headgate-headless": {"grpc"},
+        "headgate-admin": {"admin"},
+        "headgate-exchange": {"exchange"},
+    }
+    assert only(rendered("three-regions"), "Service", "headgate-headless")["spec"]["clusterIP"] == "None"
+
+
+def test_the_autoscaler_goes_by_cpu_and_leaves_the_replicas_alone() -> None:
+    manifests = rendered("single-region")
+    (metric,) = only(manifests, "HorizontalPodAutoscaler")["spec"]["metrics"]
+    assert metric["resource"]["name"] == "cpu"
+    assert "replicas" not in only(manifests, "Deployment")["spec"]

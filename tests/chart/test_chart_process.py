@@ -1,0 +1,184 @@
+"""The rendered commands, run: ready, deciding, reloading as a kubelet swaps files, draining within the grace period."""
+
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headgate_client import Headgate as Limiter
+
+from tests.conformance.origin.test_redis_faults import RIGHTS
+from tests.support import headgate
+from tests.support.headgate import Headgate, http_request, start
+from tests.support.helm import EXAMPLES, Manifest, of_kind, only, pod_specs, render
+from tests.support.kubelet import Volumes
+from tests.support.redis_servers import RedisServer
+from tests.support.waiting import PATIENCE_S, wait_until
+
+RULES = {
+    "edge.yaml": {
+        "domain": "edge",
+        "descriptors": [{"key": "user", "rate_limit": {"unit": "year", "requests_per_unit": 5}}],
+    }
+}
+TOKEN = "a-token-of-this-test"  # noqa: S105
+SECRETS = {
+    "redis": {"password": "sesame"},
+    "tokens": {"tokens": f"{TOKEN}\n"},
+    "exchange": {"tokens": "region-token\n"},
+}
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    """With the documented user, who may do nothing else."""
+    with RedisServer() as server:
+        server.command("ACL", "SETUSER", "headgate", "on", ">sesame", "~headgate:*", *RIGHTS)
+        yield server
+
+
+def values_for(redis: RedisServer, **more: Any) -> dict[str, Any]:
+    return {
+        "replicas": 2,
+        "region": "eu",
+        "drainSeconds": 5,
+        "rules": RULES,
+        "origin": {"url": f"redis://headgate@{redis.address}", "passwordSecret": {"name": "redis"}, "deadlineMs": 1000},
+        "config": {"response_headers": True},
+        **more,
+    }
+
+
+def config_maps(manifests: list[Manifest]) -> dict[str, dict[str, str]]:
+    return {item["metadata"]["name"]: item["data"] for item in of_kind(manifests, "ConfigMap")}
+
+
+@contextlib.contextmanager
+def running(pod: Manifest, manifests: list[Manifest], volumes: Volumes, name: str = "headgate") -> Iterator[Headgate]:
+    (container,) = [item for item in pod["containers"] if item["name"] == name]
+    volumes.mount(pod, container, config_maps(manifests), SECRETS)
+    with start(*volumes.command(container)) as process:
+        yield process
+
+
+def pod_of(manifests: list[Manifest], name: str) -> Manifest:
+    spec: Manifest = only(manifests, "Deployment", name)["spec"]["template"]["spec"]
+    return spec
+
+
+def admin_of(process: Headgate) -> str:
+    address: str = process.wait_for_event("serving")["admin"]
+    return address
+
+
+def remaining(process: Headgate, user: str) -> int:
+    with Limiter(process.grpc, "edge", token=TOKEN, timeout=PATIENCE_S) as limiter:
+        result = limiter.check(user=user)
+        assert not result.degraded
+        assert result.remaining is not None
+        return result.remaining
+
+
+def test_a_rendered_server_lives_as_kubernetes_would_have_it(redis: RedisServer, tmp_path: Path) -> None:
+    """Probes, answers, a rules change by symlink swap without a restart, SIGTERM and an end within the grace period."""
+    values = values_for(redis, tokens={"existingSecret": {"name": "tokens"}})
+    manifests, volumes = render(values), Volumes(tmp_path)
+    pod = pod_of(manifests, "headgate")
+    (container,) = pod["containers"]
+    with running(pod, manifests, volumes) as server:
+        server.wait_ready()
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert server.get(container[probe]["httpGet"]["path"]).status == 200, probe
+        assert server.get("/metrics").status == 404, "metrics are on the admin port"
+        assert http_request(admin_of(server), "GET", "/metrics").status == 200
+        assert remaining(server, "alice") == 4
+        changed = {
+            "edge.yaml": json.dumps(
+                {
+                    **RULES["edge.yaml"],
+                    "descriptors": [{"key": "user", "rate_limit": {"unit": "year", "requests_per_unit": 50}}],
+                }
+            )
+        }
+        volumes.project("/etc/headgate/rules/values", changed)
+        wait_until(lambda: remaining(server, "bob") > 40, "the new rules")
+        assert remaining(server, "alice") == 48, "counts stay"
+        begun = time.monotonic()
+        server.send(signal.SIGTERM)
+        wait_until(lambda: server.get(container["readinessProbe"]["httpGet"]["path"]).status == 503, "not ready")
+        assert remaining(server, "alice") == 47, "it answers while callers leave"
+        assert server.wait_exit() == 0
+        assert time.monotonic() - begun < pod["terminationGracePeriodSeconds"]
+
+
+def test_a_rendered_exchanger_becomes_ready(redis: RedisServer, tmp_path: Path) -> None:
+    exchange = {"mode": "separate", "peers": {"us": "127.0.0.1:1"}, "tokens": {"existingSecret": {"name": "exchange"}}}
+    manifests = render(values_for(redis, exchange=exchange))
+    pod = pod_of(manifests, "headgate-exchange")
+    with running(pod, manifests, Volumes(tmp_path), "exchange") as exchanger:
+        exchanger.wait_exchanging()
+        wait_until(lambda: exchanger.get("/readyz").status == 200, "it to be ready")
+        assert exchanger.get("/healthz").status == 200
+        exchanger.send(signal.SIGTERM)
+        assert exchanger.wait_exit() == 0
+
+
+def test_a_rendered_sidecar_is_asked_over_its_socket(redis: RedisServer, tmp_path: Path) -> None:
+    example = render(EXAMPLES / "sidecar.yaml")
+    assert of_kind(example, "Deployment") == of_kind(example, "Service") == []
+    manifests = render(values_for(redis, kind="Sidecar"))
+    (pod, *_) = [spec for spec in pod_specs(manifests) if spec["containers"][0]["name"] == "headgate"]
+    volumes = Volumes(tmp_path)
+    with running(pod, manifests, volumes) as server:
+        server.wait_ready()
+        socket = volumes.path("/run/headgate/grpc.sock")
+        assert server.grpc == f"unix:{socket}"
+        assert socket.stat().st_mode & 0o777 == 0o660
+        asked = headgate.run("check", "--addr", server.grpc, "--timeout", "30", "--domain", "edge", "user=a")
+        assert asked.returncode == 0, asked.stderr
+
+
+@pytest.mark.parametrize(("requests", "status"), [(5, 0), (-5, 1)])
+def test_the_hook_finds_wrong_rules(requests: int, status: int, tmp_path: Path) -> None:
+    rules = {
+        "edge.yaml": {
+            "domain": "edge",
+            "descriptors": [{"key": "user", "rate_limit": {"unit": "day", "requests_per_unit": requests}}],
+        }
+    }
+    manifests, volumes = render({"rules": rules}), Volumes(tmp_path)
+    pod = only(manifests, "Job")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    volumes.mount(pod, container, config_maps(manifests), {})
+    ended = headgate.run(*volumes.command(container))
+    assert ended.returncode == status
+    assert ("values/edge.yaml:" in ended.stdout + ended.stderr) == bool(status)
+
+
+def test_helm_test_asks_a_real_question(redis: RedisServer, tmp_path: Path) -> None:
+    manifests, volumes = render(values_for(redis, tokens={"existingSecret": {"name": "tokens"}})), Volumes(tmp_path)
+    with running(pod_of(manifests, "headgate"), manifests, volumes) as server:
+        server.wait_ready()
+        pod = only(manifests, "Pod")["spec"]
+        (container,) = pod["containers"]
+        volumes.mount(pod, container, {}, SECRETS)
+        command = [word.replace("headgate:8081", server.grpc) for word in volumes.command(container)]
+        asked = headgate.run(*command)
+        assert asked.returncode == 0, asked.stderr
+        assert json.loads(asked.stdout)["statuses"][0]["remaining"] == 4
+
+
+def test_a_wrong_password_stops_a_rollout(redis: RedisServer, tmp_path: Path) -> None:
+    manifests = render(
+        values_for(
+            redis,
+            origin={"url": f"redis://nobody@{redis.address}", "passwordSecret": {"name": "redis"}, "waitSeconds": 2},
+        )
+    )
+    with running(pod_of(manifests, "headgate"), manifests, Volumes(tmp_path)) as server:
+        assert server.wait_exit() == 1
+        assert "WRONGPASS" in server.lines[-1]

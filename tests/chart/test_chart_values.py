@@ -1,0 +1,166 @@
+"""Values that are wrong are refused before anything is installed, with the key's name; all of them are explained."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import headgate
+import pytest
+import yaml
+from headgate.config.settings import SETTINGS
+
+from charts import generate
+from tests.chart import matrix
+from tests.support.helm import CHART, HelmError, helm, merged, render
+from tests.support.source import ROOT
+from tests.unit.test_docs import anchors
+
+PEER = {"exchange": {"peers": {"us": "h:8082"}}}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicas": -1}, "replicas: Must be greater than or equal to 0"),
+        ({"replicas": "three"}, "replicas: Invalid type. Expected: integer, given: string"),
+        ({"replcas": 3}, "Additional property replcas is not allowed"),
+        ({"networkPolicy": {"enable": True}}, "networkPolicy: Additional property enable is not allowed"),
+        ({"kind": "StatefulSet"}, 'kind: kind must be one of the following: "Deployment", "DaemonSet", "Sidecar"'),
+        ({"exchange": {"peers": {"-us": "h:8082"}}}, 'exchange.peers: Property name of "-us" does not match'),
+        ({"exchange": {"peers": {"us": "no-port"}}}, "exchange.peers.us: Does not match pattern"),
+        ({"region": "eu west"}, "region: Does not match pattern"),
+        ({"origin": {"url": "redis://user:hunter2@redis"}}, "origin.url: Must not validate the schema (not)"),
+        ({"origin": {"url": "redis://:hunter2@redis"}}, "origin.url: Must not validate the schema (not)"),
+        ({"origin": {"url": "mysql://db"}}, "origin.url: Does not match pattern"),
+        ({"origin": {"password": "hunter2"}}, "origin: Additional property password is not allowed"),
+        (
+            {"extraEnv": [{"name": "REDIS_PASSWORD", "value": "hunter2"}]},
+            "extraEnv.0: Must not validate the schema (not)",
+        ),
+        ({"rules": {"edge.json": {}}}, 'rules: Property name of "edge.json" does not match'),
+        ({"config": {"response_header": True}}, "config: Additional property response_header is not allowed"),
+        ({"config": {"grpc": "0.0.0.0:1"}}, "config: Additional property grpc is not allowed"),
+        ({"config": {"max_cells": 1}}, "config.max_cells: Must be greater than or equal to 1000"),
+        ({"config": {"log_level": "loud"}}, "config.log_level: config.log_level must be one of the following"),
+        ({"ports": {"grpc": 80}}, "ports.grpc: Must be greater than or equal to 1024"),
+        ({"drainSeconds": 1}, "drainSeconds: Must be greater than or equal to 5"),
+        ({"image": {"digest": "latest"}}, "image.digest: Does not match pattern"),
+        ({"existingConfigMaps": [{"directory": "a"}]}, "existingConfigMaps.0: name is required"),
+        # What is about two values.
+        ({"replicas": 2}, "origin.url: memory:// counts in one pod alone"),
+        ({"kind": "DaemonSet"}, "origin.url: memory:// counts in one pod alone"),
+        ({"workers": 2}, "workers: several processes can't share memory://"),
+        (merged(PEER, {"region": "us", "exchange": {"insecure": True}}), "exchange.peers.us: is this region itself"),
+        (PEER, "exchange.peers: regions must prove who they are"),
+        (merged(PEER, {"exchange": {"mode": "separate", "insecure": True}}), "exchange.mode: separate: memory://"),
+        ({"tls": {"clientCertificates": True}}, "tls.clientCertificates: needs tls.existingSecret"),
+        ({"tls": {"clientNames": ["a"]}}, "tls.clientNames: needs tls.clientCertificates"),
+        ({"keys": {"enabled": True}}, "keys.enabled: who changes a limit must be known"),
+        ({"keys": {"tls": {"clientCertificates": True}}}, "keys.tls.clientCertificates: needs keys.tls.existingSecret"),
+        ({"rules": {"edge.yaml": None}}, "rules: there are none"),
+        ({"rules": {"big.yaml": "# " + "x" * 1_000_000}}, "rules: are more than a ConfigMap holds (1 MiB)"),
+        ({"rulesSync": {"enabled": True}}, "rulesSync.container: is empty"),
+        ({"ports": {"admin": 8080}}, "ports: each must be another one"),
+        (
+            {"kind": "DaemonSet", "autoscaling": {"enabled": True}, "devRedis": {"enabled": True}},
+            "autoscaling.enabled: only a Deployment can be scaled",
+        ),
+        (
+            {"autoscaling": {"enabled": True, "minReplicas": 9, "maxReplicas": 3}, "devRedis": {"enabled": True}},
+            "autoscaling.minReplicas: is more than autoscaling.maxReplicas",
+        ),
+    ],
+)
+def test_a_mistake_is_refused_with_the_keys_name(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(HelmError) as refused:
+        render(values)
+    assert said in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("pair", matrix.IMPOSSIBLE, ids=str)
+def test_what_the_matrix_leaves_out_is_refused(pair: dict[str, str]) -> None:
+    with pytest.raises(HelmError):
+        render(merged(*(matrix.SWITCHES[name][option] for name, option in pair.items())))
+
+
+def test_what_is_written_from_others_is_as_it_would_be_written() -> None:
+    """The README, the schema and the alerts of the chart: run `make docs`."""
+    for path, content in generate.outputs().items():
+        assert path.read_text() == content, f"{path.name}: run `make docs`"
+
+
+def paths(values: Any, prefix: str = "") -> list[str]:
+    if not isinstance(values, dict) or not values:
+        return [prefix]
+    return [path for key, value in values.items() for path in paths(value, f"{prefix}.{key}".lstrip("."))]
+
+
+def test_every_value_is_explained() -> None:
+    source = (CHART / "values.yaml").read_text()
+    explained = [path for path, _ in generate.documented(source.splitlines())]
+    missing = [
+        path
+        for path in paths(yaml.safe_load(source))
+        if not any(f"{path}.".startswith(f"{name}.") for name in explained)
+    ]
+    assert missing == []
+    assert len(explained) > 100
+
+
+def test_every_setting_is_a_value_of_its_own_or_one_of_config() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    named = set(schema["properties"]["config"]["properties"])
+    assert named | generate.SET_BY_THE_CHART == {setting.name for setting in SETTINGS}
+    assert not named & generate.SET_BY_THE_CHART
+
+
+def test_every_alert_leads_to_what_to_do() -> None:
+    """Each has its heading in docs/runbook.md, and no heading is of an alert that is gone."""
+    groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    assert len(alerts) > 5
+    page = "https://github.com/headgate/headgate/blob/main/docs/runbook.md"
+    for alert in alerts:
+        assert alert["annotations"]["runbook_url"] == f"{page}#{alert['alert'].lower()}"
+    assert anchors(ROOT / "docs" / "runbook.md") - {"runbook"} == {alert["alert"].lower() for alert in alerts}
+
+
+def test_a_package_can_be_made_of_it(tmp_path: Path) -> None:
+    assert helm("package", CHART, "--destination", tmp_path).startswith("Successfully packaged")
+    assert [path.name for path in tmp_path.iterdir()] == [f"headgate-{headgate.__version__}.tgz"]
+
+
+def test_the_chart_has_the_servers_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == headgate.__version__
+
+
+NOTES_AS_MANIFEST = """
+{{{{- define "notes" }}}}{}{{{{ end }}}}
+kind: Notes
+apiVersion: v1
+text: {{{{ include "notes" . | quote }}}}
+"""
+
+
+def notes(tmp_path: Path, values: dict[str, Any]) -> str:
+    """Helm shows them only beside a cluster; so a copy of the chart has them as a manifest."""
+    copied = shutil.copytree(CHART, tmp_path / "headgate", dirs_exist_ok=True)
+    text = (copied / "templates" / "NOTES.txt").read_text()
+    (copied / "templates" / "notes.yaml").write_text(NOTES_AS_MANIFEST.format(text))
+    values_file = tmp_path / "values.yaml"
+    values_file.write_text(json.dumps(values))
+    shown = helm("template", "x", copied, "--namespace", "limits", "--values", values_file)
+    (found,) = [part for part in yaml.safe_load_all(shown) if part and part["kind"] == "Notes"]
+    return str(found["text"])
+
+
+def test_the_notes_say_where_it_is_and_what_to_mind(tmp_path: Path) -> None:
+    alone = notes(tmp_path, {"networkPolicy": {"enabled": False}})
+    assert "x-headgate-headless.limits:8081" in alone
+    assert "On memory:// each pod counts by itself" in alone
+    assert "port 9090 asks for no token" in alone
+    assert "devRedis has no password" in notes(tmp_path, {"devRedis": {"enabled": True}})
+    assert "get configmap x-headgate-sidecar" in notes(tmp_path, {"kind": "Sidecar"})
