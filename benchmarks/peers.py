@@ -1,0 +1,93 @@
+"""What peers cost a request: CPU µs per call of a node of a region, with peers as a ratio to the same node without.
+
+    python benchmarks/peers.py [--calls N] [--rounds N]
+
+Two nodes, each with a Redis of its own: one alone, one with two peers that are there, whose exchange runs inside it.
+Rounds are interleaved in one run, so a noisy machine moves both together: only the ratio holds. A node's CPU is that of
+its whole process: what the exchange itself takes, about once a second, is in it, and is also shown by itself, at rest.
+`quota` is a limit of 10 s windows that is far above what is asked for; its ratio is to `region` on the same node.
+"""
+
+import argparse
+import itertools
+import statistics
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks import serve
+from tests.support.redis_servers import RedisServer, free_port
+
+RULES = """
+domain: bench
+descriptors:
+  - key: region
+    rate_limit: {unit: hour, requests_per_unit: 4000000000, scope: region}
+  - key: global
+    rate_limit: {unit: hour, requests_per_unit: 4000000000}
+  - key: quota
+    rate_limit: {unit: second, unit_multiplier: 10, requests_per_unit: 4000000000, scope: quota}
+  - key: denied
+    rate_limit: {unit: day, requests_per_unit: 1, scope: region}
+"""
+KEYS = ("region", "global", "quota", "denied")
+AT_REST_S = 5.0
+
+
+def start_region(stack: ExitStack, directory: str, name: str, ports: dict[str, int]) -> serve.Server:
+    """A node with a Redis of its own, and those of `ports` as its peers."""
+    redis = stack.enter_context(RedisServer())
+    flags = ["--region", name, "--origin", redis.url, "--origin-deadline-ms", "1000"]
+    if ports:
+        flags += ["--exchange", f"127.0.0.1:{ports[name]}"]
+        for peer in sorted(set(ports) - {name}):
+            flags += ["--peer", f"{peer}=127.0.0.1:{ports[peer]}"]
+    server = serve.start_headgate(Path(directory), *flags)
+    stack.callback(server.stop)
+    return server
+
+
+def at_rest(server: serve.Server) -> float:
+    """CPU ms per second that nobody asked for."""
+    before = server.cpu_s()
+    time.sleep(AT_REST_S)
+    return (server.cpu_s() - before) / AT_REST_S * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=10_000, help="calls per key and round (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds (%(default)s)")
+    arguments = parser.parse_args()
+    serve.RULES = RULES
+    costs: dict[tuple[str, str], list[float]] = {}
+    with ExitStack() as stack:
+        directory = stack.enter_context(TemporaryDirectory())
+        ports = {name: free_port() for name in ("eu", "us", "ap")}
+        nodes = {"alone": start_region(stack, directory, "eu", {})}
+        for name in ports:
+            node = start_region(stack, directory, name, ports)
+            nodes.setdefault("with peers", node)
+        time.sleep(15)  # until the regions go by their slices
+        resting = {where: at_rest(node) for where, node in nodes.items()}
+        for number, key in itertools.product(range(arguments.rounds + 1), KEYS):
+            for where, node in nodes.items():
+                payloads = itertools.repeat(serve.request((key, "alice")), arguments.calls)
+                cost = serve.cost_us(node, payloads, arguments.calls)
+                if number:
+                    costs.setdefault((key, where), []).append(cost)
+    print(f"{'CPU µs per call':<18}{'alone':>8}{'with peers':>12}{'ratio':>8}{'× region':>10}")
+    base = costs["region", "with peers"]
+    for key in KEYS:
+        alone, peers = costs[key, "alone"], costs[key, "with peers"]
+        ratio = statistics.median(b / a for a, b in zip(alone, peers, strict=True))
+        beside = statistics.median(b / a for a, b in zip(base, peers, strict=True))
+        print(f"{key:<18}{statistics.median(alone):>8.1f}{statistics.median(peers):>12.1f}{ratio:>8.2f}{beside:>10.2f}")
+    print(f"at rest, CPU ms per second: alone {resting['alone']:.1f}, with peers {resting['with peers']:.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""What the decision log costs: CPU of a server with it, as a ratio to one without it, in the same run.
+
+    python benchmarks/telemetry.py [--calls N] [--rounds N] [--seconds S]
+
+Four servers on memory://, asked in turns: without a decision log, with it at its defaults, with it while nobody
+takes what it writes (stdout is a pipe that is never read: to the log that is a disk which stands still), and without it
+while metrics are pushed to a collector that takes connections and never answers. Then 20,000
+denials a second for some seconds, of a thousand callers, and what the log has dropped of them.
+"""
+
+import argparse
+import itertools
+import random
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks import load
+from benchmarks.processes import METHOD, Server, start_headgate
+from benchmarks.traffic import request
+
+RULES = """
+domain: bench
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 4000000000}
+  - key: denied
+    rate_limit: {unit: day, requests_per_unit: 1}
+"""
+CALLERS = 1_000
+WANTED = {
+    ("0.1% denied", "log"): 1.05,
+    ("all denied", "log"): 1.30,
+    ("0.1% denied", "stuck"): 1.05,
+    ("0.1% denied", "blackhole"): 1.05,
+}
+DENIALS_PER_S = 20_000
+
+ALLOWED = request(("user", "alice"))
+DENIED = [request(("denied", f"caller-{number:04}")) for number in range(CALLERS)]
+
+
+def mixed(calls: int) -> Iterator[bytes]:
+    """One of a thousand is denied."""
+    return (DENIED[number // 1000 % CALLERS] if number % 1000 == 999 else ALLOWED for number in range(calls))
+
+
+def denials(calls: int) -> Iterator[bytes]:
+    """Each of a thousand callers in turn."""
+    return itertools.islice(itertools.cycle(DENIED), calls)
+
+
+TRAFFIC = {"0.1% denied": mixed, "all denied": denials}
+
+
+def cost_us(server: Server, payloads: Iterator[bytes], calls: int) -> float:
+    before = server.cpu_s()
+    outcome = load.run(server.address, METHOD, payloads)
+    assert outcome.failures == 0, f"{outcome.failures} calls got no answer"
+    return (server.cpu_s() - before) / calls * 1e6
+
+
+def measure(servers: dict[str, Server], calls: int, rounds: int) -> dict[tuple[str, str], list[float]]:
+    """Rounds in turns; the first warms everything up, and does not count."""
+    costs: dict[tuple[str, str], list[float]] = {}
+    for number in range(rounds + 1):
+        for kind, payloads in TRAFFIC.items():
+            for name, server in servers.items():
+                cost = cost_us(server, payloads(calls), calls)
+                if number:
+                    costs.setdefault((kind, name), []).append(cost)
+    return costs
+
+
+def metric(server: Server, name: str) -> float:
+    with urllib.request.urlopen(f"http://{server.http}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.search(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
+    return float(found.group(1)) if found else 0.0
+
+
+def start(stack: ExitStack, name: str, *flags: str, stdout: int | None = None) -> Server:
+    directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"headgate-{name}-")))
+    (directory / "rules").mkdir()
+    data_dir = ["--data-dir", str(directory / "data")]
+    server = start_headgate(directory / "rules", *data_dir, *flags, rules=RULES, stdout=stdout)
+    stack.callback(server.stop)
+    return server
+
+
+def blackhole(stack: ExitStack) -> str:
+    """A collector that accepts, reads nothing and never answers."""
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=16))
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=20_000, help="calls per server, kind and round (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=5, help="of 20,000 denials each (%(default)s)")
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        servers = {
+            "none": start(stack, "none", "--decision-log", "false"),
+            "log": start(stack, "log"),
+            "stuck": start(stack, "stuck", "--decision-log-stdout", "true", stdout=subprocess.PIPE),
+            "blackhole": start(
+                stack,
+                "blackhole",
+                "--decision-log",
+                "false",
+                "--otlp-endpoint",
+                blackhole(stack),
+                "--otlp-interval-s",
+                "1",
+            ),
+        }
+        costs = measure(servers, arguments.calls, arguments.rounds)
+        logged = servers["log"]
+        before = metric(logged, "headgate_decision_log_records_total")
+        outcome = load.run_paced(
+            [logged.address],
+            METHOD,
+            lambda number: DENIED[number % CALLERS],
+            per_s=DENIALS_PER_S,
+            seconds=arguments.seconds,
+            chooser=random.Random(1),
+        )
+        records = metric(logged, "headgate_decision_log_records_total") - before
+        dropped, stuck = (metric(servers[name], "headgate_decision_log_dropped_total") for name in ("log", "stuck"))
+    print(f"{'traffic':<14}{'telemetry':<14}{'CPU µs':>8}{'× none':>9}{'wanted':>9}")
+    for (kind, name), values in costs.items():
+        ratio = statistics.median(cost / base for cost, base in zip(values, costs[kind, "none"], strict=True))
+        wanted = f"≤ {WANTED[kind, name]:.2f}" if (kind, name) in WANTED else ""
+        print(f"{kind:<14}{name:<14}{statistics.median(values):>8.1f}{ratio:>9.2f}{wanted:>9}")
+    rate = outcome.answers / outcome.seconds
+    print(
+        f"{outcome.answers:,} denials at {rate:,.0f} a second: {records:,.0f} records, {dropped:.0f} dropped (wanted 0)"
+    )
+    print(f"with nobody to take them: {stuck:,.0f} dropped, and every call answered")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Kinds of traffic, and the rules that they meet: payloads that are made before anything is measured."""
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
+
+WARM_KEYS = 1_000
+USERS = 200_000
+ZIPF_EXPONENT = 1.0
+"""How unevenly users come: the n-th most frequent one 1/n as often as the first."""
+
+RULES = """
+domain: bench
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 4000000000}
+  - key: denied
+    rate_limit: {unit: day, requests_per_unit: 1}
+"""
+
+Traffic = Callable[[int], Iterator[bytes]]
+"""So many payloads, other ones (or the next ones) at each call."""
+
+
+def request(*keys: tuple[str, str], domain: str = "bench") -> bytes:
+    message = RateLimitRequest(domain=domain)
+    for key, value in keys:
+        message.descriptors.append(RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key=key, value=value)]))
+    return message.SerializeToString()
+
+
+def _cycling(payloads: list[bytes]) -> Traffic:
+    endless = itertools.cycle(payloads)
+    return lambda count: itertools.islice(endless, count)
+
+
+def warm(descriptors: int = 1) -> Traffic:
+    """The same thousand keys again and again, so many of them in each request."""
+
+    def user(number: int) -> tuple[str, str]:
+        return "user", f"warm-{number % WARM_KEYS}"
+
+    return _cycling([request(*[user(number + n * 7) for n in range(descriptors)]) for number in range(WARM_KEYS)])
+
+
+def denied() -> Traffic:
+    """A thousand keys that are over their limit."""
+    return _cycling([request(("denied", f"mallory-{number}")) for number in range(WARM_KEYS)])
+
+
+def new() -> Traffic:
+    """No key twice."""
+    numbers = itertools.count()
+    return lambda count: iter([request(("user", f"new-{number:09}")) for number in itertools.islice(numbers, count)])
+
+
+@cache
+def _user(number: int) -> bytes:
+    return request(("user", f"zipf-{number:06}"))
+
+
+def zipf(seed: int = 1) -> Traffic:
+    """Users as they come in life: a few often, most of them rarely."""
+    chooser = random.Random(seed)
+    weights = list(itertools.accumulate(1 / rank**ZIPF_EXPONENT for rank in range(1, USERS + 1)))
+    return lambda count: map(_user, chooser.choices(range(USERS), cum_weights=weights, k=count))
+
+
+KINDS: dict[str, Callable[[], Traffic]] = {
+    "one": warm,
+    "five": lambda: warm(5),
+    "denied": denied,
+    "new": new,
+    "zipf": zipf,
+}
