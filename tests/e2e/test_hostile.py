@@ -28,7 +28,7 @@ def rules(tmp_path: Path) -> Path:
 
 
 def resident_bytes(node: Headgate) -> float:
-    name = "headgate_process_resident_memory_bytes "
+    name = "process_resident_memory_bytes "
     (line,) = samples(node, name)
     return float(line.removeprefix(name))
 

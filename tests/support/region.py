@@ -90,7 +90,7 @@ class RegionWorld:
             self.ask_soon(self.random.choice(self.nodes), *charges)
         await asyncio.gather(*self._tasks)
 
-    async def quiet(self, seconds: float = 1.0) -> None:
+    async def quiet(self, seconds: float = 3.0) -> None:
         """Long enough for everything that is due to be flushed."""
         await asyncio.sleep(seconds)
 

@@ -11,6 +11,7 @@ import yaml
 from tests.support.envoy import Envoy, run_envoy, validate
 from tests.support.envoy_config import backend_cluster, backend_listener, header_limit, http_config, route, static
 from tests.support.headgate import Answer, serve, write_rules
+from tests.support.helm import only, render
 
 RULES = """\
 domain: edge
@@ -113,11 +114,20 @@ def test_a_filter_that_does_not_enforce_lets_everything_pass(start_envoy: Start)
         assert envoy.counters("over_limit")["cluster.backend.ratelimit.over_limit"] == 2
 
 
-@pytest.mark.parametrize("path", sorted(KUBERNETES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_what_the_kubernetes_examples_add_to_envoy_is_accepted(path: Path, tmp_path: Path) -> None:
-    """Their patches are put where the control plane would put them, and Envoy is asked."""
-    spec = yaml.safe_load(path.read_text())["spec"]
-    if path.stem == "istio":
+def manifest_of(source: str) -> dict[str, Any]:
+    """Of an example, or of the chart."""
+    if source.endswith(".yaml"):
+        example: dict[str, Any] = yaml.safe_load((KUBERNETES / source).read_text())
+        return example
+    kind = {"istio": "EnvoyFilter", "envoyGateway": "EnvoyPatchPolicy"}[source]
+    return only(render({source: {"enabled": True}}), kind)
+
+
+@pytest.mark.parametrize("source", [*sorted(path.name for path in KUBERNETES.glob("*.yaml")), "istio", "envoyGateway"])
+def test_what_is_added_to_envoy_on_kubernetes_is_accepted(source: str, tmp_path: Path) -> None:
+    """The patches are put where the control plane would put them, and Envoy is asked."""
+    spec = manifest_of(source)["spec"]
+    if "configPatches" in spec:
         filter_, cluster, host = [patch["patch"]["value"] for patch in spec["configPatches"]]
         limits = host["rate_limits"]
     else:

@@ -1,4 +1,4 @@
-"""The long forms, in real time: `python -m tests.e2e.regions.long [kills|partition|leaving|overload …]`, or all.
+"""The long forms, in real time: `python -m tests.e2e.regions.long [kills|late_costs|partition|leaving|overload|quota]`.
 
 Each prints a line with what it measured, or ends with the assertion that failed.
 """
@@ -13,15 +13,29 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from tests.e2e.regions.demand import WHOLE, Demand, enforced, near
 from tests.e2e.regions.exchangers import OUTSIDE, count_through_kills
+from tests.e2e.regions.late_costs import count_late_costs
 from tests.e2e.regions.traffic import Traffic
-from tests.e2e.regions.world import CELL_LIMIT, MINUTE_LIMIT, NAMES, World, open_world
+from tests.e2e.regions.world import (
+    CELL_LIMIT,
+    MINUTE_LIMIT,
+    NAMES,
+    QUOTA_LIMIT,
+    QUOTA_WINDOW_S,
+    World,
+    open_world,
+    regions_of,
+)
 from tests.support.fault_proxy import Fault
 from tests.support.headgate import Headgate
 from tests.support.waiting import wait_until
 from tests.support.workers import scrape
 
 KILLS: Final = 100
+LATE_COSTS: Final = 10_000
+LATE_ROUNDS: Final = 20
+"""Each with a key of its own, and with every fault."""
 PARTITION_S: Final = 30.0
 AGREED_S: Final = 5.0
 """How long all regions may take to agree after a partition."""
@@ -32,6 +46,8 @@ MOST: Final = 1.2
 """Of a limit that all regions together admit in a window, at three times the load."""
 MEMORY_GROWTH: Final = 1.15
 """Of a node's memory over a partition."""
+SETTLED_S: Final = 30.0
+"""How long slices may take to follow a shift, with windows of 10 s."""
 EDGE_S: Final = 0.2
 """Around the end of a window nothing is asked: it would not be known in which one it was decided."""
 
@@ -42,6 +58,14 @@ def kills() -> str:
         exchangers = count_through_kills(world, NAMES, KILLS, seed=1)
         world.stop_nodes()
         return f"{exchangers.killed} exchangers killed: every count exact in all regions"
+
+
+def late_costs() -> str:
+    with open_world(("eu", "us")) as world:
+        world.start_nodes("eu", "us")
+        total = sum(count_late_costs(world, LATE_COSTS // LATE_ROUNDS, seed) for seed in range(LATE_ROUNDS))
+        world.stop_nodes()
+        return f"{LATE_COSTS} late costs, {total} together, counted exactly through kills, wipes and lost replies"
 
 
 def partition() -> str:
@@ -138,11 +162,55 @@ def _offer(world: World, region: str, first: int, admitted: Counter[int]) -> Non
             admitted[int(window)] += 1
 
 
+def quota() -> str:
+    """Three times a quota of 10 s windows: its slices follow a shift, and all regions together keep to the limit."""
+    with open_world(interval_s=1) as world:
+        world.start_nodes(*NAMES)
+        wait_until(lambda: all(by_slices(world)), "each region to go by its slices", 60)
+        first, then = dict(zip(NAMES, (80, 15, 5), strict=True)), dict(zip(NAMES, (20, 60, 20), strict=True))
+        with Demand(world, "long", first) as demand:
+            began_s = time.monotonic()
+            wanted = dict(zip(NAMES, (76, 14, 10), strict=True))
+            wait_until(lambda: near(watched(world), wanted, 5), "slices as offered", 120, every_s=0.5)
+            followed_s = time.monotonic() - began_s
+            demand.shift(then)
+            began_s = time.monotonic()
+            wait_until(lambda: near(watched(world), then, 5), "slices as offered after the shift", 120, every_s=0.5)
+            shifted_s = time.monotonic() - began_s
+            until_s = time.monotonic() + 3 * QUOTA_WINDOW_S
+            wait_until(
+                lambda: time.monotonic() >= until_s and bool(watched(world)), "three more windows", 60, every_s=1
+            )
+        most = max(demand.admitted.values()) / QUOTA_LIMIT
+        assert most <= 1.05, demand.admitted
+        assert shifted_s <= SETTLED_S, f"slices followed after {shifted_s:.0f} s"
+        world.stop_nodes()
+        return (
+            f"80/15/5 followed in {followed_s:.0f} s, the shift to 20/60/20 in {shifted_s:.0f} s; "
+            f"at most {most:.3f} of the limit admitted in a window"
+        )
+
+
+def by_slices(world: World) -> list[bool]:
+    """Of each region, whether it goes by its slices."""
+    return [any(regions_of(node)["quota"].get("by_slice") for node in world.nodes[region]) for region in NAMES]
+
+
+def watched(world: World) -> dict[str, int]:
+    """The shares in force, of which no look may find more than the limit, or less than a floor."""
+    shares = enforced(world, "long")
+    assert sum(shares.values()) <= WHOLE, shares
+    assert all(share >= WHOLE // 10 for share in shares.values()), shares
+    return shares
+
+
 RUNS: Final[dict[str, Callable[[], str]]] = {
     "kills": kills,
+    "late_costs": late_costs,
     "partition": partition,
     "leaving": leaving,
     "overload": overload,
+    "quota": quota,
 }
 
 

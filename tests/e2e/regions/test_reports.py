@@ -66,7 +66,7 @@ def check_counters(node: Headgate, peer: str) -> None:
             assert before[way][what] <= counted <= after[way][what]
     assert of_peer(samples, "refused_entries_total", peer) == 0
     assert of_peer(samples, "seconds_since_publish", peer) >= -1
-    assert of_peer(samples, "lag_milliseconds", peer) >= -1
+    assert of_peer(samples, "lag_seconds", peer) >= -1
     assert (of_peer(samples, "sent_bytes_total", peer) > 0) == (of_peer(samples, "sent_batches_total", peer) > 0)
 
 

@@ -31,6 +31,9 @@ EXACT_LIMIT: Final = 100
 SHARED_LIMIT: Final = 300
 CELL_LIMIT: Final = 90
 MINUTE_LIMIT: Final = 600
+QUOTA_LIMIT: Final = 100_000
+QUOTA_WINDOW_S: Final = 10
+LATE_LIMIT: Final = 1_000
 RULES: Final = f"""
 domain: {DOMAIN}
 descriptors:
@@ -42,10 +45,14 @@ descriptors:
   rate_limit: {{unit: year, requests_per_unit: 3000000}}
 - key: minute
   rate_limit: {{unit: minute, requests_per_unit: {MINUTE_LIMIT}, algorithm: fixed_window}}
+- key: quota
+  rate_limit: {{unit: second, unit_multiplier: {QUOTA_WINDOW_S}, requests_per_unit: {QUOTA_LIMIT}, scope: quota}}
 - key: cell
   rate_limit: {{unit: year, requests_per_unit: {CELL_LIMIT}, precision: 0, scope: cell}}
+- key: tokens
+  rate_limit: {{unit: year, requests_per_unit: {LATE_LIMIT}, overdraft: true}}
 """
-"""Of a year, so that no window ends during a test; but for the one whose windows are what is looked at."""
+"""Of a year, so that no window ends during a test; but for those whose windows are what is looked at."""
 WIDE_HITS: Final = 50_000
 """What a request on `wide` costs."""
 WIDE_REQUESTS: Final = 8

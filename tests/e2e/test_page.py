@@ -1,0 +1,182 @@
+"""The page at `/`, in a real browser, before a server under load."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from headgate_client import Headgate as Client
+
+from tests.support.browser import Tab, browser
+from tests.support.headgate import Headgate, http_request, serve, write_rules
+from tests.support.redis_servers import RedisServer
+
+PAUSE_S = 0.02
+ALICE = quote(json.dumps([["user", "alice"]]))
+
+
+@contextlib.contextmanager
+def traffic(server: Headgate) -> Iterator[None]:
+    """One caller that is over its limit and one that is not, again and again."""
+    over = threading.Event()
+
+    def call() -> None:
+        with Client(server.grpc, "edge", timeout=5, keep_denials=0) as client:
+            while not over.wait(PAUSE_S):
+                client.check(user="alice")
+                client.check(bulk="b")
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    """`user`: 5 a year; `bulk`: a million a year."""
+    return write_rules(tmp_path / "rules")
+
+
+@pytest.fixture
+def server(rules: Path, tmp_path: Path) -> Iterator[Headgate]:
+    """A node of a region, with a decision log that has values, and with traffic."""
+    log = ("--data-dir", str(tmp_path / "data"), "--decision-log-values", "true")
+    with (
+        RedisServer() as redis,
+        serve(rules, "--origin", f"redis://127.0.0.1:{redis.port}", *log) as served,
+        traffic(served),
+    ):
+        yield served
+
+
+def rows(section: str, least: int = 1) -> str:
+    return f"document.querySelectorAll('#{section} tbody tr').length >= {least}"
+
+
+async def texts(tab: Tab, section: str) -> list[list[str]]:
+    cells = (
+        f"[...document.querySelectorAll('#{section} tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))"
+    )
+    found: list[list[str]] = await tab.evaluate(cells)
+    return found
+
+
+async def test_the_page_shows_what_goes_on(server: Headgate) -> None:
+    async with browser() as tab:
+        await tab.open(f"http://{server.http}/")
+        await tab.until("document.querySelector('#state').innerText === 'serving'")
+        await tab.until("Number(document.body.dataset.looks) >= 3")
+        await tab.until(rows("rules", 2))
+        await tab.until(rows("denials"))
+        by_rule = {row[1]: [float(cell) for cell in row[2:]] for row in await texts(tab, "rules")}
+        assert by_rule["bulk"][0] > 0, "within its limit"
+        assert by_rule["bulk"][1] == 0
+        assert by_rule["user"][1] > 0, "over it"
+        (shard,) = await texts(tab, "shards")
+        assert shard[1] == "closed"
+        denial = (await texts(tab, "denials"))[0]
+        assert denial[1:4] == ["edge", "user", "user=alice"]
+        assert denial[5:7] == ["5", "5"]
+        hottest = {row[1]: row for row in await texts(tab, "hottest")}
+        assert hottest["user=alice"][4] == "0 of 5"
+        assert "has no peers" in await tab.text("#regions .note")
+        legend = await tab.text("#legend")
+        assert "denied from memory: 0\n" not in legend
+        assert await tab.evaluate("document.querySelectorAll('#chart polygon').length") == 6
+        assert tab.errors == [], "nothing was refused by its own policy, and nothing was thrown"
+
+
+async def test_a_descriptor_is_explained(server: Headgate) -> None:
+    """By the form, and by a link that somebody was sent."""
+    async with browser() as tab:
+        await tab.open(f"http://{server.http}/")
+        await tab.until(rows("denials"))
+        await tab.evaluate(
+            "document.querySelector('#explain [name=domain]').value = 'edge';"
+            "document.querySelector('#explain [name=descriptor]').value = 'user=alice';"
+            "document.querySelector('#explain button').click()"
+        )
+        await tab.until("document.querySelector('#explain pre').innerText")
+        said = await tab.text("#explain pre")
+        assert "denied" in said
+        assert "5" in said
+        await tab.open(f"http://{server.http}/?domain=edge&descriptor=user%3Dalice")
+        await tab.until("document.querySelector('#explain pre').innerText.includes('denied')")
+
+
+async def test_light_and_dark(server: Headgate) -> None:
+    grounds = []
+    for scheme in ("light", "dark"):
+        async with browser() as tab:
+            await tab.open(f"http://{server.http}/", scheme)
+            grounds.append(await tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+            assert (await tab.picture()).startswith(b"\x89PNG")
+    assert grounds == ["rgb(247, 248, 250)", "rgb(20, 23, 29)"]
+
+
+async def test_values_from_outside_stay_text(rules: Path, tmp_path: Path) -> None:
+    """A caller's descriptor is shown as it is, and nothing in it is run."""
+    hostile = "<img src=x onerror=\"document.title='taken'\">"
+    log = ("--data-dir", str(tmp_path / "data"), "--decision-log-values", "true")
+    with serve(rules, *log) as served, Client(served.grpc, "edge", timeout=5, keep_denials=0) as client:
+        while client.check(user=hostile).allowed:
+            pass
+        async with browser() as tab:
+            await tab.open(f"http://{served.http}/")
+            await tab.until(rows("denials"))
+            assert hostile in (await texts(tab, "denials"))[0][3]
+            assert await tab.evaluate("document.title") == "Headgate"
+            assert await tab.evaluate("document.querySelectorAll('td img').length") == 0
+
+
+async def test_a_token_is_asked_for_where_one_is_demanded(rules: Path, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("the-token\n")
+    with serve(rules, "--token-file", str(tokens)) as served:
+        async with browser() as tab:
+            await tab.open(f"http://{served.http}/")
+            await tab.until("!document.querySelector('#token').hidden")
+            await tab.evaluate(
+                "document.querySelector('#token input').value = 'the-token';"
+                "document.querySelector('#token button').click()"
+            )
+            await tab.until("document.querySelector('#regions .note').innerText.includes('has no peers')")
+            assert await tab.evaluate("document.querySelector('#token').hidden")
+
+
+def test_workers_have_the_page_too(rules: Path, tmp_path: Path) -> None:
+    flags = ("--workers", "2", "--data-dir", str(tmp_path / "data"))
+    with RedisServer() as redis, serve(rules, "--origin", f"redis://127.0.0.1:{redis.port}", *flags) as served:
+        page = served.get("/")
+        assert page.status == 200
+        assert page.headers["content-security-policy"].startswith("default-src 'none'; connect-src 'self'")
+        assert b"https://" not in page.body, "nothing is fetched from elsewhere"
+        assert served.get("/decisions").json() == {"logged": True, "decisions": []}
+        assert served.get(f"/explain?domain=edge&entries={ALICE}").status == 200
+        for query in (
+            "",
+            "?domain=edge",
+            "?domain=edge&entries=x",
+            "?domain=edge&entries=%5B%5D",
+            "?domain=edge&entries=%7B%7D",
+        ):
+            assert served.get(f"/explain{query}").status == 400, query
+        assert served.stop() == 0
+
+
+def test_with_an_admin_listener_the_page_is_there_alone(rules: Path) -> None:
+    with serve(rules, "--admin", "127.0.0.1:0") as served:
+        admin = served.wait_for_event("serving")["admin"]
+        assert served.get("/").status == 404
+        assert http_request(admin, "GET", "/").status == 200
+        assert http_request(admin, "GET", "/decisions").json()["logged"] is False
+        answer = http_request(admin, "GET", f"/explain?domain=edge&entries={ALICE}")
+        assert answer.status == 404
+        assert "data_dir" in answer.json()["error"]
