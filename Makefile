@@ -17,11 +17,19 @@ OURS        := --no-deps --no-build-isolation --editable ./client --editable .
 TOOLS       := $(VENV)/tools
 TOOLS_STAMP := $(TOOLS)/.installed
 
+# Prometheus' own checker of metrics, rules and alerts. pip has none; the file is taken out of Debian's
+# package, and no server is installed.
+PROMTOOL := $(BIN)/promtool
+
+# What shows the page at `/` to the tests. pip has none; where apt-get has none either, or this is not root, one that was
+# installed by hand is as good.
+BROWSER := $(or $(shell command -v chromium),/usr/bin/chromium)
+
 # The official descriptors, for comparison only: beside the environment and not in it,
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo regions test test-inside test-outside unit coverage lint format bench verify simulate protos docs lock sbom audit clean
+.PHONY: help run demo regions test test-inside test-outside unit coverage lint format bench verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -36,7 +44,10 @@ help:
 	@echo "make simulate  bad days from random seeds, for SECONDS=60"
 	@echo "make bench   measure, and print the figures that docs/ shows"
 	@echo "make protos  generate messages and stubs from protos/"
-	@echo "make docs    write docs/configuration.md from the settings table, and the examples into the client's pages"
+	@echo "make docs    write what follows from the code: settings, metrics, the client's examples, the chart's README, schemas"
+	@echo "make manifests  plain Kubernetes manifests from the chart, for Kustomize, in build/manifests"
+	@echo "make image   build the Dockerfile without an engine, look into it and run it (Debian, root, apt)"
+	@echo "make dist    wheels, sdists, the chart's package, SBOM and checksums, in dist/"
 	@echo "make lock    pin what is installed, with hashes, in requirements/*.lock (UPGRADE=1: to the newest)"
 	@echo "make sbom    write build/sbom.cdx.json: what an image of requirements/serve.lock holds"
 	@echo "make audit   look what is locked up among known advisories"
@@ -52,22 +63,22 @@ regions: $(SERVE_STAMP)
 	$(BIN)/python examples/regions/run.py
 
 # Two halves at a time. No test's outcome depends on how fast the machine is, so neither minds the other.
-test: lint
+test: lint $(PROMTOOL)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-inside test-outside
 
-test-inside: $(TEST_STAMP)
+test-inside: $(TEST_STAMP) $(PROMTOOL)
 	$(BIN)/pytest tests/unit tests/client tests/simulation tests/accuracy tests/fault tests/conformance/origin tests/e2e/regions
 
-test-outside: $(TEST_STAMP)
-	$(BIN)/pytest tests/conformance/transport tests/e2e --ignore tests/e2e/regions
+test-outside: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
+	$(BIN)/pytest tests/conformance/transport tests/chart tests/e2e --ignore tests/e2e/regions
 
-unit: $(TEST_STAMP)
+unit: $(TEST_STAMP) $(PROMTOOL)
 	$(BIN)/pytest tests/unit tests/client -m 'not slow' --hypothesis-profile=fast
 
 # Without those that judge how fast a region recovers: tracing slows it down. A process that a test
 # kills takes what it has run with it.
 COVER ?= tests/unit tests/conformance tests/simulation tests/e2e tests/client
-coverage: $(TEST_STAMP)
+coverage: $(TEST_STAMP) $(PROMTOOL)
 	rm -rf .coverage
 	mkdir .coverage
 	$(BIN)/coverage run -m pytest $(COVER) -q --timeout 600; status=$$?; \
@@ -84,6 +95,7 @@ format: $(TEST_STAMP)
 
 bench: $(TEST_STAMP)
 	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/telemetry.py
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/attack.py
 	$(BIN)/python benchmarks/rules.py
@@ -99,6 +111,8 @@ verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.fault.table
 	$(BIN)/python -m tests.unit.exchange.quota.test_histories 200
 	$(BIN)/python -m tests.e2e.regions.long
+	$(BIN)/python -m tests.image.build
+	$(MAKE) --no-print-directory dist-check
 
 SECONDS ?= 60
 simulate: $(SERVE_STAMP)
@@ -109,7 +123,38 @@ protos: $(TEST_STAMP)
 
 docs: $(TEST_STAMP)
 	$(BIN)/python -m headgate.config.document > docs/configuration.md
+	$(BIN)/python -m headgate.rules.schema > docs/rules.schema.json
+	$(BIN)/python -m headgate.cli.metrics_page > docs/metrics.md
 	$(BIN)/python -m tests.client.embedding
+	$(BIN)/python charts/generate.py
+
+# Plain ones, for Kustomize and for reading: the defaults and each example, with a kustomization beside them.
+manifests: $(TEST_STAMP)
+	@mkdir -p build/manifests
+	for values in values $(patsubst charts/headgate/%.yaml,%,$(wildcard charts/headgate/examples/*.yaml)); do \
+		mkdir -p build/manifests/$$(basename $$values) && \
+		$(BIN)/helm template headgate charts/headgate --namespace headgate --no-hooks --values charts/headgate/$$values.yaml \
+			> build/manifests/$$(basename $$values)/headgate.yaml && \
+		printf 'apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: headgate\nresources: [headgate.yaml]\n' \
+			> build/manifests/$$(basename $$values)/kustomization.yaml || exit 1; \
+	done
+
+dist: $(TEST_STAMP) sbom
+	$(BIN)/python requirements/release.py dist build/sbom.cdx.json
+
+# As users install it, from an index; and that all of it has wheels for arm64 too.
+ARM64 := --platform manylinux_2_34_aarch64 --platform manylinux_2_28_aarch64 --platform manylinux_2_17_aarch64 --platform manylinux2014_aarch64
+dist-check: dist
+	rm -rf build/clean build/arm64
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/pip install --quiet --require-hashes --requirement requirements/serve.lock
+	build/clean/bin/pip install --quiet --no-deps dist/*.whl
+	cd / && $(CURDIR)/build/clean/bin/headgate version
+	build/clean/bin/pip download --quiet --no-deps --only-binary :all: --require-hashes $(ARM64) --python-version 3.13 \
+		--implementation cp --dest build/arm64 --requirement requirements/serve.lock
+
+image: $(TEST_STAMP)
+	$(BIN)/python -m tests.image.build
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headgate needs Python 3.11 or later; set PYTHON=")'
@@ -148,6 +193,18 @@ $(TEST_STAMP): $(PACKAGING) requirements/test.lock Makefile | $(BIN)/python
 	$(PIP) $(OURS)
 	$(PIP) --no-deps --upgrade --target $(VENV)/xds $(XDS_PROTOS)
 	@touch $(SERVE_STAMP) $@
+
+$(PROMTOOL): | $(BIN)/python
+	rm -rf $(VENV)/prometheus
+	mkdir -p $(VENV)/prometheus
+	cd $(VENV)/prometheus && (apt-get -qq download prometheus || { apt-get -qq update && apt-get -qq download prometheus; })
+	dpkg-deb -x $(VENV)/prometheus/prometheus_*.deb $(VENV)/prometheus
+	install $(VENV)/prometheus/usr/bin/promtool $@
+	rm -rf $(VENV)/prometheus
+
+$(BROWSER):
+	apt-get -qq update
+	DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends chromium > /dev/null
 
 clean:
 	rm -rf $(VENV) build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -115,7 +115,16 @@ def running(demo: Demo) -> Iterator[None]:
 
 def headgate_command(demo: Demo) -> list[str]:
     command = [sys.executable, "-m", "headgate", "serve", "--rules", str(HERE / "rules"), "--grpc", demo.grpc]
-    command += ["--http", f"127.0.0.1:{demo.ports.http}", "--response-headers", "--drain-s", "0"]
+    command += [
+        "--http",
+        f"127.0.0.1:{demo.ports.http}",
+        "--response-headers",
+        "--reason-metadata",
+        "--data-dir",
+        "data",
+        "--drain-s",
+        "0",
+    ]
     if demo.variant == "tls":
         command += ["--tls-cert", "certs/headgate.crt", "--tls-key", "certs/headgate.key"]
         command += ["--tls-client-ca", "certs/ca.crt"]
