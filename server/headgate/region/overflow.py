@@ -35,6 +35,8 @@ class Overflow:
         return Decision(admitted, self._path(charges, outcomes), verdicts)
 
     def _take(self, charge: Charge, denied: bool, now_ms: int) -> int:
+        if charge.kind is Kind.REFUND:
+            return 0  # nobody knows of what: nothing is given back
         if charge.kind is not Kind.LATE and (denied or charge.limit.on_error is OnError.CLOSED):
             return OVER
         counter, algorithm = self._counter(charge.limit, now_ms), charge.algorithm

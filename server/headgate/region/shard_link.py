@@ -508,6 +508,8 @@ class ShardLink:
                 self._unreadable(counter)
             else:
                 remembers &= counter.answered(answer, usable_until_s)
+                if counter.refunds is not None:
+                    counter.refunds.asked_s = sent_s
                 self.stats.over_limit += counter.is_over_limit
         stale = self._stale(batch, reply)
         for question, charged in zip(batch.questions, reply.charged, strict=True):
@@ -519,7 +521,7 @@ class ShardLink:
         self._begin_turns(batch, reply, sent_s, stale)
         self._look_again(batch)
         for counter in batch.counters:
-            if (counter.unacked or counter.refill) and not counter.flush_due_s:
+            if (counter.unreported or counter.refill) and not counter.flush_due_s:
                 self.flush(counter, soon=True)  # the shard is not in that window yet, or lacks something in it
         if not remembers:
             self.lost_memory("a total is lower than it was")
@@ -568,7 +570,7 @@ class ShardLink:
     def _unreadable(self, counter: SharedCounter) -> None:
         """One key's record concerns one key: its requests go by policy, and the next one tries again."""
         counter.unreadable()
-        if counter.unacked:
+        if counter.unreported:
             self.flush(counter, soon=False)
         self.stats.unreadable += 1
         now_s = self._clock.monotonic()
@@ -601,7 +603,7 @@ class ShardLink:
             counter.failed()
             if counter.refill:
                 self._refill.append(counter)
-            if counter.unacked:
+            if counter.unreported:
                 self.flush(counter, soon=True)
 
 

@@ -105,6 +105,11 @@ def describe(limit: Limit) -> str:
         words.append(f"name {limit.name}")
     if limit.replaces:
         words.append(f"replaces {', '.join(limit.replaces)}")
-    modes = (("overdraft", limit.overdraft), ("shadow mode", limit.shadow), ("quota mode", limit.quota))
+    modes = (
+        ("overdraft", limit.overdraft),
+        ("refund", limit.refund),
+        ("shadow mode", limit.shadow),
+        ("quota mode", limit.quota),
+    )
     words += [name for name, on in modes if on]
     return ", ".join(words)
