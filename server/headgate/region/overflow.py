@@ -64,6 +64,7 @@ class Overflow:
         return counter
 
     def _path(self, charges: tuple[Charge, ...], outcomes: list[int]) -> DecisionPath:
-        """That of the charge that denies, or of the first."""
-        told = next((charge for charge, outcome in zip(charges, outcomes, strict=True) if outcome < 0), charges[0])
+        """That of the charge that denies, or of the first that asks for something."""
+        asking = next((charge for charge in charges if charge.kind is not Kind.REFUND), charges[0])
+        told = next((charge for charge, outcome in zip(charges, outcomes, strict=True) if outcome < 0), asking)
         return policy.PATHS[told.limit.on_error]
