@@ -4,6 +4,7 @@ Without any one of them something is refused, and what is said names the command
 scripts themselves: a command that a new one needs is missing here before it is missing at an operator's.
 """
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -115,6 +116,18 @@ async def test_each_list_of_the_page_is_enough_for_what_stands_above_it(lists: i
             await tour(origin)
     finally:
         await origin.close()
+
+
+async def test_a_database_of_its_own_needs_a_right_of_its_own(own_server: Limited) -> None:
+    for rights, refused in (((), "the user may not do this (NOPERM): SELECT"), (("+select",), "")):
+        own_server.allow(*rights)
+        origin = open_origin(f"{own_server.url}/1", clock=SystemClock(), region="here")
+        await origin.open()
+        try:
+            with pytest.raises(OriginError, match=re.escape(refused)) if refused else contextlib.nullcontext():
+                await plain(origin)
+        finally:
+            await origin.close()
 
 
 async def test_every_key_that_is_written_is_on_the_page(own_server: Limited) -> None:
