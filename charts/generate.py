@@ -105,6 +105,7 @@ RULES: Mapping[str, Schema] = {
     "rulesSync.container": FREE,
     "rulesSync.initContainer": FREE,
     "rulesSync.securityContext": FREE,
+    "rulesSync.egressPorts": {"type": "array", "items": whole(1, 65535)},
     "origin.url": {
         "type": "string",
         "allOf": [

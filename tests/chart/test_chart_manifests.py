@@ -307,7 +307,11 @@ def test_a_network_policy_admits_what_is_documented_and_nothing_else(number: int
     if combination["kind"] != "Sidecar":
         expected["server"] = (
             DECISIONS | operators | (EXCHANGE if inside else set()),
-            DNS | redis | more | (PEERS if inside else set()),
+            DNS
+            | redis
+            | more
+            | (PEERS if inside else set())
+            | ({("TCP", 443)} if combination["sync"] == "on" else set()),
         )
         if combination["origin"] == "dev":
             expected["redis"] = ({("TCP", 6379)}, set())
