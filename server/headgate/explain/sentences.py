@@ -66,6 +66,23 @@ _WHY: Final[Mapping[CauseKind, str]] = {
     CauseKind.WITHIN_LIMIT: "It was within its limit.",
 }
 
+_SHORT: Final[Mapping[CauseKind, str]] = {
+    CauseKind.FOREIGN_USAGE: "{counted} used in other regions",
+    CauseKind.OTHER_NODES: "{counted} used on other nodes",
+    CauseKind.PREVIOUS_WINDOW: "{counted} of the window before",
+    CauseKind.OWN_USAGE: "{counted} used here",
+    CauseKind.BURST_USED_UP: "the bucket is used up",
+    CauseKind.ALWAYS_DENIED: "the limit is 0",
+    CauseKind.COST_ABOVE_LIMIT: "the cost, {cost}, is above the limit",
+    CauseKind.REQUEST_LIMIT: "the request's own limit",
+    CauseKind.SHARD_AWAY: "shard {shard} is not asked, on_error: {on_error}",
+    CauseKind.SHARD_SLOW: "shard {shard} was too late, on_error: {on_error}",
+    CauseKind.NO_COUNTER: "no room for a counter, on_error: {on_error}",
+    CauseKind.LIVE_NODES: "{live_nodes} nodes on their own",
+    CauseKind.NOT_ITS_TURN: "at its limit, the shard is asked again soon",
+}
+"""Of what follows from a record alone, in a few words."""
+
 _MEANWHILE: Final[Mapping[Surrounding, str]] = {
     Surrounding.BREAKER_OPEN: "The breaker of shard {shard} was open since {at}{why}.",
     Surrounding.REGION_UNREACHED: "Region {region} could not be reached since {at}{why}.",
@@ -160,13 +177,18 @@ def _why(cause: Cause) -> str:
     if "at_ms" in facts:
         facts["at"] = text_of_time(facts["at_ms"])
     since_ms = facts.get("since_ms")
-    reason = f", {facts['reason']}" if facts.get("reason") else ""
+    reason = f" ({facts['reason']})" if facts.get("reason") else ""
     facts["since_at"] = text_of_time(since_ms) if since_ms else ""
     facts["since"] = f" since {text_of_time(since_ms)}{reason}" if since_ms else ""
     facts["by"] = " ({who} at {at}: {why})".format(**facts) if facts.get("who") else ""
     if isinstance(facts.get("rules"), list):
         facts["rules"] = " and ".join(facts["rules"]) or "(not in these logs)"
     return _WHY[cause.kind].format(**facts)
+
+
+def reason_of(causes: Sequence[Cause]) -> str:
+    """Why, in a few words, as far as a record alone tells."""
+    return "; ".join([_SHORT[cause.kind].format(**cause.facts) for cause in causes if cause.kind in _SHORT])
 
 
 def _when(record: Record, kinds: Collection[CauseKind]) -> list[str]:
