@@ -121,20 +121,22 @@ class AsyncHeadgate:
         for attempt in attempts:
             with attempt:
                 if call is None:
-                    attempt.response = await self._asked(attempt.link.call, ask.request, attempt.timeout_s)
+                    attempt.response = await self._asked(attempt.link.call, ask.request, attempt.left_s)
                 else:
                     await call(attempt)
         return attempts.decision()
 
-    async def _asked(self, method: Callable[..., Awaitable[bytes]], request: bytes, timeout_s: float) -> bytes:
-        try:
-            answer: bytes = await method(request, timeout=timeout_s, metadata=self._core.metadata())
-        except asyncio.CancelledError:
-            # A channel that is closed cancels its calls; the task itself was not cancelled.
-            task = asyncio.current_task()
-            if self._core.closed and (task is None or not task.cancelling()):
-                raise RateLimitError(CLOSED, CLOSED_MESSAGE) from None
-            raise
+    async def _asked(self, method: Callable[..., Awaitable[bytes]], request: bytes, left_s: float) -> bytes:
+        """Raises TimeoutError at the deadline: by the loop's timer, unless gRPC's is faster."""
+        async with asyncio.timeout(left_s):
+            try:
+                answer: bytes = await method(request, timeout=left_s, metadata=self._core.metadata())
+            except asyncio.CancelledError:
+                # A channel that is closed cancels its calls; the task itself was not cancelled.
+                task = asyncio.current_task()
+                if self._core.closed and (task is None or not task.cancelling()):
+                    raise RateLimitError(CLOSED, CLOSED_MESSAGE) from None
+                raise
         return answer
 
     async def acquire(
@@ -182,7 +184,7 @@ class AsyncHeadgate:
 
     async def _reserve(self, ask: Ask, reserving: Reserving) -> AsyncReservation:
         async def call(attempt: Attempt) -> None:
-            answer = await self._asked(attempt.link.reserve, reserving.request, attempt.timeout_s)
+            answer = await self._asked(attempt.link.reserve, reserving.request, attempt.left_s)
             reserving.take(attempt, answer)
 
         return AsyncReservation(await self._decide(ask, call), reserving.id, ask, self._settle)
@@ -197,7 +199,7 @@ class AsyncHeadgate:
             last = None
             for last in self._core.attempts(settling.ask, await self._connected()):
                 with last:
-                    last.response = await self._asked(last.link.settle, settling.ask.request, last.timeout_s)
+                    last.response = await self._asked(last.link.settle, settling.ask.request, last.left_s)
             settling.take(last)
             if settling.done:
                 break
