@@ -92,6 +92,9 @@ class AsyncHeadgate:
         self._loops: dict[asyncio.AbstractEventLoop, _Connections] = {}
         _clients.add(self)
 
+    def __repr__(self) -> str:
+        return f"<AsyncHeadgate {self._core.domain!r} at {', '.join(self._core.targets)}>"
+
     async def check(
         self,
         descriptors: Descriptors | None = None,

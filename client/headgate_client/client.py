@@ -77,6 +77,9 @@ class Headgate:
         self._connecting = threading.Lock()
         _clients.add(self)
 
+    def __repr__(self) -> str:
+        return f"<Headgate {self._core.domain!r} at {', '.join(self._core.targets)}>"
+
     def check(
         self,
         descriptors: Descriptors | None = None,
