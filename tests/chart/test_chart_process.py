@@ -144,12 +144,9 @@ def test_a_rendered_sidecar_is_asked_over_its_socket(redis: RedisServer, tmp_pat
 
 @pytest.mark.parametrize(("requests", "status"), [(5, 0), (-5, 1)])
 def test_the_hook_finds_wrong_rules(requests: int, status: int, tmp_path: Path) -> None:
-    rules = {
-        "edge.yaml": {
-            "domain": "edge",
-            "descriptors": [{"key": "user", "rate_limit": {"unit": "day", "requests_per_unit": requests}}],
-        }
-    }
+    """Rules as text: what is a mapping in the values has met the schema already."""
+    text = "domain: edge\ndescriptors:\n- key: user\n  rate_limit: {unit: day, requests_per_unit: %d}\n"
+    rules = {"edge.yaml": text % requests}
     manifests, volumes = render({"rules": rules}), Volumes(tmp_path)
     pod = only(manifests, "Job")["spec"]["template"]["spec"]
     (container,) = pod["containers"]

@@ -125,8 +125,8 @@ def test_every_metric_of_the_exchange_is_explained() -> None:
     )
     exchange: Any = SimpleNamespace(
         exchanger=SimpleNamespace(peers={"us": PeerStatus("us", "")}, quotas=quotas),
-        links={"us": SimpleNamespace(stats=SimpleNamespace(bytes_sent=0))},
-        server=SimpleNamespace(stats=SimpleNamespace(bytes_received=0)),
+        sent_bytes=lambda peer: 0,
+        received_bytes=lambda peer: 0,
     )
     register_exchange(metrics, exchange, clock)
     register_active(metrics, ActiveRegions(LimitsOfRegion(2), 2, clock, lambda active: None))

@@ -24,8 +24,9 @@ URGENT_S: Final = 0.2
 """How often changes of rules with `class: abuse` are looked for."""
 FIRST_RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 1.0
-"""After a failure: full jitter up to this. A batch that was sent before the network healed is given up after 3 s, and
-all regions are to agree within 5 s."""
+"""From the beginning of an attempt that failed to the next: full jitter up to this. One that waited longer than that
+for its peer (SEND_TIMEOUT_S, 3 s) is followed by the next at once. So after a network has healed the first batch goes
+within 3 s, what it makes the peer tell in return an interval later, and all regions agree within 5 s."""
 REFUSED_RETRY_S: Final = 10.0
 """After a refusal: somebody has to change a setting first."""
 RENEWED_S: Final = 0.5
@@ -129,7 +130,7 @@ class Exchanger:
                 failures += 1
                 normal_s = 0.0  # what is tried again is that: an urgent lane with nothing in it proves nothing
                 self._failed(status, error)
-                await self._pause(sender, error, failures)
+                await self._pause(sender, error, now_s + self._retry_s(error, failures))
                 continue
             except Exception as error:
                 self._logger.error("peer_exchange_failed", region=peer, exc_info=error)
@@ -141,9 +142,8 @@ class Exchanger:
             left_s = max(0.0, normal_s - self._clock.monotonic())
             await asyncio.sleep(min(URGENT_S, left_s) if sender.is_urgent else left_s)
 
-    async def _pause(self, sender: PeerSender, error: LinkError, failures: int) -> None:
+    async def _pause(self, sender: PeerSender, error: LinkError, until_s: float) -> None:
         """Before the next attempt. Who was refused, and has another token or certificate now, tries at once."""
-        until_s = self._clock.monotonic() + self._retry_s(error, failures)
         while (left_s := until_s - self._clock.monotonic()) > 0:
             if not isinstance(error, Refused):
                 await asyncio.sleep(left_s)

@@ -66,10 +66,11 @@ class OriginReceiver:
         self._filled: dict[str, tuple[bytes, int]] = {}
 
     async def receive(self, region: str, batch: Batch) -> Ack:
+        status, now_ms = self._peers[region], self._clock.now_ms()
         if batch.quota is not None:
             taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else None
+            status.received_batches += 1
             return Ack(batch.number, 0, taken_in)
-        status, now_ms = self._peers[region], self._clock.now_ms()
         self._judge_time(status, batch, now_ms)
         theirs = self._counts(batch.entries, region.encode(), now_ms)
         ours = self._counts(batch.returned, self._region, now_ms)

@@ -27,8 +27,8 @@ PAGE: Final = 500
 """Names per call to a shard: two milliseconds of its time."""
 READ_TIMEOUT_S: Final = 2.0
 SEND_TIMEOUT_S: Final = 3.0
-"""Below the lease, so that who waits for a peer still serves it. With the longest pause before the next attempt
-(exchanger.py) under 5 s, within which regions agree again after a connection has silently died and come back."""
+"""Below the lease, so that who waits for a peer still serves it. With an interval, for what a peer tells in return,
+under 5 s: within which regions agree again after a connection has silently died and come back (exchanger.py)."""
 SWEEPER: Final = b""
 MAX_PAGES: Final = 50
 """Of one turn: a resync gives the loop back now and then, and urgent changes go in between."""
@@ -185,7 +185,7 @@ class PeerSender:
             self._beat_ms,
         )
         await self._send_next(batch)
-        self._acknowledged(len(own), now_ms)
+        self._told(len(own), now_ms)
         for page in pages:
             if page.changes.until != page.changes.since:
                 await self._move_on(lane, page)
@@ -198,7 +198,9 @@ class PeerSender:
         """One at a time, whoever sends."""
         async with self._sending:
             self._number += 1
-            return await self._link.send(batch._replace(number=self._number), SEND_TIMEOUT_S)
+            ack = await self._link.send(batch._replace(number=self._number), SEND_TIMEOUT_S)
+        self._status.sent_batches += 1
+        return ack
 
     async def _move_on(self, lane: Lane, page: ShardPage) -> None:
         try:
@@ -227,11 +229,11 @@ class PeerSender:
         done = len(walks) == 1 and all(view.walked for view in self._views.values())
         return walks.pop() if done else b""
 
-    def _acknowledged(self, entries: int, now_ms: int) -> None:
+    def _told(self, entries: int, now_ms: int) -> None:
+        """What was read before `now_ms` has been acknowledged."""
         status = self._status
         status.error = ""
         status.acknowledged_ms = now_ms
-        status.sent_batches += 1
         status.sent_entries += entries
         if entries:
             status.published_ms = now_ms
