@@ -71,8 +71,11 @@ class Ask:
     """One question, checked and encoded."""
 
     request: bytes
+    """What is sent, and what a denial of it is remembered by."""
     timeout_s: float
     on_error: OnError
+    cost: int | None = None
+    """None where it is not known."""
 
 
 def _nothing(*_: Any, **__: Any) -> Any:
@@ -173,6 +176,7 @@ class Core:
             arguments.request_of(self.domain, descriptors, entries, cost),
             self.timeout_s if timeout is None else arguments.check_seconds("timeout", timeout),
             self.on_error if on_error is None else arguments.check_on_error(on_error),
+            cost,
         )
 
     def settle_ask(self) -> Ask:
@@ -210,10 +214,13 @@ class Core:
     def accept(self, ask: Ask, response: bytes) -> Decision:
         """What the server decided."""
         try:
-            decision = decode_response(RateLimitResponse.FromString(response))
+            message = RateLimitResponse.FromString(response)
         except DecodeError:
             return self.give_up(ask, RateLimitError("INTERNAL", "the answer is no RateLimitResponse"))
-        self.denials.keep(ask.request, decision, self.clock.now_s())
+        decision = decode_response(message)
+        # One with a `quota` says itself how long it holds: late costs are charged each time, denied or not.
+        if not decision.allowed and not message.HasField("quota"):
+            self.denials.keep(ask.request, decision, self.clock.now_s())
         self.report.decided(decision)
         return decision
 

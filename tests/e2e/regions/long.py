@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from tests.e2e.regions.demand import WHOLE, Demand, enforced, near
+from tests.e2e.regions.demand import WHOLE, Demand, by_slices, enforced, near
 from tests.e2e.regions.exchangers import OUTSIDE, count_through_kills
 from tests.e2e.regions.late_costs import count_late_costs
 from tests.e2e.regions.traffic import Traffic
@@ -25,7 +25,6 @@ from tests.e2e.regions.world import (
     QUOTA_WINDOW_S,
     World,
     open_world,
-    regions_of,
 )
 from tests.support.fault_proxy import Fault
 from tests.support.headgate import Headgate
@@ -166,7 +165,7 @@ def quota() -> str:
     """Three times a quota of 10 s windows: its slices follow a shift, and all regions together keep to the limit."""
     with open_world(interval_s=1) as world:
         world.start_nodes(*NAMES)
-        wait_until(lambda: all(by_slices(world)), "each region to go by its slices", 60)
+        wait_until(lambda: by_slices(world.nodes), "each region to go by its slices")
         first, then = dict(zip(NAMES, (80, 15, 5), strict=True)), dict(zip(NAMES, (20, 60, 20), strict=True))
         with Demand(world, "long", first) as demand:
             began_s = time.monotonic()
@@ -191,14 +190,9 @@ def quota() -> str:
         )
 
 
-def by_slices(world: World) -> list[bool]:
-    """Of each region, whether it goes by its slices."""
-    return [any(regions_of(node)["quota"].get("by_slice") for node in world.nodes[region]) for region in NAMES]
-
-
 def watched(world: World) -> dict[str, int]:
     """The shares in force, of which no look may find more than the limit, or less than a floor."""
-    shares = enforced(world, "long")
+    shares = enforced(world.nodes, "long")
     assert sum(shares.values()) <= WHOLE, shares
     assert all(share >= WHOLE // 10 for share in shares.values()), shares
     return shares
