@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +26,9 @@ from tests.support.helm import (
     render,
     versions,
 )
+from tests.support.source import ROOT
 
+DASHBOARD = ROOT / "examples" / "grafana" / "headgate.json"
 COMBINATIONS = matrix.combinations()
 EXAMPLE_FILES = sorted(EXAMPLES.glob("*.yaml"))
 CASES = {
@@ -375,6 +378,12 @@ def test_decisions_health_admin_and_exchange_have_ports_apart() -> None:
         "headgate-exchange": {"exchange"},
     }
     assert only(rendered("three-regions"), "Service", "headgate-headless")["spec"]["clusterIP"] == "None"
+
+
+def test_the_dashboard_comes_as_grafana_reads_it() -> None:
+    found = only(rendered("single-region"), "ConfigMap", "headgate-dashboard")
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(found["data"]["headgate.json"]) == json.loads(DASHBOARD.read_text())
 
 
 def test_the_autoscaler_goes_by_cpu_and_leaves_the_replicas_alone() -> None:
