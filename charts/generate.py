@@ -249,6 +249,10 @@ def config_schema() -> Schema:
         for setting in SETTINGS
         if setting.name not in SET_BY_THE_CHART
     }
+    named["otlp_endpoint"] |= refused(
+        {"pattern": "://[^/]*@"},
+        "a URL without a password; that belongs into a Secret (extraEnv, valueFrom.secretKeyRef)",
+    )
     return {"type": "object", "additionalProperties": False, "properties": named}
 
 
