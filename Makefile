@@ -102,6 +102,7 @@ bench: $(TEST_STAMP)
 	$(BIN)/python benchmarks/origin_cost.py
 	$(BIN)/python benchmarks/redis_script.py
 	$(BIN)/python benchmarks/exchange.py
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/regions_plot.py
 	$(BIN)/python benchmarks/envoy.py
 	$(BIN)/python benchmarks/client.py
