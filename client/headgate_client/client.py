@@ -29,7 +29,7 @@ from headgate_client.reservations import (
     Settling,
     check_actual,
     check_estimate,
-    reserve_request,
+    reserve_ask,
 )
 from headgate_client.values import Decision
 
@@ -76,6 +76,9 @@ class Headgate:
         self._links: Sequence[Link] | None = None
         self._connecting = threading.Lock()
         _clients.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Headgate {self._core.domain!r} at {', '.join(self._core.targets)}>"
 
     def check(
         self,
@@ -144,15 +147,15 @@ class Headgate:
 
         Descriptors are those of `check`. After `ttl` seconds without a settlement the estimate stands.
         """
-        ask = self._core.ask(descriptors, entries, check_estimate(estimate), timeout, on_error)
-        reserving = Reserving(reserve_request(ask, ttl))
+        ask = reserve_ask(self._core.ask(descriptors, entries, check_estimate(estimate), timeout, on_error), ttl)
+        reserving = Reserving()
         decision = self._core.recall(ask)
         if decision is None:
             attempts = self._core.attempts(ask, self._links or self._connected())
             for attempt in attempts:
                 with attempt, GATE:
                     answer = attempt.link.reserve(
-                        reserving.request, timeout=attempt.timeout_s, metadata=self._core.metadata()
+                        ask.request, timeout=attempt.timeout_s, metadata=self._core.metadata()
                     )
                     reserving.take(attempt, answer)
             decision = attempts.decision()
@@ -206,6 +209,11 @@ class Headgate:
     def unsettled(self) -> int:
         """Reservations whose settlement the server was not told: their estimates stand."""
         return self._core.report.unsettled_so_far
+
+    @property
+    def denials_dropped(self) -> int:
+        """Denials forgotten before their time because too many were remembered: each is asked for again."""
+        return self._core.denials.dropped
 
     @property
     def reachable(self) -> bool:

@@ -12,13 +12,14 @@ raised unless `on_error` is "raise".
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
 from google.protobuf.message import DecodeError
 
 from headgate_client import arguments
+from headgate_client.backoff import CLOSED, CLOSED_MESSAGE
 from headgate_client.breaker import BREAKER_OPEN
 from headgate_client.core import Ask, Attempt, Core
 from headgate_client.values import Decision, RateLimited, RateLimitError
@@ -37,12 +38,13 @@ SETTLE_TRIES: Final = 2
 MAX_ACTUAL: Final = 2**32 - 1
 
 
-def reserve_request(ask: Ask, ttl_s: float) -> bytes:
-    """What `Reserve` takes. Raises ValueError for a time to live that no server accepts."""
+def reserve_ask(ask: Ask, ttl_s: float) -> Ask:
+    """The question as `Reserve` takes it. Raises ValueError for a time to live that no server accepts."""
     if arguments.check_seconds("ttl", ttl_s) > LONGEST_TTL_S:
         raise ValueError(f"ttl: at most {LONGEST_TTL_S:g} seconds, got {ttl_s!r}")
     request = RateLimitRequest.FromString(ask.request)
-    return ReserveRequest(request=request, ttl_ms=max(1, round(ttl_s * 1000))).SerializeToString()
+    message = ReserveRequest(request=request, ttl_ms=max(1, round(ttl_s * 1000)))
+    return replace(ask, request=message.SerializeToString())
 
 
 def check_estimate(estimate: int) -> int:
@@ -67,7 +69,6 @@ def check_actual(actual: int) -> int:
 class Reserving:
     """One call of `Reserve` on its way: takes its answers apart."""
 
-    request: bytes
     id: str = ""
 
     def take(self, attempt: Attempt, answer: bytes) -> None:
@@ -87,17 +88,22 @@ class Settling:
     core: Core
     ask: Ask
     """Its `request` is the serialized SettleRequest."""
+    gives_back: bool
+    """Whether there may be room afterwards that was not there before."""
     error: RateLimitError | None = None
     done: bool = False
 
     @classmethod
     def of(cls, core: Core, id: str, actual: int, ask: Ask) -> "Settling":  # noqa: A002  as the wire calls it
         payload = SettleRequest(id=id, actual=actual).SerializeToString()
-        return cls(core, Ask(payload, ask.timeout_s, ask.on_error))
+        gives_back = ask.cost is None or actual < ask.cost
+        return cls(core, Ask(payload, ask.timeout_s, ask.on_error), gives_back)
 
     def take(self, attempt: Attempt | None) -> None:
         """What came of one try."""
-        if attempt is None:
+        if attempt is None and self.core.closed:
+            self.error = RateLimitError(CLOSED, CLOSED_MESSAGE)
+        elif attempt is None:
             self.error = RateLimitError(BREAKER_OPEN, "not asked: the server was away lately")
         elif attempt.error is not None:
             self.error = attempt.error
@@ -111,6 +117,9 @@ class Settling:
 
     def finish(self) -> bool:
         """Whether the server has it. Raises the error if `on_error` says so."""
+        if self.done and self.gives_back:
+            # Whom it makes room for is for the server to say: keys may share a limit.
+            self.core.denials.forget()
         if self.error is not None:
             self.core.report.unsettled(self.error)
             if self.ask.on_error == "raise":

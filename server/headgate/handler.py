@@ -132,6 +132,7 @@ class Plan(Undecided):
         "at_once",
         "charges",
         "decide",
+        "denied",
         "fixed",
         "heads",
         "near",
@@ -171,6 +172,8 @@ class Plan(Undecided):
         """Where two charges, this one and the next, are of one descriptor: a rule's and a request's limit."""
         self.path = DecisionPath.UNLIMITED if any(d.unlimited for d in descriptors) else DecisionPath.NO_RULE
         self.trailer = trailer
+        self.denied = trailer + wire.NOT_TO_BE_KEPT if any(_counts_each(charge) for charge in self.charges) else trailer
+        """The trailer of a denial."""
         self.tallies = tuple([tally for d in descriptors if d.charges for tally in d.tallies])
         """One per charge: what its rule counts."""
         self.others = tuple([tally for d in descriptors if not d.charges for tally in d.tallies])
@@ -360,7 +363,7 @@ class RateLimitHandler:
             self.stats.denied[DecisionPath.DENY_CACHE] += 1
             plan.count(False, DecisionPath.DENY_CACHE, [verdict], self._over_limit)
             status = wire.encode_status(plan.heads[0].over, 0, reset_ms)
-            return wire.CODE_OVER_LIMIT + status + self._denied_trailer + plan.trailer
+            return wire.CODE_OVER_LIMIT + status + self._denied_trailer + plan.denied
         self.stats.admitted[DecisionPath.LOCAL] += 1
         if tally is None:
             plan.count(True, DecisionPath.LOCAL, [verdict], self._over_limit)
@@ -401,9 +404,10 @@ class RateLimitHandler:
             parts += [status or next(charged) for status in plan.fixed]
         if self._settings.response_headers:
             parts.append(wire.encode_headers(self._headers(plan, decision)))
-        if not admitted:
-            parts.append(self._denied_trailer)
-        parts.append(plan.trailer)
+        if admitted:
+            parts.append(plan.trailer)
+        else:
+            parts += (self._denied_trailer, plan.denied)
         if self._says_why:
             parts.append(self._reason(plan, decision, number))
         return b"".join(parts)
@@ -607,6 +611,11 @@ def _value_shown(limit: Limit, entries: Sequence[tuple[str, str]]) -> str | None
     if limit.detailed_metric:
         return ".".join([f"{key}_{value}" if value else key for key, value in entries])
     return entries[-1][1] if limit.value_to_metric else None
+
+
+def _counts_each(charge: Charge) -> bool:
+    """Whether the next request like this must come here even if this one is denied: it is charged all the same."""
+    return charge.kind is Kind.LATE
 
 
 def _near(limit: Limit, ratio: float) -> int:

@@ -144,7 +144,9 @@ def test_every_volume_is_there_and_used_and_writable_ones_are_few() -> None:
             volumes = {volume["name"] for volume in pod.get("volumes", [])}
             mounts = [mount for container in containers(pod) for mount in container.get("volumeMounts", [])]
             assert {mount["name"] for mount in mounts} == volumes, case
-            assert {mount["name"] for mount in mounts if not mount.get("readOnly")} <= writable, case
+            written = {mount["name"] for mount in mounts if not mount.get("readOnly")}
+            assert written <= writable, case
+            assert ("rules-synced" in written) == ("rules-synced" in volumes), f"{case}: somebody must write the rules"
             for container in containers(pod):
                 places = [mount["mountPath"] for mount in container.get("volumeMounts", [])]
                 assert [(a, b) for a in places for b in places if a != b and a.startswith(f"{b}/")] == [], case
@@ -183,6 +185,22 @@ def test_another_rule_changes_no_pod_and_another_setting_does(example: str) -> N
     assert templates(after) == templates(before)
     assert only(after, "ConfigMap", "headgate-rules") != only(before, "ConfigMap", "headgate-rules")
     assert templates(render({**values, "config": {"shadow_mode": True}})) != templates(before)
+
+
+def test_the_example_of_rules_is_there_while_there_are_no_others_and_no_longer() -> None:
+    def files(case: str) -> set[str]:
+        return {name for found in of_kind(rendered(case), "ConfigMap", "headgate-rules") for name in found["data"]}
+
+    assert files("defaults") == {"edge.yaml"}
+    assert files("three-regions") == {"api.yaml"}
+    assert not {
+        name
+        for manifests in (
+            render(values) for values in (matrix.SWITCHES["rules"]["others"], matrix.SWITCHES["sync"]["on"])
+        )
+        for found in of_kind(manifests, "ConfigMap")
+        for name in found["data"]
+    }
 
 
 def test_a_hook_checks_the_new_rules_before_anything_is_changed() -> None:
@@ -274,31 +292,61 @@ def test_a_network_policy_admits_what_is_documented_and_nothing_else(number: int
         policy["metadata"]["labels"]["app.kubernetes.io/component"]: policy["spec"]
         for policy in of_kind(manifests, "NetworkPolicy")
     }
-    if combination["network"] == "off" or combination["kind"] == "Sidecar":
+    if combination["network"] == "off":
         assert policies == {}
         return
     closed = combination["network"] == "closed"
     redis: set[tuple[str, int]] = set() if combination["origin"] == "memory" else {("TCP", 6379)}
     redis |= {("TCP", 6380)} if closed and combination["origin"] not in ("memory", "dev") else set()
-    more = {("TCP", 4318)} if closed else set()
+    more = {("TCP", 4317)} if closed else set()
+    more |= {("TCP", 4318)} if combination["config"] == "pushed" else set()
     operators = ADMIN | (KEYS if combination["keys"] != "none" else set())
     inside = combination["exchange"] in ("inside", "tokens", "insecure")
     separate = combination["exchange"] == "separate"
-    expected = {
-        "server": (
+    expected: dict[str, tuple[set[tuple[str, int]], set[tuple[str, int]]]] = {}
+    if combination["kind"] != "Sidecar":
+        expected["server"] = (
             DECISIONS | operators | (EXCHANGE if inside else set()),
-            DNS | redis | more | (PEERS if inside else set()),
+            DNS
+            | redis
+            | more
+            | (PEERS if inside else set())
+            | ({("TCP", 443)} if combination["sync"] == "on" else set()),
         )
-    }
+        if combination["origin"] == "dev":
+            expected["redis"] = ({("TCP", 6379)}, set())
     if separate:
         expected["exchange"] = (EXCHANGE | ADMIN, DNS | redis | more | PEERS)
-    if combination["origin"] == "dev":
-        expected["redis"] = ({("TCP", 6379)}, set())
     found = {name: (ports_of(spec["ingress"]), ports_of(spec["egress"])) for name, spec in policies.items()}
     assert found == expected
     assert all(spec["policyTypes"] == ["Ingress", "Egress"] for spec in policies.values())
-    admin = [rule for rule in policies["server"]["ingress"] if ports_of([rule]) == operators]
-    assert [bool(rule.get("from")) for rule in admin] == [True], "the admin port is never for everybody"
+    for name, ports in (("server", operators), ("exchange", ADMIN)):
+        admin = [rule for rule in policies.get(name, {}).get("ingress", []) if ports_of([rule]) == ports]
+        assert [bool(rule.get("from")) for rule in admin] == [True] * (name in policies), "it is never for everybody"
+
+
+def test_helm_test_reaches_the_server_whoever_else_may() -> None:
+    """The pod of the hook is admitted where callers are named, as in the example."""
+    manifests = rendered("single-region")
+    policy = only(manifests, "NetworkPolicy")["spec"]
+    (decisions,) = [rule for rule in policy["ingress"] if ports_of([rule]) == DECISIONS]
+    tester = only(manifests, "Pod")["metadata"]["labels"].items()
+    admitted = [peer["podSelector"]["matchLabels"] for peer in decisions["from"] if "podSelector" in peer]
+    assert [labels for labels in admitted if labels.items() <= tester]
+
+
+def test_sidecars_have_exchangers_of_their_own() -> None:
+    """Told to leave it to others, they must have others: that speak, and that are found."""
+    numbers = [n for n, c in enumerate(COMBINATIONS) if c["kind"] == "Sidecar" and c["exchange"] == "separate"]
+    assert numbers
+    for number in numbers:
+        manifests = rendered(f"matrix-{number}")
+        (exchanger,) = [d for d in of_kind(manifests, "Deployment") if d["metadata"]["name"].endswith("-exchange")]
+        account = exchanger["spec"]["template"]["spec"]["serviceAccountName"]
+        made = {account["metadata"]["name"] for account in of_kind(manifests, "ServiceAccount")}
+        assert account in made | {"default"}
+        (service,) = [s for s in of_kind(manifests, "Service") if s["metadata"]["name"].endswith("-exchange")]
+        assert service["spec"]["selector"].items() <= exchanger["spec"]["template"]["metadata"]["labels"].items()
 
 
 def test_services_lead_to_ports_and_pods_that_exist() -> None:

@@ -435,7 +435,9 @@ def test_under_overdraft_a_cost_is_charged_in_any_case_and_none_is_a_look(load: 
     assert world.ask(look).statuses[0].limit_remaining == 10
     over = world.ask(late)
     assert (over.overall_code, over.statuses[0].limit_remaining) == (OVER, 0)
-    assert world.ask(look).overall_code == OVER
+    assert (over.quota.requests, over.quota.valid_until.seconds) == (1, 0), "not to be remembered: each is charged"
+    denied = world.ask(look)
+    assert (denied.overall_code, denied.HasField("quota")) == (OVER, False)
     world.clock.advance(2 * 60_000)
     assert world.ask(look).overall_code == OK
     # Of the whole request, 0 is 1, as ever.

@@ -18,7 +18,7 @@ from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
 from headgate.telemetry.decisions.contents import Content, load_content
-from headgate.telemetry.decisions.record import Event, Record, Want, event_from_json, record_from_json
+from headgate.telemetry.decisions.record import Event, Record, Source, Want, event_from_json, record_from_json
 from headgate.telemetry.decisions.segments import ReadStats, read_segments
 
 MAX_RECORDS: Final = 100_000
@@ -37,13 +37,17 @@ class LogView:
     """Rule sets that servers sent along, by their digests."""
     stats: ReadStats = field(default_factory=ReadStats)
     _rules: dict[str, RuleSet | None] = field(default_factory=dict)
+    _homes: dict[Source, Path] = field(default_factory=dict)
+    """Whose events were found in which data directory."""
 
     def read(self, want: Want | None) -> Iterator[Record | Event]:
         """All events, and the decisions that are wanted; without a `want` all of them."""
         self.stats = ReadStats()
         for path in self.paths:
             if path.is_dir():
-                yield from read_segments(path, self.stats, want)
+                for entry in read_segments(path, self.stats, want):
+                    self._homes.setdefault(entry.source, path)
+                    yield entry
             else:
                 with path.open(encoding="utf-8", errors="replace") as file:
                     yield from self._read_lines(file, want)
@@ -63,6 +67,13 @@ class LogView:
         """All events, by time."""
         found = [entry for entry in self.read(Want(numbers=frozenset((-1,)))) if isinstance(entry, Event)]
         return sorted(found, key=lambda event: event.time_ms)
+
+    def same_node(self, one: Source, other: Source) -> bool:
+        """Whether two runs are of one node: by name, or because they had one data directory, one after the other."""
+        if one.node == other.node:
+            return True
+        home = self._homes.get(one)
+        return home is not None and home == self._homes.get(other)
 
     def rules(self, version: str) -> RuleSet | None:
         """The rule set of a version, if any of the logs kept what was in it."""

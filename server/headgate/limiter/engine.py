@@ -176,11 +176,11 @@ class Engine:
                 verdicts.append((False, left, algorithm.reset_ms(counter, limit, now_ms)))
                 continue
             cached = now_ms < counter.deny_until_ms and denied_before(counter, charge)
-            if cached and counter.deny_cost == charge.cost:
+            # The same key may stand in a request twice: then it is their sum that must fit.
+            unpaid = 0 if admitted else before
+            if cached and not unpaid and counter.deny_cost == charge.cost:
                 retry_ms = counter.deny_until_ms - now_ms
             else:
-                # The same key may stand in a request twice: then it is their sum that must fit.
-                unpaid = 0 if admitted else before
                 retry_ms = algorithm.retry_ms(counter, limit, now_ms, charge.cost + unpaid)
                 if not cached and not unpaid:
                     remember_denial(counter, charge, now_ms + retry_ms)

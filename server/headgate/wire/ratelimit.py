@@ -212,6 +212,16 @@ STATUS_WITHOUT_LIMIT: Final = _fixed_status()
 STATUS_UNLIMITED: Final = _fixed_status(limit_remaining=MAX_UINT32)
 
 
+def _not_to_be_kept() -> bytes:
+    quota = RateLimitResponse.Quota(requests=1)
+    quota.valid_until.SetInParent()
+    return RateLimitResponse(quota=quota).SerializeToString()
+
+
+NOT_TO_BE_KEPT: Final = _not_to_be_kept()
+"""`quota`: the answer is for one request, and expired (1970): whoever remembers answers asks again for the next."""
+
+
 def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
     """`response_headers_to_add`, with tags and lengths."""
     encoded = b""
