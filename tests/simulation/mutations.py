@@ -19,7 +19,7 @@ from headgate.region import policy, shard_link, turns
 from headgate.region.breaker import Breaker, BreakerState
 from headgate.region.cells import CellView
 from headgate.region.counters import Hold, SharedCounter
-from headgate.region.deadline import Deadline
+from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.region.shard_clock import ShardClock
@@ -130,6 +130,7 @@ def the_cell_of_now(patch: Patch) -> None:
         return hold(counter, cost, now_ms)
 
     patch.setattr(SharedWindow, "hold", careless)
+    patch.setattr(SharedWindow, "commit", SharedCounter.commit)
 
 
 def charge_on_deny(patch: Patch) -> None:
@@ -258,7 +259,7 @@ def believe_in_lost_credit(patch: Patch) -> None:
 
 def no_deadline(patch: Patch) -> None:
     """Requests wait for their answers, however long that takes."""
-    patch.setattr(Deadline, "_ring", lambda deadline: None)
+    patch.setattr(Deadlines, "_ring", lambda deadlines: None)
 
 
 def closed_admits(patch: Patch) -> None:

@@ -113,6 +113,23 @@ class Charge:
         self.quick = self.kind is Kind.TAKE and cost > 0 and not (limit.quota or self.shadow)
         """Nothing about it is unusual: what is kept with its key may decide it."""
 
+    def on(self, key: bytes, shard_key: bytes, entries: Entries) -> "Charge":
+        """The same charge on another key of the same rule; of TAKE charges only."""
+        charge = Charge.__new__(Charge)
+        charge.key = key
+        charge.shard_key = shard_key
+        charge.entries = entries
+        charge.limit = self.limit
+        charge.cost = self.cost
+        charge.kind = self.kind
+        charge._look = charge.logged = None
+        charge.rule = self.rule
+        charge.algorithm = self.algorithm
+        charge.shadow = self.shadow
+        charge.quota = self.quota
+        charge.quick = self.quick
+        return charge
+
     @property
     def look(self) -> "Charge":
         """Of a late charge and of a look: the look at the same key, which is decided as a cost of 1 would be."""

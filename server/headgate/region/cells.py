@@ -57,6 +57,8 @@ class CellView:
 
     def learn(self, count: Count) -> bool:
         """Merge what the shard told. False: it knows less than it once did."""
+        if not count.region_total and not count.own and not count.foreign:
+            return not self.highest_total_seen  # nothing to merge: every field is at least as high
         self.own = max(self.own, count.own)
         # After a loss the shard may know less of this node than it was told: the rest is in its total, once.
         self.others = max(self.others, count.region_total - self.own)
