@@ -158,7 +158,7 @@ class RateLimitHandler:
         elif quick:
             verdicts = self._engine.quick_all(plan.charges)
             if verdicts is not None:
-                return self._answer(plan, Decision(True, DecisionPath.LOCAL, verdicts))
+                return self._answer_all(plan, shape, Decision(True, DecisionPath.LOCAL, verdicts))
         elif not plan.charges:
             self.stats.admitted[shape.path] += 1
             for tally in shape.others:
@@ -184,7 +184,7 @@ class RateLimitHandler:
         """`resume` for who would rather have a future."""
         waiting: list[asyncio.Future[bytes]] = []
 
-        def then(answer: bytes | Exception) -> None:
+        def then(answer: bytes | BaseException) -> None:
             if waiting[0].done():
                 return  # the caller went away; what was charged stays charged
             if isinstance(answer, bytes):
@@ -218,7 +218,7 @@ class RateLimitHandler:
     def _answer_one(self, plan: Plan, shape: Shape, path: DecisionPath, verdict: Verdict) -> bytes:
         """`_answer` for the usual request: one charge, and nothing unusual about it.
 
-        What is counted or logged of a decision is counted and logged in these two, and nowhere else.
+        What is counted or logged of a decision is counted and logged in these three, and nowhere else.
         """
         over, remaining, reset_ms = verdict
         if self._record is not None:
@@ -238,11 +238,25 @@ class RateLimitHandler:
                 tally.near += 1
         return wire.CODE_OK + wire.encode_status(shape.heads[0].ok, remaining, reset_ms) + shape.trailer
 
+    def _answer_all(self, plan: Plan, shape: Shape, decision: Decision) -> bytes:
+        """`_answer` for a request with several charges, all of them admitted, and nothing unusual about them."""
+        if self._record is not None:
+            self._record(plan, decision)
+        self.stats.admitted[decision.path] += 1
+        shape.count(decision, self._over_limit, plan.charges)
+        statuses = [
+            wire.encode_status(head.ok, remaining, reset_ms)
+            for head, (_, remaining, reset_ms) in zip(shape.heads, decision.verdicts, strict=True)
+        ]
+        return wire.CODE_OK + b"".join(statuses) + shape.trailer
+
     def _answer(self, plan: Plan, decision: Decision) -> bytes:
         admitted, path, verdicts = decision
         shape = plan.shape
         if shape.quick == 1:
             return self._answer_one(plan, shape, path, verdicts[0])
+        if shape.quick and admitted:
+            return self._answer_all(plan, shape, decision)
         number = 0 if self._record is None else self._record(plan, decision)
         if admitted:
             self.stats.admitted[path] += 1
@@ -461,7 +475,7 @@ _Parts = tuple[Matched, ...]
 _Outcome = tuple[wire.StatusHead, Charge, Verdict]
 
 
-def _told_nobody(_answer: bytes | Exception) -> None:
+def _told_nobody(_answer: bytes | BaseException) -> None:
     """What has been used is charged, whatever comes of it."""
 
 

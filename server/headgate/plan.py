@@ -41,11 +41,13 @@ class Decider(Protocol):
         """The same where some of them are late costs or looks: late costs are charged in any case, looks never."""
         ...
 
-    def quick(self, charge: Charge) -> Verdict | None:
+    @property
+    def quick(self) -> Callable[[Charge], Verdict | None]:
         """The only charge of a request, by what is kept with its key: admitted, or denied as before. None: ask on."""
         ...
 
-    def quick_all(self, charges: tuple[Charge, ...]) -> list[Verdict] | None:
+    @property
+    def quick_all(self) -> Callable[[tuple[Charge, ...]], list[Verdict] | None]:
         """All charges of a request, admitted by what is kept with their keys. None: ask on."""
         ...
 
@@ -74,6 +76,7 @@ class Shape:
     __slots__ = (
         "answer",
         "ask",
+        "costs_one",
         "fixed",
         "heads",
         "near",
@@ -120,6 +123,8 @@ class Shape:
         self.near_first = self.near[0] if self.near else 0
         self.tally = self.tallies[0] if _is_plain(charges, self.others) else None
         """Of a request with one charge that is over its limit if and only if the request is denied."""
+        self.costs_one = not self.others and all(charge.quick and charge.cost == 1 for charge in charges)
+        """All of its charges cost 1, and are within their limits if and only if the request is admitted."""
         self.quick = len(charges) if usual and self._is_usual(charges) else 0
         """How many charges what is kept with their keys may decide; 0: something about the request is unusual."""
         self.answer = b"" if charges else b"".join([wire.CODE_OK, *(d.status for d in descriptors), trailer])
@@ -144,6 +149,12 @@ class Shape:
         What was over is put into a list of bounded length.
         """
         admitted, path, verdicts = decision
+        if self.costs_one and admitted:
+            for tally, near, (_, remaining, _) in zip(self.tallies, self.near, verdicts, strict=True):
+                tally.within[path] += 1
+                if remaining < near:
+                    tally.near += 1
+            return
         for tally, charge, near, (over, remaining, _) in zip(self.tallies, charges, self.near, verdicts, strict=True):
             extra = charge.cost - 1
             if not over:

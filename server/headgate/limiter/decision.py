@@ -26,6 +26,9 @@ ALGORITHMS: Final[dict[Algorithm, AlgorithmRules]] = {
 class DecisionPath(StrEnum):
     """Which way a decision was made."""
 
+    # Paths are keys of what every decision is counted in: the text's own hash is C, and an enum's is not.
+    __hash__ = str.__hash__
+
     LOCAL = "local"
     ORIGIN = "origin"
     EXACT = "exact"

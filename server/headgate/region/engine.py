@@ -125,7 +125,7 @@ class RegionalEngine:
         counter = self.counters.find(charge.key)
         if counter is None:
             counter = self._new_counter(charge)
-            if not self.counters.add(counter, self._region.earliest_ms()):
+            if not self._place(counter):
                 return self._unplaced((charge,), [], [])
             outcome = COLD if counter.fits_when_new(charge.cost) else self._try(counter, charge, now_s)
         else:
@@ -282,7 +282,13 @@ class RegionalEngine:
             self.counters.touch(charge.key)
             return counter
         counter = self._new_counter(charge)
-        return counter if self.counters.add(counter, self._region.earliest_ms()) else None
+        return counter if self._place(counter) else None
+
+    def _place(self, counter: SharedCounter) -> bool:
+        """Put a new counter into the table. False: there is no room."""
+        # What may go to make room is what has expired by every shard's time.
+        full = len(self.counters) >= self.counters.max_cells
+        return self.counters.add(counter, self._region.earliest_ms() if full else 0)
 
     def reset_to(self, key: bytes, number: int) -> None:
         """The key was reset: a counter of an earlier reset begins anew. One that is not there will hear of it."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
-from headgate.limiter.decision import Charge, Decision, Verdict
+from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import SlicedCharges
 from headgate.origin.book import BOOK
@@ -80,6 +80,9 @@ class RegionNode:
         self.live_nodes = live_nodes
         """Keeps its last value while the shards are away; over a restart it is handed in."""
         self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells)
+        # The request path calls these directly: by what is kept with the keys; None where `ask` must decide.
+        self.quick = self.engine.quick
+        self.quick_all = self.engine.quick_all
         self.slices = Slices(self.engine.counters, monotonic=clock.monotonic, most=max_cells)
         self._deadlines = Deadlines(deadline_s, clock.monotonic)
         self._on_live_nodes = on_live_nodes
@@ -154,14 +157,6 @@ class RegionNode:
         """`ask_late` with a future."""
         later = _Later()
         return later.of(self.ask_late(charges, later))
-
-    def quick(self, charge: Charge) -> Verdict | None:
-        """One charge by what is kept with its key; None: `ask` must decide."""
-        return self.engine.quick(charge)
-
-    def quick_all(self, charges: tuple[Charge, ...]) -> list[Verdict] | None:
-        """Several charges by their lanes; None: `ask` must decide."""
-        return self.engine.quick_all(charges)
 
     def give_back(self, charges: tuple[Charge, ...]) -> None:
         """Costs that were charged and came to less are given back, as far as this node charged them."""

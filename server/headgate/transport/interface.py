@@ -48,7 +48,7 @@ class StagedHandler(Protocol):
         ...
 
 
-OnAnswer = Callable[[bytes | Exception], None]
+OnAnswer = Callable[[bytes | BaseException], None]
 """Called once: with the answer, or with what `Handler` would raise."""
 
 
