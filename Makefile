@@ -29,7 +29,7 @@ BROWSER := $(or $(shell command -v chromium),/usr/bin/chromium)
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo regions test test-inside test-outside unit coverage lint format bench verify simulate protos docs manifests image dist dist-check lock sbom audit clean
+.PHONY: help run demo regions test test-inside test-outside unit coverage lint format bench bench-others verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -42,7 +42,8 @@ help:
 	@echo "make format  let ruff format the code"
 	@echo "make verify  the long forms that fill docs/accuracy.md and docs/failures.md"
 	@echo "make simulate  bad days from random seeds, for SECONDS=60"
-	@echo "make bench   measure, and print the figures that docs/ shows"
+	@echo "make bench   measure what a decision costs, and write docs/performance.md (BENCH=--quick, --record, --only …)"
+	@echo "make bench-others  print the figures that other pages show"
 	@echo "make protos  generate messages and stubs from protos/"
 	@echo "make docs    write what follows from the code: settings, metrics, the client's examples, the chart's README, schemas"
 	@echo "make manifests  plain Kubernetes manifests from the chart, for Kustomize, in build/manifests"
@@ -94,7 +95,9 @@ format: $(TEST_STAMP)
 	$(BIN)/ruff format .
 
 bench: $(TEST_STAMP)
-	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/bench.py $(BENCH)
+
+bench-others: $(TEST_STAMP)
 	$(BIN)/python benchmarks/telemetry.py
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/attack.py
@@ -103,7 +106,6 @@ bench: $(TEST_STAMP)
 	$(BIN)/python benchmarks/redis_script.py
 	$(BIN)/python benchmarks/exchange.py
 	$(BIN)/python benchmarks/regions_plot.py
-	$(BIN)/python benchmarks/envoy.py
 	$(BIN)/python benchmarks/client.py
 
 verify: $(TEST_STAMP)

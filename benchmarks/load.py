@@ -83,7 +83,7 @@ class Connection:
             + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
             + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", RECEIVE_WINDOW))
         )
-        self._headers = request_headers(path, address, token)
+        self._headers = request_headers(path, "localhost" if address.startswith("unix:") else address, token)
         self._next_stream = 1
         self._buffer = b""
         self._calls: dict[int, int] = {}

@@ -279,7 +279,9 @@ class Waiting:
         waited_s = self._monotonic() - self._began_s
         self._stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
         self._stats.waits_sum_s += waited_s
-        self.on_decided(decision)
+        # The queue of deadlines keeps it until its time would have been up: without what hangs on it.
+        on_decided, self.on_decided, self.legs = self.on_decided, _nobody, ()
+        on_decided(decision)
 
     def _decide(self) -> Decision:
         """Commit all that is held, or release it."""

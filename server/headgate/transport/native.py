@@ -186,7 +186,9 @@ class NativeTransport:
                 else:
                     try:
                         answer = at_once(payload)
-                        if isinstance(answer, Undecided):
+                        if type(answer) is not bytes:
+                            if not isinstance(answer, Undecided):
+                                raise _not_bytes(answer)
                             later = staged.resume(answer, partial(self._answered, call_id, len(payload), received_at))
                             if later is None:
                                 self._waiting.add(call_id)
@@ -288,7 +290,7 @@ class NativeTransport:
         elif isinstance(answer, BaseException):
             self._fail(call_id, answer)
         else:
-            self._fail(call_id, TypeError(f"expected bytes from the handler, not {type(answer).__name__}"))
+            self._fail(call_id, _not_bytes(answer))
         self.stats.finished_calls += 1
         self.stats.finished_bytes += size
 
@@ -301,3 +303,7 @@ class NativeTransport:
         if self._front.stream_try_send(call_id, status) != STREAM_SENT:
             self._health.unwatch(call_id)
             self._front.fail(call_id, Status.UNAVAILABLE, "a Watch stream that isn't read is closed")
+
+
+def _not_bytes(answer: object) -> TypeError:
+    return TypeError(f"expected bytes from the handler, not {type(answer).__name__}")
