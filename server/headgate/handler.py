@@ -97,6 +97,8 @@ class Matched(NamedTuple):
     entries: Entries
     value: str | None = None
     """What its metrics tell apart, for rules that ask for it."""
+    refund: bool = False
+    """The cost is given back."""
 
 
 class RateLimitHandler:
@@ -228,7 +230,7 @@ class RateLimitHandler:
             self.stats.denied[path] += 1
             shape.count(Decision(False, path, [verdict]), self._over_limit, plan.charges)
             status = wire.encode_status(shape.heads[0].over, 0, reset_ms)
-            return wire.CODE_OVER_LIMIT + status + self._denied_trailer + shape.trailer
+            return wire.CODE_OVER_LIMIT + status + self._denied_trailer + shape.denied
         self.stats.admitted[path] += 1
         if tally is None:
             shape.count(Decision(True, path, [verdict]), self._over_limit, plan.charges)
@@ -286,9 +288,10 @@ class RateLimitHandler:
             parts += [status or next(charged) for status in shape.fixed]
         if self._settings.response_headers:
             parts.append(wire.encode_headers(self._headers(plan, decision)))
-        if not admitted:
-            parts.append(self._denied_trailer)
-        parts.append(shape.trailer)
+        if admitted:
+            parts.append(shape.trailer)
+        else:
+            parts += (self._denied_trailer, shape.denied)
         if self._says_why:
             parts.append(self._reason(plan, decision, number))
         return b"".join(parts)
@@ -381,7 +384,7 @@ class RateLimitHandler:
         if not rules.has_domain(domain):
             planned, trailer = self._unknown(domain, len(request.descriptors)), b""
         else:
-            planned = [self._planned(domain, parts, late) for parts in in_force]
+            planned = [self._planned(domain, index, parts, late) for index, parts in enumerate(in_force)]
         charges = charges_of(charge for d in planned for charge in d.charges)
         shape = Shape(
             planned,
@@ -401,8 +404,8 @@ class RateLimitHandler:
     ) -> tuple[tuple[Met, ...], list[tuple[bytes, bytes, Entries]], tuple[Limit, ...]] | None:
         """What the request met: per descriptor a rule's limit, with its key and place; None: not only that."""
         domain, met, keys, limits = request.domain, [], [], []
-        for entries, cost, asked in request.descriptors:
-            match = rules.match(domain, entries) if asked is None else None
+        for entries, cost, asked, refund in request.descriptors:
+            match = rules.match(domain, entries) if asked is None and not refund else None
             if match is None or match.limit.detailed_metric or match.limit.value_to_metric:
                 return None
             limit = self._overrides.limit_of(match.key, match.limit)
@@ -418,9 +421,11 @@ class RateLimitHandler:
             self._on_unknown_domain(tally.name.domain)
         return [Planned(tallies=(tally,)), *[Planned()] * (descriptors - 1)]
 
-    def _planned(self, domain: str, parts: "_Parts", late: bool | None) -> Planned:
+    def _planned(self, domain: str, index: int, parts: "_Parts", late: bool | None) -> Planned:
         if not parts:
             return Planned(tallies=(self.tallies.of_rule(domain, NO_RULE, NO_RULE),))
+        if parts[0].refund:
+            self._check_refunds(index, parts)
         shadow = self._settings.shadow_mode
         charges = tuple(
             [
@@ -431,6 +436,7 @@ class RateLimitHandler:
                     shadow=shadow,
                     shard_key=part.shard_key,
                     late=late,
+                    refund=part.refund,
                     rule=part.rule,
                     entries=part.entries,
                 )
@@ -441,6 +447,16 @@ class RateLimitHandler:
         if not charges:
             return Planned(status=wire.STATUS_UNLIMITED, unlimited=True, tallies=(self._tally(parts[0]),))
         return Planned(charges, b"", tallies=tuple([self._tally(part) for part in parts if not part.limit.unlimited]))
+
+    def _check_refunds(self, index: int, parts: "_Parts") -> None:
+        """Only what a rule lets be given back is: for all others a negative hit is a mistake, and told so."""
+        for part in parts:
+            if not part.limit.unlimited and not self._limits.bind(part.limit).refund:
+                self.stats.refused += 1
+                raise BadRequest(
+                    f"descriptors[{index}].is_negative_hits: hits are given back on rules with `refund: true` only; "
+                    f"{part.rule.text} has none"
+                )
 
     def _tally(self, part: "Matched") -> Tally:
         rule = part.rule
@@ -494,9 +510,8 @@ def _match(
     shard_key = rules.shard_key(domain, entries)
 
     def by_itself(limit: Limit) -> Matched:
-        return Matched(
-            limit, override_key(domain, entries, limit.window_ms), cost, shard_key, request_rule(domain), entries
-        )
+        key = override_key(domain, entries, limit.window_ms)
+        return Matched(limit, key, cost, shard_key, request_rule(domain), entries, refund=descriptor.refund)
 
     asked = descriptor.override if rules.has_domain(domain) else None
     if asked is not None and limits is RequestLimits.ALLOW:
@@ -505,7 +520,8 @@ def _match(
     if match is None:
         return () if asked is None else (by_itself(asked),)
     in_force = overrides.limit_of(match.key, match.limit)
-    rule = Matched(in_force, match.key, cost, shard_key, match.name, entries, _value_shown(match.limit, entries))
+    value = _value_shown(match.limit, entries)
+    rule = Matched(in_force, match.key, cost, shard_key, match.name, entries, value, descriptor.refund)
     if asked is None or not is_smaller(asked, in_force):
         return (rule,)
     return rule, by_itself(lowered(asked, in_force))

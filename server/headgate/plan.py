@@ -38,7 +38,8 @@ class Decider(Protocol):
         ...
 
     def ask_late(self, charges: tuple[Charge, ...], then: OnDecided) -> Decision | None:
-        """The same where some of them are late costs or looks: late costs are charged in any case, looks never."""
+        """The same where some are late costs, looks or refunds: late costs are charged and refunds given back in any
+        case, looks never charged."""
         ...
 
     @property
@@ -77,6 +78,7 @@ class Shape:
         "answer",
         "ask",
         "costs_one",
+        "denied",
         "fixed",
         "heads",
         "near",
@@ -114,6 +116,8 @@ class Shape:
         """Where two charges, this one and the next, are of one descriptor: a rule's and a request's limit."""
         self.path = DecisionPath.UNLIMITED if any(d.unlimited for d in descriptors) else DecisionPath.NO_RULE
         self.trailer = trailer
+        self.denied = trailer + wire.NOT_TO_BE_KEPT if any(_counts_each(charge) for charge in charges) else trailer
+        """The trailer of a denial."""
         self.tallies = tuple([tally for d in descriptors if d.charges for tally in d.tallies])
         """One per charge: what its rule counts."""
         self.others = tuple([tally for d in descriptors if not d.charges for tally in d.tallies])
@@ -157,6 +161,9 @@ class Shape:
             return
         for tally, charge, near, (over, remaining, _) in zip(self.tallies, charges, self.near, verdicts, strict=True):
             extra = charge.cost - 1
+            if charge.kind is Kind.REFUND:
+                tally.refunded += charge.cost
+                extra = -1
             if not over:
                 tally.within[path] += 1
                 tally.within_extra += extra
@@ -232,6 +239,11 @@ def _is_plain(charges: tuple[Charge, ...], others: tuple[Tally, ...]) -> bool:
         return False
     charge = charges[0]
     return charge.kind is Kind.TAKE and charge.cost == 1 and not charge.shadow and not charge.quota
+
+
+def _counts_each(charge: Charge) -> bool:
+    """Whether the next request like this must come here even if this one is denied: it is charged all the same."""
+    return charge.kind is Kind.LATE
 
 
 def _near(limit: Limit, ratio: float) -> int:

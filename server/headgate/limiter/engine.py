@@ -7,7 +7,6 @@ know; `region/engine.py` decides where a region counts together.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from headgate.clock import Clock
 from headgate.limiter.algorithm import OVER
@@ -97,10 +96,10 @@ class Engine:
         return Decision(True, DecisionPath.LOCAL, verdicts)
 
     def decide_late(self, charges: tuple[Charge, ...]) -> Decision:
-        """Like `decide`, where some charges are late costs or looks (decision.py, `Kind`).
+        """Like `decide`, where some charges are late costs, looks or refunds (decision.py, `Kind`).
 
-        Late costs are charged whatever the others say, and looks never are; the rest is charged together or not
-        at all, and only if every late cost fitted and every look found room.
+        Late costs are charged and refunds given back whatever the others say, and looks are never charged; the rest is
+        charged together or not at all, and only if every late cost fitted and every look found room.
         """
         now_ms = self._now()
         # As `_decide_over` and all verdicts see it: of a late cost only whether there is room for one more unit.
@@ -117,19 +116,27 @@ class Engine:
         """Take costs that were charged out of their counters again, as far as they still count there."""
         now_ms = self._now()
         for charge in charges:
-            counter: Any = self.counters.find(charge.key)
+            counter = self.counters.find(charge.key)
             if counter is not None:
-                charge.algorithm.take(counter, charge.limit, now_ms, 0)  # comes to the time, and charges nothing
-                charge.algorithm.give_back(counter, charge.limit, now_ms, charge.cost)
-                counter.deny_until_ms = 0
+                self._refund(counter, charge, now_ms)
 
     def reset(self, key: bytes) -> bool:
         """Forget all that was counted on a key, at once. False: nothing was."""
         return self.counters.drop(key)
 
+    def _refund(self, counter: KeyCounter, charge: Charge, now_ms: int) -> int:
+        """Give the cost back, as far as it still counts; what remains then."""
+        limit, algorithm = charge.limit, charge.algorithm
+        algorithm.take(counter, limit, now_ms, 0)  # comes to the time, and charges nothing
+        algorithm.give_back(counter, limit, now_ms, charge.cost)
+        counter.deny_until_ms = 0
+        return algorithm.remaining(counter, limit, now_ms)
+
     def _late_outcome(self, counter: KeyCounter, charge: Charge, now_ms: int) -> int:
         """What remains of one charge's limit, or OVER; a late cost is charged, a look is not."""
         limit, algorithm = charge.limit, charge.algorithm
+        if charge.kind is Kind.REFUND:
+            return self._refund(counter, charge, now_ms)
         if charge.kind is not Kind.LATE and now_ms < counter.deny_until_ms and denied_before(counter, charge):
             return OVER
         remaining = algorithm.take(counter, limit, now_ms, charge.cost)
@@ -181,11 +188,11 @@ class Engine:
                 verdicts.append((False, left, algorithm.reset_ms(counter, limit, now_ms)))
                 continue
             cached = now_ms < counter.deny_until_ms and denied_before(counter, charge)
-            if cached and counter.deny_cost == charge.cost:
+            # The same key may stand in a request twice: then it is their sum that must fit.
+            unpaid = 0 if admitted else before
+            if cached and not unpaid and counter.deny_cost == charge.cost:
                 retry_ms = counter.deny_until_ms - now_ms
             else:
-                # The same key may stand in a request twice: then it is their sum that must fit.
-                unpaid = 0 if admitted else before
                 retry_ms = algorithm.retry_ms(counter, limit, now_ms, charge.cost + unpaid)
                 if not cached and not unpaid:
                     remember_denial(counter, charge, now_ms + retry_ms)

@@ -36,6 +36,8 @@ class Descriptor(NamedTuple):
     entries: tuple[tuple[str, str], ...]
     cost: int
     override: Limit | None
+    refund: bool = False
+    """The cost is given back (`is_negative_hits`)."""
 
 
 class Request(NamedTuple):
@@ -153,16 +155,11 @@ def _parse_descriptor(message: Any, index: int, request_cost: int) -> Descriptor
     for position, (key, _) in enumerate(entries):
         if not key:
             raise BadRequest(f"descriptors[{index}].entries[{position}].key must not be empty")
-    if message.is_negative_hits:
-        raise BadRequest(
-            f"descriptors[{index}].is_negative_hits: giving hits back is not supported; "
-            "leave the flag unset, and hits_addend at 0 to look without charging"
-        )
     cost = message.hits_addend.value if message.HasField("hits_addend") else request_cost
     if cost > MAX_UINT32:
         raise BadRequest(f"descriptors[{index}].hits_addend is {cost}: accepted are 0 to {MAX_UINT32}")
     override = _parse_override(message.limit, index) if message.HasField("limit") else None
-    return Descriptor(entries, cost, override)
+    return Descriptor(entries, cost, override, message.is_negative_hits)
 
 
 def _parse_override(message: Any, index: int) -> Limit:
@@ -272,6 +269,16 @@ STATUS_WITHOUT_LIMIT: Final = _fixed_status()
 """No rule, a rule without a limit, or a rule that another one replaces."""
 
 STATUS_UNLIMITED: Final = _fixed_status(limit_remaining=MAX_UINT32)
+
+
+def _not_to_be_kept() -> bytes:
+    quota = RateLimitResponse.Quota(requests=1)
+    quota.valid_until.SetInParent()
+    return RateLimitResponse(quota=quota).SerializeToString()
+
+
+NOT_TO_BE_KEPT: Final = _not_to_be_kept()
+"""`quota`: the answer is for one request, and expired (1970): whoever remembers answers asks again for the next."""
 
 
 def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
