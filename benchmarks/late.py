@@ -1,4 +1,4 @@
-"""What a decision costs on a rule with and without `overdraft` and `refund`, in one run: `.venv/bin/python benchmarks/late.py`.
+"""What a decision costs with and without `overdraft` and `refund`, in one run: `.venv/bin/python benchmarks/late.py`.
 
 The same handler and engine, the same request; CPU time per decision, the median of several rounds in turn. A hit on a
 rule without the field takes the way that it always took: which one is chosen once, with the plan.

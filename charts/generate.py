@@ -3,7 +3,7 @@
 - charts/headgate/README.md, from values.yaml: every value with the comment above it (`# -- …`) and its default.
 - charts/headgate/values.schema.json: the shape of values.yaml, with `RULES` for what its defaults can't say, and
   `config` from the table of settings, so that a mistake in either is refused with the key's name before anything runs.
-- charts/headgate/files/alerts.yaml, which is examples/prometheus/alerts.yaml: a chart can't read outside of itself.
+- charts/headgate/files/alerts.yaml and dashboard.json, which are those of examples/prometheus and examples/grafana.
 """
 
 import json
@@ -16,9 +16,15 @@ from typing import Any
 import yaml
 from headgate.config.kinds import Boolean, Choice, ListOf, Number, SettingKind, Text, Whole
 from headgate.config.settings import SETTINGS
+from headgate.rules.schema import rules_schema
 
 CHART = Path(__file__).parent / "headgate"
-ALERTS = Path(__file__).parents[1] / "examples" / "prometheus" / "alerts.yaml"
+EXAMPLES = Path(__file__).parents[1] / "examples"
+COPIED = {
+    "alerts.yaml": EXAMPLES / "prometheus" / "alerts.yaml",
+    "dashboard.json": EXAMPLES / "grafana" / "headgate.json",
+}
+"""A chart can't read outside of itself."""
 
 Schema = dict[str, Any]
 
@@ -37,20 +43,30 @@ SET_BY_THE_CHART = frozenset(
 NAME = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 OBJECT_NAME = "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 OPTIONAL_NAME = f"^$|{OBJECT_NAME}"
+RULES_FILE = "rules_file"
 KEY = "^[A-Za-z0-9._-]{1,253}$"
+ORIGIN = "^(memory://|rediss?(\\+cluster|\\+sentinel)?://[^/]+.*)$"
 PORT = {"type": "integer", "minimum": 1024, "maximum": 65535}
 FREE: Schema = {"type": "object"}
 STRINGS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
 TEXTS: Schema = {"type": "array", "items": {"type": "string", "minLength": 1}}
-NO_SECRET_IN_PLAIN: Schema = {
+SECRET_IN_PLAIN: Schema = {
     "required": ["value"],
-    "properties": {"name": {"pattern": "(?i)(password|passwd|secret|token|credential)[^_]*$"}},
+    "properties": {"name": {"pattern": "(?i)(password|passwd|secret|token|credential)[^_]*$|^OTEL_.*HEADERS$"}},
 }
+SETTING: Schema = {"properties": {"name": {"pattern": "^HEADGATE_"}}}
 
 
-def text(pattern: str) -> Schema:
-    return {"type": "string", "pattern": pattern}
+def refused(condition: Schema, instead: str) -> Schema:
+    """Helm can't be given a message, but it shows what the value should have been."""
+    return {"if": condition, "then": {"const": instead}}
+
+
+def text(pattern: str, meaning: str = "") -> Schema:
+    """With what it means in words, where the pattern alone would puzzle."""
+    words = refused({"not": {"pattern": pattern}}, meaning) if meaning else {}
+    return {"type": "string", "pattern": pattern, **words}
 
 
 def one_of(*words: str) -> Schema:
@@ -68,14 +84,18 @@ RULES: Mapping[str, Schema] = {
     "fullnameOverride": text("^$|^[a-z]([a-z0-9-]*[a-z0-9])?$"),
     "commonLabels": STRINGS,
     "image.repository": text("^[^\\s:@]+(:[0-9]+/[^\\s:@]+)?$"),
-    "image.digest": text("^$|^sha256:[0-9a-f]{64}$"),
+    "image.digest": text("^$|^sha256:[0-9a-f]{64}$", "sha256: and 64 digits of 0-9a-f"),
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
     "imagePullSecrets": OBJECTS,
-    "region": text(NAME),
+    "region": text(NAME, "letters, digits, `-`, `_` and `.`, a letter or digit first, at most 63"),
     "rules": {
         "type": "object",
         "propertyNames": {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*\\.ya?ml$"},
-        "additionalProperties": {"type": ["object", "string"]},
+        "additionalProperties": {
+            "type": ["object", "string"],
+            "if": {"type": "object"},
+            "then": {"$ref": f"#/definitions/{RULES_FILE}"},
+        },
     },
     "existingConfigMaps": {
         "type": "array",
@@ -90,10 +110,16 @@ RULES: Mapping[str, Schema] = {
     "rulesSync.container": FREE,
     "rulesSync.initContainer": FREE,
     "rulesSync.securityContext": FREE,
+    "rulesSync.egressPorts": {"type": "array", "items": whole(1, 65535)},
     "origin.url": {
         "type": "string",
-        "pattern": "^(memory://|rediss?(\\+cluster|\\+sentinel)?://[^/]+.*)$",
-        "not": {"pattern": "://[^/?]*:[^/?]*@|sentinel_password="},
+        "allOf": [
+            refused({"not": {"pattern": ORIGIN}}, "memory://, redis://HOST:PORT, … or another of docs/redis.md"),
+            refused(
+                {"pattern": "://[^/?]*:[^/?]*@|sentinel_password="},
+                "a URL without a password; that belongs into a Secret (origin.passwordSecret, origin.existingSecret)",
+            ),
+        ],
     },
     "origin.existingSecret.name": text(OPTIONAL_NAME),
     "origin.existingSecret.key": text(KEY),
@@ -125,7 +151,7 @@ RULES: Mapping[str, Schema] = {
     "exchange.peers": {
         "type": "object",
         "propertyNames": {"pattern": NAME},
-        "additionalProperties": text("^([A-Za-z0-9._-]+|\\[[0-9a-fA-F:.]+\\]):[0-9]{1,5}$"),
+        "additionalProperties": text("^([A-Za-z0-9._-]+|\\[[0-9a-fA-F:.]+\\]):[0-9]{1,5}$", "HOST:PORT or [IPV6]:PORT"),
     },
     "exchange.mode": one_of("inside", "separate"),
     "exchange.replicas": whole(1, 100),
@@ -165,7 +191,14 @@ RULES: Mapping[str, Schema] = {
     "topologySpread.whenUnsatisfiable": one_of("ScheduleAnyway", "DoNotSchedule"),
     "extraEnv": {
         "type": "array",
-        "items": {"type": "object", "required": ["name"], "not": NO_SECRET_IN_PLAIN},
+        "items": {
+            "type": "object",
+            "required": ["name"],
+            "allOf": [
+                refused(SECRET_IN_PLAIN, "a variable whose value is in a Secret (valueFrom.secretKeyRef)"),
+                refused(SETTING, "a variable that is no setting of Headgate: those are values, or in config"),
+            ],
+        },
     },
     "extraVolumes": OBJECTS,
     "extraVolumeMounts": OBJECTS,
@@ -178,13 +211,17 @@ RULES: Mapping[str, Schema] = {
     "serviceMonitor.labels": STRINGS,
     "serviceMonitor.interval": text("^[0-9]+(ms|s|m|h)$"),
     "prometheusRule.labels": STRINGS,
+    "grafanaDashboard.labels": STRINGS,
     "istio.workloadLabels": STRINGS,
     "istio.rateLimits": OBJECTS,
+    "istio.transportSocket": FREE,
+    "envoyGateway.transportSocket": FREE,
     "envoyGateway.rateLimits": OBJECTS,
     "sidecar.socketDirectory": text("^/"),
     "sidecar.resources": FREE,
     "test.domain": text("^.+$"),
     "test.descriptor": text("="),
+    "test.tlsSecret": text(OPTIONAL_NAME),
 }
 """What a value may be, by its path, where its default alone does not say it."""
 
@@ -212,6 +249,10 @@ def config_schema() -> Schema:
         for setting in SETTINGS
         if setting.name not in SET_BY_THE_CHART
     }
+    named["otlp_endpoint"] |= refused(
+        {"pattern": "://[^/]*@"},
+        "a URL without a password; that belongs into a Secret (extraEnv, valueFrom.secretKeyRef)",
+    )
     return {"type": "object", "additionalProperties": False, "properties": named}
 
 
@@ -231,9 +272,17 @@ def schema_of(path: str, value: Any) -> Schema:
     raise SystemExit(f"charts/generate.py: RULES needs a line for {path}")
 
 
+def rules_definitions() -> Schema:
+    """The grammar of rules, for `rules`: a mistake in them is refused before anything is installed, too."""
+    grammar = json.loads(json.dumps(rules_schema()).replace("#/$defs/", "#/definitions/"))
+    parts: Schema = grammar.pop("$defs")
+    return {RULES_FILE: {key: value for key, value in grammar.items() if not key.startswith("$")}, **parts}
+
+
 def values_schema(values: Mapping[str, Any]) -> str:
     root = schema_of("", dict(values))
     root["properties"]["global"] = FREE  # Helm's own, for charts that have this one inside
+    root["definitions"] = rules_definitions()
     return json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", **root}, indent=2) + "\n"
 
 
@@ -300,7 +349,7 @@ def outputs() -> dict[Path, str]:
     return {
         CHART / "README.md": readme(source.splitlines(), values),
         CHART / "values.schema.json": values_schema(values),
-        CHART / "files" / "alerts.yaml": ALERTS.read_text(),
+        **{CHART / "files" / name: source.read_text() for name, source in COPIED.items()},
     }
 
 

@@ -19,6 +19,7 @@ from typing import Self
 import grpc
 import grpc.aio
 
+from headgate_client import telling
 from headgate_client.arguments import Descriptors, OnError
 from headgate_client.backoff import CLOSED, CLOSED_MESSAGE, Backoff
 from headgate_client.channel import Address, Tls, Token
@@ -28,16 +29,15 @@ from headgate_client.forks import settle
 from headgate_client.limits import AsyncLimited, Cost, Guarded, Key
 from headgate_client.report import OnDegraded
 from headgate_client.reservations import (
-    SETTLE_TRIES,
     TTL_S,
     AsyncReservation,
     AwaitedReservation,
     Reserving,
-    Settling,
     check_actual,
     check_estimate,
-    reserve_request,
+    reserve_ask,
 )
+from headgate_client.telling import Telling
 from headgate_client.values import Decision, RateLimitError
 
 _clients: "weakref.WeakSet[AsyncHeadgate]" = weakref.WeakSet()
@@ -92,6 +92,9 @@ class AsyncHeadgate:
         self._loops: dict[asyncio.AbstractEventLoop, _Connections] = {}
         _clients.add(self)
 
+    def __repr__(self) -> str:
+        return f"<AsyncHeadgate {self._core.domain!r} at {', '.join(self._core.targets)}>"
+
     async def check(
         self,
         descriptors: Descriptors | None = None,
@@ -114,27 +117,27 @@ class AsyncHeadgate:
         if known is not None:
             return known
         if _fork.unusable:
-            return self._core.give_up(
-                ask, RateLimitError("FORKED", "gRPC's asyncio was in use when the process forked")
-            )
+            return self._core.give_up(ask, _forked_error())
         attempts = self._core.attempts(ask, await self._connected())
         for attempt in attempts:
             with attempt:
                 if call is None:
-                    attempt.response = await self._asked(attempt.link.call, ask.request, attempt.timeout_s)
+                    attempt.response = await self._asked(attempt.link.call, ask.request, attempt.left_s)
                 else:
                     await call(attempt)
         return attempts.decision()
 
-    async def _asked(self, method: Callable[..., Awaitable[bytes]], request: bytes, timeout_s: float) -> bytes:
-        try:
-            answer: bytes = await method(request, timeout=timeout_s, metadata=self._core.metadata())
-        except asyncio.CancelledError:
-            # A channel that is closed cancels its calls; the task itself was not cancelled.
-            task = asyncio.current_task()
-            if self._core.closed and (task is None or not task.cancelling()):
-                raise RateLimitError(CLOSED, CLOSED_MESSAGE) from None
-            raise
+    async def _asked(self, method: Callable[..., Awaitable[bytes]], request: bytes, left_s: float) -> bytes:
+        """Raises TimeoutError at the deadline: by the loop's timer, unless gRPC's is faster."""
+        async with asyncio.timeout(left_s):
+            try:
+                answer: bytes = await method(request, timeout=left_s, metadata=self._core.metadata())
+            except asyncio.CancelledError:
+                # A channel that is closed cancels its calls; the task itself was not cancelled.
+                task = asyncio.current_task()
+                if self._core.closed and (task is None or not task.cancelling()):
+                    raise RateLimitError(CLOSED, CLOSED_MESSAGE) from None
+                raise
         return answer
 
     async def acquire(
@@ -176,13 +179,14 @@ class AsyncHeadgate:
         Descriptors are those of `check`. After `ttl` seconds without a settlement the estimate stands. Awaited instead
         of entered it gives the reservation, denied or not.
         """
-        ask = self._core.ask(descriptors, entries, check_estimate(estimate), timeout, on_error)
-        reserving = Reserving(reserve_request(ask, ttl))
-        return AwaitedReservation(lambda: self._reserve(ask, reserving))
+        ask = reserve_ask(self._core.ask(descriptors, entries, check_estimate(estimate), timeout, on_error), ttl)
+        return AwaitedReservation(lambda: self._reserve(ask))
 
-    async def _reserve(self, ask: Ask, reserving: Reserving) -> AsyncReservation:
+    async def _reserve(self, ask: Ask) -> AsyncReservation:
+        reserving = Reserving()
+
         async def call(attempt: Attempt) -> None:
-            answer = await self._asked(attempt.link.reserve, reserving.request, attempt.timeout_s)
+            answer = await self._asked(attempt.link.reserve, ask.request, attempt.left_s)
             reserving.take(attempt, answer)
 
         return AsyncReservation(await self._decide(ask, call), reserving.id, ask, self._settle)
@@ -192,16 +196,38 @@ class AsyncHeadgate:
         return await self._settle(reservation, check_actual(actual), self._core.settle_ask())
 
     async def _settle(self, reservation: str, actual: int, ask: Ask) -> bool:
-        settling = Settling.of(self._core, reservation, actual, ask)
-        for _ in range(SETTLE_TRIES):
+        return await self._tell(telling.settlement(self._core, reservation, actual, ask))
+
+    async def refund(
+        self,
+        descriptors: Descriptors | None = None,
+        /,
+        *,
+        cost: int = 1,
+        timeout: float | None = None,  # noqa: ASYNC109  gRPC keeps it
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> bool:
+        """Give back what a `check` of the same charged, as far as it still counts. Whether the server was told.
+
+        For rules with `refund: true`; on others it fails. It is not repeated: twice would be given back twice.
+        """
+        ask = self._core.ask(descriptors, entries, cost, timeout, on_error)
+        return await self._tell(telling.refund(self._core, ask))
+
+    async def _tell(self, told: Telling) -> bool:
+        if _fork.unusable:
+            told.error = _forked_error()
+            return told.finish()
+        for _ in range(told.tries):
             last = None
-            for last in self._core.attempts(settling.ask, await self._connected()):
+            for last in self._core.attempts(told.ask, await self._connected()):
                 with last:
-                    last.response = await self._asked(last.link.settle, settling.ask.request, last.timeout_s)
-            settling.take(last)
-            if settling.done:
+                    last.response = await self._asked(told.method(last.link), told.ask.request, last.left_s)
+            told.take(last)
+            if told.done:
                 break
-        return settling.finish()
+        return told.finish()
 
     def limit(
         self,
@@ -231,8 +257,13 @@ class AsyncHeadgate:
 
     @property
     def unsettled(self) -> int:
-        """Reservations whose settlement the server was not told: their estimates stand."""
+        """Settlements and refunds that the server was not told: what was charged stands."""
         return self._core.report.unsettled_so_far
+
+    @property
+    def denials_dropped(self) -> int:
+        """Denials forgotten before their time because too many were remembered: each is asked for again."""
+        return self._core.denials.dropped
 
     @property
     def reachable(self) -> bool:
@@ -310,6 +341,10 @@ async def _connect(link: Link, timeout_s: float) -> None:
         await link.probe(b"", timeout=timeout_s)
     except grpc.RpcError as error:
         link.probed(error)
+
+
+def _forked_error() -> RateLimitError:
+    return RateLimitError("FORKED", "gRPC's asyncio was in use when the process forked")
 
 
 class _Fork:

@@ -7,6 +7,7 @@ each waits until the server said, and then `min(cap, base·2ⁿ) × U(0,1)` more
 from dataclasses import dataclass
 from typing import Final
 
+from headgate_client.arguments import check_seconds
 from headgate_client.clock import Clock
 from headgate_client.values import Decision
 
@@ -24,8 +25,7 @@ class Backoff:
 
     def __post_init__(self) -> None:
         for name, value in (("base", self.base), ("cap", self.cap)):
-            if not 0 < value < float("inf"):
-                raise ValueError(f"backoff.{name}: a number of seconds above 0, got {value!r}")
+            check_seconds(f"backoff.{name}", value)
 
     def wait_s(self, retry_after: float, denials_before: int, uniform: float) -> float:
         """Never before `retry_after`, and after it at an instant that nobody else has."""

@@ -1,13 +1,21 @@
 """`limiter.limit(…)`: the same object decorates functions and guards blocks."""
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
-from headgate_client.arguments import Descriptors, OnError
+from headgate_client.arguments import (
+    Descriptors,
+    OnError,
+    check_cost,
+    check_on_error,
+    check_seconds,
+    request_of,
+)
 from headgate_client.values import Code, Decision, RateLimited
 
 P = ParamSpec("P")
@@ -23,8 +31,8 @@ EXEMPT = Decision(Code.OK)
 
 
 def as_descriptors(given: Given) -> Descriptors:
-    """What a key function returned, as `check` takes it."""
-    return [given] if isinstance(given, Mapping) else list(given)
+    """What a key function returned, as `check` takes it; what it can't be is refused there."""
+    return [given] if isinstance(given, Mapping) else given
 
 
 class Checks(Protocol):
@@ -74,8 +82,19 @@ class Guarded:
     on_error: OnError | None
 
     def __post_init__(self) -> None:
+        """What is wrong is said where it is written, and not at the first call."""
         if (self.key is None) == (not self.entries):
             raise TypeError("key: give a descriptor, a list of them or a function; or keywords that form one")
+        if not callable(self.cost):
+            check_cost("cost", self.cost)
+        if self.wait_s is not None:
+            check_seconds("wait", self.wait_s, zero=True)
+        if self.on_error is not None:
+            check_on_error(self.on_error)
+        if self.key is None:
+            request_of("any", None, self.entries, 1)
+        elif not callable(self.key):
+            request_of("any", as_descriptors(self.key), {}, 1)
 
     def descriptors(self, *args: Any, **kwargs: Any) -> Descriptors | None:
         """For a call with these arguments; None when it is exempt."""
@@ -92,6 +111,11 @@ class Guarded:
             raise TypeError("key: a function gets the arguments of a decorated function, and a `with` block has none")
 
 
+def _check_function(function: object) -> None:
+    if not callable(function):
+        raise TypeError(f"limit(…): decorates functions, got {type(function).__name__} {function!r}")
+
+
 class Limited:
     """For functions, and `with` blocks, of threads."""
 
@@ -100,7 +124,8 @@ class Limited:
         self._guarded = guarded
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        if inspect.iscoroutinefunction(function):
+        _check_function(function)
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{function.__name__}: is a coroutine function; AsyncHeadgate limits those")
 
         @functools.wraps(function)
@@ -138,16 +163,37 @@ class AsyncLimited:
         self._limiter = limiter
         self._guarded = guarded
 
-    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    @overload
+    def __call__(self, function: Callable[P, AsyncIterator[R]]) -> Callable[P, AsyncIterator[R]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        _check_function(function)
+        if inspect.isasyncgenfunction(function):
+            return self._generator(function)
         if not inspect.iscoroutinefunction(function):
             raise TypeError(
                 f"{getattr(function, '__name__', function)}: is no coroutine function; Headgate limits those"
             )
 
         @functools.wraps(function)
-        async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        async def limited(*args: Any, **kwargs: Any) -> Any:
             await self._pass(*args, **kwargs)
             return await function(*args, **kwargs)
+
+        return limited
+
+    def _generator(self, function: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., AsyncIterator[Any]]:
+        """Limited when its first value is asked for: before that there is nobody to wait."""
+
+        @functools.wraps(function)
+        async def limited(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            await self._pass(*args, **kwargs)
+            async with contextlib.aclosing(function(*args, **kwargs)) as values:
+                async for value in values:
+                    yield value
 
         return limited
 

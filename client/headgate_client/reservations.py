@@ -12,37 +12,31 @@ raised unless `on_error` is "raise".
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
 from google.protobuf.message import DecodeError
 
 from headgate_client import arguments
-from headgate_client.breaker import BREAKER_OPEN
-from headgate_client.core import Ask, Attempt, Core
+from headgate_client.core import Ask, Attempt
 from headgate_client.values import Decision, RateLimited, RateLimitError
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
-from headgate_client.wire.headgate.v1.limits_pb2 import (
-    ReserveRequest,
-    ReserveResponse,
-    SettleRequest,
-    SettleResponse,
-)
+from headgate_client.wire.headgate.v1.limits_pb2 import ReserveRequest, ReserveResponse
 
 TTL_S: Final = 600.0
 """For how long a reservation can be settled; then its estimate stands."""
 LONGEST_TTL_S: Final = 86_400.0
-SETTLE_TRIES: Final = 2
 MAX_ACTUAL: Final = 2**32 - 1
 
 
-def reserve_request(ask: Ask, ttl_s: float) -> bytes:
-    """What `Reserve` takes. Raises ValueError for a time to live that no server accepts."""
+def reserve_ask(ask: Ask, ttl_s: float) -> Ask:
+    """The question as `Reserve` takes it. Raises ValueError for a time to live that no server accepts."""
     if arguments.check_seconds("ttl", ttl_s) > LONGEST_TTL_S:
         raise ValueError(f"ttl: at most {LONGEST_TTL_S:g} seconds, got {ttl_s!r}")
     request = RateLimitRequest.FromString(ask.request)
-    return ReserveRequest(request=request, ttl_ms=max(1, round(ttl_s * 1000))).SerializeToString()
+    message = ReserveRequest(request=request, ttl_ms=max(1, round(ttl_s * 1000)))
+    return replace(ask, request=message.SerializeToString())
 
 
 def check_estimate(estimate: int) -> int:
@@ -67,7 +61,6 @@ def check_actual(actual: int) -> int:
 class Reserving:
     """One call of `Reserve` on its way: takes its answers apart."""
 
-    request: bytes
     id: str = ""
 
     def take(self, attempt: Attempt, answer: bytes) -> None:
@@ -78,44 +71,6 @@ class Reserving:
             raise RateLimitError("INTERNAL", "the answer is no ReserveResponse") from None
         self.id = response.id
         attempt.response = response.decision.SerializeToString()
-
-
-@dataclass(slots=True)
-class Settling:
-    """One settlement on its way."""
-
-    core: Core
-    ask: Ask
-    """Its `request` is the serialized SettleRequest."""
-    error: RateLimitError | None = None
-    done: bool = False
-
-    @classmethod
-    def of(cls, core: Core, id: str, actual: int, ask: Ask) -> "Settling":  # noqa: A002  as the wire calls it
-        payload = SettleRequest(id=id, actual=actual).SerializeToString()
-        return cls(core, Ask(payload, ask.timeout_s, ask.on_error))
-
-    def take(self, attempt: Attempt | None) -> None:
-        """What came of one try."""
-        if attempt is None:
-            self.error = RateLimitError(BREAKER_OPEN, "not asked: the server was away lately")
-        elif attempt.error is not None:
-            self.error = attempt.error
-        else:
-            try:
-                SettleResponse.FromString(attempt.response)
-            except DecodeError:
-                self.error = RateLimitError("INTERNAL", "the answer is no SettleResponse")
-            else:
-                self.error, self.done = None, True
-
-    def finish(self) -> bool:
-        """Whether the server has it. Raises the error if `on_error` says so."""
-        if self.error is not None:
-            self.core.report.unsettled(self.error)
-            if self.ask.on_error == "raise":
-                raise self.error
-        return self.done
 
 
 class _Held:

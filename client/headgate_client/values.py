@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from google.protobuf.duration_pb2 import Duration
+
 from headgate_client.wire.envoy.service.ratelimit.v3 import rls_pb2
 
 Entries = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -201,11 +203,12 @@ def decode_response(response: rls_pb2.RateLimitResponse) -> Decision:
     )
 
 
+_CODES: Final = {number: Code(name) for name, number in rls_pb2.RateLimitResponse.Code.items()}
+_UNITS: Final = {number: name for name, number in rls_pb2.RateLimitResponse.RateLimit.Unit.items()}
+
+
 def _code(number: int) -> Code:
-    try:
-        return Code(rls_pb2.RateLimitResponse.Code.Name(number))
-    except ValueError:
-        return Code.UNKNOWN
+    return _CODES.get(number, Code.UNKNOWN)
 
 
 def _status(status: rls_pb2.RateLimitResponse.DescriptorStatus) -> DescriptorStatus:
@@ -213,13 +216,13 @@ def _status(status: rls_pb2.RateLimitResponse.DescriptorStatus) -> DescriptorSta
         code=_code(status.code),
         limit=_limit(status.current_limit) if status.HasField("current_limit") else None,
         remaining=status.limit_remaining,
-        reset_ms=status.duration_until_reset.ToMilliseconds() if status.HasField("duration_until_reset") else None,
+        reset_ms=_ms(status.duration_until_reset) if status.HasField("duration_until_reset") else None,
     )
 
 
+def _ms(duration: Duration) -> int:
+    return duration.seconds * 1000 + duration.nanos // 1_000_000
+
+
 def _limit(limit: rls_pb2.RateLimitResponse.RateLimit) -> Limit:
-    try:
-        unit = rls_pb2.RateLimitResponse.RateLimit.Unit.Name(limit.unit)
-    except ValueError:
-        unit = str(limit.unit)
-    return Limit(limit.requests_per_unit, unit, limit.name)
+    return Limit(limit.requests_per_unit, _UNITS.get(limit.unit, str(limit.unit)), limit.name)

@@ -29,6 +29,14 @@ SYNC: dict[str, Any] = {
 }
 SYNC["resources"] = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}}
 
+TLS_OF_ENVOY: dict[str, Any] = {
+    "name": "envoy.transport_sockets.tls",
+    "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+        "sni": "headgate.limits",
+    },
+}
+
 SWITCHES: Mapping[str, Mapping[str, Values]] = {
     "kind": {name: {"kind": name} for name in ("Deployment", "DaemonSet", "Sidecar")},
     "replicas": {"one": {"replicas": 1}, "three": {"replicas": 3}, "none": {"replicas": 0}},
@@ -94,7 +102,7 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
                 "operators": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
                 "redis": [{"ipBlock": {"cidr": "10.1.0.0/16"}}],
                 "redisPorts": [6379, 6380],
-                "extraEgress": [{"ports": [{"protocol": "TCP", "port": 4318}]}],
+                "extraEgress": [{"ports": [{"protocol": "TCP", "port": 4317}]}],
             }
         },
     },
@@ -103,13 +111,13 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
         "on": {
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
             "prometheusRule": {"enabled": True},
+            "grafanaDashboard": {"enabled": True},
         },
     },
     "rules": {
         "mapping": {"rules": RULES},
         "text": {"rules": {"edge.yaml": "domain: edge\ndescriptors:\n- key: user\n", "more.yml": "domain: more\n"}},
         "others": {
-            "rules": {"edge.yaml": None},
             "existingConfigMaps": [{"name": "rules-a"}, {"name": "rules-b", "directory": "b"}],
         },
     },
@@ -128,6 +136,7 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
                 "merge_domains": True,
             }
         },
+        "pushed": {"config": {"otlp_endpoint": "https://collector:4318", "traces": True, "decision_log_otlp": True}},
     },
     "data": {
         "on": {},
@@ -173,13 +182,27 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
             "trustedNetworks": ["10.0.0.0/8", "fd00::/8"],
         },
     },
-    "envoy": {"none": {}, "istio": {"istio": {"enabled": True}}, "gateway": {"envoyGateway": {"enabled": True}}},
+    "envoy": {
+        "none": {},
+        "istio": {"istio": {"enabled": True}},
+        "istio-tls": {"istio": {"enabled": True, "transportSocket": TLS_OF_ENVOY}},
+        "gateway": {"envoyGateway": {"enabled": True, "transportSocket": TLS_OF_ENVOY}},
+    },
 }
 
 IMPOSSIBLE = (
     {"origin": "memory", "workers": "four"},
     {"origin": "memory", "exchange": "separate"},
     *({"autoscaling": on, "kind": kind} for on in ("on", "behavior") for kind in ("DaemonSet", "Sidecar")),
+    {"kind": "Sidecar", "workers": "four"},
+    *({"kind": "Sidecar", "exchange": inside} for inside in ("inside", "tokens", "insecure")),
+    *({"kind": "Sidecar", "envoy": envoy} for envoy in ("istio", "istio-tls", "gateway")),
+    *(
+        {"callers": tokens, "envoy": envoy}
+        for tokens in ("tokens", "both")
+        for envoy in ("istio", "istio-tls", "gateway")
+    ),
+    *({"callers": tls, "envoy": "istio"} for tls in ("tls", "mutual")),
 )
 """Refused by the chart, with a reason; test_chart_values.py has each."""
 LEAST = 48
@@ -212,13 +235,17 @@ def combinations() -> list[Combination]:
 def _candidates(chance: random.Random, missing: set[frozenset[tuple[str, str]]]) -> Iterator[Combination]:
     """Each has one missing pair at least, while there are some."""
     wanted = sorted(sorted(pair) for pair in missing)
-    while True:
-        fixed = dict(chance.choice(wanted)) if wanted else {}
-        for _ in range(30):
-            candidate = {name: fixed.get(name) or chance.choice(list(options)) for name, options in SWITCHES.items()}
-            if possible(candidate):
-                yield candidate
-        return
+    fixed = dict(chance.choice(wanted)) if wanted else {}
+    return (_completed(chance, fixed) for _ in range(30))
+
+
+def _completed(chance: random.Random, fixed: Combination) -> Combination:
+    """Switch by switch, with what is possible beside those that are set: each has an option that always is."""
+    found = dict(fixed)
+    for name, options in SWITCHES.items():
+        if name not in fixed:
+            found[name] = chance.choice([option for option in options if possible({**found, name: option})])
+    return found
 
 
 def met(combination: Combination) -> set[frozenset[tuple[str, str]]]:

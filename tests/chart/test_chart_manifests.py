@@ -2,12 +2,18 @@
 
 import copy
 import functools
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from headgate.cli import commands
+from headgate.cli.serve import flags_of
+from headgate.config import load_settings
+from headgate.origin.redis_origin.url import parse_redis_url
 
 from tests.chart import matrix
 from tests.chart.crds import custom_problems, is_custom
@@ -25,7 +31,9 @@ from tests.support.helm import (
     render,
     versions,
 )
+from tests.support.source import ROOT
 
+DASHBOARD = ROOT / "examples" / "grafana" / "headgate.json"
 COMBINATIONS = matrix.combinations()
 EXAMPLE_FILES = sorted(EXAMPLES.glob("*.yaml"))
 CASES = {
@@ -144,7 +152,9 @@ def test_every_volume_is_there_and_used_and_writable_ones_are_few() -> None:
             volumes = {volume["name"] for volume in pod.get("volumes", [])}
             mounts = [mount for container in containers(pod) for mount in container.get("volumeMounts", [])]
             assert {mount["name"] for mount in mounts} == volumes, case
-            assert {mount["name"] for mount in mounts if not mount.get("readOnly")} <= writable, case
+            written = {mount["name"] for mount in mounts if not mount.get("readOnly")}
+            assert written <= writable, case
+            assert ("rules-synced" in written) == ("rules-synced" in volumes), f"{case}: somebody must write the rules"
             for container in containers(pod):
                 places = [mount["mountPath"] for mount in container.get("volumeMounts", [])]
                 assert [(a, b) for a in places for b in places if a != b and a.startswith(f"{b}/")] == [], case
@@ -185,6 +195,22 @@ def test_another_rule_changes_no_pod_and_another_setting_does(example: str) -> N
     assert templates(render({**values, "config": {"shadow_mode": True}})) != templates(before)
 
 
+def test_the_example_of_rules_is_there_while_there_are_no_others_and_no_longer() -> None:
+    def files(case: str) -> set[str]:
+        return {name for found in of_kind(rendered(case), "ConfigMap", "headgate-rules") for name in found["data"]}
+
+    assert files("defaults") == {"edge.yaml"}
+    assert files("three-regions") == {"api.yaml"}
+    assert not {
+        name
+        for manifests in (
+            render(values) for values in (matrix.SWITCHES["rules"]["others"], matrix.SWITCHES["sync"]["on"])
+        )
+        for found in of_kind(manifests, "ConfigMap")
+        for name in found["data"]
+    }
+
+
 def test_a_hook_checks_the_new_rules_before_anything_is_changed() -> None:
     manifests = rendered("defaults")
     job = only(manifests, "Job")
@@ -201,7 +227,7 @@ def test_a_hook_checks_the_new_rules_before_anything_is_changed() -> None:
 
 
 @functools.cache
-def flags_of(command: tuple[str, ...]) -> frozenset[str]:
+def documented_flags(command: tuple[str, ...]) -> frozenset[str]:
     shown = headgate.run(*command, "--help")
     assert shown.returncode == 0, shown.stderr
     return frozenset(re.findall(r"--[a-z][a-z0-9-]*", shown.stdout))
@@ -219,7 +245,7 @@ def test_every_flag_exists() -> None:
                     continue
                 words = container["args"]
                 flags = {word for word in words if word.startswith("--")}
-                assert flags <= flags_of(COMMANDS[words[0]]), case
+                assert flags <= documented_flags(COMMANDS[words[0]]), case
                 seen |= {words[0], *flags}
     assert {
         *COMMANDS,
@@ -230,6 +256,24 @@ def test_every_flag_exists() -> None:
         "--trusted-network",
         "--admin-grpc",
     } <= seen
+
+
+def test_every_command_is_one_that_the_process_accepts(tmp_path: Path) -> None:
+    """Values and pairs of them too, with the config file beside them; what the secrets hold is not known here."""
+    parser, seen = commands._parser(), 0
+    for _, manifests in everything():
+        files = {name: text for found in of_kind(manifests, "ConfigMap") for name, text in found["data"].items()}
+        (tmp_path / "headgate.yaml").write_text(files.get("headgate.yaml", ""))
+        for container in (container for pod in pod_specs(manifests) for container in pod["containers"]):
+            words = container.get("args", [""])
+            if words[0] not in ("serve", "exchange"):
+                continue
+            here = [word.replace("/etc/headgate/config/", f"{tmp_path}/") for word in words]
+            settings = load_settings({"rules": ".", **flags_of(parser.parse_args(here))}, {})
+            if settings.origin.startswith("redis"):
+                parse_redis_url(settings.origin)
+            seen += 1
+    assert seen > len(COMBINATIONS)
 
 
 def test_probes_ask_real_paths_at_the_port_for_health_and_a_pod_has_time_to_drain() -> None:
@@ -274,31 +318,61 @@ def test_a_network_policy_admits_what_is_documented_and_nothing_else(number: int
         policy["metadata"]["labels"]["app.kubernetes.io/component"]: policy["spec"]
         for policy in of_kind(manifests, "NetworkPolicy")
     }
-    if combination["network"] == "off" or combination["kind"] == "Sidecar":
+    if combination["network"] == "off":
         assert policies == {}
         return
     closed = combination["network"] == "closed"
     redis: set[tuple[str, int]] = set() if combination["origin"] == "memory" else {("TCP", 6379)}
     redis |= {("TCP", 6380)} if closed and combination["origin"] not in ("memory", "dev") else set()
-    more = {("TCP", 4318)} if closed else set()
+    more = {("TCP", 4317)} if closed else set()
+    more |= {("TCP", 4318)} if combination["config"] == "pushed" else set()
     operators = ADMIN | (KEYS if combination["keys"] != "none" else set())
     inside = combination["exchange"] in ("inside", "tokens", "insecure")
     separate = combination["exchange"] == "separate"
-    expected = {
-        "server": (
+    expected: dict[str, tuple[set[tuple[str, int]], set[tuple[str, int]]]] = {}
+    if combination["kind"] != "Sidecar":
+        expected["server"] = (
             DECISIONS | operators | (EXCHANGE if inside else set()),
-            DNS | redis | more | (PEERS if inside else set()),
+            DNS
+            | redis
+            | more
+            | (PEERS if inside else set())
+            | ({("TCP", 443)} if combination["sync"] == "on" else set()),
         )
-    }
+        if combination["origin"] == "dev":
+            expected["redis"] = ({("TCP", 6379)}, set())
     if separate:
         expected["exchange"] = (EXCHANGE | ADMIN, DNS | redis | more | PEERS)
-    if combination["origin"] == "dev":
-        expected["redis"] = ({("TCP", 6379)}, set())
     found = {name: (ports_of(spec["ingress"]), ports_of(spec["egress"])) for name, spec in policies.items()}
     assert found == expected
     assert all(spec["policyTypes"] == ["Ingress", "Egress"] for spec in policies.values())
-    admin = [rule for rule in policies["server"]["ingress"] if ports_of([rule]) == operators]
-    assert [bool(rule.get("from")) for rule in admin] == [True], "the admin port is never for everybody"
+    for name, ports in (("server", operators), ("exchange", ADMIN)):
+        admin = [rule for rule in policies.get(name, {}).get("ingress", []) if ports_of([rule]) == ports]
+        assert [bool(rule.get("from")) for rule in admin] == [True] * (name in policies), "it is never for everybody"
+
+
+def test_helm_test_reaches_the_server_whoever_else_may() -> None:
+    """The pod of the hook is admitted where callers are named, as in the example."""
+    manifests = rendered("single-region")
+    policy = only(manifests, "NetworkPolicy")["spec"]
+    (decisions,) = [rule for rule in policy["ingress"] if ports_of([rule]) == DECISIONS]
+    tester = only(manifests, "Pod")["metadata"]["labels"].items()
+    admitted = [peer["podSelector"]["matchLabels"] for peer in decisions["from"] if "podSelector" in peer]
+    assert [labels for labels in admitted if labels.items() <= tester]
+
+
+def test_sidecars_have_exchangers_of_their_own() -> None:
+    """Told to leave it to others, they must have others: that speak, and that are found."""
+    numbers = [n for n, c in enumerate(COMBINATIONS) if c["kind"] == "Sidecar" and c["exchange"] == "separate"]
+    assert numbers
+    for number in numbers:
+        manifests = rendered(f"matrix-{number}")
+        (exchanger,) = [d for d in of_kind(manifests, "Deployment") if d["metadata"]["name"].endswith("-exchange")]
+        account = exchanger["spec"]["template"]["spec"]["serviceAccountName"]
+        made = {account["metadata"]["name"] for account in of_kind(manifests, "ServiceAccount")}
+        assert account in made | {"default"}
+        (service,) = [s for s in of_kind(manifests, "Service") if s["metadata"]["name"].endswith("-exchange")]
+        assert service["spec"]["selector"].items() <= exchanger["spec"]["template"]["metadata"]["labels"].items()
 
 
 def test_services_lead_to_ports_and_pods_that_exist() -> None:
@@ -327,6 +401,12 @@ def test_decisions_health_admin_and_exchange_have_ports_apart() -> None:
         "headgate-exchange": {"exchange"},
     }
     assert only(rendered("three-regions"), "Service", "headgate-headless")["spec"]["clusterIP"] == "None"
+
+
+def test_the_dashboard_comes_as_grafana_reads_it() -> None:
+    found = only(rendered("single-region"), "ConfigMap", "headgate-dashboard")
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(found["data"]["headgate.json"]) == json.loads(DASHBOARD.read_text())
 
 
 def test_the_autoscaler_goes_by_cpu_and_leaves_the_replicas_alone() -> None:

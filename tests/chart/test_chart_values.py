@@ -28,29 +28,50 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
         ({"networkPolicy": {"enable": True}}, "networkPolicy: Additional property enable is not allowed"),
         ({"kind": "StatefulSet"}, 'kind: kind must be one of the following: "Deployment", "DaemonSet", "Sidecar"'),
         ({"exchange": {"peers": {"-us": "h:8082"}}}, 'exchange.peers: Property name of "-us" does not match'),
-        ({"exchange": {"peers": {"us": "no-port"}}}, "exchange.peers.us: Does not match pattern"),
-        ({"region": "eu west"}, "region: Does not match pattern"),
-        ({"origin": {"url": "redis://user:hunter2@redis"}}, "origin.url: Must not validate the schema (not)"),
-        ({"origin": {"url": "redis://:hunter2@redis"}}, "origin.url: Must not validate the schema (not)"),
-        ({"origin": {"url": "mysql://db"}}, "origin.url: Does not match pattern"),
+        ({"exchange": {"peers": {"us": "no-port"}}}, 'exchange.peers.us does not match: "HOST:PORT or [IPV6]:PORT"'),
+        ({"region": "eu west"}, 'region does not match: "letters, digits, '),
+        ({"origin": {"url": "redis://user:hunter2@redis"}}, 'origin.url does not match: "a URL without a password'),
+        ({"origin": {"url": "redis://:hunter2@redis"}}, 'origin.url does not match: "a URL without a password'),
+        ({"origin": {"url": "mysql://db"}}, 'origin.url does not match: "memory://, redis://HOST:PORT'),
         ({"origin": {"password": "hunter2"}}, "origin: Additional property password is not allowed"),
         (
             {"extraEnv": [{"name": "REDIS_PASSWORD", "value": "hunter2"}]},
-            "extraEnv.0: Must not validate the schema (not)",
+            'extraEnv.0 does not match: "a variable whose value is in a Secret (valueFrom.secretKeyRef)"',
+        ),
+        (
+            {"extraEnv": [{"name": "OTEL_EXPORTER_OTLP_HEADERS", "value": "x-key=hunter2"}]},
+            'extraEnv.0 does not match: "a variable whose value is in a Secret',
+        ),
+        (
+            {"extraEnv": [{"name": "HEADGATE_ORIGIN", "value": "redis://:hunter2@redis"}]},
+            'extraEnv.0 does not match: "a variable that is no setting of Headgate',
         ),
         ({"rules": {"edge.json": {}}}, 'rules: Property name of "edge.json" does not match'),
+        (
+            {"rules": {"a.yaml": {"domain": "a", "descriptors": [{"key": "user", "rate_limt": {}}]}}},
+            "rules.a.yaml.descriptors.0: Additional property rate_limt is not allowed",
+        ),
+        (
+            {"rules": {"a.yaml": {"domain": "a", "descriptors": [{"key": "user", "rate_limit": {"unit": "minut"}}]}}},
+            'rules.a.yaml.descriptors.0.rate_limit.unit must be one of the following: "second"',
+        ),
         ({"config": {"response_header": True}}, "config: Additional property response_header is not allowed"),
         ({"config": {"grpc": "0.0.0.0:1"}}, "config: Additional property grpc is not allowed"),
         ({"config": {"max_cells": 1}}, "config.max_cells: Must be greater than or equal to 1000"),
         ({"config": {"log_level": "loud"}}, "config.log_level: config.log_level must be one of the following"),
+        (
+            {"config": {"otlp_endpoint": "https://me:hunter2@collector:4318"}},
+            'config.otlp_endpoint does not match: "a URL without a password',
+        ),
         ({"ports": {"grpc": 80}}, "ports.grpc: Must be greater than or equal to 1024"),
         ({"drainSeconds": 1}, "drainSeconds: Must be greater than or equal to 5"),
-        ({"image": {"digest": "latest"}}, "image.digest: Does not match pattern"),
+        ({"image": {"digest": "latest"}}, 'image.digest does not match: "sha256: and 64 digits'),
         ({"existingConfigMaps": [{"directory": "a"}]}, "existingConfigMaps.0: name is required"),
         # What is about two values.
         ({"replicas": 2}, "origin.url: memory:// counts in one pod alone"),
         ({"kind": "DaemonSet"}, "origin.url: memory:// counts in one pod alone"),
         ({"workers": 2}, "workers: several processes can't share memory://"),
+        ({"origin": {"url": "redis://me@redis"}}, "origin.url: names a user, and there is no password"),
         (merged(PEER, {"region": "us", "exchange": {"insecure": True}}), "exchange.peers.us: is this region itself"),
         (PEER, "exchange.peers: regions must prove who they are"),
         (merged(PEER, {"exchange": {"mode": "separate", "insecure": True}}), "exchange.mode: separate: memory://"),
@@ -58,9 +79,40 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
         ({"tls": {"clientNames": ["a"]}}, "tls.clientNames: needs tls.clientCertificates"),
         ({"keys": {"enabled": True}}, "keys.enabled: who changes a limit must be known"),
         ({"keys": {"tls": {"clientCertificates": True}}}, "keys.tls.clientCertificates: needs keys.tls.existingSecret"),
-        ({"rules": {"edge.yaml": None}}, "rules: there are none"),
+        (
+            {"data": {"volume": {"emptyDir": {"sizeLimit": "1Gi"}}}},
+            "data.volume.emptyDir.sizeLimit: 1Gi is too small for the decision log (1024 MiB",
+        ),
+        (
+            {"config": {"decision_log_bytes": 4_294_967_296}},
+            "data.volume.emptyDir.sizeLimit: 2Gi is too small for the decision log (4096 MiB",
+        ),
+        (
+            {"kind": "Sidecar", "workers": 2, "devRedis": {"enabled": True}},
+            "workers: a sidecar has one socket, so it is one process",
+        ),
+        (
+            merged(PEER, {"kind": "Sidecar", "exchange": {"insecure": True}}),
+            "exchange.mode: other regions can't reach sidecars; use separate",
+        ),
+        (
+            {"kind": "Sidecar", "istio": {"enabled": True}},
+            "istio.enabled: a gateway asks over the network, and sidecars have no Service",
+        ),
+        (
+            {"tokens": {"existingSecret": {"name": "t"}}, "envoyGateway": {"enabled": True}},
+            "envoyGateway.enabled: the callers' token would stand in the filter for everybody to read",
+        ),
+        (
+            {"tls": {"existingSecret": "t"}, "istio": {"enabled": True}},
+            "istio.transportSocket: is empty, and Headgate has TLS",
+        ),
         ({"rules": {"big.yaml": "# " + "x" * 1_000_000}}, "rules: are more than a ConfigMap holds (1 MiB)"),
         ({"rulesSync": {"enabled": True}}, "rulesSync.container: is empty"),
+        (
+            {"rulesSync": {"enabled": True, "container": matrix.SYNC}},
+            "rulesSync.initContainer: is empty, and there are no other rules",
+        ),
         ({"ports": {"admin": 8080}}, "ports: each must be another one"),
         (
             {"kind": "DaemonSet", "autoscaling": {"enabled": True}, "devRedis": {"enabled": True}},
@@ -160,7 +212,12 @@ def notes(tmp_path: Path, values: dict[str, Any]) -> str:
 def test_the_notes_say_where_it_is_and_what_to_mind(tmp_path: Path) -> None:
     alone = notes(tmp_path, {"networkPolicy": {"enabled": False}})
     assert "x-headgate-headless.limits:8081" in alone
+    assert "These are example rules" in alone
+    assert "port-forward deployment/x-headgate 9090" in alone
     assert "On memory:// each pod counts by itself" in alone
     assert "port 9090 asks for no token" in alone
-    assert "devRedis has no password" in notes(tmp_path, {"devRedis": {"enabled": True}})
+    given = notes(tmp_path, {"devRedis": {"enabled": True}, "kind": "DaemonSet", "rules": matrix.RULES})
+    assert "devRedis has no password" in given
+    assert "port-forward daemonset/x-headgate 9090" in given
+    assert "example rules" not in given
     assert "get configmap x-headgate-sidecar" in notes(tmp_path, {"kind": "Sidecar"})

@@ -26,6 +26,20 @@ class Blocking:
     def acquire(self, *descriptors: Any, **options: Any) -> Decision:
         return self._runner.run(self.client.acquire(*descriptors, **options))
 
+    def reserve(self, *descriptors: Any, **options: Any) -> Any:
+        """Awaited, and not entered."""
+
+        async def reserved() -> Any:
+            return await self.client.reserve(*descriptors, **options)
+
+        return self._runner.run(reserved())
+
+    def refund(self, *descriptors: Any, **options: Any) -> bool:
+        return self._runner.run(self.client.refund(*descriptors, **options))
+
+    def settle(self, reservation: str, actual: int) -> bool:
+        return self._runner.run(self.client.settle(reservation, actual))
+
     def close(self) -> None:
         self._runner.run(self.client.close())
 

@@ -98,7 +98,7 @@ def test_half_a_pair_and_files_that_are_not_there_are_errors_of_the_start(tmp_pa
     with pytest.raises(OSError, match=r"nowhere\.pem"):
         Headgate(ADDRESS, "edge", tls=Tls(ca=str(tmp_path / "nowhere.pem")))
     for base, cap in ((0, 1), (1, -1), (1, math.inf)):
-        with pytest.raises(ValueError, match=r"backoff\.(base|cap): a number of seconds above 0"):
+        with pytest.raises(ValueError, match=r"backoff\.(base|cap): "):
             Backoff(base, cap)
 
 

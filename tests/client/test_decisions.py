@@ -98,6 +98,29 @@ def test_without_keep_denials_the_server_is_asked_every_time(make_fake: Make, he
     assert len(headgate_server.requests) == 8
 
 
+OVERDRAFT = {"unit": "minute", "requests_per_unit": 10, "overdraft": True}
+
+
+def test_a_late_cost_is_told_to_the_server_each_time_denied_or_not(
+    make_fake: Make, headgate_server: FakeServer
+) -> None:
+    """Under `overdraft` it is charged although it is denied: a denial from memory would swallow it."""
+    headgate_server._rules.load({"domain": "edge", "descriptors": [{"key": "tokens", "rate_limit": OVERDRAFT}]})
+    client = make_fake()
+    assert client.check(tokens="a", cost=8)
+    assert [bool(client.check(tokens="a", cost=8)) for _ in range(3)] == [False] * 3
+    assert len(headgate_server.requests) == 4
+    headgate_server.clock.advance(60 + 40)
+    assert not client.check(tokens="a", cost=0), "32 were charged: two thirds of a minute later 11 still count"
+    assert not client.check(tokens="a", cost=0)
+    assert len(headgate_server.requests) == 5, "a look charges nothing: its denial is remembered"
+    # Beside another limit that denies, a late cost that fits is charged all the same.
+    both = [{"tokens": "b"}, {"user": "bob"}]
+    assert client.check(user="bob", cost=5)
+    assert [bool(client.check(both, cost=3)) for _ in range(2)] == [False] * 2
+    assert client.check(tokens="b", cost=0).remaining == 4
+
+
 def test_no_more_denials_are_kept_than_there_is_room_for() -> None:
     denials = Denials(60, max_denials=3)
     over = Decision(Code.OVER_LIMIT, (status(Code.OVER_LIMIT, reset_ms=5000),))

@@ -48,10 +48,14 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 4}
   - key: trial
     rate_limit: {unit: day, requests_per_unit: 50, replaces: [{name: f}]}
+  - key: tokens
+    rate_limit: {unit: minute, requests_per_unit: 12, overdraft: true}
+  - key: owed
+    rate_limit: {unit: minute, requests_per_unit: 9, algorithm: gcra, burst: 4, overdraft: true}
   - key: bare
 """
 CHOICES: list[list[tuple[str, str]]] = [
-    *[[(key, value)] for key in ("sliding", "fixed", "bucket") for value in ("a", "b")],
+    *[[(key, value)] for key in ("sliding", "fixed", "bucket", "tokens", "owed") for value in ("a", "b")],
     [("path", "/login"), ("sliding", "a")],
     [("path", "/login/x"), ("sliding", "a")],
     [("path", "/login")],
@@ -102,7 +106,7 @@ def descriptor(chance: random.Random, entries: list[tuple[str, str]]) -> RateLim
     for key, value in entries:
         found.entries.add(key=key, value=value)
     if chance.random() < 0.2:
-        found.hits_addend.CopyFrom(UInt64Value(value=chance.choice([0, 1, 2, 8])))
+        found.hits_addend.CopyFrom(UInt64Value(value=chance.choice([0, 1, 2, 8, 40])))
     return found
 
 

@@ -101,7 +101,7 @@ def test_a_view_of_django_rest_framework_is_throttled(server: FakeServer, django
     class Search(APIView):  # type: ignore[misc]
         authentication_classes = ()
         permission_classes = ()
-        throttle_classes = (PerUser,)
+        throttle_classes: tuple[type[PerUser], ...] = (PerUser,)
 
         def get(self, request: Any) -> Any:
             return Response({"found": []})
@@ -109,15 +109,29 @@ def test_a_view_of_django_rest_framework_is_throttled(server: FakeServer, django
     class DrySearch(Search):
         throttle_classes = (Dry,)
 
-    urlpatterns[:] = [path("search", Search.as_view()), path("dry", DrySearch.as_view())]
+    class PerTeam(PerUser):
+        def get_key(self, request: Any, view: Any) -> dict[str, str] | None:
+            return {"team": "all"}
+
+    class BothSearch(Search):
+        throttle_classes = (PerTeam, PerUser, PerTeam)
+
+    server.limit("edge", "100/minute", team="*")
+    views = {"search": Search, "dry": DrySearch, "both": BothSearch}
+    urlpatterns[:] = [path(name, view.as_view()) for name, view in views.items()]
     with serve_wsgi(get_wsgi_application()) as address:
         answers = [get(address, "/search", x_user="alice", accept="application/json") for _ in range(3)]
         assert [answer.status for answer in answers] == [200, 200, 429]
         assert int(answers[2].headers["retry-after"]) >= 60
+        assert [answer.headers["ratelimit-remaining"] for answer in answers] == ["1", "0", "0"]
+        assert {answer.headers["ratelimit-limit"] for answer in answers} == {"2"}
         assert "Expected available in" in answers[2].json()["detail"]
         assert {get(address, "/search", x_user="admin").status for _ in range(4)} == {200}
-        assert get(address, "/dry", x_user="alice").status == 200
+        dry = get(address, "/dry", x_user="alice")
+        assert (dry.status, "ratelimit-limit" in dry.headers) == (200, False)
         assert (Dry.would_deny, PerUser.would_deny) == (1, 0)
+        both = get(address, "/both", x_user="bob")
+        assert (both.headers["ratelimit-limit"], both.headers["ratelimit-remaining"]) == ("2", "1"), "the least left"
 
 
 def test_a_throttle_that_is_not_finished_says_what_is_missing(server: FakeServer, django: Any) -> None:
@@ -136,7 +150,7 @@ def test_a_throttle_that_is_not_finished_says_what_is_missing(server: FakeServer
 # Celery
 
 
-def test_a_task_over_its_limit_is_put_back(server: FakeServer) -> None:
+def test_a_task_over_its_limit_is_put_back(server: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
     """Without a worker, where Celery tries again at once; with one it is in test_examples.py."""
     from celery import Celery
     from headgate_client.middleware.celery import rate_limited
@@ -166,6 +180,15 @@ def test_a_task_over_its_limit_is_put_back(server: FakeServer) -> None:
     assert [send.apply(("alice", number)).get() for number in range(3)] == [0, 1, 2]
     assert (done, tries) == ([0, 1, 2], [0, 1] + 6 * [2]), "put back, more often than Celery would by itself"
     assert [send.apply(("admin", number)).get() for number in range(3, 7)] == [3, 4, 5, 6]
+
+    @app.task  # type: ignore[untyped-decorator]
+    @rate_limited(limiter, key={"user": "alice"}, dry_run=True)
+    def dry() -> str:
+        return "done"
+
+    caplog.set_level(logging.INFO, "headgate_client")
+    assert [dry.apply().get() for _ in range(3)] == ["done"] * 3
+    assert caplog.messages.count("dry run: dry would have been put back") >= 1
 
     server.limit("edge", "0/second", user="never")
     asked = len(server.requests)

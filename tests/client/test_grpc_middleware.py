@@ -3,6 +3,8 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -10,10 +12,11 @@ import grpc
 import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
+from headgate_client import Code, Decision, RateLimitError
 from headgate_client.middleware import grpc_client, grpc_server, grpc_server_aio
 from headgate_client.middleware.grpc_call import RpcCall
 from headgate_client.middleware.obeying import Obey
-from headgate_client.middleware.rpc_status import retry_delay_s
+from headgate_client.middleware.rpc_status import denial_metadata, retry_delay_s
 from headgate_client.testing import FakeClock, FakeServer
 
 from tests.client.support import PATIENT_S
@@ -252,12 +255,66 @@ async def test_a_caller_of_asyncio_waits_as_it_is_told(server: FakeServer) -> No
             await method(b"x", metadata=(("user", "bob"),), timeout=PATIENT_S)
 
 
+POLICY = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 3,
+                "initialBackoff": "0.001s",
+                "maxBackoff": "0.001s",
+                "backoffMultiplier": 1,
+                "retryableStatusCodes": ["RESOURCE_EXHAUSTED"],
+            },
+        }
+    ]
+}
+"""gRPC's own, which would come back after a millisecond."""
+
+
+@pytest.mark.parametrize(("rate", "tries"), [("10/second", 2), ("10/hour", 1)])
+def test_grpcs_own_retry_policies_obey(headgate_server: FakeServer, rate: str, tries: int) -> None:
+    """They come back when there is room; where that is too long to wait, they are told not to."""
+    headgate_server.limit("edge", rate, user="*")
+    limiter = headgate_server.client("edge")
+    limiter.check(user="alice", cost=10)
+    waits = limiter.check(user="alice").retry_after
+    came_s: list[float] = []
+
+    def key(call: RpcCall) -> dict[str, str]:
+        came_s.append(time.monotonic())
+        if len(came_s) == 2:
+            headgate_server.clock.advance(2)
+        return {"user": "alice"}
+
+    interceptor = grpc_server.RateLimitInterceptor(limiter, key)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        serving = grpc.server(pool, interceptors=[interceptor], handlers=[handlers(echo_of_threads())])
+        port = serving.add_insecure_port("127.0.0.1:0")
+        serving.start()
+        with grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.service_config", json.dumps(POLICY))]) as channel:
+            if tries == 1:
+                with pytest.raises(grpc.RpcError, match="over the rate limit"):
+                    call(channel, "UnaryUnary", "alice")
+            else:
+                assert call(channel, "UnaryUnary", "alice") == b"a"
+                assert came_s[1] - came_s[0] >= waits - 0.01, "not after its own millisecond"
+        serving.stop(None).wait()
+    assert len(came_s) == tries
+
+
+def test_a_denial_that_nobody_knows_the_end_of_is_not_for_at_once() -> None:
+    denied = Decision(Code.OVER_LIMIT, error=RateLimitError("UNAVAILABLE", "away"))
+    assert retry_delay_s(denial_metadata(denied)) == 1.0
+
+
 @pytest.mark.parametrize(
     ("metadata", "delay_s"),
     [
         (None, None),
         ([("retry-after", "7")], 7.0),
         ([("grpc-retry-pushback-ms", "250")], 0.25),
+        ([("grpc-retry-pushback-ms", "-1"), ("retry-after", "7")], 7.0),
         ([("retry-after", "soon")], None),
         ([("retry-after", "-1")], None),
         ([("retry-after", "inf")], None),

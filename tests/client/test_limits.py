@@ -1,6 +1,7 @@
 """`limit(…)` on functions and blocks: done within the limits, or not at all."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -129,6 +130,61 @@ def test_what_is_limited_must_be_said_once(server: FakeServer, arguments: Any) -
         server.client("edge").limit(*args, **entries)
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"key": 5}, "descriptors: a list of mappings, got int 5"),
+        ({"key": "alice"}, "descriptors: a list of mappings, got str 'alice'"),
+        ({"key": {"user": 5}}, r"descriptors\[0\]\['user'\]: a value is a str, got int 5"),
+        ({"user": 5}, "user: a value is a str, got int 5"),
+        ({"user": "a", "cost": "x"}, "cost: an int, got str 'x'"),
+        ({"user": "a", "wait": -1}, "wait: seconds, 0 or more, got -1"),
+        ({"user": "a", "on_error": "opne"}, "on_error: one of 'open', 'closed', 'raise', got 'opne'"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_where_it_is_written(
+    server: FakeServer, options: dict[str, Any], complaint: str
+) -> None:
+    """And not at the first call, which may be in production."""
+    for client in (server.client("edge"), server.async_client("edge")):
+        with pytest.raises((TypeError, ValueError), match=f"^{complaint}$"):
+            client.limit(**options)
+
+
+def test_what_a_key_function_returns_is_checked_as_a_whole(server: FakeServer) -> None:
+    """A str is not taken for a list of its letters."""
+    search = server.client("edge").limit(key=lambda user: user)(lambda user: user)
+    with pytest.raises(TypeError, match=r"^descriptors: a list of mappings, got str 'alice'$"):
+        search("alice")
+
+
+async def test_a_generator_is_limited_when_it_begins(server: FakeServer) -> None:
+    limiter = server.async_client("edge")
+    ended: list[int] = []
+
+    @limiter.limit(key=lambda user: {"user": user})
+    async def stream(user: str) -> AsyncIterator[int]:
+        try:
+            for number in range(3):
+                yield number
+        finally:
+            ended.append(1)
+
+    assert [number async for number in stream("ann")] == [0, 1, 2]
+    half = stream("ann")
+    async for _ in half:
+        break
+    await half.aclose()  # type: ignore[attr-defined]
+    assert ended == [1, 1], "one that is left is ended with its wrapper"
+    with pytest.raises(RateLimited):
+        await anext(stream("ann"))
+
+
+def test_a_client_says_what_it_is(server: FakeServer) -> None:
+    assert repr(server.client("edge")) == "<Headgate 'edge' at dns:///fake.headgate.test:8081>"
+    assert repr(server.async_client("edge")) == "<AsyncHeadgate 'edge' at dns:///fake.headgate.test:8081>"
+
+
 async def test_functions_and_blocks_of_the_wrong_kind_are_refused(server: FakeServer) -> None:
     async def coroutine() -> None: ...
     def function() -> None: ...
@@ -137,5 +193,9 @@ async def test_functions_and_blocks_of_the_wrong_kind_are_refused(server: FakeSe
         server.client("edge").limit(user="a")(coroutine)
     with pytest.raises(TypeError, match="is no coroutine function; Headgate limits those"):
         server.async_client("edge").limit(user="a")(function)  # type: ignore[arg-type]
+    clients: list[Any] = [server.client("edge"), server.async_client("edge")]
+    for client in clients:
+        with pytest.raises(TypeError, match="decorates functions, got int 5"):
+            client.limit(user="a")(5)
     with pytest.raises(TypeError, match="a `with` block has none"), server.client("edge").limit(lambda: {"user": "a"}):
         raise AssertionError("not reached")

@@ -15,9 +15,12 @@ def used(make_fake: Make, server: FakeServer) -> Make:
     client = make_fake()
     for _ in range(7):
         client.check(user="alice")
+    held = client.reserve(estimate=2, user="carol")
     server.fail()
     for _ in range(6):
         client.check(user="bob")
+    client.settle(held.id, 1)
+    client._core.denials.dropped = 3
     return client  # type: ignore[return-value]
 
 
@@ -26,12 +29,14 @@ def test_prometheus(make_fake: Make, headgate_server: FakeServer) -> None:
     registry.register(HeadgateCollector(used(make_fake, headgate_server), "search", other=make_fake()))  # type: ignore[arg-type]
     text = generate_latest(registry).decode()
     for line in (
-        'headgate_client_calls_total{client="search",outcome="allowed"} 5.0',
+        'headgate_client_calls_total{client="search",outcome="allowed"} 6.0',
         'headgate_client_calls_total{client="search",outcome="denied_from_memory"} 1.0',
         'headgate_client_calls_total{client="search",outcome="failed_open"} 6.0',
         'headgate_client_calls_total{client="other",outcome="failed_open"} 0.0',
         'headgate_client_errors_total{client="search",status="UNAVAILABLE"} 5.0',
-        'headgate_client_errors_total{client="search",status="BREAKER_OPEN"} 1.0',
+        'headgate_client_errors_total{client="search",status="BREAKER_OPEN"} 2.0',
+        'headgate_client_unsettled_total{client="search"} 1.0',
+        'headgate_client_denials_dropped_total{client="search"} 3.0',
         'headgate_client_reachable{client="search"} 0.0',
         'headgate_client_reachable{client="other"} 1.0',
     ):
@@ -49,8 +54,10 @@ def test_opentelemetry(make_fake: Make, headgate_server: FakeServer) -> None:
         for metric in data.resource_metrics[0].scope_metrics[0].metrics
         for point in metric.data.data_points
     }
-    assert seen["headgate_client_calls", "allowed", "search"] == 5
+    assert seen["headgate_client_calls", "allowed", "search"] == 6
     assert seen["headgate_client_calls", "failed_open", "search"] == 6
     assert seen["headgate_client_errors", "UNAVAILABLE", "search"] == 5
+    assert seen["headgate_client_unsettled", "search"] == 1
+    assert seen["headgate_client_denials_dropped", "search"] == 3
     assert seen["headgate_client_reachable", "search"] == 0
     provider.shutdown()

@@ -9,6 +9,7 @@ import pytest
 from headgate_client import AsyncHeadgate, Headgate, RateLimited, RateLimitError
 from headgate_client.testing import FakeServer
 
+from tests.client.support import Make
 from tests.support.headgate import Headgate as Process
 from tests.support.headgate import serve, write_rules
 from tests.support.waiting import PATIENCE_S
@@ -62,6 +63,39 @@ def test_a_denied_estimate_raises_in_a_block_and_is_false_without_one(server: Fa
     with pytest.raises(RateLimited), client.reserve(estimate=101, user="ann"):
         pytest.fail("not entered")
     assert left(client) == 100
+
+
+def test_what_is_given_back_is_there_for_whoever_was_denied(make_fake: Make, headgate_server: FakeServer) -> None:
+    """The client remembers denials; a settlement of its own that makes room has it ask again."""
+    client = make_fake()
+    held = client.reserve(estimate=5, user="ann")
+    assert not client.check(user="ann")
+    assert not client.check(user="ann")
+    assert not client.reserve(estimate=2, user="ann")
+    assert client.counters["denied_from_memory"] == 1
+    assert client.settle(held.id, 1)
+    assert client.check(user="ann")
+    assert client.reserve(estimate=2, user="ann")
+
+
+def test_a_denied_estimate_is_no_denial_of_what_it_comes_to(make_fake: Make, headgate_server: FakeServer) -> None:
+    """Under `overdraft` an estimate that does not fit is denied, and the same cost afterwards is charged."""
+    limit = {"unit": "minute", "requests_per_unit": 10, "overdraft": True}
+    headgate_server._rules.load({"domain": "edge", "descriptors": [{"key": "tokens", "rate_limit": limit}]})
+    client = make_fake()
+    assert not client.reserve(estimate=30, tokens="a")
+    assert client.check(tokens="a", cost=0).remaining == 10
+    assert not client.check(tokens="a", cost=30)
+    assert not client.check(tokens="a", cost=0)
+    assert client.counters["denied_from_memory"] == 0
+
+
+def test_a_settlement_after_the_end_says_so(make_fake: Make) -> None:
+    client = make_fake()
+    held = client.reserve(estimate=5, user="ann")
+    client.close()
+    assert not client.settle(held.id, 1)
+    assert client.errors == {"CLOSED": 1}
 
 
 def test_it_counts_once_however_often_it_is_settled(server: FakeServer) -> None:
@@ -148,7 +182,14 @@ def test_asyncio_has_the_same(server: FakeServer) -> None:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    rules = "domain: edge\ndescriptors:\n- key: user\n  rate_limit: {unit: year, requests_per_unit: 100}\n"
+    rules = """
+domain: edge
+descriptors:
+- key: user
+  rate_limit: {unit: year, requests_per_unit: 100}
+- key: tokens
+  rate_limit: {unit: year, requests_per_unit: 100, overdraft: true}
+"""
     with serve(write_rules(tmp_path_factory.mktemp("rules") / "rules", rules)) as headgate:
         yield headgate
 
@@ -172,3 +213,12 @@ def test_a_real_server_settles_what_tasks_reserve(real: Process) -> None:
             assert (await client.check([{"user": "bob"}], cost=0)).remaining == 40
 
     asyncio.run(use())
+
+
+def test_a_real_server_is_told_of_every_late_cost(real: Process) -> None:
+    with Headgate(real.grpc, "edge", timeout=PATIENCE_S, on_error="raise") as client:
+        assert client.check(tokens="ann", cost=60)
+        assert [bool(client.check(tokens="ann", cost=60)) for _ in range(3)] == [False] * 3
+        assert [bool(client.check(tokens="ann", cost=0)) for _ in range(3)] == [False] * 3
+        outcomes = [client.counters[name] for name in ("allowed", "denied", "denied_from_memory")]
+        assert outcomes == [1, 4, 2], "late costs are always told, looks are remembered"

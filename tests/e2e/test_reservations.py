@@ -33,7 +33,7 @@ class Caller:
     """One who reserves and settles at one node."""
 
     def __init__(self, channel: grpc.Channel, address: str, token: str = "") -> None:
-        self._stub: Any = LimitsStub(channel)  # type: ignore[no-untyped-call]
+        self._stub: Any = LimitsStub(channel)
         self._address = address
         self._metadata = [("authorization", f"Bearer {token}")] if token else []
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 FREE_PORTS = ("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
@@ -157,7 +157,16 @@ class Headgate:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def send(self, number: signal.Signals) -> None:
+        """Where it is SIGSTOP, return when every thread has stopped: until then one may still answer."""
         self.process.send_signal(number)
+        if number is signal.SIGSTOP:
+            wait_until(self._is_stopped, "every thread to stop")
+
+    def _is_stopped(self) -> bool:
+        threads = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+        with contextlib.suppress(OSError):  # one that has ended since
+            return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+        return False
 
     def wait_exit(self, timeout_s: float = PATIENCE_S) -> int:
         status = self.process.wait(timeout_s)

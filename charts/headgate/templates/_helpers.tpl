@@ -58,7 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if .Values.origin.existingSecret.name -}}
 file:/etc/headgate/origin/url
 {{- else if .Values.devRedis.enabled -}}
-redis://{{ include "headgate.fullname" . }}-redis:6379
+redis://{{ include "headgate.fullname" . }}-redis.{{ .Release.Namespace }}:6379
 {{- else -}}
 {{- $url := .Values.origin.url -}}
 {{- $more := list -}}
@@ -139,7 +139,7 @@ ipFamilyPolicy: PreferDualStack
 - --origin-deadline-ms
 - {{ .root.Values.origin.deadlineMs | quote }}
 - --max-connection-age-s
-- {{ .root.Values.maxConnectionAgeSeconds | quote }}
+- {{ .root.Values.maxConnectionAgeSeconds | int | quote }}
 {{- if gt (int .root.Values.workers) 1 }}
 - --workers
 - {{ .root.Values.workers | quote }}
@@ -207,8 +207,17 @@ ipFamilyPolicy: PreferDualStack
 {{- end }}
 {{- end -}}
 
+{{/* The rules of the values, by file name; an example while there are none at all, so that there is something to ask. */}}
+{{- define "headgate.ownRules" -}}
+{{- if .Values.rules -}}
+{{ toYaml .Values.rules }}
+{{- else if not (or .Values.existingConfigMaps .Values.rulesSync.enabled) -}}
+{{ .Files.Get "files/example-rules.yaml" }}
+{{- end -}}
+{{- end -}}
+
 {{- define "headgate.rulesVolumes" -}}
-{{- if .root.Values.rules }}
+{{- if include "headgate.ownRules" .root }}
 - name: rules
   configMap:
     name: {{ .configMap }}
@@ -222,7 +231,7 @@ ipFamilyPolicy: PreferDualStack
 
 {{/* Each a directory inside the rules directory: no mount stands in another. */}}
 {{- define "headgate.rulesMounts" -}}
-{{- if .Values.rules }}
+{{- if include "headgate.ownRules" . }}
 - name: rules
   mountPath: /etc/headgate/rules/values
   readOnly: true
@@ -302,6 +311,16 @@ ipFamilyPolicy: PreferDualStack
 {{- if .Values.exchange.tokens.existingSecret.name }}
 - {name: exchange-tokens, mountPath: /etc/headgate/exchange-tokens, readOnly: true}
 {{- end }}
+{{- end -}}
+
+{{/* "true" when exchangers of their own speak to other regions. */}}
+{{- define "headgate.exchangesApart" -}}
+{{- if and .Values.exchange.peers (eq .Values.exchange.mode "separate") -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" when pods of ours run: servers, or exchangers for sidecars. */}}
+{{- define "headgate.hasPods" -}}
+{{- if or (ne .Values.kind "Sidecar") (include "headgate.exchangesApart" .) -}}true{{- end -}}
 {{- end -}}
 
 {{/* "true" when the servers speak to other regions themselves. */}}
@@ -439,6 +458,14 @@ readinessProbe:
 {{ include "headgate.serverMounts" .root | trim | indent 4 }}
 {{- end -}}
 
+{{/* What keeps a directory of rules, first once and then all the time. */}}
+{{- define "headgate.syncInitContainers" -}}
+{{- if and .Values.rulesSync.enabled .Values.rulesSync.initContainer }}
+initContainers:
+{{ include "headgate.syncContainer" (dict "root" . "container" .Values.rulesSync.initContainer) | indent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* git-sync and the like: the container as given, with the volume and a security context. */}}
 {{- define "headgate.syncContainer" -}}
 {{- $mounts := append (.container.volumeMounts | default list) (dict "name" "rules-synced" "mountPath" .root.Values.rulesSync.mountPath) -}}
@@ -497,14 +524,63 @@ checksum/config: {{ toYaml .Values.config | sha256sum }}
 {{- end }}
 {{- end -}}
 
+{{/* A size in bytes as Kubernetes writes it, in MiB; 0 for what is written otherwise. */}}
+{{- define "headgate.mebibytes" -}}
+{{- if hasSuffix "Gi" . -}}{{ mul 1024 (trimSuffix "Gi" . | int) }}{{- else if hasSuffix "Mi" . -}}{{ trimSuffix "Mi" . | int }}{{- else -}}0{{- end -}}
+{{- end -}}
+
+{{/* A volume that runs over is a pod that is evicted: the log's own bound must come first, with room for what stands beside it. */}}
+{{- define "headgate.checkDataVolume" -}}
+{{- $size := dig "emptyDir" "sizeLimit" "" .Values.data.volume | toString -}}
+{{- $mebibytes := include "headgate.mebibytes" $size | int -}}
+{{- $log := div (dig "decision_log_bytes" 1073741824 .Values.config | int64) 1048576 -}}
+{{- if and .Values.data.enabled $mebibytes (dig "decision_log" true .Values.config) (lt $mebibytes (add 512 $log | int)) -}}
+{{- fail (printf "data.volume.emptyDir.sizeLimit: %s is too small for the decision log (%d MiB, config.decision_log_bytes) and 512 MiB beside it: the pod would be evicted" $size $log) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the filters of `istio` and `envoyGateway` can't do for others. */}}
+{{- define "headgate.checkFilter" -}}
+{{- if .filter.enabled -}}
+{{- if eq .root.Values.kind "Sidecar" -}}
+{{- fail (printf "%s.enabled: a gateway asks over the network, and sidecars have no Service; use kind: Deployment" .name) -}}
+{{- end -}}
+{{- if .root.Values.tokens.existingSecret.name -}}
+{{- fail (printf "%s.enabled: the callers' token would stand in the filter for everybody to read; know callers by certificates (tls.clientCertificates), or write the filter yourself (docs/envoy.md)" .name) -}}
+{{- end -}}
+{{- if and .root.Values.tls.existingSecret (not .filter.transportSocket) -}}
+{{- fail (printf "%s.transportSocket: is empty, and Headgate has TLS (tls.existingSecret): say how Envoy speaks it" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A sidecar is one process in a pod that is not the chart's. */}}
+{{- define "headgate.checkSidecar" -}}
+{{- if eq .Values.kind "Sidecar" -}}
+{{- if gt (int .Values.workers) 1 -}}
+{{- fail "workers: a sidecar has one socket, so it is one process" -}}
+{{- end -}}
+{{- if include "headgate.exchangesInside" . -}}
+{{- fail "exchange.mode: other regions can't reach sidecars; use separate, which installs exchangers beside them" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What no schema can say, because it is about two values. */}}
 {{- define "headgate.check" -}}
+{{- include "headgate.checkSidecar" . -}}
+{{- include "headgate.checkDataVolume" . -}}
+{{- include "headgate.checkFilter" (dict "root" . "name" "istio" "filter" .Values.istio) -}}
+{{- include "headgate.checkFilter" (dict "root" . "name" "envoyGateway" "filter" .Values.envoyGateway) -}}
 {{- $several := or (gt (int .Values.replicas) 1) .Values.autoscaling.enabled (eq .Values.kind "DaemonSet") -}}
 {{- if and (include "headgate.alone" .) $several (not .Values.origin.countAlone) (ne .Values.kind "Sidecar") -}}
 {{- fail "origin.url: memory:// counts in one pod alone; several pods need a Redis (origin.url: redis://…, or devRedis.enabled to try it), or say origin.countAlone: true" -}}
 {{- end -}}
 {{- if and (include "headgate.alone" .) (gt (int .Values.workers) 1) -}}
 {{- fail "workers: several processes can't share memory://; set origin.url" -}}
+{{- end -}}
+{{- if and (regexMatch "://[^/?]*@" .Values.origin.url) (not (or .Values.origin.passwordSecret.name .Values.origin.existingSecret.name (contains "password_file=" .Values.origin.url))) -}}
+{{- fail "origin.url: names a user, and there is no password: origin.passwordSecret.name" -}}
 {{- end -}}
 {{- if and .Values.autoscaling.enabled (ne .Values.kind "Deployment") -}}
 {{- fail "autoscaling.enabled: only a Deployment can be scaled" -}}
@@ -518,7 +594,7 @@ checksum/config: {{ toYaml .Values.config | sha256sum }}
 {{- if and .Values.exchange.peers (not .Values.exchange.tls.existingSecret) (not .Values.exchange.tokens.existingSecret.name) (not .Values.exchange.insecure) -}}
 {{- fail "exchange.peers: regions must prove who they are: exchange.tls.existingSecret or exchange.tokens.existingSecret.name (or exchange.insecure: true)" -}}
 {{- end -}}
-{{- if and .Values.exchange.peers (eq .Values.exchange.mode "separate") (include "headgate.alone" .) -}}
+{{- if and (include "headgate.exchangesApart" .) (include "headgate.alone" .) -}}
 {{- fail "exchange.mode: separate: memory:// is inside one process, which no other can reach; set origin.url, or exchange.mode: inside" -}}
 {{- end -}}
 {{- if and .Values.tls.clientCertificates (not .Values.tls.existingSecret) -}}
@@ -530,8 +606,8 @@ checksum/config: {{ toYaml .Values.config | sha256sum }}
 {{- if and .Values.rulesSync.enabled (not .Values.rulesSync.container) -}}
 {{- fail "rulesSync.container: is empty; describe the container that keeps the rules, or say rulesSync.enabled: false" -}}
 {{- end -}}
-{{- if not (or .Values.rules .Values.existingConfigMaps .Values.rulesSync.enabled) -}}
-{{- fail "rules: there are none; give rules, existingConfigMaps or rulesSync" -}}
+{{- if and .Values.rulesSync.enabled (not .Values.rulesSync.initContainer) (not .Values.rules) (not .Values.existingConfigMaps) -}}
+{{- fail "rulesSync.initContainer: is empty, and there are no other rules: a server that finds none does not start" -}}
 {{- end -}}
 {{- if gt (len (toYaml .Values.rules)) 1000000 -}}
 {{- fail "rules: are more than a ConfigMap holds (1 MiB); use existingConfigMaps, one per team, or rulesSync" -}}

@@ -10,6 +10,10 @@ CALLS: Final = "headgate_client_calls"
 CALLS_HELP: Final = "Calls by outcome; failed_open are those that no limit held."
 ERRORS: Final = "headgate_client_errors"
 ERRORS_HELP: Final = "Calls that the server did not decide, by why."
+UNSETTLED: Final = "headgate_client_unsettled"
+UNSETTLED_HELP: Final = "Settlements and refunds that the server was not told: what was charged stands."
+DROPPED: Final = "headgate_client_denials_dropped"
+DROPPED_HELP: Final = "Denials forgotten before their time because too many were remembered: each is asked for again."
 REACHABLE: Final = "headgate_client_reachable"
 REACHABLE_HELP: Final = "0 while the breaker is open and nobody is asked."
 
@@ -22,6 +26,12 @@ class Counted(Protocol):
 
     @property
     def errors(self) -> Mapping[str, int]: ...
+
+    @property
+    def unsettled(self) -> int: ...
+
+    @property
+    def denials_dropped(self) -> int: ...
 
     @property
     def reachable(self) -> bool: ...

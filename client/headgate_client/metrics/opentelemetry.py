@@ -4,7 +4,19 @@ from collections.abc import Iterable
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
 
-from headgate_client.metrics import CALLS, CALLS_HELP, ERRORS, ERRORS_HELP, REACHABLE, REACHABLE_HELP, Counted
+from headgate_client.metrics import (
+    CALLS,
+    CALLS_HELP,
+    DROPPED,
+    DROPPED_HELP,
+    ERRORS,
+    ERRORS_HELP,
+    REACHABLE,
+    REACHABLE_HELP,
+    UNSETTLED,
+    UNSETTLED_HELP,
+    Counted,
+)
 
 
 def instrument(limiter: Counted, name: str = "default", *, meter: Meter | None = None) -> None:
@@ -17,9 +29,17 @@ def instrument(limiter: Counted, name: str = "default", *, meter: Meter | None =
     def errors(_: CallbackOptions) -> Iterable[Observation]:
         return [Observation(n, {"client": name, "status": status}) for status, n in limiter.errors.items()]
 
+    def unsettled(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(limiter.unsettled, {"client": name})]
+
+    def dropped(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(limiter.denials_dropped, {"client": name})]
+
     def reachable(_: CallbackOptions) -> Iterable[Observation]:
         return [Observation(int(limiter.reachable), {"client": name})]
 
     chosen.create_observable_counter(CALLS, [calls], description=CALLS_HELP)
     chosen.create_observable_counter(ERRORS, [errors], description=ERRORS_HELP)
+    chosen.create_observable_counter(UNSETTLED, [unsettled], description=UNSETTLED_HELP)
+    chosen.create_observable_counter(DROPPED, [dropped], description=DROPPED_HELP)
     chosen.create_observable_gauge(REACHABLE, [reachable], description=REACHABLE_HELP)

@@ -5,7 +5,19 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate_client.metrics import CALLS, CALLS_HELP, ERRORS, ERRORS_HELP, REACHABLE, REACHABLE_HELP, Counted
+from headgate_client.metrics import (
+    CALLS,
+    CALLS_HELP,
+    DROPPED,
+    DROPPED_HELP,
+    ERRORS,
+    ERRORS_HELP,
+    REACHABLE,
+    REACHABLE_HELP,
+    UNSETTLED,
+    UNSETTLED_HELP,
+    Counted,
+)
 
 
 class HeadgateCollector(Collector):
@@ -17,11 +29,15 @@ class HeadgateCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         calls = CounterMetricFamily(CALLS, CALLS_HELP, labels=("client", "outcome"))
         errors = CounterMetricFamily(ERRORS, ERRORS_HELP, labels=("client", "status"))
+        unsettled = CounterMetricFamily(UNSETTLED, UNSETTLED_HELP, labels=("client",))
+        dropped = CounterMetricFamily(DROPPED, DROPPED_HELP, labels=("client",))
         reachable = GaugeMetricFamily(REACHABLE, REACHABLE_HELP, labels=("client",))
         for name, limiter in self._limiters.items():
             for outcome, count in limiter.counters.items():
                 calls.add_metric((name, outcome), count)
             for status, count in limiter.errors.items():
                 errors.add_metric((name, status), count)
+            unsettled.add_metric((name,), limiter.unsettled)
+            dropped.add_metric((name,), limiter.denials_dropped)
             reachable.add_metric((name,), limiter.reachable)
-        yield from (calls, errors, reachable)
+        yield from (calls, errors, unsettled, dropped, reachable)

@@ -10,6 +10,7 @@ Unlike Celery's `rate_limit`, which each worker keeps for itself, this is one li
 """
 
 import functools
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -24,6 +25,8 @@ from headgate_client.limits import Cost, Guarded, Key
 from headgate_client.middleware.gate import need
 from headgate_client.values import RateLimited
 
+logger = logging.getLogger("headgate_client")
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -34,13 +37,15 @@ def rate_limited(
     *,
     cost: Cost = 1,
     max_retries: int | None = None,
+    dry_run: bool = False,
     on_error: OnError | None = None,
     backoff: Backoff | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Goes below `@app.task`. `key` is a descriptor, or a function of the task's arguments; None is an exemption.
 
     A denied task is retried after the server's time and full jitter, `max_retries` times or for ever. Called
-    directly, outside a worker, it raises RateLimited.
+    directly, outside a worker, it raises RateLimited. With `dry_run` every task is asked for and charged, and none is
+    put back: a line in the log names each that would have been.
     """
     need(limiter, Headgate, "Celery")
     guarded = Guarded(key, {}, cost, None, on_error)
@@ -52,7 +57,9 @@ def rate_limited(
             descriptors = guarded.descriptors(*args, **kwargs)
             if descriptors is not None:
                 decision = limiter.check(descriptors, cost=guarded.cost_of(*args, **kwargs), on_error=on_error)
-                if not decision:
+                if not decision and dry_run:
+                    logger.info("dry run: %s would have been put back", function.__name__)
+                elif not decision:
                     _put_back(RateLimited(decision), waits, max_retries)
             return function(*args, **kwargs)
 

@@ -11,7 +11,8 @@ class Search(APIView):
     throttle_classes = [PerUser]
 ```
 
-The framework makes a 429 of a denial, with the `Retry-After` that `wait` says.
+The framework makes a 429 of a denial, with the `Retry-After` that `wait` says; answers of the view have RateLimit
+headers, of the throttle that has the least left where there are several.
 """
 
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ from rest_framework.throttling import BaseThrottle
 from headgate_client.arguments import OnError
 from headgate_client.client import Headgate
 from headgate_client.limits import Given, as_descriptors
-from headgate_client.middleware.http import retry_after_s
+from headgate_client.middleware.http import REMAINING, limit_headers, retry_after_s
 from headgate_client.values import Decision
 
 
@@ -53,12 +54,20 @@ class HeadgateThrottle(BaseThrottle):  # type: ignore[misc]  # it has no types
         self.decision = self.limiter.check(
             as_descriptors(given), cost=self.get_cost(request, view), on_error=self.on_error
         )
-        if self.decision.allowed:
-            return True
-        if self.dry_run:
-            type(self).would_deny += 1
-        return self.dry_run
+        if not self.dry_run:
+            _show(view, self.decision)
+            return self.decision.allowed
+        type(self).would_deny += not self.decision.allowed
+        return True
 
     def wait(self) -> float | None:
         """Seconds until it may be tried again."""
         return None if self.decision is None else float(retry_after_s(self.decision))
+
+
+def _show(view: Any, decision: Decision) -> None:
+    """A view's `headers` go into its answer, whether that is a response or an exception."""
+    if decision.limit is None or not isinstance(headers := getattr(view, "headers", None), dict):
+        return
+    if REMAINING not in headers or int(headers[REMAINING]) >= (decision.remaining or 0):
+        headers.update({name: value for name, value in limit_headers(decision) if name != "Retry-After"})

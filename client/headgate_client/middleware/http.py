@@ -13,6 +13,7 @@ RETRY_JITTER: Final = 0.2
 """`Retry-After` is up to so much longer than needed: who was denied together comes back apart."""
 BODY: Final = b'{"error": "too many requests"}'
 CONTENT_TYPE: Final = "application/json"
+REMAINING: Final = "RateLimit-Remaining"
 
 
 class Peer(NamedTuple):
@@ -53,10 +54,14 @@ class HttpRequest:
                 yield name.replace("_", "-").lower(), value
 
 
+def stretched_s(decision: Decision) -> float:
+    """When to come back: never too early, and not when everybody else does."""
+    return decision.retry_after * (1 + RETRY_JITTER * random.random())  # noqa: S311  spreads callers out
+
+
 def retry_after_s(decision: Decision) -> int:
     """Whole seconds, as the header has them: never 0, and never too early."""
-    stretched_s = decision.retry_after * (1 + RETRY_JITTER * random.random())  # noqa: S311  spreads callers out
-    return max(1, math.ceil(stretched_s))
+    return max(1, math.ceil(stretched_s(decision)))
 
 
 def limit_headers(decision: Decision) -> list[tuple[str, str]]:
@@ -65,7 +70,7 @@ def limit_headers(decision: Decision) -> list[tuple[str, str]]:
     if decision.limit is not None:
         headers = [
             ("RateLimit-Limit", str(decision.limit)),
-            ("RateLimit-Remaining", str(decision.remaining or 0)),
+            (REMAINING, str(decision.remaining or 0)),
             ("RateLimit-Reset", str(math.ceil(decision.reset_after or 0))),
         ]
     if not decision.allowed:

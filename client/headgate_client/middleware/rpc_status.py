@@ -11,13 +11,17 @@ from typing import Any, Final
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, duration_pb2, message_factory
 from google.protobuf.message import DecodeError
 
-from headgate_client.middleware.http import limit_headers
+from headgate_client.middleware.http import limit_headers, stretched_s
 from headgate_client.values import Decision
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
 RETRY_AFTER_KEY: Final = "retry-after"
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
-"""What gRPC's own retry policies obey."""
+"""What gRPC's own retry policies obey: milliseconds, or a negative number, not to repeat the call at all."""
+LONGEST_PUSHBACK_S: Final = 30.0
+"""A policy waits as long as it is told, and its caller with it. Who would wait for longer is told to give up."""
+UNKNOWN_S: Final = 1.0
+"""For a denial of which nobody knows when it ends, because the server was away: 0 would mean at once."""
 RETRY_INFO_URL: Final = "type.googleapis.com/google.rpc.RetryInfo"
 RESOURCE_EXHAUSTED: Final = 8
 MESSAGE: Final = "over the rate limit"
@@ -50,11 +54,16 @@ _Status, _RetryInfo = _messages()
 def denial_metadata(decision: Decision) -> list[tuple[str, str | bytes]]:
     """The trailing metadata of a denial."""
     info = _RetryInfo()
-    info.retry_delay.FromMilliseconds(math.ceil(decision.retry_after * 1000))
+    info.retry_delay.FromMilliseconds(math.ceil((decision.retry_after or UNKNOWN_S) * 1000))
     status = _Status(code=RESOURCE_EXHAUSTED, message=MESSAGE)
     status.details.add(type_url=RETRY_INFO_URL, value=info.SerializeToString())
     headers: list[tuple[str, str | bytes]] = [(name.lower(), value) for name, value in limit_headers(decision)]
-    return [*headers, (DETAILS_KEY, status.SerializeToString())]
+    return [*headers, (PUSHBACK_KEY, str(_pushback_ms(decision))), (DETAILS_KEY, status.SerializeToString())]
+
+
+def _pushback_ms(decision: Decision) -> int:
+    wait_s = stretched_s(decision) or UNKNOWN_S
+    return math.ceil(wait_s * 1000) if wait_s <= LONGEST_PUSHBACK_S else -1
 
 
 def retry_delay_s(metadata: Iterable[tuple[str, str | bytes]] | None) -> float | None:

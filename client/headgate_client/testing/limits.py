@@ -17,6 +17,10 @@ UNIT_MS: Final[Mapping[str, int]] = {
     "year": 365 * 86_400_000,
 }
 ALGORITHMS: Final = ("sliding_window", "fixed_window", "gcra")
+_COUNTED: Final = frozenset({"unit", "requests_per_unit", "unit_multiplier", "algorithm", "burst", "unlimited"})
+_KNOWN: Final = _COUNTED | {"name", "replaces", "overdraft", "refund"}
+_IGNORED: Final = frozenset({"precision", "on_error", "class", "scope", "force_global"})
+"""They mean nothing on one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,10 @@ class FakeLimit:
     algorithm: str = "sliding_window"
     burst: int = 0
     unlimited: bool = False
+    overdraft: bool = False
+    """Costs are charged beyond the limit too; a cost of 0 looks whether 1 would fit."""
+    refund: bool = False
+    """What was charged may be given back."""
     shadow: bool = False
     replaces: tuple[str, ...] = ()
 
@@ -40,9 +48,7 @@ class FakeLimit:
     @classmethod
     def of(cls, where: str, given: Mapping[str, Any], *, shadow: bool) -> "FakeLimit":
         """From the `rate_limit` of a rules file. Fields that mean nothing on one node are passed over."""
-        known = {"unit", "requests_per_unit", "unit_multiplier", "name", "algorithm", "burst", "unlimited", "replaces"}
-        ignored = {"precision", "on_error", "class", "scope"}
-        for field in given.keys() - known - ignored:
+        for field in given.keys() - _KNOWN - _IGNORED:
             raise ValueError(f"{where}: the fake knows no {field!r} in rate_limit")
         rate = int(given.get("requests_per_unit", 0))
         limit = cls(
@@ -53,6 +59,8 @@ class FakeLimit:
             algorithm=given.get("algorithm", "sliding_window"),
             burst=int(given.get("burst", rate)),
             unlimited=bool(given.get("unlimited", False)),
+            overdraft=bool(given.get("overdraft", False)),
+            refund=bool(given.get("refund", False)),
             shadow=shadow,
             replaces=tuple(one["name"] for one in given.get("replaces", ())),
         )
@@ -94,6 +102,13 @@ class Counter:
         self._current += cost
         self._tat = max(self._tat, now_ms * self.limit.requests_per_unit) + cost * self.limit.window_ms
 
+    def overdraw(self, now_ms: int, cost: int) -> None:
+        """Charge what does not fit; a bucket owes a window's worth beyond its burst at most."""
+        limit, before = self.limit, self._tat
+        self.charge(now_ms, cost)
+        most = now_ms * limit.requests_per_unit + (limit.burst + limit.requests_per_unit) * limit.window_ms
+        self._tat = max(before, min(self._tat, most))
+
     def release(self, cost: int) -> None:
         """Take a charge of the same request back."""
         self._current -= cost
@@ -105,8 +120,12 @@ class Counter:
             self.charge(now_ms, difference)
             return
         self._roll(now_ms)
-        self._current = max(0, self._current + difference)
-        self._tat += difference * self.limit.window_ms
+        of_this = min(-difference, self._current)
+        self._current -= of_this
+        self._previous -= min(-difference - of_this, self._previous)
+        # What has drained is back already.
+        drained = min(self._tat, now_ms * self.limit.requests_per_unit)
+        self._tat = max(drained, self._tat + difference * self.limit.window_ms)
 
     def reset_ms(self, now_ms: int) -> int:
         limit = self.limit

@@ -87,19 +87,31 @@ class FakeServer:
         self.requests.append(request)
         if self._failure is not None:
             raise self._failure
+        return self._decided(request, overdraws=True).SerializeToString()
+
+    def _decided(self, request: RateLimitRequest, *, overdraws: bool) -> RateLimitResponse:
         now_ms = round(self.clock.now_s() * 1000)
-        charges = _without_replaced([self._charge(request, descriptor) for descriptor in request.descriptors])
-        denied = _decide([charge for charge in charges if charge is not None], now_ms)
+        found = [self._charge(request, descriptor, overdraws=overdraws) for descriptor in request.descriptors]
+        charges = _without_replaced(found)
+        charged = [charge for charge in charges if charge is not None]
+        denied = _decide(charged, now_ms)
         response = RateLimitResponse(
             overall_code=RateLimitResponse.OVER_LIMIT if denied else RateLimitResponse.OK,
             statuses=[_Status(code=RateLimitResponse.OK) if one is None else one.status() for one in charges],
         )
-        return response.SerializeToString()
+        if denied and any(charge.late or charge.refund or charge.limit.refund for charge in charged):
+            # Not to be remembered: it is charged, or given back, each time; or room may come before its time.
+            response.quota.requests = 1
+            response.quota.valid_until.SetInParent()
+        return response
 
     def reserve(self, payload: bytes) -> bytes:
         """One call of Reserve: the estimate is charged if it fits."""
         request = ReserveRequest.FromString(payload)
-        decision = RateLimitResponse.FromString(self.answer(request.request.SerializeToString()))
+        self.requests.append(request.request)
+        if self._failure is not None:
+            raise self._failure
+        decision = self._decided(request.request, overdraws=False)
         if decision.overall_code != RateLimitResponse.OK:
             return ReserveResponse(decision=decision).SerializeToString()
         name = f"reservation-{len(self._reservations)}"
@@ -122,17 +134,27 @@ class FakeServer:
 
     def _make_up(self, request: RateLimitRequest, difference: int) -> None:
         now_ms = round(self.clock.now_s() * 1000)
-        for charge in [self._charge(request, descriptor) for descriptor in request.descriptors]:
+        for charge in [self._charge(request, descriptor, overdraws=False) for descriptor in request.descriptors]:
             if charge is not None and not charge.limit.unlimited:
                 charge.counter.make_up(now_ms, difference)
 
-    def _charge(self, request: RateLimitRequest, descriptor: RateLimitDescriptor) -> "_Charge | None":
+    def _charge(
+        self, request: RateLimitRequest, descriptor: RateLimitDescriptor, *, overdraws: bool
+    ) -> "_Charge | None":
         found = self._rules.match(request.domain, [(entry.key, entry.value) for entry in descriptor.entries])
         if found is None:
             return None
         limit, key = found
         cost = descriptor.hits_addend.value if descriptor.HasField("hits_addend") else request.hits_addend or 1
-        return _Charge(limit, self._counters.setdefault(key, Counter(limit)), cost)
+        counter = self._counters.setdefault(key, Counter(limit))
+        if not descriptor.is_negative_hits:
+            return _Charge(limit, counter, cost, overdraws=overdraws and limit.overdraft)
+        if not limit.refund and not limit.unlimited:
+            raise FakeRpcError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "is_negative_hits: hits are given back on rules with `refund: true` only",
+            )
+        return _Charge(limit, counter, cost, refund=True)
 
 
 @dataclass(slots=True)
@@ -147,8 +169,18 @@ class _Reserved:
 class _Charge:
     """One descriptor under its limit."""
 
-    def __init__(self, limit: FakeLimit, counter: Counter, cost: int) -> None:
+    def __init__(
+        self, limit: FakeLimit, counter: Counter, cost: int, *, overdraws: bool = False, refund: bool = False
+    ) -> None:
         self.limit, self.counter, self.cost = limit, counter, cost
+        self.refund = refund
+        """Given back, in any case."""
+        self.late = overdraws and cost > 0
+        """Charged in any case."""
+        self.look = overdraws and cost == 0
+        """Never charged, and decided as a cost of 1 would be."""
+        self.shared = 0 if overdraws or refund else cost
+        """What must fit together with others on the same counter."""
         self.over = False
         self.remaining = MAX_REMAINING
         self.reset_ms = 0
@@ -160,21 +192,29 @@ class _Charge:
     def take(self, now_ms: int) -> None:
         if self.limit.unlimited:
             return
-        self.over = self.counter.room(now_ms, self.cost) < 0
-        if not self.over:
+        if self.refund:
+            self.counter.make_up(now_ms, -self.cost)
+        else:
+            self.over = self.counter.room(now_ms, self.cost or int(self.look)) < 0
+            if self.over:
+                if self.late:
+                    self.counter.overdraw(now_ms, self.cost)
+                return
             self.counter.charge(now_ms, self.cost)
-            self.remaining = self.counter.remaining(now_ms, 0)
-            self.reset_ms = self.counter.reset_ms(now_ms)
+        self.remaining = self.counter.remaining(now_ms, 0)
+        self.reset_ms = self.counter.reset_ms(now_ms)
 
     def release(self) -> None:
-        if not self.limit.unlimited and not self.over:
+        if not (self.limit.unlimited or self.over or self.late or self.refund):
             self.counter.release(self.cost)
 
     def settle(self, now_ms: int, ahead: int, *, denied: bool) -> None:
         """After the request was decided: what is said of it. `ahead` was to be paid from the same counter before."""
         if self.over:
             self.remaining = 0
-            self.reset_ms = self.counter.retry_ms(now_ms, self.cost + (ahead if denied else 0))
+            # After a late cost, or a look, there is a way on as soon as there is room for 1.
+            cost = 1 if self.late or self.look else self.cost
+            self.reset_ms = self.counter.retry_ms(now_ms, cost + (ahead if denied else 0))
         elif not self.limit.unlimited:
             self.remaining = self.counter.remaining(now_ms, 0) if denied else self.remaining
             self.reset_ms = self.counter.reset_ms(now_ms)
@@ -212,7 +252,7 @@ def _decide(charges: Sequence[_Charge], now_ms: int) -> bool:
     ahead: dict[Counter, int] = {}
     for charge in charges:
         charge.settle(now_ms, ahead.get(charge.counter, 0), denied=denied)
-        ahead[charge.counter] = ahead.get(charge.counter, 0) + charge.cost
+        ahead[charge.counter] = ahead.get(charge.counter, 0) + charge.shared
     return denied
 
 

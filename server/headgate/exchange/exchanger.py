@@ -5,6 +5,7 @@ never touches a request: nodes learn what other regions have counted with their 
 """
 
 import asyncio
+import itertools
 import random
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,15 +25,18 @@ URGENT_S: Final = 0.2
 """How often changes of rules with `class: abuse` are looked for."""
 FIRST_RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 1.0
-"""After a failure: full jitter up to this. A batch that was sent before the network healed is given up after 3 s, and
-all regions are to agree within 5 s."""
+"""From the beginning of an attempt that failed to the next: full jitter up to this. One that waited longer than that
+for its peer (SEND_TIMEOUT_S, 3 s) is followed by the next at once. So after a network has healed the first batch goes
+within 3 s, what it makes the peer tell in return an interval later, and all regions agree within 5 s."""
 REFUSED_RETRY_S: Final = 10.0
 """After a refusal: somebody has to change a setting first."""
 RENEWED_S: Final = 0.5
 """How soon it is noticed that a token or a certificate is another one."""
 INTERVAL_JITTER: Final = 0.1
 SWEEP_PAGE: Final = 200
-"""Names looked at per shard, lane and interval: under a millisecond of a shard's time."""
+"""Names looked at per call: under a millisecond of a shard's time."""
+SWEEPS: Final = 8
+"""Calls per interval, on shards and lanes in turn: on a Cluster, which has many, no more than on four shards."""
 RETURN_TIMEOUT_S: Final = 0.5
 """For giving leases back, which is a courtesy: they end by themselves in 5 s."""
 FAULT_PAUSE_S: Final = 1.0
@@ -129,7 +133,7 @@ class Exchanger:
                 failures += 1
                 normal_s = 0.0  # what is tried again is that: an urgent lane with nothing in it proves nothing
                 self._failed(status, error)
-                await self._pause(sender, error, failures)
+                await self._pause(sender, error, now_s + self._retry_s(error, failures))
                 continue
             except Exception as error:
                 self._logger.error("peer_exchange_failed", region=peer, exc_info=error)
@@ -141,9 +145,8 @@ class Exchanger:
             left_s = max(0.0, normal_s - self._clock.monotonic())
             await asyncio.sleep(min(URGENT_S, left_s) if sender.is_urgent else left_s)
 
-    async def _pause(self, sender: PeerSender, error: LinkError, failures: int) -> None:
+    async def _pause(self, sender: PeerSender, error: LinkError, until_s: float) -> None:
         """Before the next attempt. Who was refused, and has another token or certificate now, tries at once."""
-        until_s = self._clock.monotonic() + self._retry_s(error, failures)
         while (left_s := until_s - self._clock.monotonic()) > 0:
             if not isinstance(error, Refused):
                 await asyncio.sleep(left_s)
@@ -165,18 +168,20 @@ class Exchanger:
         return longest_s * self._random.random()
 
     async def _sweeps(self) -> None:
-        while True:
+        places = [(shard, lane) for shard in range(self._origin.shards) for lane in Lane]
+        for at in itertools.cycle(range(0, len(places), SWEEPS)):
             await asyncio.sleep(self._interval_s)
-            for shard in range(self._origin.shards):
-                for lane in Lane:
-                    try:
-                        generation = self._random.randbytes(16)
-                        await sweep(self._origin, shard, lane, self._owner, generation, SWEEP_PAGE)
-                    except OriginError:
-                        continue
-                    except Exception as error:
-                        self._logger.error("exchange_sweep_failed", shard=shard, exc_info=error)
-                        await asyncio.sleep(FAULT_PAUSE_S)
+            for shard, lane in places[at : at + SWEEPS]:
+                await self._sweep(shard, lane)
+
+    async def _sweep(self, shard: int, lane: Lane) -> None:
+        try:
+            await sweep(self._origin, shard, lane, self._owner, self._random.randbytes(16), SWEEP_PAGE)
+        except OriginError:
+            return
+        except Exception as error:
+            self._logger.error("exchange_sweep_failed", shard=shard, exc_info=error)
+            await asyncio.sleep(FAULT_PAUSE_S)
 
 
 def _describe(status: PeerStatus, now_ms: int) -> Mapping[str, Any]:

@@ -79,7 +79,8 @@ class ServerStats:
     """Streams that were given up, or whose connection broke, without their sender's word that nothing follows."""
     batches: int = 0
     entries: int = 0
-    bytes_received: int = 0
+    bytes_from: Counter[str] = field(default_factory=Counter)
+    """Of batches, by the region that sent them."""
 
 
 class ExchangeServer:
@@ -254,7 +255,7 @@ class ExchangeServer:
         batch = codec.decode_from_sender(data)
         if not isinstance(batch, Batch):
             raise BadRequest("a second hello on one stream")
-        self.stats.bytes_received += len(data)
+        self.stats.bytes_from[region] += len(data)
         try:
             ack = await self._receiver.receive(region, batch)
         except OriginError as error:

@@ -25,7 +25,7 @@ class PeerStatus:
     published_ms: int = 0
     """When the last batch with entries was acknowledged."""
     imported_ms: int = 0
-    """When the last batch of the peer's was taken in."""
+    """When the peer's last batch of counts was taken in."""
     lag_ms: int | None = None
     """How old what the peer's region knows of this one is, end to end: through its origin and back."""
     skew_ms: int = 0
@@ -34,6 +34,7 @@ class PeerStatus:
     filling: bool = False
     """This region has lost something, and the peer has not told everything yet."""
     sent_batches: int = 0
+    """Acknowledged, those about quotas included."""
     sent_entries: int = 0
     received_batches: int = 0
     received_entries: int = 0

@@ -5,9 +5,11 @@ is acknowledged when the origin has it; what makes no sense is left out and coun
 make no more sense the next time. (docs/convergence.md, section 9.)
 """
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -18,7 +20,7 @@ from headgate.exchange.peers import PeerStatus
 from headgate.exchange.quota.membership import Mark
 from headgate.exchange.quota.message import QuotaMessage
 from headgate.origin.book import BOOK
-from headgate.origin.interface import Origin
+from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import ForeignCount, Stamp, exchange_name, split_exchange_key
 from headgate.origin.told_resets import entry_of
 
@@ -41,6 +43,8 @@ MOST_TOLD: Final = 500
 """Resets written into the book at once. Operators reset keys one by one; nodes hear of others with their calls."""
 REMARK_MS: Final = 10_000
 """How often a `filled` that comes with every batch is acted on."""
+MARK_AGAIN_MS: Final = 5_000
+"""The same after a shard could not be marked: one that hangs holds up a batch only now and then."""
 
 
 class TakesQuotas(Protocol):
@@ -72,21 +76,26 @@ class OriginReceiver:
         self._logger = logger
         self._filled: dict[str, tuple[bytes, int]] = {}
         self._resets: OrderedDict[bytes, int] = OrderedDict()
-        """The latest reset of each key that nodes were told of, as far as remembered."""
+        """The latest reset of each key that was heard of, as far as remembered."""
+        self._untold: dict[bytes, int] = {}
+        """Of these, what could not be written into the book."""
 
     async def receive(self, region: str, batch: Batch) -> Ack:
+        status, now_ms = self._peers[region], self._clock.now_ms()
         if batch.quota is not None:
             taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else None
+            status.received_batches += 1
             return Ack(batch.number, 0, taken_in)
-        status, now_ms = self._peers[region], self._clock.now_ms()
         self._judge_time(status, batch, now_ms)
         theirs = self._counts(batch.entries, region.encode(), now_ms)
         ours = self._counts(batch.returned, self._region, now_ms)
         await self._merge(theirs + ours, Stamp(region.encode(), batch.beat_ms))
         await self._tell_resets(theirs, now_ms)
         if batch.fill_wanted:
-            for shard in range(self._origin.shards):
-                await self._origin.begin_walk(shard, region.encode(), batch.fill_wanted, IMPORT_TIMEOUT_S)
+            shards = range(self._origin.shards)
+            wanted = (region.encode(), batch.fill_wanted, IMPORT_TIMEOUT_S)
+            # Where it fails it is asked for again with the next batch: nothing is filled before all have begun.
+            await _failures(self._origin.begin_walk(shard, *wanted) for shard in shards)
         if batch.filled:
             await self._mark(region, batch.filled, now_ms)
         refused = len(batch.entries) + len(batch.returned) - len(theirs) - len(ours)
@@ -110,31 +119,43 @@ class OriginReceiver:
         by_shard: dict[int, list[ForeignCount]] = {0: []}  # the stamp has its place, whatever comes with it
         for shard, cells in counts:
             by_shard.setdefault(shard, []).extend(cells)
-        for shard, found in by_shard.items():
-            for at in range(0, max(1, len(found)), MAX_COUNTS):
-                page = found[at : at + MAX_COUNTS]
-                await self._origin.import_foreign(shard, page, IMPORT_TIMEOUT_S, None if shard else stamp)
+        merging = (self._merge_shard(shard, found, None if shard else stamp) for shard, found in by_shard.items())
+        for failure in await _failures(merging):
+            raise failure  # what the other shards have got comes again, and changes nothing
+
+    async def _merge_shard(self, shard: int, counts: Sequence[ForeignCount], stamp: Stamp | None) -> None:
+        for at in range(0, max(1, len(counts)), MAX_COUNTS):
+            await self._origin.import_foreign(shard, counts[at : at + MAX_COUNTS], IMPORT_TIMEOUT_S, stamp)
 
     async def _tell_resets(self, counts: Sequence[tuple[int, list[ForeignCount]]], now_ms: int) -> None:
-        """Have the region's nodes told of resets that are new here: those that deny from memory ask nobody."""
+        """Have the region's nodes told of resets that are new here: those that deny from memory ask nobody.
+
+        Where the book can't be written the batch is taken in all the same, and the next one tries again.
+        """
         found = {count.key: count.reset for _, cells in counts for count in cells if count.reset}
-        new = [(key, number) for key, number in found.items() if number > self._resets.get(key, 0)]
-        told = [entry for key, number in new if (entry := entry_of(key, number, now_ms)) is not None]
-        if told:
-            shard, drawn = self._origin.shard_of(BOOK), now_ms.to_bytes(8, "big")
-            await self._origin.write_book(shard, told[:MOST_TOLD], drawn, IMPORT_TIMEOUT_S)
+        new = {key: number for key, number in found.items() if number > self._resets.get(key, 0)}
         self._resets.update(new)
         while len(self._resets) > MOST_RESETS:
             self._resets.popitem(last=False)
+        untold = self._untold | new
+        self._untold = {}
+        told = [entry for key, number in untold.items() if (entry := entry_of(key, number, now_ms)) is not None]
+        if told:
+            shard, drawn = self._origin.shard_of(BOOK), now_ms.to_bytes(8, "big")
+            try:
+                await self._origin.write_book(shard, told[:MOST_TOLD], drawn, IMPORT_TIMEOUT_S)
+            except OriginError:
+                self._untold = dict(islice(untold.items(), MOST_TOLD))
 
     async def _mark(self, region: str, filled: bytes, now_ms: int) -> None:
-        known, at_ms = self._filled.get(region, (b"", 0))
-        if known == filled and 0 <= now_ms - at_ms < REMARK_MS:
+        known, until_ms = self._filled.get(region, (b"", 0))
+        if known == filled and now_ms < until_ms <= now_ms + REMARK_MS:
             return
-        for shard, mark in enumerate(split_fill(filled, self._origin.shards)):
-            if mark:
-                await self._origin.mark_filled(shard, region.encode(), mark, IMPORT_TIMEOUT_S)
-        self._filled[region] = (filled, now_ms)
+        marks = enumerate(split_fill(filled, self._origin.shards))
+        name = region.encode()
+        marking = (self._origin.mark_filled(shard, name, mark, IMPORT_TIMEOUT_S) for shard, mark in marks if mark)
+        failed = await _failures(marking)
+        self._filled[region] = filled, now_ms + (MARK_AGAIN_MS if failed else REMARK_MS)
 
     def _judge_time(self, status: PeerStatus, batch: Batch, now_ms: int) -> None:
         shortest_ms = min((entry.window_ms for entry in batch.entries), default=LONGEST_WINDOW_MS)
@@ -155,6 +176,17 @@ class OriginReceiver:
         status.refused_entries += refused
         if batch.heard_beat_ms:
             status.lag_ms = max(0, now_ms - batch.heard_beat_ms)
+
+
+async def _failures(calls: Iterable[Coroutine[Any, Any, None]]) -> list[OriginError]:
+    """Calls to several shards at once, each carried out whatever becomes of the others; those that failed."""
+    found = []
+    for failed in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(failed, OriginError):
+            found.append(failed)
+        elif failed is not None:
+            raise failed
+    return found
 
 
 def _makes_sense(entry: Entry, now_ms: int) -> bool:

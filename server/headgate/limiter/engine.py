@@ -6,6 +6,8 @@ thread, and on a clock that it asks once per request. Its counters are all there
 know; `region/engine.py` decides where a region counts together.
 """
 
+from collections.abc import Callable
+
 from headgate.clock import Clock
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.counters import CounterTable, KeyCounter
@@ -35,7 +37,7 @@ class Engine:
         return self.counters.sweep(self._now(), max_steps)
 
     def quick(self, charge: Charge) -> Verdict | None:
-        """One charge that is `quick`, if it fits or was denied before; None: `at_once` must decide."""
+        """One charge that is `quick`, if it fits or was denied before; None: `ask` must decide."""
         counter = self.counters.find(charge.key)
         if counter is None:
             return None
@@ -55,9 +57,13 @@ class Engine:
     def quick_all(self, charges: tuple[Charge, ...]) -> None:
         """Several charges have no shorter way here."""
 
-    def at_once(self, charges: tuple[Charge, ...]) -> Decision:
+    def ask(self, charges: tuple[Charge, ...], _then: Callable[[Decision], None]) -> Decision:
         """A node on its own never asks anybody."""
         return self.decide(charges)
+
+    def ask_late(self, charges: tuple[Charge, ...], _then: Callable[[Decision], None]) -> Decision:
+        """Nor for late costs and looks."""
+        return self.decide_late(charges)
 
     def decide(self, charges: tuple[Charge, ...]) -> Decision:
         """Decide all charges of one request together: charge every one of them, or none."""
@@ -182,11 +188,11 @@ class Engine:
                 verdicts.append((False, left, algorithm.reset_ms(counter, limit, now_ms)))
                 continue
             cached = now_ms < counter.deny_until_ms and denied_before(counter, charge)
-            if cached and counter.deny_cost == charge.cost:
+            # The same key may stand in a request twice: then it is their sum that must fit.
+            unpaid = 0 if admitted else before
+            if cached and not unpaid and counter.deny_cost == charge.cost:
                 retry_ms = counter.deny_until_ms - now_ms
             else:
-                # The same key may stand in a request twice: then it is their sum that must fit.
-                unpaid = 0 if admitted else before
                 retry_ms = algorithm.retry_ms(counter, limit, now_ms, charge.cost + unpaid)
                 if not cached and not unpaid:
                     remember_denial(counter, charge, now_ms + retry_ms)

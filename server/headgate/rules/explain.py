@@ -86,6 +86,11 @@ def _outcome(match: Match | None, node: RuleNode | None) -> str:
 
 def describe(limit: Limit) -> str:
     """A limit in one line."""
+    return ", ".join(words_of(limit))
+
+
+def words_of(limit: Limit) -> list[str]:
+    """What there is to say of a limit, how much it is first."""
     if limit.unlimited:
         words = ["unlimited"]
     else:
@@ -111,5 +116,4 @@ def describe(limit: Limit) -> str:
         ("shadow mode", limit.shadow),
         ("quota mode", limit.quota),
     )
-    words += [name for name, on in modes if on]
-    return ", ".join(words)
+    return [*words, *(name for name, on in modes if on)]

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from headgate.clock import Clock
 from headgate.explain.names import hash_of_descriptor, hash_of_key, terms_of
-from headgate.handler import Plan
 from headgate.limiter.counters import BucketCounter, WindowCounter
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict
 from headgate.limiter.engine import Engine
+from headgate.plan import Plan
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.region.window_counter import SharedWindow

@@ -70,18 +70,12 @@ def register_exchange(metrics: Metrics, exchange: RegionExchange, clock: Clock) 
         ("failures", "Batches that the peer did not acknowledge.", lambda s: s.failures),
     ):
         metrics.labelled_counter(f"headgate_peer_{name}", text, ("peer",), per_peer(value))
-    metrics.labelled_counter(
-        "headgate_peer_sent_bytes",
-        "Bytes of batches that were sent to the peer.",
-        ("peer",),
-        lambda: [(link.stats.bytes_sent, {"peer": region}) for region, link in exchange.links.items()],
-    )
+    for name, text, size in (
+        ("sent_bytes", "Bytes of batches that the peer has acknowledged.", exchange.sent_bytes),
+        ("received_bytes", "Bytes of batches that the peer has sent.", exchange.received_bytes),
+    ):
+        metrics.labelled_counter(f"headgate_peer_{name}", text, ("peer",), per_peer(_of_region(size)))
     register_quotas(metrics, exchange.exchanger.quotas)
-    metrics.counter(
-        "headgate_exchange_received_bytes",
-        "Bytes of batches that were received.",
-        lambda: exchange.server.stats.bytes_received,
-    )
 
 
 def register_quotas(metrics: Metrics, quotas: QuotaKeeper) -> None:
@@ -118,6 +112,10 @@ def register_quotas(metrics: Metrics, quotas: QuotaKeeper) -> None:
         "How often shards did not note a busy key: there were too many. As the shards count it.",
         lambda: quotas.dropped,
     )
+
+
+def _of_region(size: Callable[[str], int]) -> Callable[[PeerStatus], float]:
+    return lambda status: size(status.region)
 
 
 def _as_number(value: Callable[[], int | bool]) -> int:

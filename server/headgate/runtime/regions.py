@@ -109,4 +109,19 @@ class RegionExchange:
 
     def describe(self) -> Mapping[str, Any]:
         """For people: this region, where it listens, and every peer."""
-        return {"exchange": self.server.address, **self.exchanger.describe()}
+        said = self.exchanger.describe()
+        peers = [self._with_bytes(peer) for peer in said["peers"]]
+        return {"exchange": self.server.address, **said, "peers": peers}
+
+    def _with_bytes(self, peer: Mapping[str, Any]) -> Mapping[str, Any]:
+        sent = {**peer["sent"], "bytes": self.sent_bytes(peer["region"])}
+        received = {**peer["received"], "bytes": self.received_bytes(peer["region"])}
+        return {**peer, "sent": sent, "received": received}
+
+    def sent_bytes(self, peer: str) -> int:
+        """Of batches that the peer has acknowledged."""
+        return self.links[peer].stats.bytes_sent
+
+    def received_bytes(self, peer: str) -> int:
+        """Of batches that the peer has sent."""
+        return self.server.stats.bytes_from[peer]

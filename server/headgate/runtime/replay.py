@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from headgate_client.values import Descriptor, encode_request
 
-from headgate.handler import AnswerSettings, Plan, RateLimitHandler
+from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.decision import Decision
 from headgate.limiter.engine import Engine
 from headgate.limiter.rule_name import REQUEST_RULE
+from headgate.plan import Plan
 from headgate.rules.ruleset import RuleSet
 from headgate.telemetry.decisions.record import Entries, Record
 

@@ -3,8 +3,8 @@
 import random
 
 from headgate.config import Settings
-from headgate.handler import Plan
 from headgate.limiter.decision import Decision
+from headgate.plan import Plan
 from headgate.runtime.recording import DecisionRecorder
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.traces import CURRENT, Tracing

@@ -7,22 +7,15 @@ than one snapshot.
 """
 
 import asyncio
-import contextlib
 import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.otel_data import messages
-
-SEND_TIMEOUT_S: Final = 10.0
-"""For one snapshot, with the exporter's own retries: OpenTelemetry's default."""
-CLOSE_TIMEOUT_S: Final = 1.0
-"""What a process that ends waits for its last figures to be taken."""
-METRICS_PATH: Final = "/v1/metrics"
+from headgate.telemetry.sending import SEND_TIMEOUT_S, end_sending, signal_url
 
 RESULTS: Final = ("sent", "failed", "skipped")
 
@@ -35,7 +28,7 @@ class MetricsPush:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
 
         self.results: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
-        self._exporter = OTLPMetricExporter(metrics_url(endpoint), timeout=SEND_TIMEOUT_S)
+        self._exporter = OTLPMetricExporter(signal_url(endpoint, "metrics"), timeout=SEND_TIMEOUT_S)
         self._interval_s = interval_s
         self._snapshots = snapshots
         self._work: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -62,13 +55,11 @@ class MetricsPush:
         self._hand_on(parts)
 
     def close(self) -> None:
-        """Push once more, wait at most `CLOSE_TIMEOUT_S` until that is taken, and end."""
+        """Push once more, wait for a moment until that is taken, and end."""
         if not self._sending:
             self._hand_on(list(self._snapshots()))
         self._work.put(None)
-        self._thread.join(CLOSE_TIMEOUT_S)
-        with contextlib.suppress(Exception):  # it is not ours, and we are leaving
-            self._exporter.shutdown()
+        end_sending(self._thread, self._exporter)
 
     def _hand_on(self, parts: list[Any]) -> None:
         self._sending = True
@@ -86,11 +77,6 @@ class MetricsPush:
             return self._exporter.export(data).name == "SUCCESS"
         except Exception:
             return False
-
-
-def metrics_url(endpoint: str) -> str:
-    """Where metrics go: below the collector's address, unless a path says where."""
-    return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + METRICS_PATH
 
 
 def open_push(endpoint: str | None, interval_s: float, metrics: Metrics) -> MetricsPush | None:

@@ -5,7 +5,6 @@ fails is traced in any case. A span is a few plain values until a thread sends i
 not take is dropped and counted. Where traces are off none of this exists, and nothing on a decision's way asks for it.
 """
 
-import contextlib
 import random
 import re
 import threading
@@ -13,7 +12,6 @@ import time
 from collections import deque
 from contextvars import ContextVar
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -21,16 +19,14 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from headgate.telemetry.histogram import Exemplar, HistogramCounts
+from headgate.telemetry.sending import SEND_TIMEOUT_S, end_sending, signal_url
 
 TRACEPARENT: Final = "traceparent"
 NAME: Final = "headgate.decide"
-TRACES_PATH: Final = "/v1/traces"
 MAX_WAITING: Final = 2_048
 """Spans that wait to be sent: OpenTelemetry's own default. Beyond it they are dropped."""
 BATCH: Final = 512
 EVERY_S: Final = 1.0
-SEND_TIMEOUT_S: Final = 10.0
-CLOSE_TIMEOUT_S: Final = 1.0
 
 _PARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _SCOPE: Final = InstrumentationScope("headgate")
@@ -98,9 +94,9 @@ class Tracing:
         self._waiting.append(self._readable(span, ended_ns, error))
 
     def close(self) -> None:
-        """Send what waits, for at most `CLOSE_TIMEOUT_S`."""
+        """Send what waits, for a moment, and end."""
         self._closing.set()
-        self._thread.join(CLOSE_TIMEOUT_S)
+        end_sending(self._thread, self._exporter)
 
     def _root(self) -> Span:
         return Span(self._new_id(128), 0, self._new_id(64))
@@ -131,8 +127,6 @@ class Tracing:
         while not self._closing.wait(EVERY_S):
             self._send_waiting()
         self._send_waiting()
-        with contextlib.suppress(Exception):  # it is not ours, and we are leaving
-            self._exporter.shutdown()
 
     def _send_waiting(self) -> None:
         while self._waiting:
@@ -170,16 +164,8 @@ def parent_of(metadata: Any) -> str | bytes | None:
     return None
 
 
-def traces_url(endpoint: str) -> str:
-    """Where spans go: beside the metrics."""
-    path = urlsplit(endpoint).path.strip("/")
-    if not path:
-        return endpoint.rstrip("/") + TRACES_PATH
-    return endpoint.removesuffix("/v1/metrics") + TRACES_PATH if path.endswith("v1/metrics") else endpoint
-
-
 def _exporter(endpoint: str) -> Any:
     # Here, because it is needed only where traces are on.
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
-    return OTLPSpanExporter(traces_url(endpoint), timeout=SEND_TIMEOUT_S)
+    return OTLPSpanExporter(signal_url(endpoint, "traces"), timeout=SEND_TIMEOUT_S)

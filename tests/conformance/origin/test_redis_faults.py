@@ -2,13 +2,10 @@
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import headgate.origin
 import pytest
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
@@ -27,7 +24,7 @@ from headgate.origin.redis_origin.scripts import load_scripts
 from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import said
-from tests.conformance.origin.conftest import RedisSetup
+from tests.conformance.origin.conftest import RedisSetup, documented_rights
 from tests.support.redis_servers import RedisServer, refused_address, wait_until
 from tests.support.tcp_proxy import StubRedis, TcpProxy, healthy
 from tests.support.waiting import PATIENCE_S, until
@@ -37,8 +34,7 @@ SHORT_S = 0.1
 YEAR_MS = 365 * 86_400_000
 """A window that does not end during a test."""
 RIGHT = "right"
-DOCUMENT = Path(__file__).parents[3] / "docs" / "redis.md"
-RIGHTS = [right for line in re.findall(r"^    \+.*$", DOCUMENT.read_text(), re.MULTILINE) for right in line.split()]
+RIGHTS = documented_rights()
 
 
 @contextlib.asynccontextmanager
@@ -110,14 +106,6 @@ async def exchange(origin: Origin) -> None:
     assert await origin.acknowledge(0, b"eu", Lane.NORMAL, changes, TIMEOUT_S)
     await origin.begin_walk(0, b"eu", b"walk", TIMEOUT_S)
     await origin.mark_filled(0, b"eu", b"mark", TIMEOUT_S)
-
-
-def test_every_command_of_a_script_is_among_the_rights() -> None:
-    """Those of the exchange too, which stand apart."""
-    scripts = Path(headgate.origin.__file__).parent / "lua"
-    used = {word.lower() for path in scripts.glob("*.lua") for word in re.findall(r"\('([A-Z]+)'", path.read_text())}
-    assert {"hmget", "zrangebyscore"} <= used
-    assert used <= set(re.findall(r"\+(\w+)", DOCUMENT.read_text()))
 
 
 async def test_a_user_with_few_rights_is_enough_and_one_without_is_named() -> None:

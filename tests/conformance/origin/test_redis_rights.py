@@ -1,22 +1,33 @@
 """The user of docs/redis.md: the whole suite runs as it (`limited` in conftest.py), and no right is too many.
 
-Without any one of them something is refused, and what is said names the command.
+Without any one of them something is refused, and what is said names the command. What the scripts call is read from the
+scripts themselves: a command that a new one needs is missing here before it is missing at an operator's.
 """
 
+import contextlib
+import dataclasses
+import re
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from headgate.clock import SystemClock
+from headgate.origin.book import NEW, BookEntry
 from headgate.origin.interface import Origin, OriginError
+from headgate.origin.quota_protocol import QuotaSave, QuotaStep
+from headgate.origin.redis_origin.scripts import load_scripts
 from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import CASES, START_MS
-from tests.conformance.origin.conftest import Limited, RedisHarness, documented_rights
-from tests.conformance.origin.test_redis_faults import charge, counted, exchange
+from tests.conformance.origin.conftest import Limited, RedisHarness, documented_rights, groups_of_rights
+from tests.conformance.origin.test_quota import quota
+from tests.conformance.origin.test_redis_faults import YEAR_MS, charge, counted, exchange
 from tests.support.redis_servers import RedisServer
+from tests.support.source import ROOT
 from tests.support.waiting import PATIENCE_S
 
 RIGHTS = documented_rights()
+CONNECTING = {"+role", "+info", "+evalsha", "+script|load"}
+"""What is said to a server outside of scripts: to see what it is, and to run them."""
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +39,13 @@ def own_server() -> Iterator[Limited]:
 def test_there_are_rights_to_try() -> None:
     assert len(RIGHTS) > 15
     assert len(set(RIGHTS)) == len(RIGHTS)
+
+
+def test_the_rights_are_what_the_scripts_call_and_nothing_else() -> None:
+    scripts = load_scripts()
+    texts = [getattr(scripts, field.name).text.decode() for field in dataclasses.fields(scripts)]
+    called = {f"+{word.lower()}" for text in texts for word in re.findall(r"\('([A-Z]+)'", text)}
+    assert set(RIGHTS) == CONNECTING | called
 
 
 async def cases(harness: RedisHarness) -> AsyncIterator[str]:
@@ -42,13 +60,92 @@ async def cases(harness: RedisHarness) -> AsyncIterator[str]:
             yield str(refused)
 
 
+async def plain(origin: Origin) -> None:
+    """What every node asks for."""
+    await counted(origin, charge(1, 0))
+    await origin.heartbeat(0, b"run", PATIENCE_S)
+
+
+async def with_peers(origin: Origin) -> None:
+    """What peers, overrides and reservations ask for besides."""
+    later_ms = START_MS + YEAR_MS
+    await exchange(origin)
+    await origin.write_book(0, [BookEntry(b"name", b"value", later_ms, NEW)], b"drawn", PATIENCE_S)
+    await origin.read_book(0, 0, 10, PATIENCE_S)
+    await origin.look(0, b"k", YEAR_MS, PATIENCE_S)
+    await origin.claim(0, b"name", b"value", later_ms, PATIENCE_S)
+
+
+async def with_quotas(origin: Origin) -> None:
+    """What a quota and the keeper of its slices ask for besides."""
+    await origin.call(0, charge(2, 0)._replace(quotas=(quota(offered=1_000),)), PATIENCE_S)
+    lease = await origin.quota_lease(0, b"me", b"drawn", (b"eu",), PATIENCE_S)
+    await origin.quota_post(0, b"eu", b"message", PATIENCE_S)
+    saved = QuotaSave(lease.fence, lease.generation, ((b"name", b"", b"row"),), b"mark", ())
+    assert (await origin.quota_save(0, saved, PATIENCE_S)).kept
+    assert (await origin.quota_rows(0, 0, PATIENCE_S))[1] == ((b"name", b"row"),)
+    step = QuotaStep(lease.fence, b"drawn", b"drawn", 5_000, 20_000, 333_333, YEAR_MS, (), (), 10)
+    assert (await origin.quota_step(0, step, PATIENCE_S)).kept
+    await origin.give_back(0, b"me", (b"eu",), PATIENCE_S)
+
+
+TOURS = (plain, with_peers, with_quotas)
+"""In the order of the page's lists."""
+
+
 async def as_in_production(origin: Origin) -> AsyncIterator[str]:
-    """What is refused of a charge, a heartbeat and all that an exchanger asks for."""
-    for asked in (counted(origin, charge(1, 0)), origin.heartbeat(0, b"run", PATIENCE_S), exchange(origin)):
+    """What is refused of all that nodes and exchangers ask for."""
+    for tour in TOURS:
         try:
-            await asked
+            await tour(origin)
         except OriginError as refused:
             yield str(refused)
+
+
+@pytest.mark.parametrize("lists", range(1, len(TOURS) + 1))
+async def test_each_list_of_the_page_is_enough_for_what_stands_above_it(lists: int, own_server: Limited) -> None:
+    """Copied up to there, and no further."""
+    documented = groups_of_rights()
+    assert len(documented) == len(TOURS)
+    own_server.first.client.flushall()
+    own_server.allow("-@all", *(right for group in documented[:lists] for right in group))
+    origin = open_origin(own_server.url, clock=SystemClock(), region="here")
+    await origin.open()
+    try:
+        for tour in TOURS[:lists]:
+            await tour(origin)
+    finally:
+        await origin.close()
+
+
+async def test_a_database_of_its_own_needs_a_right_of_its_own(own_server: Limited) -> None:
+    for rights, refused in (((), "the user may not do this (NOPERM): SELECT"), (("+select",), "")):
+        own_server.allow(*rights)
+        origin = open_origin(f"{own_server.url}/1", clock=SystemClock(), region="here")
+        await origin.open()
+        try:
+            with pytest.raises(OriginError, match=re.escape(refused)) if refused else contextlib.nullcontext():
+                await plain(origin)
+        finally:
+            await origin.close()
+
+
+async def test_every_key_that_is_written_is_on_the_page(own_server: Limited) -> None:
+    """What an operator finds in Redis, he finds explained."""
+    own_server.first.client.flushall()
+    own_server.allow()
+    origin = open_origin(own_server.url, clock=SystemClock(), region="here")
+    await origin.open()
+    try:
+        for tour in TOURS:
+            await tour(origin)
+    finally:
+        await origin.close()
+    rows = re.findall(r"^\| `headgate:<region>/(.*?)\|", (ROOT / "docs" / "redis.md").read_text(), re.MULTILINE)
+    named = tuple(f"headgate:here/{name.partition('<')[0]}" for row in rows for name in re.findall(r"[^`, ]+", row))
+    found = [key.decode() if isinstance(key, bytes) else key for key in own_server.first.client.keys("*")]
+    assert len(found) > 8
+    assert [key for key in found if not key.startswith(named)] == []
 
 
 @pytest.mark.parametrize("right", RIGHTS)

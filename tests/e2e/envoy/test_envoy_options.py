@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.chart.matrix import TLS_OF_ENVOY
 from tests.support.envoy import Envoy, run_envoy, validate
 from tests.support.envoy_config import backend_cluster, backend_listener, header_limit, http_config, route, static
 from tests.support.headgate import Answer, serve, write_rules
@@ -120,7 +121,8 @@ def manifest_of(source: str) -> dict[str, Any]:
         example: dict[str, Any] = yaml.safe_load((KUBERNETES / source).read_text())
         return example
     kind = {"istio": "EnvoyFilter", "envoyGateway": "EnvoyPatchPolicy"}[source]
-    return only(render({source: {"enabled": True}}), kind)
+    tls = {"transportSocket": TLS_OF_ENVOY} if source == "envoyGateway" else {}
+    return only(render({source: {"enabled": True, **tls}}), kind)
 
 
 @pytest.mark.parametrize("source", [*sorted(path.name for path in KUBERNETES.glob("*.yaml")), "istio", "envoyGateway"])

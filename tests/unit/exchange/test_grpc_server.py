@@ -47,7 +47,7 @@ async def test_a_full_batch_arrives_as_it_was_sent() -> None:
         assert (link.peer.region, link.peer.regions, link.peer.version) == ("us", ("eu", "us"), 2)
         assert server.peers["eu"].regions == ("eu", "us")
         assert (server.stats.batches, server.stats.entries) == (1, 5_000)
-        assert server.stats.bytes_received == link.stats.bytes_sent > 5_000 * 40
+        assert server.stats.bytes_from["eu"] == link.stats.bytes_sent > 5_000 * 40
 
 
 async def test_batches_of_a_stream_are_taken_in_one_at_a_time() -> None:

@@ -1,6 +1,7 @@
 """What goes in a turn, what when there is more, and when nobody answers."""
 
 import asyncio
+import itertools
 import random
 
 import pytest
@@ -10,7 +11,7 @@ from headgate.exchange import sender as sender_module
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.messages import Ack, Batch, LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.sender import PeerSender
+from headgate.exchange.sender import SEND_TIMEOUT_S, PeerSender
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.protocol import Call, CellReport, Lane, WindowReport, exchange_name
 from headgate.simulation.loop import LoopClock, run_virtually
@@ -28,10 +29,16 @@ class Listening:
         self.batches = 0
         self.away = False
         self.refusing = False
+        self.dead = False
         self.is_renewed = False
+        self.tried_s: list[float] = []
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         self.batches += 1
+        if self.dead and batch.quota is None:
+            self.tried_s.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(timeout_s)
+            raise LinkError("no answer")
         if self.away:
             raise LinkError("nobody there")
         if self.refusing:
@@ -104,6 +111,14 @@ def test_a_peer_that_acknowledges_nothing_is_tried_again_and_never_called_connec
         run_virtually(exchange_for(30.0, link))
     assert {entry["event"] for entry in logs} == {"peer_failed", "quota_keeper"}
     assert link.batches > 10, "within an interval of 60 s"
+
+
+def test_who_has_waited_for_an_answer_in_vain_tries_again_at_once() -> None:
+    """A pause on top would be time in which a network that has healed is not used: regions agree within 5 s of it."""
+    link = Listening()
+    link.dead = True
+    run_virtually(exchange_for(30.0, link))
+    assert {round(after - before, 3) for before, after in itertools.pairwise(link.tried_s)} == {SEND_TIMEOUT_S}
 
 
 @pytest.mark.parametrize("renewed", [False, True])

@@ -105,6 +105,7 @@ def committed(place: Path, rules: str) -> Path:
     (place / "limits" / "edge.yaml").write_text(rules)
     (hook,) = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
     # As published, but for where the command comes from: this environment instead of a release.
+    assert hook.pop("additional_dependencies") == ["./client"], "else it wants a client that may not be published"
     local: dict[str, Any] = {**hook, "language": "system", "args": ["limits/"]}
     (place / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [{"repo": "local", "hooks": [local]}]}))
     for command in (["git", "init", "--quiet"], ["git", "add", "--all"]):

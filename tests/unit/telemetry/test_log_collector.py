@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from headgate.explain.view import entry_of_json
 from headgate.telemetry.decisions import collector as collector_module
-from headgate.telemetry.decisions.collector import CollectorSink, logs_url
+from headgate.telemetry.decisions.collector import CollectorSink
 from headgate.telemetry.decisions.record import Batch, Event, Record, Source
 from opentelemetry.sdk.resources import Resource
 
@@ -85,7 +85,6 @@ def test_what_is_not_taken_is_counted_and_said_once(
 def test_behind_a_collector_that_stalls_only_so_much_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log's thread is told at once, and is never kept."""
     monkeypatch.setattr(collector_module, "MAX_WAITING", 9)
-    monkeypatch.setattr(collector_module, "CLOSE_TIMEOUT_S", 0.01)
     batch, _ = some_denials(tmp_path)
     with Collector("stalls") as collector:
         sink = opened(collector, lambda name, error: None)
@@ -94,16 +93,3 @@ def test_behind_a_collector_that_stalls_only_so_much_waits(tmp_path: Path, monke
         with pytest.raises(OSError, match="takes less than is logged"):
             sink.decisions(batch, 0)
         sink.close()
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "url"),
-    [
-        ("http://c:4318", "http://c:4318/v1/logs"),
-        ("http://c:4318/", "http://c:4318/v1/logs"),
-        ("http://c:4318/v1/metrics", "http://c:4318/v1/logs"),
-        ("http://c:4318/mine", "http://c:4318/mine"),
-    ],
-)
-def test_logs_go_beside_the_metrics(endpoint: str, url: str) -> None:
-    assert logs_url(endpoint) == url

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from headgate.telemetry.histogram import HistogramCounts
-from headgate.telemetry.traces import MAX_WAITING, Tracing, parse_parent, traces_url
+from headgate.telemetry.traces import MAX_WAITING, Tracing, parse_parent
 from headgate.transport.interface import TransportStats
 from headgate.transport.traced import decide_traced
 from opentelemetry.sdk.resources import Resource
@@ -115,8 +115,3 @@ def test_a_traced_decision_is_an_exemplar_of_its_bucket() -> None:
 )
 def test_trace_contexts_are_read_as_the_standard_has_them(text: Any, parsed: Any) -> None:
     assert parse_parent(text) == parsed
-
-
-def test_spans_go_beside_the_metrics() -> None:
-    assert traces_url("http://c:4318") == "http://c:4318/v1/traces"
-    assert traces_url("http://c:4318/v1/metrics") == "http://c:4318/v1/traces"

@@ -5,27 +5,21 @@ sends; what waits for it is bounded, in batches that are still packed. What a sl
 dropped, counted and said once per outage: neither decisions nor the other sinks wait for it.
 """
 
-import contextlib
 import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import Resource
 
 from headgate.telemetry.decisions.record import Batch, Event, Record, Source, event_to_json, record_to_json
+from headgate.telemetry.sending import SEND_TIMEOUT_S, end_sending, signal_url
 
-LOGS_PATH: Final = "/v1/logs"
 MAX_WAITING: Final = 50_000
 """Records and events that wait to be sent, some 6 MB: two seconds of 20,000 denials a second."""
 BATCH: Final = 512
 """Records of one request: about a megabyte before compression."""
-SEND_TIMEOUT_S: Final = 10.0
-"""For one request, with the exporter's own retries: OpenTelemetry's default."""
-CLOSE_TIMEOUT_S: Final = 1.0
-"""What a process that ends waits for its last records to be taken."""
 
 Entry = tuple[Record | None, dict[str, Any]]
 """What is sent as one log record: the JSON line, and the decision that it is of, if it is of one."""
@@ -69,10 +63,10 @@ class CollectorSink:
         self._take(events, len(events))
 
     def close(self) -> None:
-        """Send what waits, for at most `CLOSE_TIMEOUT_S`."""
+        """Send what waits, for a moment, and end."""
         self._closing = True
         self._work.set()
-        self._thread.join(CLOSE_TIMEOUT_S)
+        end_sending(self._thread, self._exporter)
 
     def _take(self, some: Batch | Sequence[Event], count: int) -> None:
         if self._came_in - self._went_out + count > MAX_WAITING:
@@ -90,8 +84,6 @@ class CollectorSink:
             self._work.clear()
             self._empty()
         self._empty()
-        with contextlib.suppress(Exception):  # it is not ours, and we are leaving
-            self._exporter.shutdown()
 
     def _empty(self) -> None:
         while self._queue:
@@ -158,17 +150,9 @@ def _attributes(record: Record | None, line: dict[str, Any]) -> dict[str, Any]:
     return {**kind, **{f"headgate.{name}": line[name] for name in names}}
 
 
-def logs_url(endpoint: str) -> str:
-    """Where log records go: beside the metrics."""
-    path = urlsplit(endpoint).path.strip("/")
-    if not path:
-        return endpoint.rstrip("/") + LOGS_PATH
-    return endpoint.removesuffix("/v1/metrics") + LOGS_PATH if path.endswith("v1/metrics") else endpoint
-
-
 def _exporter(endpoint: str) -> Any:
     # Here, because it is needed only where there is a collector.
     from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415
     from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter  # noqa: PLC0415
 
-    return OTLPLogExporter(logs_url(endpoint), timeout=SEND_TIMEOUT_S, compression=Compression.Gzip)
+    return OTLPLogExporter(signal_url(endpoint, "logs"), timeout=SEND_TIMEOUT_S, compression=Compression.Gzip)

@@ -24,29 +24,32 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from headgate_client.wire.envoy.config.core.v3 import base_pb2 as headgate__client_dot_wire_dot_envoy_dot_config_dot_core_dot_v3_dot_base__pb2
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3 import ratelimit_pb2 as headgate__client_dot_wire_dot_envoy_dot_extensions_dot_common_dot_ratelimit_dot_v3_dot_ratelimit__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n9headgate_client/wire/envoy/service/ratelimit/v3/rls.proto\x12(headgate.wire.envoy.service.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x34headgate_client/wire/envoy/config/core/v3/base.proto\x1aIheadgate_client/wire/envoy/extensions/common/ratelimit/v3/ratelimit.proto\"\x95\x01\n\x10RateLimitRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\\\n\x0b\x64\x65scriptors\x18\x02 \x03(\x0b\x32G.headgate.wire.envoy.extensions.common.ratelimit.v3.RateLimitDescriptor\x12\x13\n\x0bhits_addend\x18\x03 \x01(\r\"\xe5\x07\n\x11RateLimitResponse\x12V\n\x0coverall_code\x18\x01 \x01(\x0e\x32@.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.Code\x12^\n\x08statuses\x18\x02 \x03(\x0b\x32L.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus\x12P\n\x17response_headers_to_add\x18\x03 \x03(\x0b\x32/.headgate.wire.envoy.config.core.v3.HeaderValue\x12O\n\x16request_headers_to_add\x18\x04 \x03(\x0b\x32/.headgate.wire.envoy.config.core.v3.HeaderValue\x12\x10\n\x08raw_body\x18\x05 \x01(\x0c\x12\x31\n\x10\x64ynamic_metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x1a\xed\x01\n\tRateLimit\x12\x19\n\x11requests_per_unit\x18\x01 \x01(\r\x12X\n\x04unit\x18\x02 \x01(\x0e\x32J.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit\x12\x0c\n\x04name\x18\x03 \x01(\t\"]\n\x04Unit\x12\x0b\n\x07UNKNOWN\x10\x00\x12\n\n\x06SECOND\x10\x01\x12\n\n\x06MINUTE\x10\x02\x12\x08\n\x04HOUR\x10\x03\x12\x07\n\x03\x44\x41Y\x10\x04\x12\t\n\x05MONTH\x10\x05\x12\x08\n\x04YEAR\x10\x06\x12\x08\n\x04WEEK\x10\x07\x1a\x92\x02\n\x10\x44\x65scriptorStatus\x12N\n\x04\x63ode\x18\x01 \x01(\x0e\x32@.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.Code\x12\\\n\rcurrent_limit\x18\x02 \x01(\x0b\x32\x45.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.RateLimit\x12\x17\n\x0flimit_remaining\x18\x03 \x01(\r\x12\x37\n\x14\x64uration_until_reset\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"+\n\x04\x43ode\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x06\n\x02OK\x10\x01\x12\x0e\n\nOVER_LIMIT\x10\x02\x32\x9f\x01\n\x10RateLimitService\x12\x8a\x01\n\x0fShouldRateLimit\x12:.headgate.wire.envoy.service.ratelimit.v3.RateLimitRequest\x1a;.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n9headgate_client/wire/envoy/service/ratelimit/v3/rls.proto\x12(headgate.wire.envoy.service.ratelimit.v3\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x34headgate_client/wire/envoy/config/core/v3/base.proto\x1aIheadgate_client/wire/envoy/extensions/common/ratelimit/v3/ratelimit.proto\"\x95\x01\n\x10RateLimitRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\\\n\x0b\x64\x65scriptors\x18\x02 \x03(\x0b\x32G.headgate.wire.envoy.extensions.common.ratelimit.v3.RateLimitDescriptor\x12\x13\n\x0bhits_addend\x18\x03 \x01(\r\"\xfb\t\n\x11RateLimitResponse\x12V\n\x0coverall_code\x18\x01 \x01(\x0e\x32@.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.Code\x12^\n\x08statuses\x18\x02 \x03(\x0b\x32L.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus\x12P\n\x17response_headers_to_add\x18\x03 \x03(\x0b\x32/.headgate.wire.envoy.config.core.v3.HeaderValue\x12O\n\x16request_headers_to_add\x18\x04 \x03(\x0b\x32/.headgate.wire.envoy.config.core.v3.HeaderValue\x12\x10\n\x08raw_body\x18\x05 \x01(\x0c\x12\x31\n\x10\x64ynamic_metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12P\n\x05quota\x18\x07 \x01(\x0b\x32\x41.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.Quota\x1a\xed\x01\n\tRateLimit\x12\x19\n\x11requests_per_unit\x18\x01 \x01(\r\x12X\n\x04unit\x18\x02 \x01(\x0e\x32J.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit\x12\x0c\n\x04name\x18\x03 \x01(\t\"]\n\x04Unit\x12\x0b\n\x07UNKNOWN\x10\x00\x12\n\n\x06SECOND\x10\x01\x12\n\n\x06MINUTE\x10\x02\x12\x08\n\x04HOUR\x10\x03\x12\x07\n\x03\x44\x41Y\x10\x04\x12\t\n\x05MONTH\x10\x05\x12\x08\n\x04YEAR\x10\x06\x12\x08\n\x04WEEK\x10\x07\x1ap\n\x05Quota\x12\x10\n\x08requests\x18\x01 \x01(\r\x12\x31\n\x0bvalid_until\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12\n\n\x02id\x18\x03 \x01(\tB\x16\n\x14\x65xpiration_specifier\x1a\xe4\x02\n\x10\x44\x65scriptorStatus\x12N\n\x04\x63ode\x18\x01 \x01(\x0e\x32@.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.Code\x12\\\n\rcurrent_limit\x18\x02 \x01(\x0b\x32\x45.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.RateLimit\x12\x17\n\x0flimit_remaining\x18\x03 \x01(\r\x12\x37\n\x14\x64uration_until_reset\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12P\n\x05quota\x18\x05 \x01(\x0b\x32\x41.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponse.Quota\"+\n\x04\x43ode\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x06\n\x02OK\x10\x01\x12\x0e\n\nOVER_LIMIT\x10\x02\x32\x9f\x01\n\x10RateLimitService\x12\x8a\x01\n\x0fShouldRateLimit\x12:.headgate.wire.envoy.service.ratelimit.v3.RateLimitRequest\x1a;.headgate.wire.envoy.service.ratelimit.v3.RateLimitResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RATELIMITREQUEST']._serialized_start=295
-  _globals['_RATELIMITREQUEST']._serialized_end=444
-  _globals['_RATELIMITRESPONSE']._serialized_start=447
-  _globals['_RATELIMITRESPONSE']._serialized_end=1444
-  _globals['_RATELIMITRESPONSE_RATELIMIT']._serialized_start=885
-  _globals['_RATELIMITRESPONSE_RATELIMIT']._serialized_end=1122
-  _globals['_RATELIMITRESPONSE_RATELIMIT_UNIT']._serialized_start=1029
-  _globals['_RATELIMITRESPONSE_RATELIMIT_UNIT']._serialized_end=1122
-  _globals['_RATELIMITRESPONSE_DESCRIPTORSTATUS']._serialized_start=1125
-  _globals['_RATELIMITRESPONSE_DESCRIPTORSTATUS']._serialized_end=1399
-  _globals['_RATELIMITRESPONSE_CODE']._serialized_start=1401
-  _globals['_RATELIMITRESPONSE_CODE']._serialized_end=1444
-  _globals['_RATELIMITSERVICE']._serialized_start=1447
-  _globals['_RATELIMITSERVICE']._serialized_end=1606
+  _globals['_RATELIMITREQUEST']._serialized_start=328
+  _globals['_RATELIMITREQUEST']._serialized_end=477
+  _globals['_RATELIMITRESPONSE']._serialized_start=480
+  _globals['_RATELIMITRESPONSE']._serialized_end=1755
+  _globals['_RATELIMITRESPONSE_RATELIMIT']._serialized_start=1000
+  _globals['_RATELIMITRESPONSE_RATELIMIT']._serialized_end=1237
+  _globals['_RATELIMITRESPONSE_RATELIMIT_UNIT']._serialized_start=1144
+  _globals['_RATELIMITRESPONSE_RATELIMIT_UNIT']._serialized_end=1237
+  _globals['_RATELIMITRESPONSE_QUOTA']._serialized_start=1239
+  _globals['_RATELIMITRESPONSE_QUOTA']._serialized_end=1351
+  _globals['_RATELIMITRESPONSE_DESCRIPTORSTATUS']._serialized_start=1354
+  _globals['_RATELIMITRESPONSE_DESCRIPTORSTATUS']._serialized_end=1710
+  _globals['_RATELIMITRESPONSE_CODE']._serialized_start=1712
+  _globals['_RATELIMITRESPONSE_CODE']._serialized_end=1755
+  _globals['_RATELIMITSERVICE']._serialized_start=1758
+  _globals['_RATELIMITSERVICE']._serialized_end=1917
 # @@protoc_insertion_point(module_scope)
