@@ -117,7 +117,14 @@ class Decider(Protocol):
 class Recorder(Protocol):
     """Who is told of every decision: the decision log. It gives the decision its id."""
 
-    def __call__(self, plan: "Plan", decision: Decision) -> int: ...
+    def __call__(self, plan: "Plan", decision: Decision) -> int:
+        """A decision, whatever it is; its id."""
+        ...
+
+    def quick(self, plan: "Plan", verdict: Verdict) -> None:
+        """The same for the usual request: one charge, admitted here or denied from memory. Its id is not asked for."""
+        over = verdict[0]
+        self(plan, Decision(not over, DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL, [verdict]))
 
 
 Decide = Callable[[tuple[Charge, ...]], "Decision | asyncio.Future[Decision]"]
@@ -356,8 +363,7 @@ class RateLimitHandler:
         """
         over, remaining, reset_ms = verdict
         if self._record is not None:
-            path = DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL
-            self._record(plan, Decision(not over, path, [verdict]))
+            self._record.quick(plan, verdict)
         tally = plan.tally
         if over:
             self.stats.denied[DecisionPath.DENY_CACHE] += 1

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import UInt64Value
 from headgate.errors import BadRequest
-from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
+from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler, Recorder
 from headgate.limiter.decision import Decision, DecisionPath
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Override, Overrides
@@ -444,8 +444,9 @@ def test_under_overdraft_a_cost_is_charged_in_any_case_and_none_is_a_look(load: 
     assert world.ask(d("tokens=a")).statuses[0].limit_remaining == 9
 
 
-def numbered(plan: Any, decision: Decision) -> int:
-    return 0xABC
+class Numbered(Recorder):
+    def __call__(self, plan: Any, decision: Decision) -> int:
+        return 0xABC
 
 
 @pytest.mark.parametrize(
@@ -460,7 +461,7 @@ def test_an_answer_says_why_where_that_is_wanted(
         engine=Engine(clock, max_cells=1000),
         random=random.Random(4),
         settings=AnswerSettings(**settings, dynamic_metadata=True),
-        record=numbered,
+        record=Numbered(),
     )
     request = RateLimitRequest(domain="edge", descriptors=[d("user=alice"), d("path=/")]).SerializeToString()
     for _ in range(3):
