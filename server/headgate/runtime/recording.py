@@ -260,7 +260,7 @@ def _spread(of_things: list[int], thing: list[int]) -> list[int]:
 
 def _interned(values: Sequence[Any], thing: list[int]) -> tuple[list[Any], list[int]]:
     """Each value once, and for each row the number of its charge's. By identity: equal ones are mostly one object."""
-    table: dict[int, int] = {}
-    numbers = [table.setdefault(number, len(table)) for number in map(id, values)]
-    by_id = {id(value): value for value in values}
-    return [by_id[number] for number in table], _spread(numbers, thing)
+    ids = list(map(id, values))
+    by_id = dict(zip(ids, values, strict=True))
+    numbers = {key: number for number, key in enumerate(by_id)}
+    return list(by_id.values()), _spread(list(map(numbers.__getitem__, ids)), thing)
