@@ -62,6 +62,13 @@ def test_from_lines_on_stdin(
     assert json.loads(capsys.readouterr().out)["outcome"] == "denied"
 
 
+def test_what_lines_call_a_descriptor(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """For the query that finds them in a log store; no log is needed for it."""
+    (record,) = decisions(Path(data_dir))
+    assert main(["explain", "--domain", "d", "--descriptor", "user=ann", "--who"]) == 0
+    assert capsys.readouterr().out.strip() == record_to_json(record)["who"]
+
+
 def test_nothing_found_is_said_and_ends_with_1(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
     ask = ["--domain", "d", "--descriptor", "user=bob", "--at", "2023-11-14T22:14:00Z"]
     assert main(["explain", "--data-dir", data_dir, *ask]) == 1
