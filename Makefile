@@ -102,6 +102,7 @@ bench: $(TEST_STAMP)
 	$(BIN)/python benchmarks/origin_cost.py
 	$(BIN)/python benchmarks/redis_script.py
 	$(BIN)/python benchmarks/exchange.py
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/regions_plot.py
 	$(BIN)/python benchmarks/envoy.py
 	$(BIN)/python benchmarks/client.py
@@ -111,6 +112,7 @@ verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.fault.table
 	$(BIN)/python -m tests.unit.exchange.quota.test_histories 200
 	$(BIN)/python -m tests.e2e.regions.long
+	$(BIN)/python -m tests.client.languages
 	$(BIN)/python -m tests.image.build
 	$(MAKE) --no-print-directory dist-check
 

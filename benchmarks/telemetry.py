@@ -2,11 +2,12 @@
 
     python benchmarks/telemetry.py [--calls N] [--rounds N] [--seconds S]
 
-Three servers on memory://, asked in turns: without a decision log; with it at its defaults; and a sick one, with it
-while nobody takes what it writes (stdout is a pipe that is never read: to the log that is a disk which stands still)
-and the collector of its metrics and its decision log takes connections and never answers. Then 20,000 denials a second
-for some seconds, of a thousand callers: over gRPC, as far as this machine can send them, and from within a process,
-where nothing but the handler and the log's thread is at work; and what the log has dropped of them.
+Four servers on memory://, asked in turns: without a decision log; another one without it, which shows how far figures
+of this machine can be trusted; with it at its defaults; and a sick one, with it while nobody takes what it writes
+(stdout is a pipe that is never read: to the log that is a disk which stands still) and the collector of its metrics and
+its decision log takes connections and never answers. Then 20,000 denials a second for some seconds, of a thousand
+callers: over gRPC, as far as this machine can send them, and from within a process, where nothing but the handler and
+the log's thread is at work; and what the log has dropped of them.
 """
 
 import argparse
@@ -145,6 +146,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         servers = {
             "none": start(stack, "none", "--decision-log", "false"),
+            "none again": start(stack, "none-again", "--decision-log", "false"),
             "log": start(stack, "log"),
             "sick": start(
                 stack,
