@@ -14,7 +14,7 @@ from headgate.clock import Clock
 from headgate.explain.names import hash_of_descriptor, hash_of_key, terms_of
 from headgate.handler import Plan, Recorder
 from headgate.limiter.counters import BucketCounter, WindowCounter
-from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict
 from headgate.limiter.engine import Engine
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
@@ -41,6 +41,7 @@ _ALLOWED: Final = int(Flag.ALLOWED)
 _OVER: Final = int(Flag.OVER)
 _SHADOW: Final = int(Flag.SHADOW)
 _QUOTA: Final = int(Flag.QUOTA)
+_REFUND: Final = int(Flag.REFUND)
 
 Figures = tuple[int, int, int, int, int, int, int, int]
 """Of one counter: time, own, others, foreign, previous, shard, live nodes, flags."""
@@ -249,6 +250,7 @@ def _traces(page: Page, numbers: list[int]) -> tuple[list[int], list[int]]:
 def _name(charge: Charge) -> tuple[int, int, int]:
     """What the log calls the charge's counter and descriptor. Kept with the charge, which may be logged often."""
     flags = (_SHADOW if charge.shadow else 0) | (_QUOTA if charge.quota else 0)
+    flags |= _REFUND if charge.kind is Kind.REFUND else 0
     charge.logged = (hash_of_key(charge.key), hash_of_descriptor(charge.rule.domain, charge.entries), flags)
     return charge.logged
 

@@ -19,7 +19,7 @@ from headgate.limiter.decision import Decision
 from headgate.limiter.engine import Engine
 from headgate.limiter.rule_name import REQUEST_RULE
 from headgate.rules.ruleset import RuleSet
-from headgate.telemetry.decisions.record import Entries, Record
+from headgate.telemetry.decisions.record import Entries, Flag, Record
 
 MAX_CELLS: Final = 1_000_000
 MAX_CALLERS: Final = 1_000_000
@@ -129,6 +129,8 @@ def _requests(records: Iterable[Record], result: Replay) -> Iterator[list[Record
     """The records of each request together, in the order of time."""
     usable: list[Record] = []
     for record in records:
+        if record.flags & Flag.REFUND:
+            continue  # it asks for nothing, so nobody denies it
         if record.entries:
             usable.append(record)
         else:
