@@ -9,9 +9,9 @@ from pathlib import Path
 
 from headgate.cli import descriptors
 from headgate.cli.admin_call import add_servers, addresses_of, call, on_all
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, write
+from headgate.cli.output import EXIT_FAILED, EXIT_OK, printable, write
 from headgate.errors import ConfigError
-from headgate.explain.explanation import Outcome, Question, explain, to_text
+from headgate.explain.explanation import Outcome, Question, explain, lines_of
 from headgate.explain.names import hash_of_descriptor
 from headgate.explain.view import LogView
 from headgate.telemetry.decisions.contents import Content
@@ -92,7 +92,8 @@ def run(args: argparse.Namespace) -> int:
         write(f"{hash_of_descriptor(question.domain, question.entries):016x}")
         return EXIT_OK
     explanation = explain(_from_servers(args, question) if args.addr else view_of(args), question)
-    write(json.dumps(explanation.to_json(), indent=2) if args.json else to_text(explanation))
+    lines = [json.dumps(explanation.to_json(), indent=2)] if args.json else map(printable, lines_of(explanation))
+    write("\n".join(lines))
     return EXIT_FAILED if explanation.outcome is Outcome.NOT_LOGGED else EXIT_OK
 
 
