@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import UInt64Value
 from headgate.errors import BadRequest
-from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
+from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler, Recorder
 from headgate.limiter.decision import Decision, DecisionPath
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Override, Overrides
@@ -515,8 +515,9 @@ def test_what_is_given_back_is_counted_apart_from_what_requests_cost(load: Calla
     assert (dict(tally.costs())["within_limit"], tally.refunded) == (6, 4)
 
 
-def numbered(plan: Any, decision: Decision) -> int:
-    return 0xABC
+class Numbered(Recorder):
+    def __call__(self, plan: Any, decision: Decision) -> int:
+        return 0xABC
 
 
 @pytest.mark.parametrize(
@@ -531,7 +532,7 @@ def test_an_answer_says_why_where_that_is_wanted(
         engine=Engine(clock, max_cells=1000),
         random=random.Random(4),
         settings=AnswerSettings(**settings, dynamic_metadata=True),
-        record=numbered,
+        record=Numbered(),
     )
     request = RateLimitRequest(domain="edge", descriptors=[d("user=alice"), d("path=/")]).SerializeToString()
     for _ in range(3):
