@@ -112,6 +112,7 @@ verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.fault.table
 	$(BIN)/python -m tests.unit.exchange.quota.test_histories 200
 	$(BIN)/python -m tests.e2e.regions.long
+	$(BIN)/python -m tests.client.languages
 	$(BIN)/python -m tests.image.build
 	$(MAKE) --no-print-directory dist-check
 

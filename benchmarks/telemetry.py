@@ -10,6 +10,7 @@ where nothing but the handler and the log's thread is at work; and what the log 
 """
 
 import argparse
+import contextlib
 import itertools
 import random
 import re
@@ -21,7 +22,6 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 from headgate.clock import SystemClock
@@ -92,7 +92,7 @@ def metric(server: Server, name: str) -> float:
     return float(found.group(1)) if found else 0.0
 
 
-def start(stack: ExitStack, name: str, *flags: str, stdout: int | None = None) -> Server:
+def start(stack: contextlib.ExitStack, name: str, *flags: str, stdout: int | None = None) -> Server:
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"headgate-{name}-")))
     (directory / "rules").mkdir()
     data_dir = ["--data-dir", str(directory / "data")]
@@ -101,7 +101,7 @@ def start(stack: ExitStack, name: str, *flags: str, stdout: int | None = None) -
     return server
 
 
-def blackhole(stack: ExitStack) -> str:
+def blackhole(stack: contextlib.ExitStack) -> str:
     """A collector that accepts, reads nothing and never answers."""
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=16))
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -110,7 +110,8 @@ def blackhole(stack: ExitStack) -> str:
 def from_within(seconds: float) -> str:
     """20,000 denials a second through a handler of this process, and what became of their records."""
     with tempfile.TemporaryDirectory(prefix="headgate-within-") as folder:
-        node = LoggedNode(Path(folder), RULES, SystemClock())
+        with contextlib.redirect_stdout(None):  # what it logs of its rules
+            node = LoggedNode(Path(folder), RULES, SystemClock())
         began_s, told = time.perf_counter(), 0
         for payload in DENIED:  # each caller's first is admitted
             node.handler(payload)
@@ -137,7 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds (%(default)s)")
     parser.add_argument("--seconds", type=float, default=5, help="of 20,000 denials each (%(default)s)")
     arguments = parser.parse_args()
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         servers = {
             "none": start(stack, "none", "--decision-log", "false"),
             "log": start(stack, "log"),

@@ -19,6 +19,7 @@ from typing import Self
 import grpc
 import grpc.aio
 
+from headgate_client import telling
 from headgate_client.arguments import Descriptors, OnError
 from headgate_client.backoff import CLOSED, CLOSED_MESSAGE, Backoff
 from headgate_client.channel import Address, Tls, Token
@@ -28,16 +29,15 @@ from headgate_client.forks import settle
 from headgate_client.limits import AsyncLimited, Cost, Guarded, Key
 from headgate_client.report import OnDegraded
 from headgate_client.reservations import (
-    SETTLE_TRIES,
     TTL_S,
     AsyncReservation,
     AwaitedReservation,
     Reserving,
-    Settling,
     check_actual,
     check_estimate,
     reserve_ask,
 )
+from headgate_client.telling import Telling
 from headgate_client.values import Decision, RateLimitError
 
 _clients: "weakref.WeakSet[AsyncHeadgate]" = weakref.WeakSet()
@@ -196,19 +196,38 @@ class AsyncHeadgate:
         return await self._settle(reservation, check_actual(actual), self._core.settle_ask())
 
     async def _settle(self, reservation: str, actual: int, ask: Ask) -> bool:
-        settling = Settling.of(self._core, reservation, actual, ask)
+        return await self._tell(telling.settlement(self._core, reservation, actual, ask))
+
+    async def refund(
+        self,
+        descriptors: Descriptors | None = None,
+        /,
+        *,
+        cost: int = 1,
+        timeout: float | None = None,  # noqa: ASYNC109  gRPC keeps it
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> bool:
+        """Give back what a `check` of the same charged, as far as it still counts. Whether the server was told.
+
+        For rules with `refund: true`; on others it fails. It is not repeated: twice would be given back twice.
+        """
+        ask = self._core.ask(descriptors, entries, cost, timeout, on_error)
+        return await self._tell(telling.refund(self._core, ask))
+
+    async def _tell(self, told: Telling) -> bool:
         if _fork.unusable:
-            settling.error = _forked_error()
-            return settling.finish()
-        for _ in range(SETTLE_TRIES):
+            told.error = _forked_error()
+            return told.finish()
+        for _ in range(told.tries):
             last = None
-            for last in self._core.attempts(settling.ask, await self._connected()):
+            for last in self._core.attempts(told.ask, await self._connected()):
                 with last:
-                    last.response = await self._asked(last.link.settle, settling.ask.request, last.left_s)
-            settling.take(last)
-            if settling.done:
+                    last.response = await self._asked(told.method(last.link), told.ask.request, last.left_s)
+            told.take(last)
+            if told.done:
                 break
-        return settling.finish()
+        return told.finish()
 
     def limit(
         self,
@@ -238,7 +257,7 @@ class AsyncHeadgate:
 
     @property
     def unsettled(self) -> int:
-        """Reservations whose settlement the server was not told: their estimates stand."""
+        """Settlements and refunds that the server was not told: what was charged stands."""
         return self._core.report.unsettled_so_far
 
     @property

@@ -13,6 +13,7 @@ from typing import Self
 
 import grpc
 
+from headgate_client import telling
 from headgate_client.arguments import Descriptors, OnError
 from headgate_client.backoff import Backoff
 from headgate_client.channel import Address, Tls, Token
@@ -22,15 +23,14 @@ from headgate_client.forks import GATE
 from headgate_client.limits import Cost, Guarded, Key, Limited
 from headgate_client.report import OnDegraded
 from headgate_client.reservations import (
-    SETTLE_TRIES,
     TTL_S,
     Reservation,
     Reserving,
-    Settling,
     check_actual,
     check_estimate,
     reserve_ask,
 )
+from headgate_client.telling import Telling
 from headgate_client.values import Decision
 
 _clients: "weakref.WeakSet[Headgate]" = weakref.WeakSet()
@@ -166,18 +166,36 @@ class Headgate:
         return self._settle(reservation, check_actual(actual), self._core.settle_ask())
 
     def _settle(self, reservation: str, actual: int, ask: Ask) -> bool:
-        settling = Settling.of(self._core, reservation, actual, ask)
-        for _ in range(SETTLE_TRIES):
+        return self._tell(telling.settlement(self._core, reservation, actual, ask))
+
+    def refund(
+        self,
+        descriptors: Descriptors | None = None,
+        /,
+        *,
+        cost: int = 1,
+        timeout: float | None = None,
+        on_error: OnError | None = None,
+        **entries: str,
+    ) -> bool:
+        """Give back what a `check` of the same charged, as far as it still counts. Whether the server was told.
+
+        For rules with `refund: true`; on others it fails. It is not repeated: twice would be given back twice.
+        """
+        ask = self._core.ask(descriptors, entries, cost, timeout, on_error)
+        return self._tell(telling.refund(self._core, ask))
+
+    def _tell(self, told: Telling) -> bool:
+        for _ in range(told.tries):
             last = None
-            for last in self._core.attempts(settling.ask, self._links or self._connected()):
+            for last in self._core.attempts(told.ask, self._links or self._connected()):
                 with last, GATE:
-                    last.response = last.link.settle(
-                        settling.ask.request, timeout=last.timeout_s, metadata=self._core.metadata()
-                    )
-            settling.take(last)
-            if settling.done:
+                    call = told.method(last.link)
+                    last.response = call(told.ask.request, timeout=last.timeout_s, metadata=self._core.metadata())
+            told.take(last)
+            if told.done:
                 break
-        return settling.finish()
+        return told.finish()
 
     def limit(
         self,
@@ -207,7 +225,7 @@ class Headgate:
 
     @property
     def unsettled(self) -> int:
-        """Reservations whose settlement the server was not told: their estimates stand."""
+        """Settlements and refunds that the server was not told: what was charged stands."""
         return self._core.report.unsettled_so_far
 
     @property

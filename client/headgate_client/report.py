@@ -93,8 +93,8 @@ class Report:
             calls,
         )
 
-    def unsettled(self, error: RateLimitError) -> None:
-        """A reservation that the server was not told the end of: its estimate stands."""
+    def untold(self, what: str, error: RateLimitError) -> None:
+        """A settlement or a refund that the server was not told: what was charged stands."""
         with self._lock:
             self._errors[error.status] = self._errors.get(error.status, 0) + 1
             self._unsettled += 1
@@ -103,11 +103,11 @@ class Report:
                 return
             self._say_unsettled_at_s = now_s + LOG_EVERY_S
             so_far = self._unsettled
-        logger.warning("%s was not told what a reservation came to: %s (%d so far)", self._name, error, so_far)
+        logger.warning("%s was not told %s: %s (%d so far)", self._name, what, error, so_far)
 
     @property
     def unsettled_so_far(self) -> int:
-        """Reservations whose settlement failed."""
+        """Settlements and refunds that failed."""
         with self._lock:
             return self._unsettled
 

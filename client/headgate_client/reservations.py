@@ -19,22 +19,14 @@ from typing import Any, Final, Self
 from google.protobuf.message import DecodeError
 
 from headgate_client import arguments
-from headgate_client.backoff import CLOSED, CLOSED_MESSAGE
-from headgate_client.breaker import BREAKER_OPEN
-from headgate_client.core import Ask, Attempt, Core
+from headgate_client.core import Ask, Attempt
 from headgate_client.values import Decision, RateLimited, RateLimitError
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
-from headgate_client.wire.headgate.v1.limits_pb2 import (
-    ReserveRequest,
-    ReserveResponse,
-    SettleRequest,
-    SettleResponse,
-)
+from headgate_client.wire.headgate.v1.limits_pb2 import ReserveRequest, ReserveResponse
 
 TTL_S: Final = 600.0
 """For how long a reservation can be settled; then its estimate stands."""
 LONGEST_TTL_S: Final = 86_400.0
-SETTLE_TRIES: Final = 2
 MAX_ACTUAL: Final = 2**32 - 1
 
 
@@ -79,52 +71,6 @@ class Reserving:
             raise RateLimitError("INTERNAL", "the answer is no ReserveResponse") from None
         self.id = response.id
         attempt.response = response.decision.SerializeToString()
-
-
-@dataclass(slots=True)
-class Settling:
-    """One settlement on its way."""
-
-    core: Core
-    ask: Ask
-    """Its `request` is the serialized SettleRequest."""
-    gives_back: bool
-    """Whether there may be room afterwards that was not there before."""
-    error: RateLimitError | None = None
-    done: bool = False
-
-    @classmethod
-    def of(cls, core: Core, id: str, actual: int, ask: Ask) -> "Settling":  # noqa: A002  as the wire calls it
-        payload = SettleRequest(id=id, actual=actual).SerializeToString()
-        gives_back = ask.cost is None or actual < ask.cost
-        return cls(core, Ask(payload, ask.timeout_s, ask.on_error), gives_back)
-
-    def take(self, attempt: Attempt | None) -> None:
-        """What came of one try."""
-        if attempt is None and self.core.closed:
-            self.error = RateLimitError(CLOSED, CLOSED_MESSAGE)
-        elif attempt is None:
-            self.error = RateLimitError(BREAKER_OPEN, "not asked: the server was away lately")
-        elif attempt.error is not None:
-            self.error = attempt.error
-        else:
-            try:
-                SettleResponse.FromString(attempt.response)
-            except DecodeError:
-                self.error = RateLimitError("INTERNAL", "the answer is no SettleResponse")
-            else:
-                self.error, self.done = None, True
-
-    def finish(self) -> bool:
-        """Whether the server has it. Raises the error if `on_error` says so."""
-        if self.done and self.gives_back:
-            # Whom it makes room for is for the server to say: keys may share a limit.
-            self.core.denials.forget()
-        if self.error is not None:
-            self.core.report.unsettled(self.error)
-            if self.ask.on_error == "raise":
-                raise self.error
-        return self.done
 
 
 class _Held:

@@ -90,6 +90,18 @@ def remaining(process: Headgate, user: str) -> int:
         return result.remaining
 
 
+def tls_secrets() -> dict[str, dict[str, str]]:
+    """A server's certificate by the Service's name, one that callers show, and a region's."""
+    ca = authority("cluster")
+
+    def secret(*names: str) -> dict[str, str]:
+        issued = issued_by(ca, names[0], *names)
+        files = {"ca.crt": ca.cert_pem, "tls.crt": issued.cert_pem, "tls.key": issued.key_pem}
+        return {name: data.decode() for name, data in files.items()}
+
+    return {"tls": secret("headgate"), "caller": secret("edge.example"), "region": secret("eu")}
+
+
 def test_a_rendered_server_lives_as_kubernetes_would_have_it(redis: RedisServer, tmp_path: Path) -> None:
     """Probes, answers, a rules change by symlink swap without a restart, SIGTERM and an end within the grace period."""
     values = values_for(redis, tokens={"existingSecret": {"name": "tokens"}})
@@ -123,10 +135,17 @@ def test_a_rendered_server_lives_as_kubernetes_would_have_it(redis: RedisServer,
 
 
 def test_a_rendered_exchanger_becomes_ready(redis: RedisServer, tmp_path: Path) -> None:
-    exchange = {"mode": "separate", "peers": {"us": "127.0.0.1:1"}, "tokens": {"existingSecret": {"name": "exchange"}}}
+    """With certificates and a token; that it waits for a peer which is not there keeps it from nothing."""
+    exchange = {
+        "mode": "separate",
+        "peers": {"us": "127.0.0.1:1"},
+        "tls": {"existingSecret": "region"},
+        "tokens": {"existingSecret": {"name": "exchange"}},
+    }
     manifests = render(values_for(redis, exchange=exchange))
     pod = pod_of(manifests, "headgate-exchange")
-    with running(pod, manifests, Volumes(tmp_path), "exchange") as exchanger:
+    secrets = {**SECRETS, **tls_secrets()}
+    with running(pod, manifests, Volumes(tmp_path), "exchange", secrets) as exchanger:
         exchanger.wait_exchanging()
         wait_until(lambda: exchanger.get("/readyz").status == 200, "it to be ready")
         assert exchanger.get("/healthz").status == 200
@@ -161,18 +180,6 @@ def test_the_hook_finds_wrong_rules(requests: int, status: int, tmp_path: Path) 
     ended = headgate.run(*volumes.command(container))
     assert ended.returncode == status
     assert ("values/edge.yaml:" in ended.stdout + ended.stderr) == bool(status)
-
-
-def tls_secrets() -> dict[str, dict[str, str]]:
-    """A server's certificate by the Service's name, and one that callers show."""
-    ca = authority("cluster")
-
-    def secret(*names: str) -> dict[str, str]:
-        issued = issued_by(ca, names[0], *names)
-        files = {"ca.crt": ca.cert_pem, "tls.crt": issued.cert_pem, "tls.key": issued.key_pem}
-        return {name: data.decode() for name, data in files.items()}
-
-    return {"tls": secret("headgate"), "caller": secret("edge.example")}
 
 
 def test_helm_test_asks_a_real_question_and_operators_are_served(redis: RedisServer, tmp_path: Path) -> None:

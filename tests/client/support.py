@@ -34,6 +34,9 @@ class Blocking:
 
         return self._runner.run(reserved())
 
+    def refund(self, *descriptors: Any, **options: Any) -> bool:
+        return self._runner.run(self.client.refund(*descriptors, **options))
+
     def settle(self, reservation: str, actual: int) -> bool:
         return self._runner.run(self.client.settle(reservation, actual))
 

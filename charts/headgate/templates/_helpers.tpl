@@ -579,6 +579,9 @@ checksum/config: {{ toYaml .Values.config | sha256sum }}
 {{- if and (include "headgate.alone" .) (gt (int .Values.workers) 1) -}}
 {{- fail "workers: several processes can't share memory://; set origin.url" -}}
 {{- end -}}
+{{- if and (regexMatch "://[^/?]*@" .Values.origin.url) (not (or .Values.origin.passwordSecret.name .Values.origin.existingSecret.name (contains "password_file=" .Values.origin.url))) -}}
+{{- fail "origin.url: names a user, and there is no password: origin.passwordSecret.name" -}}
+{{- end -}}
 {{- if and .Values.autoscaling.enabled (ne .Values.kind "Deployment") -}}
 {{- fail "autoscaling.enabled: only a Deployment can be scaled" -}}
 {{- end -}}

@@ -17,9 +17,8 @@ UNIT_MS: Final[Mapping[str, int]] = {
     "year": 365 * 86_400_000,
 }
 ALGORITHMS: Final = ("sliding_window", "fixed_window", "gcra")
-_KNOWN: Final = frozenset(
-    ["unit", "requests_per_unit", "unit_multiplier", "name", "algorithm", "burst", "unlimited", "replaces", "overdraft"]
-)
+_COUNTED: Final = frozenset({"unit", "requests_per_unit", "unit_multiplier", "algorithm", "burst", "unlimited"})
+_KNOWN: Final = _COUNTED | {"name", "replaces", "overdraft", "refund"}
 _IGNORED: Final = frozenset({"precision", "on_error", "class", "scope", "force_global"})
 """They mean nothing on one node."""
 
@@ -37,6 +36,8 @@ class FakeLimit:
     unlimited: bool = False
     overdraft: bool = False
     """Costs are charged beyond the limit too; a cost of 0 looks whether 1 would fit."""
+    refund: bool = False
+    """What was charged may be given back."""
     shadow: bool = False
     replaces: tuple[str, ...] = ()
 
@@ -59,6 +60,7 @@ class FakeLimit:
             burst=int(given.get("burst", rate)),
             unlimited=bool(given.get("unlimited", False)),
             overdraft=bool(given.get("overdraft", False)),
+            refund=bool(given.get("refund", False)),
             shadow=shadow,
             replaces=tuple(one["name"] for one in given.get("replaces", ())),
         )

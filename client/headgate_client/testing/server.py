@@ -99,8 +99,8 @@ class FakeServer:
             overall_code=RateLimitResponse.OVER_LIMIT if denied else RateLimitResponse.OK,
             statuses=[_Status(code=RateLimitResponse.OK) if one is None else one.status() for one in charges],
         )
-        if denied and any(charge.late for charge in charged):
-            # Not to be remembered: it is charged each time.
+        if denied and any(charge.late or charge.refund or charge.limit.refund for charge in charged):
+            # Not to be remembered: it is charged, or given back, each time; or room may come before its time.
             response.quota.requests = 1
             response.quota.valid_until.SetInParent()
         return response
@@ -147,7 +147,14 @@ class FakeServer:
         limit, key = found
         cost = descriptor.hits_addend.value if descriptor.HasField("hits_addend") else request.hits_addend or 1
         counter = self._counters.setdefault(key, Counter(limit))
-        return _Charge(limit, counter, cost, overdraws=overdraws and limit.overdraft)
+        if not descriptor.is_negative_hits:
+            return _Charge(limit, counter, cost, overdraws=overdraws and limit.overdraft)
+        if not limit.refund and not limit.unlimited:
+            raise FakeRpcError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "is_negative_hits: hits are given back on rules with `refund: true` only",
+            )
+        return _Charge(limit, counter, cost, refund=True)
 
 
 @dataclass(slots=True)
@@ -162,13 +169,17 @@ class _Reserved:
 class _Charge:
     """One descriptor under its limit."""
 
-    def __init__(self, limit: FakeLimit, counter: Counter, cost: int, *, overdraws: bool = False) -> None:
+    def __init__(
+        self, limit: FakeLimit, counter: Counter, cost: int, *, overdraws: bool = False, refund: bool = False
+    ) -> None:
         self.limit, self.counter, self.cost = limit, counter, cost
+        self.refund = refund
+        """Given back, in any case."""
         self.late = overdraws and cost > 0
         """Charged in any case."""
         self.look = overdraws and cost == 0
         """Never charged, and decided as a cost of 1 would be."""
-        self.shared = 0 if overdraws else cost
+        self.shared = 0 if overdraws or refund else cost
         """What must fit together with others on the same counter."""
         self.over = False
         self.remaining = MAX_REMAINING
@@ -181,17 +192,20 @@ class _Charge:
     def take(self, now_ms: int) -> None:
         if self.limit.unlimited:
             return
-        self.over = self.counter.room(now_ms, self.cost or int(self.look)) < 0
-        if self.over:
-            if self.late:
-                self.counter.overdraw(now_ms, self.cost)
-            return
-        self.counter.charge(now_ms, self.cost)
+        if self.refund:
+            self.counter.make_up(now_ms, -self.cost)
+        else:
+            self.over = self.counter.room(now_ms, self.cost or int(self.look)) < 0
+            if self.over:
+                if self.late:
+                    self.counter.overdraw(now_ms, self.cost)
+                return
+            self.counter.charge(now_ms, self.cost)
         self.remaining = self.counter.remaining(now_ms, 0)
         self.reset_ms = self.counter.reset_ms(now_ms)
 
     def release(self) -> None:
-        if not self.limit.unlimited and not self.over and not self.late:
+        if not (self.limit.unlimited or self.over or self.late or self.refund):
             self.counter.release(self.cost)
 
     def settle(self, now_ms: int, ahead: int, *, denied: bool) -> None:

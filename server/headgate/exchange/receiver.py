@@ -165,13 +165,17 @@ def _makes_sense(entry: Entry, now_ms: int) -> bool:
         and 0 <= entry.current <= MOST
         and 0 <= entry.previous <= MOST
         and 0 <= entry.reset <= MOST
+        and 0 <= entry.current_refunded <= entry.current
+        and 0 <= entry.previous_refunded <= entry.previous
         and 0 <= entry.sequence <= (now_ms + FUTURE_MS) // window_ms + 1
     )
 
 
 def _cells(key: bytes, entry: Entry, region: bytes, name: bytes) -> Iterator[ForeignCount]:
     """The previous cell first: should the second call be lost, nothing is counted twice, and it comes again."""
+    window_ms, sequence, reset = entry.window_ms, entry.sequence, entry.reset
     if entry.previous:
-        yield ForeignCount(key, entry.window_ms, entry.sequence - 1, region, entry.previous, name, entry.reset)
-    if entry.current or entry.reset:
-        yield ForeignCount(key, entry.window_ms, entry.sequence, region, entry.current, name, entry.reset)
+        back = entry.previous_refunded
+        yield ForeignCount(key, window_ms, sequence - 1, region, entry.previous, name, reset, back)
+    if entry.current or reset:
+        yield ForeignCount(key, window_ms, sequence, region, entry.current, name, reset, entry.current_refunded)

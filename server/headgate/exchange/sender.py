@@ -328,7 +328,8 @@ def _own(page: ShardPage) -> Iterator[Entry]:
     for name, found in zip(page.changes.names, page.components, strict=True):
         if found is not None:
             counts = (found.sequence, found.current, found.previous, found.reset)
-            yield from _entry(name, *counts, page.changes.time_ms)
+            own = Entry(name, 0, *counts, found.current_refunded, found.previous_refunded)
+            yield from _entry(own, page.changes.time_ms)
 
 
 def _returned(page: ShardPage) -> Iterator[Entry]:
@@ -337,15 +338,18 @@ def _returned(page: ShardPage) -> Iterator[Entry]:
         return
     for name, found in zip(page.changes.names, page.components, strict=True):
         if found is not None:
-            counts = (found.peer_sequence, found.peer_current, found.peer_previous, found.reset)
-            yield from _entry(name, *counts, page.changes.time_ms)
+            # Without what was given back of it: that comes back from the peer's own nodes, or not at all.
+            theirs = Entry(name, 0, found.peer_sequence, found.peer_current, found.peer_previous, found.reset)
+            yield from _entry(theirs, page.changes.time_ms)
 
 
-def _entry(name: bytes, sequence: int, current: int, previous: int, reset: int, time_ms: int) -> Iterator[Entry]:
-    window_ms, key = split_name(name)
-    if time_ms >= (sequence + 1) * window_ms:
-        previous = 0  # two windows ago: it no longer counts anywhere
-    if time_ms >= (sequence + 2) * window_ms:
+def _entry(named: Entry, time_ms: int) -> Iterator[Entry]:
+    """What is left of an entry at that time; its key is the name yet, of which the window is a part."""
+    window_ms, key = split_name(named.key)
+    entry = named._replace(key=key, window_ms=window_ms)
+    if time_ms >= (entry.sequence + 1) * window_ms:
+        entry = entry._replace(previous=0, previous_refunded=0)  # two windows ago: it no longer counts anywhere
+    if time_ms >= (entry.sequence + 2) * window_ms:
         return
-    if current or previous or reset:
-        yield Entry(key, window_ms, sequence, current, previous, reset)
+    if entry.current or entry.previous or entry.reset:
+        yield entry

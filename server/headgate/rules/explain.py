@@ -110,5 +110,10 @@ def words_of(limit: Limit) -> list[str]:
         words.append(f"name {limit.name}")
     if limit.replaces:
         words.append(f"replaces {', '.join(limit.replaces)}")
-    modes = (("overdraft", limit.overdraft), ("shadow mode", limit.shadow), ("quota mode", limit.quota))
+    modes = (
+        ("overdraft", limit.overdraft),
+        ("refund", limit.refund),
+        ("shadow mode", limit.shadow),
+        ("quota mode", limit.quota),
+    )
     return [*words, *(name for name, on in modes if on)]
