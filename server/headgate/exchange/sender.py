@@ -14,7 +14,7 @@ from typing import Final
 
 from headgate.clock import Clock
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of
-from headgate.exchange.messages import Ack, Batch, Entry, PeerLink
+from headgate.exchange.messages import Ack, Batch, Entry, LinkError, PeerLink
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.quota.message import QuotaMessage
 from headgate.origin.interface import Origin, OriginError
@@ -235,7 +235,14 @@ class PeerSender:
             now_ms,
             self._beat_ms,
         )
-        await self._send_next(batch)
+        try:
+            await self._send_next(batch)
+        except LinkError:
+            # A shard of the peer's may be the reason, and its others have what was for them: the newest next time.
+            for page in pages:
+                if page.fresh:
+                    self._views[page.shard, lane].fresh = 0
+            raise
         self._told(len(own), now_ms)
         for page in pages:
             if page.fresh:
