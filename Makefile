@@ -44,7 +44,7 @@ help:
 	@echo "make simulate  bad days from random seeds, for SECONDS=60"
 	@echo "make bench   measure, and print the figures that docs/ shows"
 	@echo "make protos  generate messages and stubs from protos/"
-	@echo "make docs    write what follows from the code: settings, metrics, the client's examples, the chart's README, schemas"
+	@echo "make docs    write what follows from the code: settings, metrics, the client's examples, the chart's README, schemas, the version"
 	@echo "make manifests  plain Kubernetes manifests from the chart, for Kustomize, in build/manifests"
 	@echo "make image   build the Dockerfile without an engine, look into it and run it (Debian, root, apt)"
 	@echo "make dist    wheels, sdists, the chart's package, SBOM and checksums, in dist/"
@@ -102,6 +102,7 @@ bench: $(TEST_STAMP)
 	$(BIN)/python benchmarks/origin_cost.py
 	$(BIN)/python benchmarks/redis_script.py
 	$(BIN)/python benchmarks/exchange.py
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/regions_plot.py
 	$(BIN)/python benchmarks/envoy.py
 	$(BIN)/python benchmarks/client.py
@@ -123,6 +124,7 @@ protos: $(TEST_STAMP)
 	$(BIN)/python protos/generate.py
 
 docs: $(TEST_STAMP)
+	$(BIN)/python requirements/version.py
 	$(BIN)/python -m headgate.config.document > docs/configuration.md
 	$(BIN)/python -m headgate.rules.schema > docs/rules.schema.json
 	$(BIN)/python -m headgate.cli.metrics_page > docs/metrics.md

@@ -4,7 +4,8 @@
 
 Two nodes, each with a Redis of its own: one alone, one with two peers that are there, whose exchange runs inside it.
 Rounds are interleaved in one run, so a noisy machine moves both together: only the ratio holds. A node's CPU is that of
-its whole process: what the exchange itself takes, about once a second, is in it, and is also shown by itself, at rest.
+its whole process: what the exchange itself takes, about once a second, is in it. That is also shown by itself, at rest,
+and `of the request` is the ratio without it: with what the process takes at rest left out, on both sides.
 `quota` is a limit of 10 s windows that is far above what is asked for; its ratio is to `region` on the same node.
 """
 
@@ -57,6 +58,11 @@ def at_rest(server: serve.Server) -> float:
     return (server.cpu_s() - before) / AT_REST_S * 1000
 
 
+def median_ratio(before: list[float], after: list[float]) -> float:
+    """Round by round."""
+    return statistics.median(b / a for a, b in zip(before, after, strict=True))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=10_000, help="calls per key and round (%(default)s)")
@@ -64,6 +70,7 @@ def main() -> None:
     arguments = parser.parse_args()
     serve.RULES = RULES
     costs: dict[tuple[str, str], list[float]] = {}
+    requests: dict[tuple[str, str], list[float]] = {}
     with ExitStack() as stack:
         directory = stack.enter_context(TemporaryDirectory())
         ports = {name: free_port() for name in ("eu", "us", "ap")}
@@ -76,16 +83,20 @@ def main() -> None:
         for number, key in itertools.product(range(arguments.rounds + 1), KEYS):
             for where, node in nodes.items():
                 payloads = itertools.repeat(serve.request((key, "alice")), arguments.calls)
+                began_s = time.monotonic()
                 cost = serve.cost_us(node, payloads, arguments.calls)
+                anyway_us = resting[where] * 1000 * (time.monotonic() - began_s) / arguments.calls
                 if number:
                     costs.setdefault((key, where), []).append(cost)
-    print(f"{'CPU µs per call':<18}{'alone':>8}{'with peers':>12}{'ratio':>8}{'× region':>10}")
-    base = costs["region", "with peers"]
+                    requests.setdefault((key, where), []).append(cost - anyway_us)
+    print(f"{'CPU µs per call':<18}{'alone':>8}{'with peers':>12}{'ratio':>8}{'of the request':>16}{'× region':>10}")
     for key in KEYS:
         alone, peers = costs[key, "alone"], costs[key, "with peers"]
-        ratio = statistics.median(b / a for a, b in zip(alone, peers, strict=True))
-        beside = statistics.median(b / a for a, b in zip(base, peers, strict=True))
-        print(f"{key:<18}{statistics.median(alone):>8.1f}{statistics.median(peers):>12.1f}{ratio:>8.2f}{beside:>10.2f}")
+        whole = median_ratio(alone, peers)
+        request = median_ratio(requests[key, "alone"], requests[key, "with peers"])
+        beside = median_ratio(costs["region", "with peers"], peers)
+        shown = f"{statistics.median(alone):>8.1f}{statistics.median(peers):>12.1f}"
+        print(f"{key:<18}{shown}{whole:>8.2f}{request:>16.2f}{beside:>10.2f}")
     print(f"at rest, CPU ms per second: alone {resting['alone']:.1f}, with peers {resting['with peers']:.1f}")
 
 

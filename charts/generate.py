@@ -3,7 +3,7 @@
 - charts/headgate/README.md, from values.yaml: every value with the comment above it (`# -- …`) and its default.
 - charts/headgate/values.schema.json: the shape of values.yaml, with `RULES` for what its defaults can't say, and
   `config` from the table of settings, so that a mistake in either is refused with the key's name before anything runs.
-- charts/headgate/files/alerts.yaml, which is examples/prometheus/alerts.yaml: a chart can't read outside of itself.
+- charts/headgate/files/alerts.yaml and dashboard.json, which are those of examples/prometheus and examples/grafana.
 """
 
 import json
@@ -19,7 +19,12 @@ from headgate.config.settings import SETTINGS
 from headgate.rules.schema import rules_schema
 
 CHART = Path(__file__).parent / "headgate"
-ALERTS = Path(__file__).parents[1] / "examples" / "prometheus" / "alerts.yaml"
+EXAMPLES = Path(__file__).parents[1] / "examples"
+COPIED = {
+    "alerts.yaml": EXAMPLES / "prometheus" / "alerts.yaml",
+    "dashboard.json": EXAMPLES / "grafana" / "headgate.json",
+}
+"""A chart can't read outside of itself."""
 
 Schema = dict[str, Any]
 
@@ -105,6 +110,7 @@ RULES: Mapping[str, Schema] = {
     "rulesSync.container": FREE,
     "rulesSync.initContainer": FREE,
     "rulesSync.securityContext": FREE,
+    "rulesSync.egressPorts": {"type": "array", "items": whole(1, 65535)},
     "origin.url": {
         "type": "string",
         "allOf": [
@@ -205,6 +211,7 @@ RULES: Mapping[str, Schema] = {
     "serviceMonitor.labels": STRINGS,
     "serviceMonitor.interval": text("^[0-9]+(ms|s|m|h)$"),
     "prometheusRule.labels": STRINGS,
+    "grafanaDashboard.labels": STRINGS,
     "istio.workloadLabels": STRINGS,
     "istio.rateLimits": OBJECTS,
     "istio.transportSocket": FREE,
@@ -242,6 +249,10 @@ def config_schema() -> Schema:
         for setting in SETTINGS
         if setting.name not in SET_BY_THE_CHART
     }
+    named["otlp_endpoint"] |= refused(
+        {"pattern": "://[^/]*@"},
+        "a URL without a password; that belongs into a Secret (extraEnv, valueFrom.secretKeyRef)",
+    )
     return {"type": "object", "additionalProperties": False, "properties": named}
 
 
@@ -338,7 +349,7 @@ def outputs() -> dict[Path, str]:
     return {
         CHART / "README.md": readme(source.splitlines(), values),
         CHART / "values.schema.json": values_schema(values),
-        CHART / "files" / "alerts.yaml": ALERTS.read_text(),
+        **{CHART / "files" / name: source.read_text() for name, source in COPIED.items()},
     }
 
 

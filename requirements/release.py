@@ -2,15 +2,18 @@
 
     python requirements/release.py DIRECTORY SBOM
 
-Wheels and sdists of both distributions, the chart's package, the SBOM, and SHA256SUMS over all of them. Wheels carry
-the time of the commit, so the same commit gives the same wheels.
+Wheels and sdists of both distributions, the chart's package, the SBOM, and SHA256SUMS over all of them. Everything
+carries the time of the commit and nobody's name, so the same commit gives the same files, whoever builds it.
 """
 
+import gzip
 import hashlib
+import io
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -40,6 +43,23 @@ def package_chart(destination: Path) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
+def steady(archive: Path) -> None:
+    """The same archive without what differs from one machine and minute to the next: order, times, owners."""
+    time = int(commit_time())
+    with tarfile.open(archive) as packed:
+        found = [(member, packed.extractfile(member)) for member in packed.getmembers() if member.isfile()]
+        files = sorted((member.name, member.mode & 0o100, data.read()) for member, data in found if data is not None)
+    with (
+        archive.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=time) as zipped,
+        tarfile.open(mode="w", fileobj=zipped, format=tarfile.PAX_FORMAT) as packed,
+    ):
+        for name, executable, data in files:
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.mode = len(data), time, 0o755 if executable else 0o644
+            packed.addfile(member, io.BytesIO(data))
+
+
 def sums(directory: Path) -> str:
     """As `sha256sum --check` reads them."""
     files = sorted(path for path in directory.iterdir() if path.name != SUMS)
@@ -53,6 +73,8 @@ def release(destination: Path, sbom: Path | None) -> list[str]:
     for project in (ROOT / "client", ROOT):
         build(project, destination)
     package_chart(destination)
+    for archive in (*destination.glob("*.tar.gz"), *destination.glob("*.tgz")):
+        steady(archive)
     if sbom is not None:
         shutil.copy(sbom, destination / "headgate.sbom.cdx.json")
     (destination / SUMS).write_text(sums(destination))

@@ -94,7 +94,8 @@ class Decider(Protocol):
         ...
 
     def decide_late(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
-        """The same where some of them are late costs or looks: late costs are charged in any case, looks never."""
+        """The same where some are late costs, looks or refunds: late costs are charged and refunds given back in any
+        case, looks never charged."""
         ...
 
     def quick(self, charge: Charge) -> Verdict | None:
@@ -204,6 +205,9 @@ class Plan(Undecided):
             self.tallies, self.charges, self.near, verdicts, strict=True
         ):
             extra = charge.cost - 1
+            if charge.kind is Kind.REFUND:
+                tally.refunded += charge.cost
+                extra = -1
             if not over:
                 tally.within[path] += 1
                 tally.within_extra += extra
@@ -246,6 +250,8 @@ class Matched(NamedTuple):
     entries: Entries
     value: str | None = None
     """What its metrics tell apart, for rules that ask for it."""
+    refund: bool = False
+    """The cost is given back."""
 
 
 class RateLimitHandler:
@@ -495,7 +501,7 @@ class RateLimitHandler:
         if not rules.has_domain(domain):
             planned, trailer = self._unknown(domain, len(request.descriptors)), b""
         else:
-            planned = [self._planned(domain, parts, late) for parts in in_force]
+            planned = [self._planned(domain, index, parts, late) for index, parts in enumerate(in_force)]
         return Plan(
             planned,
             trailer,
@@ -513,9 +519,11 @@ class RateLimitHandler:
             self._on_unknown_domain(tally.name.domain)
         return [Planned(tallies=(tally,)), *[Planned()] * (descriptors - 1)]
 
-    def _planned(self, domain: str, parts: "_Parts", late: bool | None) -> Planned:
+    def _planned(self, domain: str, index: int, parts: "_Parts", late: bool | None) -> Planned:
         if not parts:
             return Planned(tallies=(self.tallies.of_rule(domain, NO_RULE, NO_RULE),))
+        if parts[0].refund:
+            self._check_refunds(index, parts)
         shadow = self._settings.shadow_mode
         charges = tuple(
             [
@@ -526,6 +534,7 @@ class RateLimitHandler:
                     shadow=shadow,
                     shard_key=part.shard_key,
                     late=late,
+                    refund=part.refund,
                     rule=part.rule,
                     entries=part.entries,
                 )
@@ -536,6 +545,16 @@ class RateLimitHandler:
         if not charges:
             return Planned(status=wire.STATUS_UNLIMITED, unlimited=True, tallies=(self._tally(parts[0]),))
         return Planned(charges, b"", tallies=tuple([self._tally(part) for part in parts if not part.limit.unlimited]))
+
+    def _check_refunds(self, index: int, parts: "_Parts") -> None:
+        """Only what a rule lets be given back is: for all others a negative hit is a mistake, and told so."""
+        for part in parts:
+            if not part.limit.unlimited and not self._limits.bind(part.limit).refund:
+                self.stats.refused += 1
+                raise BadRequest(
+                    f"descriptors[{index}].is_negative_hits: hits are given back on rules with `refund: true` only; "
+                    f"{part.rule.text} has none"
+                )
 
     def _tally(self, part: "Matched") -> Tally:
         rule = part.rule
@@ -589,9 +608,8 @@ def _match(
     shard_key = rules.shard_key(domain, entries)
 
     def by_itself(limit: Limit) -> Matched:
-        return Matched(
-            limit, override_key(domain, entries, limit.window_ms), cost, shard_key, request_rule(domain), entries
-        )
+        key = override_key(domain, entries, limit.window_ms)
+        return Matched(limit, key, cost, shard_key, request_rule(domain), entries, refund=descriptor.refund)
 
     asked = descriptor.override if rules.has_domain(domain) else None
     if asked is not None and limits is RequestLimits.ALLOW:
@@ -600,7 +618,8 @@ def _match(
     if match is None:
         return () if asked is None else (by_itself(asked),)
     in_force = overrides.limit_of(match.key, match.limit)
-    rule = Matched(in_force, match.key, cost, shard_key, match.name, entries, _value_shown(match.limit, entries))
+    value = _value_shown(match.limit, entries)
+    rule = Matched(in_force, match.key, cost, shard_key, match.name, entries, value, descriptor.refund)
     if asked is None or not is_smaller(asked, in_force):
         return (rule,)
     return rule, by_itself(lowered(asked, in_force))

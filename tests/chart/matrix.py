@@ -111,6 +111,7 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
         "on": {
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
             "prometheusRule": {"enabled": True},
+            "grafanaDashboard": {"enabled": True},
         },
     },
     "rules": {

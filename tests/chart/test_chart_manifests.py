@@ -2,12 +2,18 @@
 
 import copy
 import functools
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from headgate.cli import commands
+from headgate.cli.serve import flags_of
+from headgate.config import load_settings
+from headgate.origin.redis_origin.url import parse_redis_url
 
 from tests.chart import matrix
 from tests.chart.crds import custom_problems, is_custom
@@ -25,7 +31,9 @@ from tests.support.helm import (
     render,
     versions,
 )
+from tests.support.source import ROOT
 
+DASHBOARD = ROOT / "examples" / "grafana" / "headgate.json"
 COMBINATIONS = matrix.combinations()
 EXAMPLE_FILES = sorted(EXAMPLES.glob("*.yaml"))
 CASES = {
@@ -219,7 +227,7 @@ def test_a_hook_checks_the_new_rules_before_anything_is_changed() -> None:
 
 
 @functools.cache
-def flags_of(command: tuple[str, ...]) -> frozenset[str]:
+def documented_flags(command: tuple[str, ...]) -> frozenset[str]:
     shown = headgate.run(*command, "--help")
     assert shown.returncode == 0, shown.stderr
     return frozenset(re.findall(r"--[a-z][a-z0-9-]*", shown.stdout))
@@ -237,7 +245,7 @@ def test_every_flag_exists() -> None:
                     continue
                 words = container["args"]
                 flags = {word for word in words if word.startswith("--")}
-                assert flags <= flags_of(COMMANDS[words[0]]), case
+                assert flags <= documented_flags(COMMANDS[words[0]]), case
                 seen |= {words[0], *flags}
     assert {
         *COMMANDS,
@@ -248,6 +256,24 @@ def test_every_flag_exists() -> None:
         "--trusted-network",
         "--admin-grpc",
     } <= seen
+
+
+def test_every_command_is_one_that_the_process_accepts(tmp_path: Path) -> None:
+    """Values and pairs of them too, with the config file beside them; what the secrets hold is not known here."""
+    parser, seen = commands._parser(), 0
+    for _, manifests in everything():
+        files = {name: text for found in of_kind(manifests, "ConfigMap") for name, text in found["data"].items()}
+        (tmp_path / "headgate.yaml").write_text(files.get("headgate.yaml", ""))
+        for container in (container for pod in pod_specs(manifests) for container in pod["containers"]):
+            words = container.get("args", [""])
+            if words[0] not in ("serve", "exchange"):
+                continue
+            here = [word.replace("/etc/headgate/config/", f"{tmp_path}/") for word in words]
+            settings = load_settings({"rules": ".", **flags_of(parser.parse_args(here))}, {})
+            if settings.origin.startswith("redis"):
+                parse_redis_url(settings.origin)
+            seen += 1
+    assert seen > len(COMBINATIONS)
 
 
 def test_probes_ask_real_paths_at_the_port_for_health_and_a_pod_has_time_to_drain() -> None:
@@ -307,7 +333,11 @@ def test_a_network_policy_admits_what_is_documented_and_nothing_else(number: int
     if combination["kind"] != "Sidecar":
         expected["server"] = (
             DECISIONS | operators | (EXCHANGE if inside else set()),
-            DNS | redis | more | (PEERS if inside else set()),
+            DNS
+            | redis
+            | more
+            | (PEERS if inside else set())
+            | ({("TCP", 443)} if combination["sync"] == "on" else set()),
         )
         if combination["origin"] == "dev":
             expected["redis"] = ({("TCP", 6379)}, set())
@@ -371,6 +401,12 @@ def test_decisions_health_admin_and_exchange_have_ports_apart() -> None:
         "headgate-exchange": {"exchange"},
     }
     assert only(rendered("three-regions"), "Service", "headgate-headless")["spec"]["clusterIP"] == "None"
+
+
+def test_the_dashboard_comes_as_grafana_reads_it() -> None:
+    found = only(rendered("single-region"), "ConfigMap", "headgate-dashboard")
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(found["data"]["headgate.json"]) == json.loads(DASHBOARD.read_text())
 
 
 def test_the_autoscaler_goes_by_cpu_and_leaves_the_replicas_alone() -> None:

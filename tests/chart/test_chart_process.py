@@ -4,7 +4,7 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from headgate_client import Headgate as Limiter
 
 from tests.conformance.origin.test_redis_faults import RIGHTS
+from tests.conformance.transport.certificates import authority, issued_by
 from tests.support import headgate
 from tests.support.headgate import Headgate, http_request, start
 from tests.support.helm import EXAMPLES, Manifest, of_kind, only, pod_specs, render
@@ -58,9 +59,15 @@ def config_maps(manifests: list[Manifest]) -> dict[str, dict[str, str]]:
 
 
 @contextlib.contextmanager
-def running(pod: Manifest, manifests: list[Manifest], volumes: Volumes, name: str = "headgate") -> Iterator[Headgate]:
+def running(
+    pod: Manifest,
+    manifests: list[Manifest],
+    volumes: Volumes,
+    name: str = "headgate",
+    secrets: Mapping[str, Mapping[str, str]] = SECRETS,
+) -> Iterator[Headgate]:
     (container,) = [item for item in pod["containers"] if item["name"] == name]
-    volumes.mount(pod, container, config_maps(manifests), SECRETS)
+    volumes.mount(pod, container, config_maps(manifests), secrets)
     with start(*volumes.command(container)) as process:
         yield process
 
@@ -81,6 +88,18 @@ def remaining(process: Headgate, user: str) -> int:
         assert not result.degraded
         assert result.remaining is not None
         return result.remaining
+
+
+def tls_secrets() -> dict[str, dict[str, str]]:
+    """A server's certificate by the Service's name, one that callers show, and a region's."""
+    ca = authority("cluster")
+
+    def secret(*names: str) -> dict[str, str]:
+        issued = issued_by(ca, names[0], *names)
+        files = {"ca.crt": ca.cert_pem, "tls.crt": issued.cert_pem, "tls.key": issued.key_pem}
+        return {name: data.decode() for name, data in files.items()}
+
+    return {"tls": secret("headgate"), "caller": secret("edge.example"), "region": secret("eu")}
 
 
 def test_a_rendered_server_lives_as_kubernetes_would_have_it(redis: RedisServer, tmp_path: Path) -> None:
@@ -116,10 +135,17 @@ def test_a_rendered_server_lives_as_kubernetes_would_have_it(redis: RedisServer,
 
 
 def test_a_rendered_exchanger_becomes_ready(redis: RedisServer, tmp_path: Path) -> None:
-    exchange = {"mode": "separate", "peers": {"us": "127.0.0.1:1"}, "tokens": {"existingSecret": {"name": "exchange"}}}
+    """With certificates and a token; that it waits for a peer which is not there keeps it from nothing."""
+    exchange = {
+        "mode": "separate",
+        "peers": {"us": "127.0.0.1:1"},
+        "tls": {"existingSecret": "region"},
+        "tokens": {"existingSecret": {"name": "exchange"}},
+    }
     manifests = render(values_for(redis, exchange=exchange))
     pod = pod_of(manifests, "headgate-exchange")
-    with running(pod, manifests, Volumes(tmp_path), "exchange") as exchanger:
+    secrets = {**SECRETS, **tls_secrets()}
+    with running(pod, manifests, Volumes(tmp_path), "exchange", secrets) as exchanger:
         exchanger.wait_exchanging()
         wait_until(lambda: exchanger.get("/readyz").status == 200, "it to be ready")
         assert exchanger.get("/healthz").status == 200
@@ -156,17 +182,31 @@ def test_the_hook_finds_wrong_rules(requests: int, status: int, tmp_path: Path) 
     assert ("values/edge.yaml:" in ended.stdout + ended.stderr) == bool(status)
 
 
-def test_helm_test_asks_a_real_question(redis: RedisServer, tmp_path: Path) -> None:
-    manifests, volumes = render(values_for(redis, tokens={"existingSecret": {"name": "tokens"}})), Volumes(tmp_path)
-    with running(pod_of(manifests, "headgate"), manifests, volumes) as server:
+def test_helm_test_asks_a_real_question_and_operators_are_served(redis: RedisServer, tmp_path: Path) -> None:
+    """Of a server that asks for certificates with certain names, and for tokens; `headgate key` at its own port."""
+    values = values_for(
+        redis,
+        tls={"existingSecret": "tls", "clientCertificates": True, "clientNames": ["edge.example"]},
+        tokens={"existingSecret": {"name": "tokens"}},
+        keys={"enabled": True, "tokens": {"existingSecret": {"name": "operators"}}},
+        test={"tlsSecret": "caller"},
+    )
+    manifests, volumes = render(values), Volumes(tmp_path / "server")
+    secrets = {**SECRETS, **tls_secrets(), "operators": {"tokens": f"ann={TOKEN}\n"}}
+    with running(pod_of(manifests, "headgate"), manifests, volumes, secrets=secrets) as server:
         server.wait_ready()
-        pod = only(manifests, "Pod")["spec"]
+        pod, tester = only(manifests, "Pod")["spec"], Volumes(tmp_path / "test")
         (container,) = pod["containers"]
-        volumes.mount(pod, container, {}, SECRETS)
-        command = [word.replace("headgate:8081", server.grpc) for word in volumes.command(container)]
-        asked = headgate.run(*command)
+        tester.mount(pod, container, {}, secrets)
+        command = [word.replace("headgate:8081", server.grpc) for word in tester.command(container)]
+        # Where the name of the Service leads elsewhere.
+        asked = headgate.run(*command, "--tls-server-name", "headgate")
         assert asked.returncode == 0, asked.stderr
         assert json.loads(asked.stdout)["statuses"][0]["remaining"] == 4
+        keys = server.wait_for_event("serving")["admin_grpc"]
+        token = str(volumes.path("/etc/headgate/tokens/tokens"))
+        looked = headgate.run("key", "get", "--addr", keys, "--token-file", token, "--domain", "edge", "user=helm-test")
+        assert looked.returncode == 0, looked.stderr
 
 
 def test_a_wrong_password_stops_a_rollout(redis: RedisServer, tmp_path: Path) -> None:

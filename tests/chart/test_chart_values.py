@@ -59,6 +59,10 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
         ({"config": {"grpc": "0.0.0.0:1"}}, "config: Additional property grpc is not allowed"),
         ({"config": {"max_cells": 1}}, "config.max_cells: Must be greater than or equal to 1000"),
         ({"config": {"log_level": "loud"}}, "config.log_level: config.log_level must be one of the following"),
+        (
+            {"config": {"otlp_endpoint": "https://me:hunter2@collector:4318"}},
+            'config.otlp_endpoint does not match: "a URL without a password',
+        ),
         ({"ports": {"grpc": 80}}, "ports.grpc: Must be greater than or equal to 1024"),
         ({"drainSeconds": 1}, "drainSeconds: Must be greater than or equal to 5"),
         ({"image": {"digest": "latest"}}, 'image.digest does not match: "sha256: and 64 digits'),
@@ -67,6 +71,7 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
         ({"replicas": 2}, "origin.url: memory:// counts in one pod alone"),
         ({"kind": "DaemonSet"}, "origin.url: memory:// counts in one pod alone"),
         ({"workers": 2}, "workers: several processes can't share memory://"),
+        ({"origin": {"url": "redis://me@redis"}}, "origin.url: names a user, and there is no password"),
         (merged(PEER, {"region": "us", "exchange": {"insecure": True}}), "exchange.peers.us: is this region itself"),
         (PEER, "exchange.peers: regions must prove who they are"),
         (merged(PEER, {"exchange": {"mode": "separate", "insecure": True}}), "exchange.mode: separate: memory://"),
@@ -104,6 +109,10 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
         ),
         ({"rules": {"big.yaml": "# " + "x" * 1_000_000}}, "rules: are more than a ConfigMap holds (1 MiB)"),
         ({"rulesSync": {"enabled": True}}, "rulesSync.container: is empty"),
+        (
+            {"rulesSync": {"enabled": True, "container": matrix.SYNC}},
+            "rulesSync.initContainer: is empty, and there are no other rules",
+        ),
         ({"ports": {"admin": 8080}}, "ports: each must be another one"),
         (
             {"kind": "DaemonSet", "autoscaling": {"enabled": True}, "devRedis": {"enabled": True}},

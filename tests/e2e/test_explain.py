@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from headgate_client import Headgate
 
+from tests.support.headgate import Headgate as Process
 from tests.support.headgate import run, serve, write_rules
+from tests.support.redis_servers import free_port
 from tests.support.waiting import wait_until
+from tests.support.workers import scrape
 
 RULES = """\
 domain: edge
@@ -33,9 +36,9 @@ def tokens(tmp_path: Path) -> Path:
     return path
 
 
-def ask(address: str, user: str, times: int) -> list[Any]:
+def ask(address: str, user: str, times: int, *, cost: int = 1) -> list[Any]:
     with Headgate(address, "edge", timeout=5, on_error="raise") as client:
-        return [client.check([{"user": user}]) for _ in range(times)]
+        return [client.check([{"user": user}], cost=cost) for _ in range(times)]
 
 
 def explain(*arguments: str) -> tuple[int, Any]:
@@ -133,3 +136,39 @@ def test_an_override_is_named_with_who_made_it(rules: Path, tokens: Path, tmp_pa
     assert (status, answer["cause"]) == (0, "override")
     cause = answer["causes"][0]
     assert (cause["stated"], cause["enforced"], cause["who"], cause["why"]) == (5, 1, "alice", "abuse")
+
+
+SHARED = """\
+domain: edge
+descriptors:
+- key: user
+  rate_limit: {unit: year, requests_per_unit: 10, scope: global}
+"""
+
+
+def by_peer(node: Process, metric: str) -> float:
+    return sum(value for (name, _), value in scrape(node).items() if name == metric)
+
+
+def test_what_another_region_used_is_named_and_that_it_can_no_longer_be_reached(tmp_path: Path) -> None:
+    """Two regions, one of which goes away; then the other one stops as well, and the rules are others."""
+    rules, data_dir = write_rules(tmp_path / "rules", SHARED), tmp_path / "data"
+    here, there = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    common = ("--exchange-insecure", "--exchange-interval-s", "0.1", "--origin-deadline-ms", "1000")
+    eu = ("--region", "eu", "--peer", f"us={there}", "--exchange", here, "--data-dir", str(data_dir), *common)
+    us = ("--region", "us", "--peer", f"eu={here}", "--exchange", there, *common)
+    with serve(rules, *eu) as node:
+        with serve(rules, *us) as other:
+            ask(other.grpc, "ann", 1, cost=8)
+            wait_until(lambda: by_peer(node, "headgate_peer_received_entries_total"), "the eight to be told")
+            assert [decision.allowed for decision in ask(node.grpc, "ann", 3)] == [True, True, False]
+            assert other.stop() == 0
+        node.wait_for_event("peer_failed")
+        assert not ask(node.grpc, "ann", 1)[0].allowed
+        assert node.stop() == 0
+    write_rules(rules, RULES)
+    status, answer = explain("--data-dir", str(data_dir), "--domain", "edge", "--descriptor", "user=ann")
+    assert (status, answer["outcome"], answer["cause"]) == (0, "denied", "foreign_usage")
+    counted = answer["decision"]["counted"]
+    assert (counted["own"], counted["others"], counted["foreign"]) == (2, 0, 8)
+    assert "us" in [one["region"] for one in answer["in_progress"] if one["kind"] == "region_unreached"]

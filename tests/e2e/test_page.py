@@ -50,7 +50,7 @@ def server(rules: Path, tmp_path: Path) -> Iterator[Headgate]:
     log = ("--data-dir", str(tmp_path / "data"), "--decision-log-values", "true")
     with (
         RedisServer() as redis,
-        serve(rules, "--origin", f"redis://127.0.0.1:{redis.port}", *log) as served,
+        serve(rules, "--origin", f"redis://127.0.0.1:{redis.port}", "--origin-deadline-ms", "1000", *log) as served,
         traffic(served),
     ):
         yield served
@@ -83,7 +83,7 @@ async def test_the_page_shows_what_goes_on(server: Headgate) -> None:
         assert shard[1] == "closed"
         denial = (await texts(tab, "denials"))[0]
         assert denial[1:4] == ["edge", "user", "user=alice"]
-        assert denial[5:7] == ["5", "5"]
+        assert denial[5:7] == ["5 of 5", "5 used here"]
         hottest = {row[1]: row for row in await texts(tab, "hottest")}
         assert hottest["user=alice"][4] == "0 of 5"
         assert "has no peers" in await tab.text("#regions .note")
@@ -109,6 +109,18 @@ async def test_a_descriptor_is_explained(server: Headgate) -> None:
         assert "5" in said
         await tab.open(f"http://{server.http}/?domain=edge&descriptor=user%3Dalice")
         await tab.until("document.querySelector('#explain pre').innerText.includes('denied')")
+
+
+async def test_a_denial_is_explained_by_its_own_button(server: Headgate) -> None:
+    """Whoever it was: a log without values has nothing else to go by."""
+    async with browser() as tab:
+        await tab.open(f"http://{server.http}/")
+        await tab.until(rows("denials"))
+        assert len(await texts(tab, "denials")) == 1, "one row for one key, however often it is denied"
+        await tab.evaluate("document.querySelector('#denials tbody button').click()")
+        await tab.until("document.querySelector('#explain pre').innerText.includes('denied')")
+        assert "Rule user of domain edge applied" in await tab.text("#explain pre")
+        assert tab.errors == []
 
 
 async def test_light_and_dark(server: Headgate) -> None:

@@ -13,6 +13,7 @@ from headgate import __version__
 
 from requirements import release
 from tests.support.headgate import clean_environ
+from tests.support.helm import helm
 from tests.support.source import ROOT
 
 pytestmark = pytest.mark.slow
@@ -61,14 +62,20 @@ def test_a_release_is_whole_and_its_checksums_hold(dist: Path) -> None:
         held = wheel.namelist()
     assert any(name.endswith("origin/lua/call.lua") for name in held)
     assert any(name.endswith("py.typed") for name in held)
-    with tarfile.open(dist / f"headgate-{__version__}.tgz") as chart:
-        assert "headgate/values.schema.json" in chart.getnames()
+    assert "kind: Deployment" in helm("template", "x", dist / f"headgate-{__version__}.tgz")
+    with tarfile.open(dist / f"headgate-{__version__}.tar.gz") as sdist:
+        assert {f"headgate-{__version__}/{name}" for name in ("pyproject.toml", "PKG-INFO")} <= set(sdist.getnames())
 
 
-def test_the_same_commit_gives_the_same_wheels(dist: Path, tmp_path: Path) -> None:
+def test_the_same_commit_gives_the_same_files(dist: Path, tmp_path: Path) -> None:
     release.build(ROOT / "client", tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.read_bytes() == (dist / wheel.name).read_bytes()
+    release.package_chart(tmp_path)
+    made = sorted(tmp_path.iterdir())
+    assert len(made) == 3
+    for path in made:
+        if path.suffix != ".whl":
+            release.steady(path)
+        assert path.read_bytes() == (dist / path.name).read_bytes(), path.name
 
 
 def test_the_wheels_install_into_a_clean_environment_and_serve(dist: Path, tmp_path: Path) -> None:

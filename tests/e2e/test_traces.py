@@ -6,12 +6,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.json_format import MessageToJson
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
 
 from tests.support.collector import Collector
 from tests.support.decision_log import decisions
-from tests.support.headgate import Headgate, http_request, run, serve, write_rules
+from tests.support.headgate import RULES, Headgate, http_request, run, serve, write_rules
 from tests.support.redis_servers import redis_shards, shards_url
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.workers import scrape
@@ -101,3 +102,22 @@ def test_the_decision_log_goes_to_the_collector_and_explain_reads_it_back(tmp_pa
     told = run("explain", "--log", str(shipped), "--domain", "edge", "--descriptor", "user=alice")
     assert "The request was denied" in told.stdout
     assert f", trace {TRACE})." in told.stdout
+
+
+def test_lines_alone_tell_what_older_rules_said(tmp_path: Path) -> None:
+    """As a collector writes them to a file, batch by batch; contents of rule sets are among them."""
+    rules, shipped = write_rules(tmp_path / "rules"), tmp_path / "logs.json"
+    log = ("--decision-log-otlp", "true", "--otlp-endpoint")
+    with Collector() as collector, serve(rules, *log, collector.url) as headgate:
+        for _ in range(4):
+            ask(headgate.grpc, "00")
+        write_rules(rules, RULES.replace("requests_per_unit: 5", "requests_per_unit: 2"))
+        wait_until(lambda: headgate.get("/readyz").json()["rules"]["version"].startswith("2-"), "the new rules")
+        ask(headgate.grpc, "00")
+        denied = '"allowed": false'
+        wait_until(lambda: any(denied in log.body.string_value for log in collector.logs), "the denial")
+        assert headgate.stop() == 0
+    shipped.write_text("".join([MessageToJson(push, indent=None) + "\n" for push in collector.log_pushes]))
+    told = run("explain", "--log", str(shipped), "--domain", "edge", "--descriptor", "user=alice")
+    assert "The limit was lowered from 5 to 2" in told.stdout
+    assert "rules_content" not in told.stdout

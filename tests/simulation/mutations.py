@@ -13,15 +13,16 @@ import pytest
 from headgate.limiter.decision import Charge
 from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.grants import Grants, Holding
-from headgate.origin.protocol import CellReport, Count, WindowReport
+from headgate.origin.protocol import CellReport, Count, Demand, WindowReport
 from headgate.origin.window_record import CellRecord, NodeComponent, WindowRecord
-from headgate.region import policy, shard_link, turns
+from headgate.region import engine, policy, shard_link, turns
 from headgate.region.breaker import Breaker, BreakerState
 from headgate.region.cells import CellView
 from headgate.region.counters import Hold, SharedCounter
 from headgate.region.deadline import Deadline
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
+from headgate.region.refunds import Refunds
 from headgate.region.shard_clock import ShardClock
 from headgate.region.shard_link import ShardLink
 from headgate.region.waiting import Waiting
@@ -464,6 +465,63 @@ def keep_what_was_not_reported(patch: Patch) -> None:
     patch.setattr(SharedCounter, "reset_to", careless)
 
 
+def subtract_by_own_view(patch: Patch) -> None:
+    """A node subtracts what it demands back, from what it knows, without waiting for the shard."""
+    demand = SharedCounter.demand
+
+    def careless(counter: SharedCounter, cost: int, now_ms: int) -> None:
+        demand(counter, cost, now_ms)
+        if isinstance(counter, SharedWindow) and counter.refunds is not None:
+            counter.refunds.current.region += min(cost, max(0, counter.current))
+            counter._recount()
+
+    patch.setattr(SharedCounter, "demand", careless)
+
+
+def refunds_without_a_cap(patch: Patch) -> None:
+    """The shard gives back whatever is demanded, however much of it was charged."""
+    patch.setattr(CellRecord, "net", property(lambda cell: 2**40))
+
+
+def refunds_per_call(patch: Patch) -> None:
+    """A demand is "give 5 back": the shard does so whenever it is told."""
+    give_back = WindowRecord._give_back
+
+    def careless(record: WindowRecord, component: NodeComponent, demand: Demand) -> None:
+        component.demanded = component.previous_demanded = 0
+        give_back(record, component, demand)
+
+    patch.setattr(WindowRecord, "_give_back", careless)
+
+
+def one_net_counter(patch: Patch) -> None:
+    """What is given back is taken out of the node's own total, and only the rest is told."""
+
+    def careless(counter: SharedCounter, cost: int, now_ms: int) -> None:
+        if isinstance(counter, SharedWindow):
+            counter.unspend(min(cost, counter.current_cell.total))
+        counter.shard.flush(counter, soon=False)
+
+    patch.setattr(SharedCounter, "demand", careless)
+
+
+def refunds_restored_by_a_floor(patch: Patch) -> None:
+    """After a loss every node vouches for all that it knew to have been given back, whoever demanded it."""
+    report = Refunds.report
+
+    def careless(refunds: Refunds, sequence: int) -> tuple[Demand, ...]:
+        for cell in (refunds.current, refunds.previous):
+            cell.own = max(cell.own, cell.region)
+        return report(refunds, sequence)
+
+    patch.setattr(Refunds, "report", careless)
+
+
+def denials_outlive_refunds(patch: Patch) -> None:
+    """What a node knows denies for as long as it would if nothing were ever given back."""
+    patch.setattr(engine, "_may_have_room", lambda counter, now_s: False)
+
+
 OF_TURNS: Final = (turns_of_ten, a_turn_denies_all, ask_ahead_for_everything, look_again_and_keep)
 """Those that are looked for in histories with turns."""
 
@@ -511,4 +569,10 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     look_for_nothing,
     reset_by_deleting,
     keep_what_was_not_reported,
+    subtract_by_own_view,
+    refunds_without_a_cap,
+    refunds_per_call,
+    one_net_counter,
+    refunds_restored_by_a_floor,
+    denials_outlive_refunds,
 )

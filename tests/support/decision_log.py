@@ -7,6 +7,7 @@ from typing import Any
 from headgate.clock import Clock
 from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.engine import Engine
+from headgate.limiter.overrides import Overrides
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
@@ -54,6 +55,7 @@ class LoggedNode:
         self.clock: Any = clock
         self.node: RegionNode | None = None
         self._allowances, self._run, self._settings, self._limits = allowances, run, settings, limits
+        self.overrides = Overrides()
         self.data_dir = directory / "data"
         self.rules_dir = directory / "rules"
         self.rules_dir.mkdir(exist_ok=True)
@@ -86,6 +88,7 @@ class LoggedNode:
             random=random.Random(4),
             settings=self._settings or AnswerSettings(),
             limits=self._limits,
+            overrides=self.overrides,
             record=DecisionRecorder(self.log, look, allowances=self._allowances, random=random.Random(self._run)),
         )
 

@@ -1,4 +1,4 @@
-"""The pictures of the page in docs/page.md: a node of a region under load, light and dark.
+"""The pictures of the page in docs/page.md: a node of one of two regions under load, light and dark.
 
 python -m tests.support.page_pictures
 """
@@ -13,7 +13,7 @@ from headgate_client import Headgate as Client
 
 from tests.support.browser import browser
 from tests.support.headgate import Headgate, serve, write_rules
-from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import free_port, redis_shards, shards_url
 from tests.support.source import ROOT
 
 RULES = """\
@@ -48,10 +48,13 @@ def call(server: Headgate, over: threading.Event, seed: int) -> None:
 
 async def main() -> None:
     """Write both pictures."""
-    with tempfile.TemporaryDirectory() as folder, RedisServer() as redis:
+    here, there = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    with tempfile.TemporaryDirectory() as folder, redis_shards(2) as shards:
         rules = write_rules(Path(folder) / "rules", RULES)
-        flags = ("--data-dir", str(Path(folder) / "data"), "--decision-log-values", "true", "--region", "eu")
-        with serve(rules, "--origin", f"redis://127.0.0.1:{redis.port}", *flags) as server:
+        flags = ("--data-dir", str(Path(folder) / "data"), "--decision-log-values", "true", "--exchange-insecure")
+        eu = ("--region", "eu", "--peer", f"us={there}", "--exchange", here, "--origin", shards_url(shards))
+        us = ("--region", "us", "--peer", f"eu={here}", "--exchange", there, "--exchange-insecure")
+        with serve(rules, *flags, *eu) as server, serve(rules, *us):
             over = threading.Event()
             callers = [threading.Thread(target=call, args=(server, over, seed)) for seed in range(CALLERS)]
             for caller in callers:

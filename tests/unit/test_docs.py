@@ -25,7 +25,8 @@ from tests.simulation.test_regions import FOUND_BY as BETWEEN_REGIONS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "server" / "headgate"
-PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "client").glob("*.md")])
+ELSEWHERE = [page for name in ("charts", "examples", "client") for page in (ROOT / name).rglob("*.md")]
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *ELSEWHERE])
 CONVERGENCE = (DOCS / "convergence.md").read_text()
 GLOSSARY = (DOCS / "glossary.md").read_text()
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
@@ -67,6 +68,13 @@ def is_broken(page: Path, path: str, anchor: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_leads_somewhere(page: Path) -> None:
     assert [link for link in links(page.read_text()) if is_broken(page, *link)] == []
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    """Those about one framework of the client stand below docs/client.md, which leads to them."""
+    for page, folder in ((ROOT / "README.md", ROOT / "docs"), (ROOT / "docs" / "client.md", ROOT / "docs" / "client")):
+        linked = {(page.parent / path).resolve() for path, _ in links(page.read_text())}
+        assert set(folder.glob("*.md")) <= linked
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

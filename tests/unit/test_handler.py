@@ -444,6 +444,79 @@ def test_under_overdraft_a_cost_is_charged_in_any_case_and_none_is_a_look(load: 
     assert world.ask(d("tokens=a")).statuses[0].limit_remaining == 9
 
 
+REFUNDABLE = """
+domain: edge
+descriptors:
+- key: user
+  rate_limit: {unit: minute, requests_per_unit: 10, refund: true}
+- key: plain
+  rate_limit: {unit: minute, requests_per_unit: 10}
+- key: free
+  rate_limit: {unlimited: true}
+"""
+
+
+def back(text: str, hits: int) -> RateLimitDescriptor:
+    descriptor = d(text, hits=hits)
+    descriptor.is_negative_hits = True
+    return descriptor
+
+
+def test_negative_hits_are_given_back_on_rules_that_say_so(load: Callable[[str], Rules]) -> None:
+    world = World(load)
+    world.rules = load(REFUNDABLE)
+    assert world.ask(d("user=a", hits=10)).overall_code == OK
+    assert world.ask(d("user=a")).overall_code == OVER
+    given = world.ask(back("user=a", 4))
+    assert (given.overall_code, given.statuses[0].limit_remaining) == (OK, 4)
+    assert world.ask(d("user=a", hits=5)).overall_code == OVER
+    assert world.ask(d("user=a", hits=4)).overall_code == OK
+    assert world.ask(back("user=a", 99)).statuses[0].limit_remaining == 10, "no more than was charged"
+    assert world.ask(back("user=b", 7)).statuses[0].limit_remaining == 10
+    assert world.ask(d("user=b", hits=11)).overall_code == OVER
+
+
+def test_it_is_given_back_whatever_else_the_request_comes_to(load: Callable[[str], Rules]) -> None:
+    world = World(load)
+    world.rules = load(REFUNDABLE)
+    world.ask(d("user=a", hits=10))
+    answer = world.ask(back("user=a", 3), d("plain=a", hits=11))
+    assert [status.code for status in answer.statuses] == [OK, OVER]
+    assert world.ask(d("user=a", hits=3)).overall_code == OK
+    assert world.ask(d("plain=a", hits=10)).overall_code == OK, "nothing of the denied request was charged"
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "reason"),
+    [
+        (back("plain=a", 1), "descriptors[0].is_negative_hits: hits are given back on rules with `refund: true`"),
+        (back("free=a", 1), None),
+        (back("unknown=a", 1), None),
+    ],
+    ids=["a rule without refunds", "an unlimited rule", "no rule"],
+)
+def test_elsewhere_negative_hits_are_a_mistake_or_mean_nothing(
+    load: Callable[[str], Rules], descriptor: RateLimitDescriptor, reason: str | None
+) -> None:
+    world = World(load)
+    world.rules = load(REFUNDABLE)
+    if reason is None:
+        assert world.ask(descriptor).overall_code == OK
+        return
+    with pytest.raises(BadRequest, match=re.escape(reason)):
+        world.ask(descriptor)
+    assert world.handler.stats.refused == 1
+
+
+def test_what_is_given_back_is_counted_apart_from_what_requests_cost(load: Callable[[str], Rules]) -> None:
+    world = World(load)
+    world.rules = load(REFUNDABLE)
+    world.ask(d("user=a", hits=6))
+    world.ask(back("user=a", 4))
+    (tally,) = world.handler.tallies.all()
+    assert (dict(tally.costs())["within_limit"], tally.refunded) == (6, 4)
+
+
 def numbered(plan: Any, decision: Decision) -> int:
     return 0xABC
 

@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from requirements import version as release_version
 from tests.support.source import ROOT
 
 FOLDERS = {"headgate": ROOT, "headgate-client": ROOT / "client"}
@@ -29,6 +30,13 @@ def test_what_is_installed_is_the_version_that_the_modules_name() -> None:
     ours = Version(headgate.__version__)
     assert headgate_client.__version__ in wanted.specifier
     assert f"{ours.major}.{ours.minor + 1}.0" not in wanted.specifier
+
+
+def test_the_version_is_said_alike_wherever_it_must_be_said() -> None:
+    written = list(release_version.outputs())
+    assert len(written) == 5
+    for path, content in written:
+        assert path.read_text() == content, f"{path.name}: run `make docs`"
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -579,6 +579,9 @@ checksum/config: {{ toYaml .Values.config | sha256sum }}
 {{- if and (include "headgate.alone" .) (gt (int .Values.workers) 1) -}}
 {{- fail "workers: several processes can't share memory://; set origin.url" -}}
 {{- end -}}
+{{- if and (regexMatch "://[^/?]*@" .Values.origin.url) (not (or .Values.origin.passwordSecret.name .Values.origin.existingSecret.name (contains "password_file=" .Values.origin.url))) -}}
+{{- fail "origin.url: names a user, and there is no password: origin.passwordSecret.name" -}}
+{{- end -}}
 {{- if and .Values.autoscaling.enabled (ne .Values.kind "Deployment") -}}
 {{- fail "autoscaling.enabled: only a Deployment can be scaled" -}}
 {{- end -}}
@@ -602,6 +605,9 @@ checksum/config: {{ toYaml .Values.config | sha256sum }}
 {{- end -}}
 {{- if and .Values.rulesSync.enabled (not .Values.rulesSync.container) -}}
 {{- fail "rulesSync.container: is empty; describe the container that keeps the rules, or say rulesSync.enabled: false" -}}
+{{- end -}}
+{{- if and .Values.rulesSync.enabled (not .Values.rulesSync.initContainer) (not .Values.rules) (not .Values.existingConfigMaps) -}}
+{{- fail "rulesSync.initContainer: is empty, and there are no other rules: a server that finds none does not start" -}}
 {{- end -}}
 {{- if gt (len (toYaml .Values.rules)) 1000000 -}}
 {{- fail "rules: are more than a ConfigMap holds (1 MiB); use existingConfigMaps, one per team, or rulesSync" -}}

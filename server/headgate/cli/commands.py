@@ -26,7 +26,7 @@ examples:
 
 def run(argv: Sequence[str] | None) -> int:
     """Run one command; the exit status."""
-    args = _parser().parse_args(argv)
+    args = _parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
     command: Callable[[argparse.Namespace], int] = args.command
     try:
         return command(args)
@@ -38,6 +38,17 @@ def run(argv: Sequence[str] | None) -> int:
         # Whoever read our output has seen enough; the interpreter must not try to write the rest.
         sys.stdout = None
         return EXIT_USAGE
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """`--at -10m` as `--at=-10m`: argparse takes what begins with a dash for a flag."""
+    joined: list[str] = []
+    for argument in argv:
+        if joined and joined[-1] == "--at" and argument[:1] == "-" and argument[1:2].isdigit():
+            joined[-1] = f"--at={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -16,6 +16,7 @@ from headgate.errors import ConfigError
 from headgate.explain.following import Follower
 from headgate.explain.names import hash_of_descriptor
 from headgate.explain.view import entry_of_line
+from headgate.telemetry.decisions.contents import PART
 from headgate.telemetry.decisions.record import Event, Record, event_to_json, record_to_json, text_of_time
 
 LOOK_EVERY_S: Final = 0.1
@@ -123,7 +124,7 @@ def _who(args: argparse.Namespace) -> int | None:
 
 def _passes(entry: Record | Event, args: argparse.Namespace, who: int | None) -> bool:
     if isinstance(entry, Event):
-        return not (args.denied or args.domain or args.rule or args.path)
+        return entry.kind != PART and not (args.denied or args.domain or args.rule or args.path)
     return (
         (not args.denied or not entry.allowed)
         and args.domain in (None, entry.rule.domain)

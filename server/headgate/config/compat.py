@@ -177,6 +177,11 @@ def _overdraft(given: Mapping[str, str]) -> dict[str, Given]:
     return {"overdraft": Given(where, "false" if stops else "true")}
 
 
+def _refund(given: Mapping[str, str]) -> dict[str, Given]:
+    """There every limit lets hits be given back."""
+    return {"refund": Given(COMPAT_ENV, "true")}
+
+
 def _origin(given: Mapping[str, str]) -> dict[str, Given]:
     if "REDIS_URL" not in given:
         return {}
@@ -192,6 +197,7 @@ _PARTS: tuple[Callable[[Mapping[str, str]], dict[str, Given]], ...] = (
     _tls,
     _bounds,
     _overdraft,
+    _refund,
     _origin,
 )
 

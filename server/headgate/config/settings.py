@@ -395,6 +395,15 @@ class Settings:
             "envoyproxy/ratelimit does. See docs/tokens.md.",
         ),
     ] = False
+    refund: Annotated[
+        bool,
+        Row(
+            Boolean(),
+            "Answers",
+            "Rules that don't say `refund` themselves let what was charged be given back (`is_negative_hits`), as "
+            "envoyproxy/ratelimit does. See docs/tokens.md.",
+        ),
+    ] = False
 
     request_limits: Annotated[
         Literal["allow", "lower", "refuse"],

@@ -152,7 +152,8 @@ def _check_count(count: int) -> None:
 def _columns(entries: Sequence[Entry]) -> wire.Entries | None:
     if not entries:
         return None
-    key, window_ms, sequence, current, previous, reset = zip(*entries, strict=True)
+    key, window_ms, sequence, current, previous, reset, refunded, previous_refunded = zip(*entries, strict=True)
+    given_back = any(refunded) or any(previous_refunded)
     return wire.Entries(
         key=key,
         window_ms=window_ms,
@@ -160,13 +161,18 @@ def _columns(entries: Sequence[Entry]) -> wire.Entries | None:
         current=current,
         previous=previous,
         reset=reset if any(reset) else (),
+        current_refunded=refunded if given_back else (),
+        previous_refunded=previous_refunded if given_back else (),
     )
 
 
 def _entries(columns: wire.Entries) -> tuple[Entry, ...]:
-    # An older peer has no such column, and a newer one leaves it out where no key was reset.
-    reset = columns.reset or [0] * len(columns.key)
-    numbers = (columns.window_ms, columns.sequence, columns.current, columns.previous, reset)
+    # An older peer has no such columns, and a newer one leaves them out where no key was reset, nothing given back.
+    zeros = [0] * len(columns.key)
+    refunded = columns.current_refunded or zeros, columns.previous_refunded or zeros
+    numbers = (
+        columns.window_ms, columns.sequence, columns.current, columns.previous, columns.reset or zeros, *refunded
+    )  # fmt: skip
     lengths = [len(columns.key), *map(len, numbers)]
     if len(set(lengths)) != 1:
         raise BadRequest(f"columns of different lengths: {', '.join(map(str, lengths))}")

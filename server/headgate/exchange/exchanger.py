@@ -5,6 +5,7 @@ never touches a request: nodes learn what other regions have counted with their 
 """
 
 import asyncio
+import itertools
 import random
 from collections.abc import Mapping
 from typing import Any, Final
@@ -33,7 +34,9 @@ RENEWED_S: Final = 0.5
 """How soon it is noticed that a token or a certificate is another one."""
 INTERVAL_JITTER: Final = 0.1
 SWEEP_PAGE: Final = 200
-"""Names looked at per shard, lane and interval: under a millisecond of a shard's time."""
+"""Names looked at per call: under a millisecond of a shard's time."""
+SWEEPS: Final = 8
+"""Calls per interval, on shards and lanes in turn: on a Cluster, which has many, no more than on four shards."""
 RETURN_TIMEOUT_S: Final = 0.5
 """For giving leases back, which is a courtesy: they end by themselves in 5 s."""
 FAULT_PAUSE_S: Final = 1.0
@@ -165,18 +168,20 @@ class Exchanger:
         return longest_s * self._random.random()
 
     async def _sweeps(self) -> None:
-        while True:
+        places = [(shard, lane) for shard in range(self._origin.shards) for lane in Lane]
+        for at in itertools.cycle(range(0, len(places), SWEEPS)):
             await asyncio.sleep(self._interval_s)
-            for shard in range(self._origin.shards):
-                for lane in Lane:
-                    try:
-                        generation = self._random.randbytes(16)
-                        await sweep(self._origin, shard, lane, self._owner, generation, SWEEP_PAGE)
-                    except OriginError:
-                        continue
-                    except Exception as error:
-                        self._logger.error("exchange_sweep_failed", shard=shard, exc_info=error)
-                        await asyncio.sleep(FAULT_PAUSE_S)
+            for shard, lane in places[at : at + SWEEPS]:
+                await self._sweep(shard, lane)
+
+    async def _sweep(self, shard: int, lane: Lane) -> None:
+        try:
+            await sweep(self._origin, shard, lane, self._owner, self._random.randbytes(16), SWEEP_PAGE)
+        except OriginError:
+            return
+        except Exception as error:
+            self._logger.error("exchange_sweep_failed", shard=shard, exc_info=error)
+            await asyncio.sleep(FAULT_PAUSE_S)
 
 
 def _describe(status: PeerStatus, now_ms: int) -> Mapping[str, Any]:

@@ -29,6 +29,9 @@ class Entry(NamedTuple):
     previous: int
     reset: int = 0
     """To which reset of the key it belongs; 0: it was never reset."""
+    current_refunded: int = 0
+    previous_refunded: int = 0
+    """What of each total was given back."""
 
 
 class Batch(NamedTuple):

@@ -11,9 +11,8 @@ for it. Its time is the first shard's, so no clock of a process matters.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -29,45 +28,17 @@ from headgate.exchange.quota.counts import Counts
 from headgate.exchange.quota.ledger import QuotaLedger
 from headgate.exchange.quota.membership import Mark
 from headgate.exchange.quota.message import QuotaEntry, QuotaMessage
-from headgate.exchange.quota.plan import Enforced
 from headgate.exchange.quota_codec import pack_mark, pack_quota, unpack_mark, unpack_quota
-from headgate.limiter.shares import WHOLE
+from headgate.exchange.quota_shelves import TIMEOUT_S, KeeperCounts, Replaced, Shelves, shard_place
 from headgate.origin.interface import LEASE_MS, Origin, OriginError
-from headgate.origin.protocol import split_exchange_key, split_name
-from headgate.origin.quota_protocol import (
-    NOT_USED,
-    UNTOUCHED,
-    QuotaKind,
-    QuotaLease,
-    QuotaSave,
-    QuotaSeen,
-    QuotaStep,
-)
+from headgate.origin.protocol import split_name
+from headgate.origin.quota_protocol import QuotaLease, QuotaSave
 
 TURN_S: Final = 1.0
 """How often slices are reckoned anew. `class: abuse` needs no more: gifts move once a second anyway."""
-TIMEOUT_S: Final = 2.0
-"""Of one call to a shard. Nobody waits for it."""
 STORE: Final = 0
 """The shard that has the store."""
-HOLD_MS: Final = 25_000
-"""For how long a key's own share holds unless it is written again. Under the 30 s that an epoch's overlap has beyond
-its windows: a key that nobody looks at any more falls to its floor before others count on what it had."""
-HOLD_TAKEN_MS: Final = 3_000
-"""The same for one that has something of lost regions: they may come back at any time."""
-LONGEST_MS: Final = 86_400_000
-"""For longer nothing is said to hold; it is said again every second."""
-SHARES_PER_STEP: Final = 250
-"""Keys per call to a shard: about three milliseconds of its time."""
-MOST_PER_TURN: Final = 5_000
-"""Keys per turn and shard. When more are busy, each has its turn later, and gives nothing away meanwhile."""
-BUSY_TURNS: Final = 4
-"""Busy keys that a shard names: as many as have their turns in so many seconds, within which a share is renewed."""
 ROWS_PER_SAVE: Final = 200
-QUIET_S: Final = 2.0
-"""How often a shard is looked at that has no quota in use: on a Cluster there are many."""
-FORGOTTEN_PER_TURN: Final = 500
-"""Shares that are looked at per turn and shard, whether their keys are still known."""
 UNDER_WAY_S: Final = 3.0
 """For how long one message is told to a peer, before there is another one."""
 MOST_POSTED_BYTES: Final = 4 * 1024 * 1024
@@ -87,50 +58,6 @@ class Teller(Protocol):
     async def tell(self, message: QuotaMessage) -> Ack:
         """Send it; raises LinkError."""
         ...
-
-
-@dataclass(slots=True)
-class Shelf:
-    """One shard, as the keeper knows it."""
-
-    generation: bytes = b""
-    epoch: bytes = b""
-    unwritten: dict[bytes, None] = field(default_factory=dict)
-    """Known keys whose shares the shard may not have: until all are there, its deadlines are not renewed."""
-    written: dict[bytes, int] = field(default_factory=dict)
-    """Names that have a share of their own there, and what it was."""
-    busy: tuple[bytes, ...] = ()
-    dropped: int = 0
-    looked_s: float = -1e9
-    turned: int = 0
-    """Which of too many keys have their turn next."""
-
-
-@dataclass(slots=True)
-class KeeperCounts:
-    """For metrics: what was refused, or hit a bound."""
-
-    turns: int = 0
-    failures: int = 0
-    posted: int = 0
-    """Messages that were left for another process."""
-    refused: int = 0
-    """Entries of peers that name no key."""
-    waiting: int = 0
-    """Busy keys that had to wait for a later turn."""
-
-
-@dataclass(slots=True)
-class BucketUse:
-    """What a bucket had in use: it falls as it drains, and not because its rate was lowered."""
-
-    at_ms: int
-    used: int
-    share: int
-
-
-class Replaced(Exception):
-    """Another keeper is there, or the store was lost."""
 
 
 class QuotaKeeper:
@@ -166,8 +93,7 @@ class QuotaKeeper:
         self._latest_ms = 0
         self._generation = b""
         self._mark = b""
-        self._shelves = [Shelf() for _ in range(origin.shards)]
-        self._buckets: dict[bytes, BucketUse] = {}
+        self._shelves = Shelves(origin, counts=self.counts, now_ms=self._now_ms, clock=clock, random=random)
         self._under_way: dict[str, tuple[QuotaMessage, float]] = {}
         self._telling: dict[str, asyncio.Task[None]] = {}
         self._went_by_slice = False
@@ -220,7 +146,7 @@ class QuotaKeeper:
                 if ledger is None:
                     return
                 taken_in = self._take_in_posted(ledger)
-                await self._step_all(ledger)
+                await self._shelves.step_all(ledger, self._fence)
                 ledger.tick(self._now_ms())
                 await self._save(ledger, taken_in)
             except Replaced:
@@ -262,14 +188,13 @@ class QuotaKeeper:
         while True:
             cursor, page = await self._origin.quota_rows(STORE, cursor, TIMEOUT_S)
             for name, packed in page:
-                if _shard_place(name) is not None:
+                if shard_place(name) is not None:
                     ledger.load(name, packed, lease.time_ms)
             if not cursor:
                 break
         self._mark = lease.mark
-        self._buckets.clear()
         self._under_way.clear()
-        self._shelves = [Shelf() for _ in range(self._origin.shards)]
+        self._shelves.begin()
         self._logger.info("quota_keeper", fence=lease.fence, keys=len(ledger.known()), filled=ledger.filled)
         return ledger
 
@@ -289,144 +214,11 @@ class QuotaKeeper:
             log = self._logger.info if goes_by_slice else self._logger.warning
             log("quota_slices" if goes_by_slice else "quota_floors", region=self._region, filled=ledger.filled)
 
-    # What nodes enforce, use and are offered
-
-    async def _step_all(self, ledger: QuotaLedger) -> None:
-        by_shard: list[dict[bytes, None]] = [{} for _ in self._shelves]
-        for name in ledger.watched():
-            self._place(name, by_shard)
-        for shelf in self._shelves:
-            for name in shelf.busy:
-                self._place(name, by_shard)
-        for shard, names in enumerate(by_shard):
-            try:
-                await self._step_shard(ledger, shard, names)
-            except OriginError:
-                self.counts.failures += 1  # the others' keys are not held up by it
-
-    def _place(self, name: bytes, by_shard: list[dict[bytes, None]]) -> None:
-        place = _shard_place(name)
-        if place is not None:
-            by_shard[self._origin.shard_of(place)][name] = None
-
-    async def _step_shard(self, ledger: QuotaLedger, shard: int, names: dict[bytes, None]) -> None:
-        shelf = self._shelves[shard]
-        now_s = self._clock.monotonic()
-        is_quiet = not names and not shelf.unwritten and not shelf.written
-        if shelf.generation and is_quiet and now_s < shelf.looked_s + QUIET_S:
-            return
-        if not shelf.generation:
-            await self._step(ledger, shard, (), with_deadlines=False)  # it says what its memory is called
-        chosen = self._chosen(shelf, list(names))
-        chosen += [name for name in islice(shelf.unwritten, MOST_PER_TURN) if name not in names]
-        pages = [chosen[at : at + SHARES_PER_STEP] for at in range(0, len(chosen), SHARES_PER_STEP)] or [[]]
-        for page in pages:
-            generation = shelf.generation
-            await self._step(ledger, shard, page, with_deadlines=page is pages[-1])
-            if shelf.generation != generation:
-                return
-        shelf.looked_s = now_s
-
-    def _chosen(self, shelf: Shelf, names: list[bytes]) -> list[bytes]:
-        if len(names) <= MOST_PER_TURN:
-            return names
-        self.counts.waiting += len(names) - MOST_PER_TURN
-        begin = shelf.turned % len(names)
-        shelf.turned = begin + MOST_PER_TURN
-        return (names[begin:] + names[:begin])[:MOST_PER_TURN]
-
-    async def _step(self, ledger: QuotaLedger, shard: int, names: Sequence[bytes], *, with_deadlines: bool) -> None:
-        shelf, now_ms = self._shelves[shard], self._now_ms()
-        shares = [(name, ledger.enforced(name, split_name(name)[0], now_ms)) for name in names]
-        deadlines, unknown = ledger.deadlines(now_ms), ledger.unknown(now_ms)
-        complete = with_deadlines and len(shelf.unwritten.keys() - set(names)) == 0
-        step = QuotaStep(
-            fence=self._fence,
-            generation=shelf.generation,
-            drawn=self._random.randbytes(16),
-            taken_ms=_left_ms(deadlines.taken_until_ms, now_ms),
-            until_ms=_left_ms(deadlines.until_ms, now_ms) if complete else UNTOUCHED,
-            share=unknown.share,
-            settled_ago_ms=min(now_ms - unknown.settled_ms, now_ms),
-            shares=tuple((name, *enforced, _hold_ms(enforced)) for name, enforced in shares),
-            forgotten=tuple(self._forgotten(ledger, shelf)) if with_deadlines else (),
-            most=BUSY_TURNS * MOST_PER_TURN if with_deadlines else 0,
-        )
-        stepped = await self._origin.quota_step(shard, step, TIMEOUT_S)
-        if not stepped.kept:
-            self._lost(ledger, shard, stepped.generation)
-            return
-        if stepped.epoch != shelf.epoch and shelf.epoch:
-            self._begin_shelf(ledger, shard)  # a copy may have taken over, that lacks what was written last
-        shelf.epoch = stepped.epoch
-        for (name, enforced), seen in zip(shares, stepped.seen, strict=True):
-            shelf.unwritten.pop(name, None)
-            shelf.written[name] = enforced.share
-            if seen is not None:
-                self._observe(ledger, name, enforced, seen)
-        for name in step.forgotten:
-            shelf.written.pop(name, None)
-            self._buckets.pop(name, None)
-        if with_deadlines:
-            shelf.busy, shelf.dropped = stepped.busy, stepped.dropped
+    # The store
 
     @property
     def _fence(self) -> int:
         return self._lease.fence if self._lease is not None else 0
-
-    def _lost(self, ledger: QuotaLedger, shard: int, generation: bytes) -> None:
-        """The shard has another memory, and with it no shares and no deadlines; or a later keeper was there."""
-        shelf = self._shelves[shard]
-        if generation == shelf.generation:
-            raise Replaced
-        shelf.generation = generation
-        self._begin_shelf(ledger, shard)
-
-    def _begin_shelf(self, ledger: QuotaLedger, shard: int) -> None:
-        places = [(name, _shard_place(name)) for name in ledger.known()]
-        shelf = self._shelves[shard]
-        shelf.unwritten = {
-            name: None for name, place in places if place is not None and self._origin.shard_of(place) == shard
-        }
-
-    def _forgotten(self, ledger: QuotaLedger, shelf: Shelf) -> Iterator[bytes]:
-        """Names of which nothing is known any more, of some that are looked at."""
-        busy = set(shelf.busy)
-        for name in list(islice(shelf.written, FORGOTTEN_PER_TURN)):
-            if name in ledger or name in busy:
-                shelf.written[name] = shelf.written.pop(name)  # it is looked at again when all others were
-            else:
-                yield name
-
-    def _observe(self, ledger: QuotaLedger, name: bytes, enforced: Enforced, seen: QuotaSeen) -> None:
-        window_ms = split_name(name)[0]
-        limit, used = max(1, seen.limit), seen.used
-        if seen != NOT_USED and seen.window_ms != window_ms:
-            return
-        if seen.kind is QuotaKind.BUCKET:
-            used = self._used_of_bucket(name, enforced.share, seen)
-        ledger.observe(
-            name,
-            limit=limit,
-            window_ms=window_ms,
-            enforced=enforced.share,
-            used=used,
-            offered=seen.offered,
-            now_ms=self._now_ms(),
-        )
-
-    def _used_of_bucket(self, name: bytes, share: int, seen: QuotaSeen) -> int:
-        """As a cost, by the rate. A bucket is read by its time, and its rate and burst change with the share: what was
-        used by a larger share is gone when it has drained, not when the share has become smaller."""
-        now_ms, full_ms = self._now_ms(), max(1, seen.burst * seen.window_ms // max(1, seen.limit))
-        used = -(-share * min(seen.used, full_ms) // full_ms)
-        before = self._buckets.get(name)
-        if before is not None:
-            used = max(used, before.used - before.share * max(0, now_ms - before.at_ms) // full_ms)
-        self._buckets[name] = BucketUse(now_ms, used, share)
-        return -(-seen.limit * used // WHOLE)
-
-    # The store
 
     async def _save(self, ledger: QuotaLedger, taken_in: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """All that the store does not have; the mark goes with the last of it."""
@@ -529,7 +321,7 @@ class QuotaKeeper:
     @property
     def dropped(self) -> int:
         """How often a busy key was not noted, because there were too many."""
-        return sum(shelf.dropped for shelf in self._shelves)
+        return self._shelves.dropped
 
     @property
     def goes_by_slice(self) -> bool:
@@ -545,7 +337,7 @@ class QuotaKeeper:
         if ledger is None:
             return {"keeper": False}
         now_ms = self._now_ms()
-        enforced = {name: share for shelf in self._shelves for name, share in shelf.written.items()}
+        enforced = self._shelves.enforced()
         return {
             "keeper": True,
             "filled": ledger.filled,
@@ -564,26 +356,10 @@ class QuotaKeeper:
         }
 
 
-def _shard_place(name: bytes) -> bytes | None:
-    """What chooses the shard of a key that is called so between regions; None where it is no name of ours."""
-    try:
-        return split_exchange_key(split_name(name)[1])[1]
-    except ValueError:
-        return None
-
-
 def _names_a_key(entry: QuotaEntry) -> bool:
-    if not 0 < len(entry.key) <= LONGEST_KEY_BYTES or _shard_place(entry.key) is None:
+    if not 0 < len(entry.key) <= LONGEST_KEY_BYTES or shard_place(entry.key) is None:
         return False
     return split_name(entry.key)[0] == entry.window_ms
-
-
-def _left_ms(until_ms: int, now_ms: int) -> int:
-    return min(LONGEST_MS, max(0, until_ms - now_ms))
-
-
-def _hold_ms(enforced: Enforced) -> int:
-    return HOLD_MS if enforced.share == enforced.lasting else HOLD_TAKEN_MS
 
 
 def _wrap(mark: bytes, generation: bytes) -> bytes:

@@ -5,8 +5,9 @@ is acknowledged when the origin has it; what makes no sense is left out and coun
 make no more sense the next time. (docs/convergence.md, section 9.)
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -16,7 +17,7 @@ from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.quota.membership import Mark
 from headgate.exchange.quota.message import QuotaMessage
-from headgate.origin.interface import Origin
+from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import ForeignCount, Stamp, exchange_name, split_exchange_key
 
 IMPORT_TIMEOUT_S: Final = 2.0
@@ -34,6 +35,8 @@ FUTURE_MS: Final = 60_000
 """A clock may be ahead by so much, and cells one window more: what lies further ahead would never age."""
 REMARK_MS: Final = 10_000
 """How often a `filled` that comes with every batch is acted on."""
+MARK_AGAIN_MS: Final = 5_000
+"""The same after a shard could not be marked: one that hangs holds up a batch only now and then."""
 
 
 class TakesQuotas(Protocol):
@@ -76,8 +79,10 @@ class OriginReceiver:
         ours = self._counts(batch.returned, self._region, now_ms)
         await self._merge(theirs + ours, Stamp(region.encode(), batch.beat_ms))
         if batch.fill_wanted:
-            for shard in range(self._origin.shards):
-                await self._origin.begin_walk(shard, region.encode(), batch.fill_wanted, IMPORT_TIMEOUT_S)
+            shards = range(self._origin.shards)
+            wanted = (region.encode(), batch.fill_wanted, IMPORT_TIMEOUT_S)
+            # Where it fails it is asked for again with the next batch: nothing is filled before all have begun.
+            await _failures(self._origin.begin_walk(shard, *wanted) for shard in shards)
         if batch.filled:
             await self._mark(region, batch.filled, now_ms)
         refused = len(batch.entries) + len(batch.returned) - len(theirs) - len(ours)
@@ -101,19 +106,23 @@ class OriginReceiver:
         by_shard: dict[int, list[ForeignCount]] = {0: []}  # the stamp has its place, whatever comes with it
         for shard, cells in counts:
             by_shard.setdefault(shard, []).extend(cells)
-        for shard, found in by_shard.items():
-            for at in range(0, max(1, len(found)), MAX_COUNTS):
-                page = found[at : at + MAX_COUNTS]
-                await self._origin.import_foreign(shard, page, IMPORT_TIMEOUT_S, None if shard else stamp)
+        merging = (self._merge_shard(shard, found, None if shard else stamp) for shard, found in by_shard.items())
+        for failure in await _failures(merging):
+            raise failure  # what the other shards have got comes again, and changes nothing
+
+    async def _merge_shard(self, shard: int, counts: Sequence[ForeignCount], stamp: Stamp | None) -> None:
+        for at in range(0, max(1, len(counts)), MAX_COUNTS):
+            await self._origin.import_foreign(shard, counts[at : at + MAX_COUNTS], IMPORT_TIMEOUT_S, stamp)
 
     async def _mark(self, region: str, filled: bytes, now_ms: int) -> None:
-        known, at_ms = self._filled.get(region, (b"", 0))
-        if known == filled and 0 <= now_ms - at_ms < REMARK_MS:
+        known, until_ms = self._filled.get(region, (b"", 0))
+        if known == filled and now_ms < until_ms <= now_ms + REMARK_MS:
             return
-        for shard, mark in enumerate(split_fill(filled, self._origin.shards)):
-            if mark:
-                await self._origin.mark_filled(shard, region.encode(), mark, IMPORT_TIMEOUT_S)
-        self._filled[region] = (filled, now_ms)
+        marks = enumerate(split_fill(filled, self._origin.shards))
+        name = region.encode()
+        marking = (self._origin.mark_filled(shard, name, mark, IMPORT_TIMEOUT_S) for shard, mark in marks if mark)
+        failed = await _failures(marking)
+        self._filled[region] = filled, now_ms + (MARK_AGAIN_MS if failed else REMARK_MS)
 
     def _judge_time(self, status: PeerStatus, batch: Batch, now_ms: int) -> None:
         shortest_ms = min((entry.window_ms for entry in batch.entries), default=LONGEST_WINDOW_MS)
@@ -136,6 +145,17 @@ class OriginReceiver:
             status.lag_ms = max(0, now_ms - batch.heard_beat_ms)
 
 
+async def _failures(calls: Iterable[Coroutine[Any, Any, None]]) -> list[OriginError]:
+    """Calls to several shards at once, each carried out whatever becomes of the others; those that failed."""
+    found = []
+    for failed in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(failed, OriginError):
+            found.append(failed)
+        elif failed is not None:
+            raise failed
+    return found
+
+
 def _makes_sense(entry: Entry, now_ms: int) -> bool:
     window_ms = entry.window_ms
     return (
@@ -145,13 +165,17 @@ def _makes_sense(entry: Entry, now_ms: int) -> bool:
         and 0 <= entry.current <= MOST
         and 0 <= entry.previous <= MOST
         and 0 <= entry.reset <= MOST
+        and 0 <= entry.current_refunded <= entry.current
+        and 0 <= entry.previous_refunded <= entry.previous
         and 0 <= entry.sequence <= (now_ms + FUTURE_MS) // window_ms + 1
     )
 
 
 def _cells(key: bytes, entry: Entry, region: bytes, name: bytes) -> Iterator[ForeignCount]:
     """The previous cell first: should the second call be lost, nothing is counted twice, and it comes again."""
+    window_ms, sequence, reset = entry.window_ms, entry.sequence, entry.reset
     if entry.previous:
-        yield ForeignCount(key, entry.window_ms, entry.sequence - 1, region, entry.previous, name, entry.reset)
-    if entry.current or entry.reset:
-        yield ForeignCount(key, entry.window_ms, entry.sequence, region, entry.current, name, entry.reset)
+        back = entry.previous_refunded
+        yield ForeignCount(key, window_ms, sequence - 1, region, entry.previous, name, reset, back)
+    if entry.current or reset:
+        yield ForeignCount(key, window_ms, sequence, region, entry.current, name, reset, entry.current_refunded)

@@ -1,8 +1,9 @@
 """Tells one peer what this region has counted: reads the outbox, sends, and moves the cursor when it is acknowledged.
 
 A page of changes goes in one batch, and the next one when that is acknowledged: the peer sets the
-pace. Everything that outlives a failure is in the origin: who dies here loses nothing, and two that do the
-same harm nobody. (docs/convergence.md, section 9.)
+pace. All shards are read at the same time, and one that hangs keeps nobody else's changes back. Everything that
+outlives a failure is in the origin: who dies here loses nothing, and two that do the same harm nobody.
+(docs/convergence.md, section 9.)
 """
 
 import asyncio
@@ -26,6 +27,8 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 PAGE: Final = 500
 """Names per call to a shard: two milliseconds of its time."""
 READ_TIMEOUT_S: Final = 2.0
+STRAGGLER_S: Final = 0.2
+"""So long a batch waits for a shard that is slow to answer; what that has to say goes with a later one."""
 SEND_TIMEOUT_S: Final = 3.0
 """Below the lease, so that who waits for a peer still serves it. With an interval, for what a peer tells in return,
 under 5 s: within which regions agree again after a connection has silently died and come back (exchanger.py)."""
@@ -83,6 +86,8 @@ class PeerSender:
         self._number = 0
         self._views = {(shard, lane): ShardView() for shard in range(origin.shards) for lane in Lane}
         self._beat_ms = 0
+        self._reading: dict[tuple[int, Lane], asyncio.Task[ShardPage | None]] = {}
+        """Shards that are being asked; one that does not answer stays here until it is given up."""
         self._sending = asyncio.Lock()
 
     async def exchange(self, lane: Lane) -> bool:
@@ -111,27 +116,38 @@ class PeerSender:
         return self._link.is_renewed
 
     async def close(self) -> None:
+        for reading in self._reading.values():
+            reading.cancel()
+        await asyncio.gather(*self._reading.values(), return_exceptions=True)
+        self._reading.clear()
         await self._link.close()
 
     async def _read(self, lane: Lane) -> list[ShardPage]:
-        """A page of each shard that this process serves the peer from; at most a batch together."""
-        found: list[ShardPage] = []
-        room, room_bytes = MAX_ENTRIES, MAX_BYTES
-        for shard in range(self._origin.shards):
-            try:
-                page = await self._read_shard(shard, lane, min(PAGE, room // 2), room_bytes)
-            except OriginError:
-                self._views[shard, lane].serving = False
-                continue  # its nodes say so; the others' changes are not held up by it
-            if page is not None:
-                found.append(page)
-                room -= 2 * len(page.changes.names)
-                room_bytes -= _bytes(page.changes.names)
-            if room < 2 or room_bytes < MAX_BYTES // 2:
-                break
+        """A page of each shard that this process serves the peer from, and that has answered; at most a batch."""
+        first = self._number % self._origin.shards  # another one each time: none is always left over
+        shards = [(shard, lane) for shard in (*range(first, self._origin.shards), *range(first))]
+        for shard in shards:
+            if shard not in self._reading:
+                self._reading[shard] = asyncio.create_task(self._read_page(*shard), name="peer-changes")
+        answered, _ = await asyncio.wait([self._reading[shard] for shard in shards], timeout=STRAGGLER_S)
+        if not answered:  # nobody does: then there is nothing to tell before the first of them has
+            await asyncio.wait([self._reading[shard] for shard in shards], return_when=asyncio.FIRST_COMPLETED)
+        pages = [self._reading.pop(shard).result() for shard in shards if self._reading[shard].done()]
         self._status.serving = any(view.serving for view in self._views.values())
         self._status.filling = self._is_filling()
-        return found
+        return _within_a_batch([page for page in pages if page is not None])
+
+    async def _read_page(self, shard: int, lane: Lane) -> ShardPage | None:
+        try:
+            return await self._read_shard(shard, lane, self._page, MAX_BYTES)
+        except OriginError:
+            self._views[shard, lane].serving = False
+            return None  # its nodes say so; the others' changes are not held up by it
+
+    @property
+    def _page(self) -> int:
+        """Names of one shard in a batch: of all together as many as it has room for."""
+        return max(1, min(PAGE, MAX_ENTRIES // 2 // self._origin.shards))
 
     async def _read_shard(self, shard: int, lane: Lane, most: int, most_bytes: int) -> ShardPage | None:
         generation = self._random.randbytes(16)
@@ -254,6 +270,17 @@ async def sweep(origin: Origin, shard: int, lane: Lane, owner: bytes, generation
         await origin.begin_walk(shard, SWEEPER, b"", READ_TIMEOUT_S)
 
 
+def _within_a_batch(pages: Sequence[ShardPage]) -> list[ShardPage]:
+    """As many as a batch has room for, one at least; the others are read again."""
+    found: list[ShardPage] = []
+    room = MAX_BYTES
+    for page in pages:
+        room -= _bytes(page.changes.names)
+        if room >= 0 or not found:
+            found.append(page)
+    return found
+
+
 def _bytes(names: Sequence[bytes]) -> int:
     """What these names take in a batch, at most: once with the own component, once with the peer's."""
     return 2 * sum(map(len, names))
@@ -264,7 +291,8 @@ def _own(page: ShardPage) -> Iterator[Entry]:
     for name, found in zip(page.changes.names, page.components, strict=True):
         if found is not None:
             counts = (found.sequence, found.current, found.previous, found.reset)
-            yield from _entry(name, *counts, page.changes.time_ms)
+            own = Entry(name, 0, *counts, found.current_refunded, found.previous_refunded)
+            yield from _entry(own, page.changes.time_ms)
 
 
 def _returned(page: ShardPage) -> Iterator[Entry]:
@@ -273,15 +301,18 @@ def _returned(page: ShardPage) -> Iterator[Entry]:
         return
     for name, found in zip(page.changes.names, page.components, strict=True):
         if found is not None:
-            counts = (found.peer_sequence, found.peer_current, found.peer_previous, found.reset)
-            yield from _entry(name, *counts, page.changes.time_ms)
+            # Without what was given back of it: that comes back from the peer's own nodes, or not at all.
+            theirs = Entry(name, 0, found.peer_sequence, found.peer_current, found.peer_previous, found.reset)
+            yield from _entry(theirs, page.changes.time_ms)
 
 
-def _entry(name: bytes, sequence: int, current: int, previous: int, reset: int, time_ms: int) -> Iterator[Entry]:
-    window_ms, key = split_name(name)
-    if time_ms >= (sequence + 1) * window_ms:
-        previous = 0  # two windows ago: it no longer counts anywhere
-    if time_ms >= (sequence + 2) * window_ms:
+def _entry(named: Entry, time_ms: int) -> Iterator[Entry]:
+    """What is left of an entry at that time; its key is the name yet, of which the window is a part."""
+    window_ms, key = split_name(named.key)
+    entry = named._replace(key=key, window_ms=window_ms)
+    if time_ms >= (entry.sequence + 1) * window_ms:
+        entry = entry._replace(previous=0, previous_refunded=0)  # two windows ago: it no longer counts anywhere
+    if time_ms >= (entry.sequence + 2) * window_ms:
         return
-    if current or previous or reset:
-        yield Entry(key, window_ms, sequence, current, previous, reset)
+    if entry.current or entry.previous or entry.reset:
+        yield entry

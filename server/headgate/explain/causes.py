@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from headgate.explain.history import Change, History
+from headgate.explain.surroundings import apart_since_ms
 from headgate.limiter.rule_name import REQUEST_RULE
 from headgate.telemetry.decisions.record import Flag, Record
 
@@ -41,6 +42,8 @@ class CauseKind(StrEnum):
     QUOTA_MODE = "quota_mode"
     NODE_RESTARTED = "node_restarted"
     KEY_RESET = "key_reset"
+    REGIONS_APART = "regions_apart"
+    NOT_ITS_TURN = "not_its_turn"
     WITHIN_LIMIT = "within_limit"
 
 
@@ -52,6 +55,10 @@ class Cause:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
+NEVER: Final = (CauseKind.ALWAYS_DENIED, CauseKind.COST_ABOVE_LIMIT)
+"""What no waiting helps against."""
+BY_POLICY: Final = (CauseKind.SHARD_AWAY, CauseKind.SHARD_SLOW, CauseKind.NO_COUNTER)
+"""Why no count decided."""
 DEGRADED: Final = "degraded_"
 _USAGE: Final = (
     (CauseKind.FOREIGN_USAGE, "foreign"),
@@ -84,6 +91,9 @@ def _had_room(record: Record, request: Sequence[Record], history: History) -> li
     if reset is not None:
         by = {name: reset.fields.get(name) for name in ("who", "why")}
         causes.append(Cause(CauseKind.KEY_RESET, {"at_ms": reset.time_ms, **by}))
+    apart_ms = apart_since_ms(record, history) if record.terms.scope == "global" else None
+    if apart_ms is not None:
+        causes.append(Cause(CauseKind.REGIONS_APART, {"since_ms": apart_ms, "foreign": record.foreign}))
     return causes or [Cause(CauseKind.WITHIN_LIMIT)]
 
 
@@ -139,25 +149,23 @@ def _by_change(record: Record, change: Change) -> list[Cause]:
         return [Cause(CauseKind.RULE_ADDED, facts)]
     before = change.before
     facts |= {"limit_before": before.limit, "limit": record.terms.limit, "rule_before": change.rule_before}
+    alike = (before.window_ms, before.algorithm) == (record.terms.window_ms, record.terms.algorithm)
+    if alike and record.counted + record.cost > before.capacity:
+        return []  # the old rules would have had no room either
     if change.rule_before != record.rule.id:
         return [Cause(CauseKind.ANOTHER_RULE, facts)]
-    if (before.window_ms, before.algorithm) != (record.terms.window_ms, record.terms.algorithm):
+    if not alike:
         return [Cause(CauseKind.WINDOW_CHANGED, {**facts, "window_ms_before": before.window_ms})]
-    room = before.burst if before.algorithm == "gcra" else before.limit
-    if record.counted + record.cost <= room and room > record.capacity:
-        return [Cause(CauseKind.LIMIT_LOWERED, facts)]
-    return []
+    return [Cause(CauseKind.LIMIT_LOWERED, facts)] if before.capacity > record.capacity else []
 
 
 def _enforced(record: Record, history: History) -> list[Cause]:
     """This node enforced another number than the rule says."""
     stated = history.stated(record)
-    if stated is None or stated == record.terms.limit:
+    if stated is None or stated.limit == record.terms.limit or record.counted + record.cost > stated.capacity:
         return []
-    facts: dict[str, Any] = {"stated": stated, "enforced": record.terms.limit}
+    facts: dict[str, Any] = {"stated": stated.limit, "enforced": record.terms.limit}
     if record.terms.scope in ("cell", "quota"):
-        if record.counted + record.cost > stated:
-            return []
         active = history.active_regions(record)
         return [Cause(CauseKind.REGIONAL_PART, {**facts, "scope": record.terms.scope, "active_regions": active})]
     override = history.override(record)
@@ -168,9 +176,11 @@ def _enforced(record: Record, history: History) -> list[Cause]:
 
 def _usage(record: Record) -> list[Cause]:
     """Who used the limit up: those without whom it would have fitted, the largest first."""
+    excess = record.counted + record.cost - record.capacity
+    if excess <= 0:
+        return [Cause(CauseKind.NOT_ITS_TURN, {"counted": record.counted, "most": record.capacity})]
     if record.terms.algorithm == "gcra":
         return [Cause(CauseKind.BURST_USED_UP, {"used": record.counted, "burst": record.terms.burst})]
-    excess = record.counted + record.cost - record.capacity
     parts = {"foreign": record.foreign, "others": record.others, "previous_weight": record.previous_weight}
     found = [(parts[name], kind) for kind, name in _USAGE if parts[name] and parts[name] >= excess]
     found.sort(key=lambda item: -item[0])

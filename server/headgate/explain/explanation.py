@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from headgate.explain.causes import Cause, causes_of
+from headgate.explain.causes import BY_POLICY, NEVER, Cause, causes_of
 from headgate.explain.history import History
 from headgate.explain.names import hash_of_descriptor
 from headgate.explain.sentences import sentences_of, unlogged
+from headgate.explain.surroundings import Ongoing, going_on
 from headgate.explain.view import LogView
 from headgate.limiter.decision import Entries
 from headgate.telemetry.decisions.record import (
+    NO_SHARD,
     Event,
     Record,
     Want,
@@ -55,6 +57,8 @@ class Explanation:
     """The decision that is explained: of this descriptor, the nearest denial."""
     request: tuple[Record, ...] = ()
     """All limits that this request met."""
+    meanwhile: tuple[Ongoing, ...] = ()
+    """What else was going on."""
     events: tuple[Event, ...] = ()
     sentences: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
@@ -74,8 +78,9 @@ class Explanation:
                 "window_ms": self.question.window_ms,
             },
             "decision": None if record is None else record_to_json(record),
-            "would_admit_at": None if record is None or not record.over else _admits_at(record),
+            "would_admit_at": None if record is None else _admits_at(record, self.causes),
             "request": [record_to_json(part) for part in self.request],
+            "in_progress": [one.to_json() for one in self.meanwhile],
             "events": [event_to_json(event) for event in self.events[:MAX_EVIDENCE]],
             "sentences": list(self.sentences),
             "log": self.counts,
@@ -104,14 +109,16 @@ def explain(view: LogView, question: Question) -> Explanation:
     request = view.decisions(Want(numbers=frozenset((record.number,))))
     request = [part for part in request if part.source == record.source]
     causes = tuple(causes_of(record, request, history))
+    meanwhile = going_on(record, history, question.window_ms)
     around = history.around(record, question.window_ms)
-    sentences = sentences_of(record, causes, around, counts)
+    sentences = sentences_of(record, causes, meanwhile, counts)
     return Explanation(
         question,
         _outcome(record),
         causes,
         record,
         tuple(request),
+        tuple(meanwhile),
         tuple(around),
         tuple(sentences),
         counts,
@@ -140,7 +147,10 @@ def _outcome(record: Record) -> Outcome:
     return Outcome.WOULD_DENY if record.over and record.shadow else Outcome.ADMITTED
 
 
-def _admits_at(record: Record) -> str:
+def _admits_at(record: Record, causes: Sequence[Cause]) -> str | None:
+    """None where it was not over, no waiting helps, or a failure policy decided: then nobody can know."""
+    if not record.over or any(cause.kind in (*NEVER, *BY_POLICY) for cause in causes):
+        return None
     return text_of_time(record.time_ms + record.wait_ms)
 
 
@@ -156,11 +166,12 @@ def _evidence(request: Sequence[Record], events: Sequence[Event]) -> list[str]:
     for record in request:
         words = "denied" if not record.allowed else "admitted"
         over = "no room" if record.over else "room"
+        shard = "no shard" if record.shard == NO_SHARD else f"shard {record.shard}"
         lines.append(
             f"  {text_of_time(record.time_ms)} {record.source.node} decision {record.id} {words} by {record.path}: "
             f"rule {record.rule.id} {over}, own {record.own} others {record.others} foreign {record.foreign} "
             f"previous {record.previous} (counts {record.previous_weight}), limit {record.terms.limit}, "
-            f"cost {record.cost}, rules {record.version}, shard {record.shard}"
+            f"cost {record.cost}, rules {record.version}, {shard}"
         )
     for event in events[:MAX_EVIDENCE]:
         fields = " ".join([f"{name}={value}" for name, value in event.fields.items()])

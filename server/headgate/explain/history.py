@@ -43,25 +43,32 @@ class History:
 
     def change(self, record: Record) -> Change | None:
         """The last change of the rules before the decision, if it is recent and concerns this descriptor."""
-        sets = [event for event in self._of_node(record) if event.kind == "rules_in_force"]
-        current = next((event for event in reversed(sets) if event.fields.get("version") == record.version), None)
-        earlier = [event for event in sets if current is not None and event.time_ms <= current.time_ms]
-        before = next((event for event in reversed(earlier) if not _same_set(event, record.version)), None)
-        if current is None or before is None or record.time_ms - current.time_ms > self._recent_ms(record):
+        pair = self.versions(record)
+        if pair is None or record.time_ms - pair[0].time_ms > self._recent_ms(record):
             return None
-        version_before = str(before.fields.get("version", ""))
+        at_ms, version_before = pair[0].time_ms, str(pair[1].fields.get("version", ""))
         old = self._match(record, version_before)
         if old is _UNKNOWN:
             return None
         if old is None:
-            return Change(current.time_ms, record.version, version_before, None, "")
-        terms = terms_of(old.limit)
-        return Change(current.time_ms, record.version, version_before, terms, old.name.id)
+            return Change(at_ms, record.version, version_before, None, "")
+        return Change(at_ms, record.version, version_before, terms_of(old.limit), old.name.id)
+
+    def versions(self, record: Record) -> tuple[Event, Event] | None:
+        """When the rules that decided came into force, and the other ones before them.
+
+        Which those were, any node of the region can tell: after a restart it may go by another name.
+        """
+        sets = [event for event in self.of_region(record) if event.kind == "rules_in_force"]
+        mine = [event for event in sets if event.source == record.source and _same_set(event, record.version)]
+        before = [event for event in sets if mine and event.time_ms <= mine[-1].time_ms]
+        other = next((event for event in reversed(before) if not _same_set(event, record.version)), None)
+        return None if other is None else (mine[-1], other)
 
     def breaker(self, record: Record) -> Event | None:
         """Since when the shard was not asked, if it was not; None while its breaker was closed."""
         opened: Event | None = None
-        for event in self._of_run(record):
+        for event in self.of_run(record):
             if event.kind != "breaker_changed" or event.fields.get("shard") not in _shard_names(record):
                 continue
             if event.fields.get("state") == "closed":
@@ -80,7 +87,7 @@ class History:
 
     def server_shadow(self, record: Record) -> bool:
         """Whether the whole server denies nothing."""
-        starts = [event for event in self._of_run(record) if event.kind == "start"]
+        starts = [event for event in self.of_run(record) if event.kind == "start"]
         return bool(starts and starts[-1].fields.get("shadow_mode"))
 
     def rule_is_shadow(self, record: Record) -> bool:
@@ -88,17 +95,17 @@ class History:
         match = self._match(record, record.version)
         return match is not None and match is not _UNKNOWN and match.limit.shadow
 
-    def stated(self, record: Record) -> int | None:
+    def stated(self, record: Record) -> Terms | None:
         """What the rule itself says; None where that is not known."""
         match = self._match(record, record.version)
         if match is None or match is _UNKNOWN or match.name.id != record.rule.id:
             return None
-        return match.limit.requests_per_unit
+        return terms_of(match.limit)
 
     def active_regions(self, record: Record) -> int | None:
         """How many regions shared limits then; None where nobody said."""
-        known = [event for event in self._of_run(record) if event.kind == "active_regions_changed"]
-        starts = [event for event in self._of_run(record) if event.kind == "start"]
+        known = [event for event in self.of_run(record) if event.kind == "active_regions_changed"]
+        starts = [event for event in self.of_run(record) if event.kind == "start"]
         if known:
             return int(known[-1].fields.get("active", 1))
         return int(starts[-1].fields.get("regions", 1)) if starts else None
@@ -134,13 +141,18 @@ class History:
             return _UNKNOWN
         return rules.match(record.rule.domain, entries)
 
-    def _of_run(self, record: Record) -> list[Event]:
+    def of_run(self, record: Record) -> list[Event]:
         """What happened to the process that decided, until then."""
         return [e for e in self.events if e.source == record.source and e.time_ms <= record.time_ms]
 
+    def of_region(self, record: Record) -> list[Event]:
+        """What happened to any node of its region, until then."""
+        return [e for e in self.events if e.source.region == record.source.region and e.time_ms <= record.time_ms]
+
     def _of_node(self, record: Record) -> list[Event]:
-        """The same, with what happened to the node of this name before it restarted."""
-        return [e for e in self.events if e.source.node == record.source.node and e.time_ms <= record.time_ms]
+        """What happened to the process that decided, and to those before it that had its name or its directory."""
+        same = self._view.same_node
+        return [e for e in self.events if same(e.source, record.source) and e.time_ms <= record.time_ms]
 
     def _by_operators(self, record: Record, kind: str) -> list[Event]:
         """What operators did to the key of this descriptor until then, through any node whose log is here."""

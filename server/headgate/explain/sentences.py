@@ -1,9 +1,10 @@
 """An explanation in plain sentences: what happened, by which rule, why, and when it would have been otherwise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from headgate.explain.causes import Cause, CauseKind
+from headgate.explain.causes import BY_POLICY, NEVER, Cause, CauseKind
+from headgate.explain.surroundings import Ongoing, Surrounding
 from headgate.limiter.decision import Entries
 from headgate.rules.explain import describe
 from headgate.rules.model import Match
@@ -57,27 +58,64 @@ _WHY: Final[Mapping[CauseKind, str]] = {
     "before is not known to it.",
     CauseKind.KEY_RESET: "An operator had reset the key at {at} ({who}: {why}): what was admitted before no longer "
     "counted.",
+    CauseKind.REGIONS_APART: "Regions did not hear each other since {since_at}: what the other ones admitted since "
+    "then is not in this region's counts, which had {foreign} of them.",
+    CauseKind.NOT_ITS_TURN: "The key was at its limit: its shard had nothing left when this node last asked, and a "
+    "node asks about such a key only every now and then. By what the node knew, {counted} of {most}, something had "
+    "just become free.",
     CauseKind.WITHIN_LIMIT: "It was within its limit.",
 }
 
-_NEVER: Final = (CauseKind.ALWAYS_DENIED, CauseKind.COST_ABOVE_LIMIT)
-"""What no waiting helps against."""
+_SHORT: Final[Mapping[CauseKind, str]] = {
+    CauseKind.FOREIGN_USAGE: "{counted} used in other regions",
+    CauseKind.OTHER_NODES: "{counted} used on other nodes",
+    CauseKind.PREVIOUS_WINDOW: "{counted} of the window before",
+    CauseKind.OWN_USAGE: "{counted} used here",
+    CauseKind.BURST_USED_UP: "the bucket is used up",
+    CauseKind.ALWAYS_DENIED: "the limit is 0",
+    CauseKind.COST_ABOVE_LIMIT: "the cost, {cost}, is above the limit",
+    CauseKind.REQUEST_LIMIT: "the request's own limit",
+    CauseKind.SHARD_AWAY: "shard {shard} is not asked, on_error: {on_error}",
+    CauseKind.SHARD_SLOW: "shard {shard} was too late, on_error: {on_error}",
+    CauseKind.NO_COUNTER: "no room for a counter, on_error: {on_error}",
+    CauseKind.LIVE_NODES: "{live_nodes} nodes on their own",
+    CauseKind.NOT_ITS_TURN: "at its limit, the shard is asked again soon",
+}
+"""Of what follows from a record alone, in a few words."""
+
+_MEANWHILE: Final[Mapping[Surrounding, str]] = {
+    Surrounding.BREAKER_OPEN: "The breaker of shard {shard} was open since {at}{why}.",
+    Surrounding.REGION_UNREACHED: "Region {region} could not be reached since {at}{why}.",
+    Surrounding.REGIONS_NOT_HEARD: "Only {active} of {of} regions were heard since {at}.",
+    Surrounding.RULES_REFUSED: "A change of the rules had been refused at {at}: rules {version} went on serving.",
+    Surrounding.LAST_GOOD_RULES: "The rules could not be loaded at {at}: the last good ones, {version}, were served.",
+    Surrounding.RULES_CHANGED: "New rules, {version}, had come into force at {at}; before, it was {version_before}.",
+    Surrounding.NODE_STARTED: "Node {node} had started at {at}.",
+    Surrounding.LIVE_NODES_CHANGED: "The region had {live_nodes} live nodes since {at}{before}.",
+    Surrounding.SHARD_LOST_MEMORY: "Shard {shard} had lost its memory at {at}{why}; the nodes told it again what they "
+    "knew.",
+    Surrounding.SHARD_CLOCK_SET: "The clock of shard {shard} was set by {by_ms} ms at {at}.",
+}
+
+_SAID_BY: Final[Mapping[Surrounding, frozenset[CauseKind]]] = {
+    Surrounding.RULES_CHANGED: frozenset(
+        (CauseKind.LIMIT_LOWERED, CauseKind.RULE_ADDED, CauseKind.ANOTHER_RULE, CauseKind.WINDOW_CHANGED)
+    ),
+    Surrounding.NODE_STARTED: frozenset((CauseKind.NODE_RESTARTED,)),
+}
+"""What a cause has said already."""
 
 
 def sentences_of(
-    record: Record, causes: Sequence[Cause], events: Sequence[Event], counts: Mapping[str, int]
+    record: Record, causes: Sequence[Cause], meanwhile: Sequence[Ongoing], counts: Mapping[str, int]
 ) -> list[str]:
     """What happened, which rule, why, what counted, when it would have been admitted, what else was going on."""
     lines = [_what(record), _rule(record)]
     lines += [_why(cause) for cause in causes]
     if record.over or record.own or record.others or record.foreign:
         lines.append(_counted(record))
-    if record.over and not any(cause.kind in _NEVER for cause in causes):
-        when = text_of_time(record.time_ms + record.wait_ms)
-        lines.append(f"It would have been admitted at {when}, {record.wait_ms / 1000:g} s later, if nothing else came.")
-    going_on = _going_on(record, events)
-    if going_on:
-        lines.append(going_on)
+    lines += _when(record, {cause.kind for cause in causes})
+    lines += [_going_on(one) for one in meanwhile if not _is_said(one, causes)]
     return [*lines, *_doubts(counts)]
 
 
@@ -139,7 +177,8 @@ def _why(cause: Cause) -> str:
     if "at_ms" in facts:
         facts["at"] = text_of_time(facts["at_ms"])
     since_ms = facts.get("since_ms")
-    reason = f", {facts['reason']}" if facts.get("reason") else ""
+    reason = f" ({facts['reason']})" if facts.get("reason") else ""
+    facts["since_at"] = text_of_time(since_ms) if since_ms else ""
     facts["since"] = f" since {text_of_time(since_ms)}{reason}" if since_ms else ""
     facts["by"] = " ({who} at {at}: {why})".format(**facts) if facts.get("who") else ""
     if isinstance(facts.get("rules"), list):
@@ -147,13 +186,51 @@ def _why(cause: Cause) -> str:
     return _WHY[cause.kind].format(**facts)
 
 
-def _going_on(record: Record, events: Sequence[Event]) -> str:
-    """What else happened around then, in a word each."""
-    kinds: dict[str, int] = {}
-    for event in events:
-        kinds[event.kind] = kinds.get(event.kind, 0) + 1
-    told = [f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.items()]
-    return f"Around that time: {', '.join(told)}." if told else ""
+def reason_of(causes: Sequence[Cause]) -> str:
+    """Why, in a few words, as far as a record alone tells."""
+    return "; ".join([_SHORT[cause.kind].format(**cause.facts) for cause in causes if cause.kind in _SHORT])
+
+
+def _when(record: Record, kinds: Collection[CauseKind]) -> list[str]:
+    """When it would have been admitted, as far as that is known."""
+    if not record.over or any(kind in NEVER for kind in kinds):
+        return []
+    if any(kind in BY_POLICY for kind in kinds):
+        # What counts say does not matter while they can't be asked for.
+        told = f"The caller was told to come again after {seconds(record.wait_ms)}"
+        return [told + ": when the shard would answer again nobody could know."] if not record.allowed else []
+    when = text_of_time(record.time_ms + record.wait_ms)
+    return [f"It would have been admitted at {when}, {seconds(record.wait_ms)} later, if nothing else came."]
+
+
+def seconds(milliseconds: int) -> str:
+    """A stretch of time for people: exact below a minute, in larger units above."""
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:g} s"
+    minutes, rest = divmod(milliseconds // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join([f"{number} {unit}" for number, unit in parts if number][:2])
+
+
+def _is_said(one: Ongoing, causes: Sequence[Cause]) -> bool:
+    """Whether a cause names it."""
+    if one.kind is Surrounding.BREAKER_OPEN:
+        named = [cause.facts.get("shard") for cause in causes if cause.kind is CauseKind.SHARD_AWAY]
+        return one.facts["shard"] in named
+    return not _SAID_BY.get(one.kind, frozenset()).isdisjoint(cause.kind for cause in causes)
+
+
+def _going_on(one: Ongoing) -> str:
+    reason, before = one.facts.get("reason"), one.facts.get("live_nodes_before")
+    words = {
+        **one.facts,
+        "at": text_of_time(one.since_ms),
+        "why": f" ({reason})" if reason else "",
+        "before": f"; before, it had {before}" if before is not None else "",
+    }
+    return _MEANWHILE[one.kind].format(**words)
 
 
 def _doubts(counts: Mapping[str, int]) -> list[str]:

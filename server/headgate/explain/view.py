@@ -17,8 +17,8 @@ from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
-from headgate.telemetry.decisions.contents import Content, load_content
-from headgate.telemetry.decisions.record import Event, Record, Want, event_from_json, record_from_json
+from headgate.telemetry.decisions.contents import PART, Content, joined, load_content
+from headgate.telemetry.decisions.record import Event, Record, Source, Want, event_from_json, record_from_json
 from headgate.telemetry.decisions.segments import ReadStats, read_segments
 
 MAX_RECORDS: Final = 100_000
@@ -37,13 +37,19 @@ class LogView:
     """Rule sets that servers sent along, by their digests."""
     stats: ReadStats = field(default_factory=ReadStats)
     _rules: dict[str, RuleSet | None] = field(default_factory=dict)
+    _shipped: dict[str, Content] = field(default_factory=dict)
+    """Rule sets that were among the lines, by their digests."""
+    _homes: dict[Source, Path] = field(default_factory=dict)
+    """Whose events were found in which data directory."""
 
     def read(self, want: Want | None) -> Iterator[Record | Event]:
         """All events, and the decisions that are wanted; without a `want` all of them."""
         self.stats = ReadStats()
         for path in self.paths:
             if path.is_dir():
-                yield from read_segments(path, self.stats, want)
+                for entry in read_segments(path, self.stats, want):
+                    self._homes.setdefault(entry.source, path)
+                    yield entry
             else:
                 with path.open(encoding="utf-8", errors="replace") as file:
                     yield from self._read_lines(file, want)
@@ -60,9 +66,17 @@ class LogView:
         return sorted(found, key=lambda record: (record.time_ms, record.number))
 
     def events(self) -> list[Event]:
-        """All events, by time."""
+        """All events, by time; contents of rule sets that were among them are kept for `rules`."""
         found = [entry for entry in self.read(Want(numbers=frozenset((-1,)))) if isinstance(entry, Event)]
-        return sorted(found, key=lambda event: event.time_ms)
+        self._shipped.update(joined([event.fields for event in found if event.kind == PART]))
+        return sorted([event for event in found if event.kind != PART], key=lambda event: event.time_ms)
+
+    def same_node(self, one: Source, other: Source) -> bool:
+        """Whether two runs are of one node: by name, or because they had one data directory, one after the other."""
+        if one.node == other.node:
+            return True
+        home = self._homes.get(one)
+        return home is not None and home == self._homes.get(other)
 
     def rules(self, version: str) -> RuleSet | None:
         """The rule set of a version, if any of the logs kept what was in it."""
@@ -73,7 +87,8 @@ class LogView:
 
     def _load(self, digest: str) -> RuleSet | None:
         kept = (load_content(path, digest) for path in self.paths if path.is_dir())
-        content = self.contents.get(digest) or next((content for content in kept if content is not None), None)
+        sent = self.contents.get(digest) or self._shipped.get(digest)
+        content = sent or next((content for content in kept if content is not None), None)
         if content is None:
             return None
         files, merge_domains = content
@@ -86,16 +101,30 @@ class LogView:
 
     def _read_lines(self, lines: Iterable[str], want: Want | None) -> Iterator[Record | Event]:
         for text in lines:
-            entry = entry_of_line(text)
-            if entry is None:
-                self.stats.skipped_lines += bool(text.strip())
-            elif isinstance(entry, Event):
-                self.stats.events += 1
-                yield entry
-            else:
-                self.stats.records += 1
-                if want is None or want.wants(entry):
+            entries = entries_of_line(text)
+            self.stats.skipped_lines += bool(not entries and text.strip())
+            for entry in entries:
+                if isinstance(entry, Event):
+                    self.stats.events += 1
                     yield entry
+                else:
+                    self.stats.records += 1
+                    if want is None or want.wants(entry):
+                        yield entry
+
+
+def entries_of_line(text: str) -> list[Record | Event]:
+    """What a line holds: one entry of ours, or all of a batch as an OpenTelemetry collector writes it to a file."""
+    if '"resourceLogs"' not in text:
+        entry = entry_of_line(text)
+        return [] if entry is None else [entry]
+    try:
+        batch = json.loads(text)
+        scopes = [scope for resource in batch["resourceLogs"] for scope in resource["scopeLogs"]]
+        found = [entry_of_json(log) for scope in scopes for log in scope["logRecords"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return [entry for entry in found if entry is not None]
 
 
 def entry_of_line(text: str) -> Record | Event | None:

@@ -80,8 +80,7 @@ def copy_of_record(look: KeyLook, key: bytes, limit: Limit) -> Any:
         return bucket
     if isinstance(record, WindowLook):
         window = WindowCounter(key, limit, record.sequence)
-        window.current = record.current.region_total + record.current.foreign
-        window.previous = record.previous.region_total + record.previous.foreign
+        window.current, window.previous = record.current.used, record.previous.used
         return window
     return copy_of_counter(None, key, limit, look.time_ms)
 
@@ -100,12 +99,18 @@ def node_message(node: str, counter: KeyCounter | None, now_ms: int, now_s: floa
         view.usable_for_ms = max(0, int((counter.usable_until_s - now_s) * 1000))
         view.unacknowledged = counter.unacked
         view.credit = counter.credit
+        if counter.refunds is not None:
+            cells_back = (counter.refunds.current, counter.refunds.previous)
+            view.demanded_back = sum(cell.demanded - cell.settled for cell in cells_back)
     if isinstance(counter, SharedWindow):
         sequence = max(counter.sequence, now_ms // counter.window_ms)
         cells = {
             cell.sequence: pb.CellCounts(own=cell.total + cell.reserved, others=cell.others, foreign=cell.foreign)
             for cell in counter.cells
         }
+        if counter.refunds is not None:
+            cells[counter.sequence].refunded = counter.refunds.current.given
+            cells[counter.sequence - 1].refunded = counter.refunds.previous.given
     elif isinstance(counter, WindowCounter):
         sequence = max(counter.sequence, now_ms // counter.window_ms)
         cells = {
@@ -138,6 +143,10 @@ def region_message(look: KeyLook) -> pb.RegionView | None:
         previous_unattributed=record.previous.unattributed,
         current_foreign=record.current.foreign,
         previous_foreign=record.previous.foreign,
+        current_refunded=record.current.refunded,
+        previous_refunded=record.previous.refunded,
+        current_foreign_refunded=record.current.foreign_refunded,
+        previous_foreign_refunded=record.previous.foreign_refunded,
         runs=runs,
         regions=[
             pb.ForeignView(region=_text(part.region), current=part.current, previous=part.previous, next=part.ahead)

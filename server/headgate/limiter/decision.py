@@ -51,14 +51,16 @@ class Kind(IntEnum):
     """Whether there is room for one unit; it charges nothing."""
     LATE = 2
     """The cost, in any case: what it pays for is over. Whether it fitted is only told."""
+    REFUND = 3
+    """The cost back, as far as it was charged and still counts, whatever the others come to."""
 
 
 class Charge:
     """One descriptor's part of a request: what it costs, on which key, under which limit.
 
     Under a limit with overdraft a cost is known when all is over: it is LATE, and a cost of 0 is a LOOK. `late=True`
-    makes a cost late under any limit, `late=False` under none. Requests with such charges go to `decide_late` of
-    the engine, all others to `decide`.
+    makes a cost late under any limit, `late=False` under none. `refund=True` gives the cost back. Requests with such
+    charges go to `decide_late` of the engine, all others to `decide`.
     """
 
     __slots__ = (
@@ -86,6 +88,7 @@ class Charge:
         shadow: bool = False,
         shard_key: bytes | None = None,
         late: bool | None = None,
+        refund: bool = False,
         rule: RuleName = NO_NAME,
         entries: Entries = (),
     ) -> None:
@@ -96,7 +99,9 @@ class Charge:
         self.kind = Kind.TAKE
         # None for itself: a charge that held itself would wait for the garbage collector, with all that it holds.
         self._look: Charge | None = None
-        if bool(limit.overdraft) if late is None else late:
+        if refund:
+            self.kind = Kind.REFUND
+        elif bool(limit.overdraft) if late is None else late:
             self.kind = Kind.LATE if cost else Kind.LOOK
             self.cost = cost or 1
             if cost:
@@ -109,7 +114,7 @@ class Charge:
         """What the decision log calls it, once it was logged."""
         self.algorithm = ALGORITHMS[limit.algorithm]
         self.shadow = shadow or limit.shadow
-        self.quota = limit.quota and not self.shadow
+        self.quota = limit.quota and not self.shadow and not refund
         self.quick = self.kind is Kind.TAKE and cost > 0 and not (limit.quota or self.shadow)
         """Nothing about it is unusual: what is kept with its key may decide it."""
 

@@ -6,8 +6,6 @@ thread, and on a clock that it asks once per request. Its counters are all there
 know; `region/engine.py` decides where a region counts together.
 """
 
-from typing import Any
-
 from headgate.clock import Clock
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.counters import CounterTable, KeyCounter
@@ -92,10 +90,10 @@ class Engine:
         return Decision(True, DecisionPath.LOCAL, verdicts)
 
     def decide_late(self, charges: tuple[Charge, ...]) -> Decision:
-        """Like `decide`, where some charges are late costs or looks (decision.py, `Kind`).
+        """Like `decide`, where some charges are late costs, looks or refunds (decision.py, `Kind`).
 
-        Late costs are charged whatever the others say, and looks never are; the rest is charged together or not
-        at all, and only if every late cost fitted and every look found room.
+        Late costs are charged and refunds given back whatever the others say, and looks are never charged; the rest is
+        charged together or not at all, and only if every late cost fitted and every look found room.
         """
         now_ms = self._now()
         # As `_decide_over` and all verdicts see it: of a late cost only whether there is room for one more unit.
@@ -112,19 +110,27 @@ class Engine:
         """Take costs that were charged out of their counters again, as far as they still count there."""
         now_ms = self._now()
         for charge in charges:
-            counter: Any = self.counters.find(charge.key)
+            counter = self.counters.find(charge.key)
             if counter is not None:
-                charge.algorithm.take(counter, charge.limit, now_ms, 0)  # comes to the time, and charges nothing
-                charge.algorithm.give_back(counter, charge.limit, now_ms, charge.cost)
-                counter.deny_until_ms = 0
+                self._refund(counter, charge, now_ms)
 
     def reset(self, key: bytes) -> bool:
         """Forget all that was counted on a key, at once. False: nothing was."""
         return self.counters.drop(key)
 
+    def _refund(self, counter: KeyCounter, charge: Charge, now_ms: int) -> int:
+        """Give the cost back, as far as it still counts; what remains then."""
+        limit, algorithm = charge.limit, charge.algorithm
+        algorithm.take(counter, limit, now_ms, 0)  # comes to the time, and charges nothing
+        algorithm.give_back(counter, limit, now_ms, charge.cost)
+        counter.deny_until_ms = 0
+        return algorithm.remaining(counter, limit, now_ms)
+
     def _late_outcome(self, counter: KeyCounter, charge: Charge, now_ms: int) -> int:
         """What remains of one charge's limit, or OVER; a late cost is charged, a look is not."""
         limit, algorithm = charge.limit, charge.algorithm
+        if charge.kind is Kind.REFUND:
+            return self._refund(counter, charge, now_ms)
         if charge.kind is not Kind.LATE and now_ms < counter.deny_until_ms and denied_before(counter, charge):
             return OVER
         remaining = algorithm.take(counter, limit, now_ms, charge.cost)

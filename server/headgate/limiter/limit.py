@@ -109,6 +109,8 @@ class Limit:
     overdraft: bool | None = None
     """True: a cost is known when the request is over, so it is charged in any case, beyond the limit if need be, and a
     cost of 0 asks whether there is room. None: as the process's setting says (scopes.py), which is False by itself."""
+    refund: bool | None = None
+    """True: what was charged may be given back. None: as the process's setting says, which is False by itself."""
     regions: int = 1
     """How many regions there are, this one included: 1 in a rule set, which knows of none (scopes.py)."""
     unlimited: bool = False

@@ -20,14 +20,15 @@ MOST_KEPT: Final = 10_000
 
 
 class LimitsOfRegion:
-    """Binds limits to the regions there are, and to what holds for rules that don't say it: `overdraft`."""
+    """Binds limits to the regions there are, and to what holds for rules that don't say it: `overdraft`, `refund`."""
 
-    def __init__(self, regions: int = 1, *, overdraft: bool = False) -> None:
+    def __init__(self, regions: int = 1, *, overdraft: bool = False, refund: bool = False) -> None:
         self.on_change: Callable[[], None] = lambda: None
         """Called when what was bound before no longer holds."""
         self._regions = regions
         self._overdraft = overdraft
-        self._as_written = regions == 1 and not overdraft
+        self._refund = refund
+        self._as_written = regions == 1 and not overdraft and not refund
         self._active = regions
         self._bound: dict[int, tuple[Limit, Limit]] = {}
 
@@ -65,6 +66,7 @@ class LimitsOfRegion:
             burst=part(limit.burst, parts),
             regions=self._regions,
             overdraft=self._overdraft if limit.overdraft is None else limit.overdraft,
+            refund=self._refund if limit.refund is None else limit.refund,
         )
 
 

@@ -5,7 +5,7 @@ stay exact in Lua's doubles too.
 """
 
 from headgate.origin.grants import GENERATION_MS, Grants, Holding
-from headgate.origin.protocol import NO_GRANT, UNBOUND, BucketAnswer, BucketReport
+from headgate.origin.protocol import NO_GRANT, UNBOUND, BucketAnswer, BucketReport, Demand, Refund
 
 Arrival = tuple[int, int]
 
@@ -13,11 +13,13 @@ Arrival = tuple[int, int]
 class BucketComponent(Holding):
     """What one run of a node has ever charged to the bucket. Only grows."""
 
-    __slots__ = ("own",)
+    __slots__ = ("demanded", "own")
 
     def __init__(self) -> None:
         super().__init__()
         self.own = 0
+        self.demanded = 0
+        """What of the run's demands was dealt with."""
 
 
 class BucketRecord:
@@ -30,6 +32,8 @@ class BucketRecord:
         self.components: dict[bytes, BucketComponent] = {}
         self.reset = 0
         """To which reset of the key all of it belongs. Never falls while the record lives."""
+        self.refunded = 0
+        """By how many requests the arrival time was ever put back. Never falls while the record lives."""
 
     def expires_ms(self, now_ms: int) -> int:
         """When the bucket is full again, no grant counts, and no retry can come any more."""
@@ -46,7 +50,7 @@ class BucketRecord:
         component = self._component(report.component)
         unmerged = report.total - max(component.own, report.acknowledged)
         if report.answered_ms <= latest_ms:
-            self.arrival = max(self.arrival, (report.answered_ms, report.answered_rest))
+            self.arrival = max(self.arrival, self._told(report))
         if unmerged > 0:
             start = max(self.arrival, (report.since_ms, 0))
             # Up to `P` may have been admitted on top of a full burst: cut that off, and it is
@@ -54,6 +58,8 @@ class BucketRecord:
             full = self._after((now_ms, 0), report, most)
             self.arrival = max(self.arrival, min(self._after(start, report, unmerged), full))
         component.own = max(component.own, report.total)
+        for demand in report.demands or ():
+            self._give_back(component, demand, report, most, now_ms)
         if report.number <= component.number:
             return NO_GRANT
         component.number = report.number
@@ -80,13 +86,38 @@ class BucketRecord:
 
     def answer(self, report: BucketReport, grant: int) -> BucketAnswer:
         """What the reporting run is told."""
-        return BucketAnswer(self._component(report.component).own, *self.arrival, grant, self.reset)
+        component = self._component(report.component)
+        refund = None if report.demands is None else Refund(component.demanded, 0, self.refunded)
+        return BucketAnswer(component.own, *self.arrival, grant, self.reset, refund)
+
+    def _told(self, report: BucketReport) -> Arrival:
+        """The arrival time that the run was told: it is no earlier now, but for what was given back since."""
+        told = (report.answered_ms, report.answered_rest)
+        if report.demands is None:
+            # Of before or after a refund, nobody can say.
+            return (0, 0) if self.refunded else told
+        since = self.refunded - report.demands[0].refunded
+        self.refunded = max(self.refunded, report.demands[0].refunded)
+        return self._before(told, report, since) if since > 0 else told
+
+    def _give_back(
+        self, component: BucketComponent, demand: Demand, report: BucketReport, most: int, now_ms: int
+    ) -> None:
+        """What is new in a demand, as far as the bucket has it in use: the rest has drained back already."""
+        dealt_with = max(component.demanded, demand.settled)
+        component.demanded = max(dealt_with, demand.demanded)
+        # No bucket holds more than its burst, `P`, a debt, and what a clock may be off by.
+        asked = min(max(0, demand.demanded - dealt_with), most + self.rate + 1)
+        if asked and self.arrival > (now_ms, 0):
+            self.arrival = max((now_ms, 0), self._before(self.arrival, report, asked))
+            self.refunded += asked
 
     def _belongs(self, reset: int) -> bool:
         """Whether what is of this reset counts here. A later one than is known empties the record."""
         if reset > self.reset:
             self.reset = reset
             self.arrival = (0, 0)
+            self.refunded = 0
             self.grants = Grants()
             self.components.clear()
         return reset in (UNBOUND, self.reset)
@@ -107,6 +138,12 @@ class BucketRecord:
         """The arrival time `cost` requests later."""
         whole, rest = divmod(arrival[1] + cost * report.window_ms, self.rate)
         return arrival[0] + whole, rest
+
+    def _before(self, arrival: Arrival, report: BucketReport, cost: int) -> Arrival:
+        """The arrival time `cost` requests earlier; 0 if there was no such time."""
+        # One that was told at another rate may have a rest that is too large for this one.
+        whole, rest = divmod(min(arrival[1], self.rate - 1) - cost * report.window_ms, self.rate)
+        return (arrival[0] + whole, rest) if arrival[0] + whole >= 0 else (0, 0)
 
     def _restate(self, rate: int) -> None:
         if rate and rate != self.rate:

@@ -20,6 +20,14 @@ class CellLook(NamedTuple):
     unattributed: int = 0
     """The part of the total that no component explains: vouched for by a node or a peer after a loss."""
     foreign: int = 0
+    refunded: int = 0
+    foreign_refunded: int = 0
+    """What of the total, and of the other regions' counts, was given back."""
+
+    @property
+    def used(self) -> int:
+        """What counts."""
+        return self.region_total - self.refunded + self.foreign - self.foreign_refunded
 
 
 class ComponentLook(NamedTuple):
@@ -84,11 +92,12 @@ class RawWindow(NamedTuple):
     components: tuple[tuple[int, ComponentLook], ...]
     """Each with the window of its own last report."""
     regions: tuple[tuple[int, RegionLook], ...]
+    ahead_refunded: int = 0
 
     def at(self, sequence: int) -> WindowLook:
         """As it would stand after a report in that window, or in its own if that is later."""
         sequence = max(sequence, self.sequence)
-        ahead = CellLook(foreign=self.ahead_foreign)
+        ahead = CellLook(foreign=self.ahead_foreign, foreign_refunded=self.ahead_refunded)
         current, previous = _rolled(self.current, self.previous, ahead, CellLook(), sequence - self.sequence)
         components = [
             part._replace(current=rolled[0], previous=rolled[1])
@@ -113,7 +122,10 @@ def look_at(record: object, now_ms: int, window_ms: int) -> KeyLook:
 
 
 def _raw_window(record: WindowRecord) -> RawWindow:
-    cells = [CellLook(cell.region_total, cell.unattributed, cell.foreign) for cell in (record.current, record.previous)]
+    cells = [
+        CellLook(cell.region_total, cell.unattributed, cell.foreign, cell.refunded, cell.foreign_refunded)
+        for cell in (record.current, record.previous)
+    ]
     components = [
         (part.sequence, ComponentLook(name, part.own, part.previous_own, part.held))
         for name, part in record.components.items()
@@ -122,7 +134,8 @@ def _raw_window(record: WindowRecord) -> RawWindow:
         (part.sequence, RegionLook(name, part.current, part.previous, part.ahead))
         for name, part in record.foreign.items()
     ]
-    return RawWindow(record.sequence, cells[0], cells[1], record.ahead_foreign, tuple(components), tuple(regions))
+    about = tuple(components), tuple(regions), record.ahead_refunded
+    return RawWindow(record.sequence, cells[0], cells[1], record.ahead_foreign, *about)
 
 
 def _by_name(parts: list[ComponentLook]) -> tuple[ComponentLook, ...]:

@@ -30,6 +30,7 @@ from headgate.origin.protocol import (
     Lane,
     Published,
     Pulse,
+    Refund,
     Reply,
     Report,
     Stamp,
@@ -110,8 +111,9 @@ class UnreadableRecord:
     def answer(self, report: Any, grant: int) -> Answer:
         """Nothing but that it can't be read."""
         if isinstance(report, WindowReport):
-            return WindowAnswer(0, Count(0, 0, 0), Count(0, 0, 0), UNREADABLE)
-        return BucketAnswer(0, 0, 0, UNREADABLE)
+            refunds = None if report.demands is None else (Refund(), Refund())
+            return WindowAnswer(0, Count(0, 0, 0), Count(0, 0, 0), UNREADABLE, refunds=refunds)
+        return BucketAnswer(0, 0, 0, UNREADABLE, refund=None if report.demands is None else Refund())
 
 
 class MemoryOrigin:
@@ -258,7 +260,7 @@ class MemoryOrigin:
             if current and count.region == self._region:
                 record.merge_own(count.sequence, count.total, now_ms)
             elif current:
-                record.merge_foreign(count.region, count.sequence, count.total, now_ms)
+                record.merge_foreign(count.region, count.sequence, count.total, now_ms, count.refunded)
             if count.name and (own != record.state() or foreign != record.is_published(NEVER)):
                 self.outbox.note(count.name, Lane.NORMAL)
             self._expiry[count.key] = record.expires_ms(now_ms)
@@ -327,13 +329,13 @@ class MemoryOrigin:
         self.claims = Claims()
         self._epoch = epoch or self._epoch
 
-    def _state(self, record: Record, now_ms: int) -> tuple[int, int, int, int] | None:
+    def _state(self, record: Record, now_ms: int) -> tuple[int, ...] | None:
         if not isinstance(record, WindowRecord):
             return None
         record.come_to(now_ms)
         return record.state()
 
-    def _publish(self, record: Record, report: Report, before: tuple[int, int, int, int] | None) -> None:
+    def _publish(self, record: Record, report: Report, before: tuple[int, ...] | None) -> None:
         """A published key's totals have changed: exchangers are to tell."""
         if not isinstance(record, WindowRecord) or not isinstance(report, WindowReport) or not report.publish_at:
             return

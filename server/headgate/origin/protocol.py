@@ -33,6 +33,33 @@ class CellReport(NamedTuple):
     """The highest total + reserved + wants of any earlier call, and of every `own` that was told."""
 
 
+class Demand(NamedTuple):
+    """What a node demands back of one limit key: refunds, which are counted apart from all that is charged."""
+
+    sequence: int
+    """The window in which it was demanded; 0 of a bucket."""
+    demanded: int
+    """What this component has demanded back in that window; of a bucket, ever."""
+    settled: int
+    """Of that, what the shard is known to have dealt with: one that lost its memory must not do so again."""
+    refunded: int
+    """What the shard took out of this cell for the component, by its answers: it comes back with this report after a
+    loss, and with nothing else. Of a bucket: the `region` of the last answer, to which its arrival time belongs."""
+
+
+class Refund(NamedTuple):
+    """What was given back in one cell, as the region knows it."""
+
+    settled: int = 0
+    """Of the component's demands, what was dealt with: given back, or found to be more than there was."""
+    own: int = 0
+    """What was taken out of this cell for the component."""
+    region: int = 0
+    """The same for all components of the region. Of a bucket: all that its arrival time was ever put back by."""
+    foreign: int = 0
+    """All other regions together."""
+
+
 class WindowReport(NamedTuple):
     """One limit key under a sliding or fixed window."""
 
@@ -58,6 +85,8 @@ class WindowReport(NamedTuple):
     reset: int = UNBOUND
     """To which reset of the key this belongs; 0: it was never reset. A higher number than the record's empties the
     record; a lower one is from before a reset, and counts nothing."""
+    demands: tuple[Demand, ...] | None = None
+    """By window; None: the limit has no refunds, and none are answered."""
 
 
 class BucketReport(NamedTuple):
@@ -85,6 +114,8 @@ class BucketReport(NamedTuple):
     """By how many requests late costs may take the bucket beyond its burst and `P`; 0 without overdraft."""
     reset: int = UNBOUND
     """As of a window."""
+    demands: tuple[Demand] | None = None
+    """As of a window, but one for all time."""
 
 
 Report = WindowReport | BucketReport
@@ -160,6 +191,8 @@ class WindowAnswer(NamedTuple):
     grant: int
     reset: int = 0
     """To which reset of the key the counts belong. Above the report's: that was ignored, with what was wanted."""
+    refunds: tuple[Refund, Refund] | None = None
+    """Of the current and of the previous cell, for a report with demands."""
 
 
 class BucketAnswer(NamedTuple):
@@ -173,6 +206,8 @@ class BucketAnswer(NamedTuple):
     grant: int
     reset: int = 0
     """As of a window."""
+    refund: Refund | None = None
+    """For a report with demands."""
 
 
 Answer = WindowAnswer | BucketAnswer
@@ -217,6 +252,8 @@ class ForeignCount(NamedTuple):
     """What the key is called between regions: the own component is published from now on. Empty: it is not."""
     reset: int = 0
     """To which reset of the key it belongs: a later one than is known empties the record, an earlier one is ignored."""
+    refunded: int = 0
+    """What of the total was given back. Nothing of the own region's: refunds come back from the nodes alone."""
 
 
 class Lane(IntEnum):
@@ -265,6 +302,9 @@ class Published(NamedTuple):
     """The peer's; all 0 when none is known."""
     reset: int = 0
     """To which reset of the key all of these belong; 0: it was never reset."""
+    current_refunded: int = 0
+    previous_refunded: int = 0
+    """What of this region's own was given back."""
 
 
 class Stamp(NamedTuple):

@@ -6,18 +6,31 @@ what no component explains yet is kept as `unattributed`, and a component that c
 is taken out of it before it raises the total. So a hit that is reported again is not counted
 twice, and the hits of nodes that died stay counted. (docs/convergence.md, section 6.)
 
+What is given back is counted apart, never subtracted from a count: nodes say what they demand back, in all, and the
+record accepts as much as a cell still holds. So it may come late or twice as well. (Section 11.)
+
 The shard's clock may be set. A record one window ahead of it waits for it; one that is further
 ahead was written by a wrong clock and begins anew. (docs/convergence.md, section 1.)
 """
 
 from headgate.origin.grants import GENERATION_MS, Grants, Holding
-from headgate.origin.protocol import NO_GRANT, UNBOUND, CellReport, Count, Published, WindowAnswer, WindowReport
+from headgate.origin.protocol import (
+    NO_GRANT,
+    UNBOUND,
+    CellReport,
+    Count,
+    Demand,
+    Published,
+    Refund,
+    WindowAnswer,
+    WindowReport,
+)
 
 
 class CellRecord:
     """The region's counts of one cell."""
 
-    __slots__ = ("foreign", "region_total", "unattributed")
+    __slots__ = ("foreign", "foreign_refunded", "refunded", "region_total", "unattributed")
 
     def __init__(self) -> None:
         self.region_total = 0
@@ -27,6 +40,20 @@ class CellRecord:
         shard, vouched for by a node or a peer. Falls as components come back."""
         self.foreign = 0
         """All other regions together. Never falls."""
+        self.refunded = 0
+        """What was given back of the region's total: never more than that."""
+        self.foreign_refunded = 0
+        """What other regions gave back of theirs. Never falls."""
+
+    @property
+    def net(self) -> int:
+        """What of the region's total still counts: as much as can be given back."""
+        return self.region_total - self.refunded
+
+    @property
+    def used(self) -> int:
+        """What counts against the limit, of all regions."""
+        return self.net + self.foreign - self.foreign_refunded
 
     def restore(self, seen: int) -> None:
         """A node was told of more than is here: the difference was lost, whoever's it was."""
@@ -44,19 +71,44 @@ class CellRecord:
 class NodeComponent(Holding):
     """What one run of a node has in the current and in the previous cell. Each only grows."""
 
-    __slots__ = ("own", "previous_own", "sequence")
+    __slots__ = (
+        "demanded",
+        "own",
+        "previous_demanded",
+        "previous_own",
+        "previous_refunded",
+        "refunded",
+        "sequence",
+    )
 
     def __init__(self, sequence: int) -> None:
         super().__init__()
         self.sequence = sequence
         self.own = 0
         self.previous_own = 0
+        self.refunded = 0
+        self.previous_refunded = 0
+        """What was taken out of each cell for this run."""
+        self.demanded = 0
+        self.previous_demanded = 0
+        """What of the run's demands in each window was dealt with."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has anything in either cell."""
+        return bool(
+            self.own or self.previous_own or self.refunded or self.previous_refunded or self.demanded
+            or self.previous_demanded
+        )  # fmt: skip
 
     def roll(self, sequence: int) -> None:
         """Go on to a later window; an earlier one changes nothing."""
         if sequence > self.sequence:
-            self.previous_own = self.own if sequence == self.sequence + 1 else 0
-            self.own = 0
+            follows = sequence == self.sequence + 1
+            self.previous_own = self.own if follows else 0
+            self.previous_refunded = self.refunded if follows else 0
+            self.previous_demanded = self.demanded if follows else 0
+            self.own = self.refunded = self.demanded = 0
             self.sequence = sequence
 
 
@@ -66,13 +118,15 @@ class ForeignComponent:
     The next one, because the other region's clock may be ahead: what it says once it need not say again.
     """
 
-    __slots__ = ("ahead", "current", "previous", "sequence")
+    __slots__ = ("ahead", "current", "previous", "refunded", "sequence")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
         self.ahead = 0
         self.current = 0
         self.previous = 0
+        self.refunded: dict[int, int] = {}
+        """What of these the region gave back, by window."""
 
     def roll(self, sequence: int) -> None:
         """Go on to a later window; an earlier one changes nothing."""
@@ -81,6 +135,7 @@ class ForeignComponent:
             self.current, self.previous = known.get(sequence, 0), known.get(sequence - 1, 0)
             self.ahead = 0
             self.sequence = sequence
+            self.refunded = {at: amount for at, amount in self.refunded.items() if at >= sequence - 1}
 
 
 class WindowRecord:
@@ -93,6 +148,8 @@ class WindowRecord:
         self.previous = CellRecord()
         self.ahead_foreign = 0
         """What other regions have in the next cell already."""
+        self.ahead_refunded = 0
+        """What they have given back there."""
         self.grants = Grants()
         self.components: dict[bytes, NodeComponent] = {}
         self.foreign: dict[bytes, ForeignComponent] = {}
@@ -116,6 +173,10 @@ class WindowRecord:
         component = self._component(report.component)
         for cell in report.cells:
             self._merge(component, cell)
+        for demand in report.demands or ():
+            self._bring_back(component, demand)
+        for demand in report.demands or ():
+            self._give_back(component, demand)
         if report.number <= component.number:
             return NO_GRANT
         component.number = report.number
@@ -139,10 +200,10 @@ class WindowRecord:
 
     def fits(self, report: WindowReport, now_ms: int, missing: int) -> bool:
         """Whether so much more stays within the limit, by the report's algorithm."""
-        effective = self.current.region_total + self.current.foreign + missing
+        effective = self.current.used + missing
         if report.sliding:
             left_ms = self.window_ms - self.time_ms(now_ms) % self.window_ms
-            effective += (self.previous.region_total + self.previous.foreign) * left_ms // self.window_ms
+            effective += self.previous.used * left_ms // self.window_ms
         return effective <= report.limit
 
     def charge(self, report: WindowReport, missing: int, now_ms: int) -> None:
@@ -161,6 +222,16 @@ class WindowRecord:
             Count(component.previous_own, self.previous.region_total, self.previous.foreign),
             grant,
             self.reset,
+            None if report.demands is None else self._refunds(component),
+        )
+
+    def _refunds(self, component: NodeComponent) -> tuple[Refund, Refund]:
+        current, previous = self.current, self.previous
+        return (
+            Refund(component.demanded, component.refunded, current.refunded, current.foreign_refunded),
+            Refund(
+                component.previous_demanded, component.previous_refunded, previous.refunded, previous.foreign_refunded
+            ),
         )
 
     def merge_own(self, sequence: int, count: int, now_ms: int) -> None:
@@ -171,7 +242,7 @@ class WindowRecord:
         elif sequence == self.sequence - 1:
             self.previous.restore(count)
 
-    def merge_foreign(self, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+    def merge_foreign(self, region: bytes, sequence: int, count: int, now_ms: int, refunded: int = 0) -> None:
         """Another region's component, as its exchanger said: merged by max."""
         self.come_to(now_ms)
         component = self.foreign.setdefault(region, ForeignComponent(self.sequence))
@@ -185,14 +256,28 @@ class WindowRecord:
         elif sequence == self.sequence + 1 and count > component.ahead:
             self.ahead_foreign += count - component.ahead
             component.ahead = count
+        self._merge_foreign_refund(component, sequence - self.sequence, refunded)
+
+    def _merge_foreign_refund(self, component: ForeignComponent, place: int, refunded: int) -> None:
+        """What another region gave back, in the previous cell (−1), the current one or the next: within its total."""
+        total = {-1: component.previous, 0: component.current, 1: component.ahead}.get(place, 0)
+        known = component.refunded.get(self.sequence + place, 0)
+        more = min(refunded, total) - known
+        if more <= 0:
+            return
+        component.refunded[self.sequence + place] = known + more
+        if place > 0:
+            self.ahead_refunded += more
+        else:
+            (self.previous if place else self.current).foreign_refunded += more
 
     def totals(self) -> tuple[int, int, int]:
         """The cell that is current here, with the region's totals in it and in the one before: what is published."""
         return self.sequence, self.current.region_total, self.previous.region_total
 
-    def state(self) -> tuple[int, int, int, int]:
+    def state(self) -> tuple[int, ...]:
         """What peers are told, and with it the reset: another one is another reason to tell them."""
-        return *self.totals(), self.reset
+        return *self.totals(), self.reset, self.current.refunded, self.previous.refunded
 
     def is_published(self, publish_at: int) -> bool:
         """Whether other regions are told: at or above the threshold, once one of them counts here, or after a reset."""
@@ -205,12 +290,13 @@ class WindowRecord:
     def published(self, peer: bytes) -> Published:
         """What the exchanger tells `peer`: the region's own component, and the peer's, should it have lost it."""
         component = self.foreign.get(peer)
+        about = self.reset, self.current.refunded, self.previous.refunded
         if component is None or not component.ahead + component.current + component.previous:
-            return Published(*self.totals(), 0, 0, 0, self.reset)
+            return Published(*self.totals(), 0, 0, 0, *about)
         component.roll(self.sequence)
         if component.ahead:
-            return Published(*self.totals(), component.sequence + 1, component.ahead, component.current, self.reset)
-        return Published(*self.totals(), component.sequence, component.current, component.previous, self.reset)
+            return Published(*self.totals(), component.sequence + 1, component.ahead, component.current, *about)
+        return Published(*self.totals(), component.sequence, component.current, component.previous, *about)
 
     def _component(self, name: bytes) -> NodeComponent:
         component = self.components.get(name)
@@ -232,6 +318,37 @@ class WindowRecord:
                 self.previous.raise_component(component.previous_own, cell.total, cell.highest_sent)
                 component.previous_own = cell.total
 
+    def _bring_back(self, component: NodeComponent, demand: Demand) -> None:
+        """What the run was told to have been given back here, and is not there any more: the shard lost it."""
+        if demand.sequence == self.sequence:
+            lost = min(demand.refunded - component.refunded, self.current.net)
+            if lost > 0:
+                self.current.refunded += lost
+                component.refunded += lost
+        elif demand.sequence == self.sequence - 1:
+            lost = min(demand.refunded - component.previous_refunded, self.previous.net)
+            if lost > 0:
+                self.previous.refunded += lost
+                component.previous_refunded += lost
+
+    def _give_back(self, component: NodeComponent, demand: Demand) -> None:
+        """What is new in a demand, out of the current cell, then out of the one before; the rest was never charged."""
+        if demand.sequence == self.sequence:
+            dealt_with = max(component.demanded, demand.settled)
+            component.demanded = max(dealt_with, demand.demanded)
+        elif demand.sequence == self.sequence - 1:
+            dealt_with = max(component.previous_demanded, demand.settled)
+            component.previous_demanded = max(dealt_with, demand.demanded)
+        else:
+            return
+        asked = max(0, demand.demanded - dealt_with)
+        of_this = min(asked, self.current.net)
+        self.current.refunded += of_this
+        component.refunded += of_this
+        of_the_one_before = min(asked - of_this, self.previous.net)
+        self.previous.refunded += of_the_one_before
+        component.previous_refunded += of_the_one_before
+
     def come_to(self, now_ms: int) -> None:
         """Come to the shard's time: cells roll over, and what a wrong clock wrote goes."""
         sequence = now_ms // self.window_ms
@@ -246,26 +363,31 @@ class WindowRecord:
         """Nothing of it counts any more: a wrong clock wrote it, and it would never age, or the key was reset."""
         self.sequence = sequence
         self.current, self.previous = CellRecord(), CellRecord()
-        self.ahead_foreign = 0
+        self.ahead_foreign = self.ahead_refunded = 0
         self.grants = Grants()
         self.components.clear()
         self.foreign.clear()
 
     def _forget_who(self) -> None:
-        """The clock was set back within the window: the counts stay, grants and components lie ahead and go."""
+        """The clock was set back within the window: the counts stay, grants and components lie ahead and go.
+
+        What was given back goes with its components: their runs bring it back, as after a loss.
+        """
         for cell in (self.current, self.previous):
             cell.unattributed = cell.region_total
+            cell.refunded = 0
         self.grants = Grants()
         self.components.clear()
 
     def _roll(self, sequence: int) -> None:
         ahead, self.ahead_foreign = self.ahead_foreign, 0
+        ahead_refunded, self.ahead_refunded = self.ahead_refunded, 0
         self.previous = self.current if sequence == self.sequence + 1 else CellRecord()
         self.current = CellRecord()
         if sequence == self.sequence + 1:
-            self.current.foreign = ahead
+            self.current.foreign, self.current.foreign_refunded = ahead, ahead_refunded
         elif sequence == self.sequence + 2:
-            self.previous.foreign = ahead
+            self.previous.foreign, self.previous.foreign_refunded = ahead, ahead_refunded
         self.sequence = sequence
         self._forget_the_gone()
 
@@ -280,5 +402,5 @@ class WindowRecord:
         for name, component in list(self.components.items()):
             component.roll(self.sequence)
             idle = component.generation < self.grants.generation - 1
-            if idle and not component.own and not component.previous_own:
+            if idle and not component.counts:
                 del self.components[name]

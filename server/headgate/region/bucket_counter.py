@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from headgate.limiter.counters import bucket_load
 from headgate.limiter.limit import Limit
-from headgate.origin.protocol import Answer, BucketReport, Report
+from headgate.origin.protocol import Answer, BucketReport, Demand, Report
 from headgate.region.counters import Hold, SharedCounter
+from headgate.region.refunds import GIVEN_UP_MS
 from headgate.region.shard import Shard
 
 MOST_LOTS: Final = 8
@@ -59,7 +60,10 @@ class SharedBucket(SharedCounter):
 
     @property
     def expires_ms(self) -> int:
-        return -(-self.tat // self.rate)
+        full_ms = -(-self.tat // self.rate)
+        if self.refunds is not None and self.refunds.waiting:
+            return max(full_ms, self.refunds.since_ms + GIVEN_UP_MS)
+        return full_ms
 
     def load(self, now_ms: int) -> int:
         return bucket_load(self, self.limit, now_ms)
@@ -72,6 +76,8 @@ class SharedBucket(SharedCounter):
             self.begin_anew()
         elif self._lots:
             self._drain(self._lots, now_ms)
+        if self.refunds is not None:
+            self.refunds.give_up(now_ms)
         return now_ms
 
     def _drain(self, lots: deque[tuple[int, int]], now_ms: int) -> None:
@@ -179,13 +185,21 @@ class SharedBucket(SharedCounter):
             self.since_ms,
             limit.debt,
             self.reset,
+            self._demand(),
         )
+
+    def _demand(self) -> tuple[Demand] | None:
+        """One for all time; it also says to which refunds the arrival time belongs that is reported."""
+        if self.demands(0) is None or self.refunds is None:
+            return None
+        back = self.refunds.current
+        return (Demand(0, back.demanded, back.settled, back.region),)
 
     def learn(self, answer: Any) -> bool:
         if answer.own > max(self.own, self.total + self._reserved):
             self._add_lot(answer.own, answer.arrival_ms)
         self.own = max(self.own, answer.own)
-        self.answered_arrival = max(self.answered_arrival, (answer.arrival_ms, answer.arrival_rest))
+        self.answered_arrival = self._arrival(answer)
         self.since_ms = self._since_report_ms
         self.rate = max(1, self.limit.requests_per_unit)
         tat = answer.arrival_ms * self.rate + answer.arrival_rest
@@ -198,6 +212,16 @@ class SharedBucket(SharedCounter):
             self.deny_until_ms = 0  # as for windows
         # Every report carries the total and the last arrival time: no answer can be below them.
         return True
+
+    def _arrival(self, answer: Any) -> tuple[int, int]:
+        """The last arrival time told; only what was given back puts it back."""
+        told = (answer.arrival_ms, answer.arrival_rest)
+        if self.refunds is not None and answer.refund is not None:
+            known = self.refunds.current.region
+            self.refunds.current.learn(answer.refund)
+            if answer.refund.region != known:
+                return told
+        return max(self.answered_arrival, told)
 
     def _add_lot(self, own: int, arrival_ms: int) -> None:
         if self._lots is None:

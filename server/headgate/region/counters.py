@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.limiter.counters import KeyCounter
 from headgate.limiter.limit import Limit
-from headgate.origin.protocol import NO_GRANT, UNBOUND, Answer, Report
+from headgate.origin.protocol import NO_GRANT, UNBOUND, Answer, Demand, Report
 from headgate.region.cells import CellView
+from headgate.region.refunds import Refunds
 from headgate.region.shard import Shard
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class SharedCounter(KeyCounter, ABC):
         "pins",
         "place",
         "refill",
+        "refunds",
         "reset",
         "shard",
         "turns",
@@ -99,6 +101,8 @@ class SharedCounter(KeyCounter, ABC):
         """What the free lane (lane.py) still lets through; 0 while it is closed."""
         self.lane_ends_ms = 0
         """When the window ends for which the lane is open."""
+        self.refunds: Refunds | None = None
+        """What was demanded and given back; None while no limit of the key had refunds."""
         self.reset = UNBOUND
         """To which reset of the key the counter belongs; to none until its first answer."""
         self.ahead_of_shard = False
@@ -114,11 +118,33 @@ class SharedCounter(KeyCounter, ABC):
 
     def flush(self, remaining: int) -> None:
         """Have it reported if there is something to report: soon where the limit or the grant's end is near,
-        when it is convenient while next to nothing of the grant is used."""
+        when it is convenient while next to nothing of the grant is used; not so late where it may be given back."""
         unacked = self.unacked
         if unacked:
             soon = unacked * 2 >= self.grant or remaining <= 2 * self.limit.precision
-            self.shard.flush(self, soon=soon, calm=not soon and unacked * NEXT_TO_NOTHING <= self.grant)
+            calm = not soon and unacked * NEXT_TO_NOTHING <= self.grant and not self.limit.refund
+            self.shard.flush(self, soon=soon, calm=calm)
+
+    def demand(self, cost: int, now_ms: int) -> None:
+        """Demand so much back. As late as an ordinary report: what it is for may have been admitted at another node,
+        and the shard gives back only what it has heard of."""
+        if self.refunds is None:
+            self.refunds = Refunds()
+        self.refunds.demand(cost, now_ms)
+        self.shard.flush(self, soon=False)
+
+    @property
+    def unreported(self) -> bool:
+        """Whether the shard has yet to hear of something."""
+        return bool(self.unacked) or (self.refunds is not None and self.refunds.waiting)
+
+    def demands(self, sequence: int) -> tuple[Demand, ...] | None:
+        """For a report: what is demanded back; None where there are no refunds."""
+        if self.refunds is None:
+            if not self.limit.refund:
+                return None
+            self.refunds = Refunds()
+        return self.refunds.report(sequence)
 
     # What the shard link tells it
 
@@ -198,6 +224,7 @@ class SharedCounter(KeyCounter, ABC):
         self.ahead_of_shard = False
         self.deny_until_ms = 0
         self.turns = None
+        self.refunds = None
 
     # What each kind of counter does its own way
 

@@ -18,6 +18,7 @@ from headgate.region.bucket_counter import SharedBucket
 from headgate.region.counters import SharedCounter
 from headgate.region.outcomes import COLD, NEAR, OVER, admitted, must_ask
 from headgate.region.overflow import Overflow
+from headgate.region.refunds import DENIAL_MS
 from headgate.region.stats import RegionalStats
 from headgate.region.turns import note_near
 from headgate.region.verdicts import decision_of, denied_from_memory
@@ -144,7 +145,7 @@ class RegionalEngine:
             return OVER
         remaining = charge.algorithm.take(counter, limit, now_ms, missing)
         if remaining < 0:
-            return OVER
+            return COLD if limit.refund and _may_have_room(counter, now_s) else OVER
         why = self._must_ask(counter, charge, missing, remaining, now_s)
         if why:
             charge.algorithm.release(counter, limit, missing)
@@ -155,19 +156,23 @@ class RegionalEngine:
         return remaining
 
     def give_back(self, charges: tuple[Charge, ...]) -> None:
-        """What this node charged and that came to less: it is credit again, and pays for the next here."""
+        """What was charged and came to less: a refund, where the limit has them; else, of what this node charged
+        itself, credit again, which pays for the next here."""
         for charge in charges:
-            counter = self.counters.find(charge.key)
-            if counter is not None:
+            counter = self._counter(charge) if charge.limit.refund else self.counters.find(charge.key)
+            if counter is not None and charge.limit.refund:
+                self._refund(counter, charge)
+            elif counter is not None:
                 counter.limit = charge.limit
                 counter.give_back(charge.cost, counter.advance(counter.shard.now_ms()))
                 counter.deny_until_ms = 0
 
     def decide_late(self, charges: tuple[Charge, ...]) -> Decision | Waiting:
-        """Like `decide`, where some charges are late costs or looks (limiter/decision.py, `Kind`).
+        """Like `decide`, where some charges are late costs, looks or refunds (limiter/decision.py, `Kind`).
 
         A late cost is in this node's total at once, whatever the others say, and is reported as any total: it takes
-        no grant and waits for nobody. A look is decided as a cost of 1 would be, and charges nothing.
+        no grant and waits for nobody. A look is decided as a cost of 1 would be, and charges nothing. A refund is
+        demanded whatever the others say, and denies nothing.
         """
         now_s = self._monotonic()
         legs: list[Leg | None] = [self._late_leg(charge, now_s) for charge in charges]
@@ -187,6 +192,9 @@ class RegionalEngine:
             return None
         if charge.kind is Kind.TAKE:
             return Leg(charge, counter, self._try(counter, charge, now_s))
+        if charge.kind is Kind.REFUND:
+            self._refund(counter, charge)
+            return FreeLeg(charge, counter, 0)
         outcome = self._late(counter, charge) if charge.kind is Kind.LATE else self._look(counter, charge, now_s)
         return FreeLeg(charge.look, counter, outcome)
 
@@ -209,6 +217,11 @@ class RegionalEngine:
         counter.flush(max(0, remaining))
         return remaining if cost == charge.cost else OVER
 
+    def _refund(self, counter: SharedCounter, charge: Charge) -> None:
+        """Demand it back, whatever else the request comes to. The shard says how much of it there is to give."""
+        counter.limit = charge.limit
+        counter.demand(charge.cost, counter.advance(counter.shard.now_ms()))
+
     def _look(self, counter: SharedCounter, look: Charge, now_s: float) -> int:
         """What remains if one more unit may be admitted here, or why not (outcomes.py)."""
         limit = counter.limit = look.limit
@@ -220,7 +233,7 @@ class RegionalEngine:
             return OVER
         remaining = look.algorithm.take(counter, limit, now_ms, missing)
         if remaining < 0:
-            return OVER
+            return COLD if limit.refund and _may_have_room(counter, now_s) else OVER
         look.algorithm.release(counter, limit, missing)
         return self._must_ask(counter, look, missing, remaining, now_s) or remaining + missing
 
@@ -318,4 +331,11 @@ class RegionalEngine:
 
 
 def _evictable(counter: SharedCounter) -> bool:
-    return not counter.unacked and not counter.pins
+    return not counter.unreported and not counter.pins
+
+
+def _may_have_room(counter: SharedCounter, now_s: float) -> bool:
+    """Where what was charged may be given back, what is known denies only while it is new; then the shard is asked."""
+    if not counter.limit.requests_per_unit or not counter.shard.available:
+        return False
+    return counter.refunds is None or now_s >= counter.refunds.asked_s + DENIAL_MS / 1000

@@ -35,6 +35,8 @@ class Overflow:
         return Decision(admitted, self._path(charges, outcomes), verdicts)
 
     def _take(self, charge: Charge, denied: bool, now_ms: int) -> int:
+        if charge.kind is Kind.REFUND:
+            return 0  # nobody knows of what: nothing is given back
         if charge.kind is not Kind.LATE and (denied or charge.limit.on_error is OnError.CLOSED):
             return OVER
         counter, algorithm = self._counter(charge.limit, now_ms), charge.algorithm
@@ -62,6 +64,7 @@ class Overflow:
         return counter
 
     def _path(self, charges: tuple[Charge, ...], outcomes: list[int]) -> DecisionPath:
-        """That of the charge that denies, or of the first."""
-        told = next((charge for charge, outcome in zip(charges, outcomes, strict=True) if outcome < 0), charges[0])
+        """That of the charge that denies, or of the first that asks for something."""
+        asking = next((charge for charge in charges if charge.kind is not Kind.REFUND), charges[0])
+        told = next((charge for charge, outcome in zip(charges, outcomes, strict=True) if outcome < 0), asking)
         return policy.PATHS[told.limit.on_error]

@@ -60,6 +60,8 @@ KEY_BYTES_LOGGED: Final = 64
 """Of a limit key: enough to find it, little enough for a log."""
 CALL_BOUNDS_S: Final = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 """By which answered calls are counted: fine below the usual deadline, up to when a call is given up."""
+LOWER_TOTAL: Final = "a total is lower than it was"
+"""Why a shard is taken to have lost its memory, where an answer says so: until it is refilled many may."""
 REFILL_STEPS: Final = 1_000
 """Counters looked at per call for a refill; most belong to other shards."""
 
@@ -319,7 +321,11 @@ class ShardLink:
     def lost_memory(self, reason: str) -> None:
         """Tell it again what every live counter of this node contained."""
         if self._refill:
-            return  # under way already; what it is told is the newest anyway
+            # Under way already; what it is told is the newest anyway. But what is told once per loss, resets, may
+            # have been told to the memory that is gone.
+            if reason != LOWER_TOTAL:
+                self._on_lost_memory(self.index)
+            return
         self.stats.refills += 1
         self._logger.warning("shard_lost_memory", shard=self.index, reason=reason)
         self._on_lost_memory(self.index)
@@ -508,6 +514,8 @@ class ShardLink:
                 self._unreadable(counter)
             else:
                 remembers &= counter.answered(answer, usable_until_s)
+                if counter.refunds is not None:
+                    counter.refunds.asked_s = sent_s
                 self.stats.over_limit += counter.is_over_limit
         stale = self._stale(batch, reply)
         for question, charged in zip(batch.questions, reply.charged, strict=True):
@@ -519,10 +527,10 @@ class ShardLink:
         self._begin_turns(batch, reply, sent_s, stale)
         self._look_again(batch)
         for counter in batch.counters:
-            if (counter.unacked or counter.refill) and not counter.flush_due_s:
+            if (counter.unreported or counter.refill) and not counter.flush_due_s:
                 self.flush(counter, soon=True)  # the shard is not in that window yet, or lacks something in it
         if not remembers:
-            self.lost_memory("a total is lower than it was")
+            self.lost_memory(LOWER_TOTAL)
 
     def _begin_turns(self, batch: CallBatch, reply: Reply, sent_s: float, stale: set[int]) -> None:
         """Keys of which a call brought less than it asked for are not asked for again until their turn."""
@@ -568,7 +576,7 @@ class ShardLink:
     def _unreadable(self, counter: SharedCounter) -> None:
         """One key's record concerns one key: its requests go by policy, and the next one tries again."""
         counter.unreadable()
-        if counter.unacked:
+        if counter.unreported:
             self.flush(counter, soon=False)
         self.stats.unreadable += 1
         now_s = self._clock.monotonic()
@@ -601,7 +609,7 @@ class ShardLink:
             counter.failed()
             if counter.refill:
                 self._refill.append(counter)
-            if counter.unacked:
+            if counter.unreported:
                 self.flush(counter, soon=True)
 
 

@@ -189,11 +189,12 @@ def charge_on(source: Charge, limit: Limit) -> Charge:
         shadow=source.shadow,
         shard_key=source.shard_key,
         late=source.kind is not Kind.TAKE,
+        refund=source.kind is Kind.REFUND,
         rule=source.rule,
         entries=source.entries,
     )
 
 
 def _offered(charge: Charge) -> int:
-    """A look costs nothing: what it looks for comes later."""
-    return 0 if charge.kind is Kind.LOOK else charge.cost
+    """A look costs nothing: what it looks for comes later. What is given back was offered before."""
+    return 0 if charge.kind in (Kind.LOOK, Kind.REFUND) else charge.cost

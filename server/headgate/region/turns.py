@@ -14,6 +14,7 @@ from typing import Final
 from headgate.limiter.decision import ALGORITHMS
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.region.counters import SharedCounter
+from headgate.region.refunds import DENIAL_MS
 
 WINDOW_TURNS: Final = 100
 """Turns in a window: what becomes free is late by up to 1% of it. More turns ask more often."""
@@ -37,6 +38,8 @@ def turn_ms(limit: Limit) -> int:
         length_ms = min(refill_ms // BURST_TURNS, LONGEST_BUCKET_MS)
     else:
         length_ms = limit.window_ms // WINDOW_TURNS
+    if limit.refund:
+        length_ms = min(length_ms, DENIAL_MS)  # what is given back is not denied for longer
     return min(length_ms, LONGEST_MS) if length_ms >= SHORTEST_MS else 0
 
 

@@ -64,7 +64,8 @@ def _verdict(leg: "Leg", path: DecisionPath, now_s: float) -> Verdict:
     turn_ms = _turn_ms(leg, now_s)
     if not retry_ms or degraded:
         return True, 0, max(retry_ms, turn_ms, policy.DEGRADED_RETRY_MS if degraded else NOT_BY_COUNTS_RETRY_MS)
-    if not counter.reserved:  # a reservation may be released again, and the denial with it
+    # A reservation may be released again, and the denial with it; what was charged may be given back at any time.
+    if not counter.reserved and not limit.refund:
         remember_denial(counter, charge, now_ms + retry_ms)
     return True, 0, max(retry_ms, turn_ms)
 

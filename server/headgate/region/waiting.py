@@ -225,7 +225,9 @@ class Waiting:
             now_ms = counter.advance(counter.shard.now_ms())
             self._stats.degraded[counter.shard.index] += 1
             self._path = policy.PATHS[limit.on_error]
-            if policy.admits(counter, limit, cost, now_ms, self._region.live_nodes):
+            if limit.refund and _known_outcome(leg) < 0:
+                leg.outcome = OVER  # it was asked only because something may have been given back
+            elif policy.admits(counter, limit, cost, now_ms, self._region.live_nodes):
                 leg.outcome = 0
                 if leg.takes:
                     leg.hold = counter.hold(cost, now_ms)

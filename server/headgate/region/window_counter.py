@@ -55,6 +55,8 @@ class SharedWindow(SharedCounter):
         self.current_cell = CellView(sequence)
         self.ahead_of_shard = True
         self.sequence = sequence
+        if self.refunds is not None:
+            self.refunds.roll(follows=follows)
         self._recount()
 
     def advance(self, now_ms: int) -> int:
@@ -162,6 +164,7 @@ class SharedWindow(SharedCounter):
             exchange_name(self.key, self.place, self.window_ms) if limit.publish_at else b"",
             limit.traffic_class is TrafficClass.ABUSE,
             self.reset,
+            self.demands(self.sequence),
         )
 
     def learn(self, answer: Any) -> bool:
@@ -176,6 +179,12 @@ class SharedWindow(SharedCounter):
             for cell in self.cells:
                 if cell.sequence == sequence:
                     remembers &= cell.learn(count)
+        if self.refunds is not None and answer.refunds is not None:
+            for back, place in ((answer.refunds[0], answer.sequence), (answer.refunds[1], answer.sequence - 1)):
+                if place == self.sequence:
+                    self.refunds.current.learn(back)
+                elif place == self.sequence - 1:
+                    self.refunds.previous.learn(back)
         self._recount()
         if self.credit or not self.has_answer:
             # There is credit, and what did not fit may be paid for now; or a first answer, and
@@ -194,6 +203,9 @@ class SharedWindow(SharedCounter):
         self.lane_left = 0
         self.current = self.current_cell.known
         self.previous = self.previous_cell.known
+        if self.refunds is not None:
+            self.current -= self.refunds.current.given
+            self.previous -= self.refunds.previous.given
 
     def _restate(self, sequence: int) -> None:
         """Move to the shard's window what was admitted by this node's own clock, which was off.
@@ -206,6 +218,8 @@ class SharedWindow(SharedCounter):
         if sequence == self.sequence - 1:
             current.total += previous.total
             current.highest_sent += previous.highest_sent
+            if self.refunds is not None:
+                self.refunds.join()
             previous = self.previous_cell = CellView(sequence - 1)
         self.sequence = current.sequence = sequence
         previous.sequence = sequence - 1

@@ -278,6 +278,8 @@ def _checked_request(request: RateLimitRequest) -> bytes:
             raise BadRequest(
                 f"request.descriptors[{index}].hits_addend: there is one estimate for all, request.hits_addend"
             )
+        if descriptor.is_negative_hits:
+            raise BadRequest(f"request.descriptors[{index}].is_negative_hits: what is reserved is not given back")
     payload = request.SerializeToString()
     if len(payload) > ids.MAX_REQUEST_BYTES:
         raise BadRequest(f"request: {len(payload)} bytes, at most {ids.MAX_REQUEST_BYTES} can be reserved for")

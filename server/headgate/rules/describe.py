@@ -99,6 +99,7 @@ def _describe_limit(limit: Limit, here: Limit) -> dict[str, Any]:
         described["burst"] = limit.burst
     optional = {
         "overdraft": here.overdraft,
+        "refund": here.refund,
         "name": limit.name,
         "class": limit.traffic_class and limit.traffic_class.value,
         "shadow_mode": limit.shadow,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import steps_text
-from headgate.rules.explain import describe
+from headgate.rules.explain import describe, words_of
 from headgate.rules.model import Match
 from headgate.rules.ruleset import RuleSet
 
@@ -42,7 +42,8 @@ class Difference:
     after: Match | None
 
     def __str__(self) -> str:
-        return f"{self.domain}: {self.rule}: {_side(self.before)} -> {_side(self.after)} ({self.effect.value})"
+        before, after = _side(self.before, self.after), _side(self.after, self.before)
+        return f"{self.domain}: {self.rule}: {before} -> {after} ({self.effect.value})"
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -92,8 +93,17 @@ def _rate(limit: Limit) -> tuple[bool, float, int]:
     return False, limit.requests_per_unit / limit.window_ms, limit.burst
 
 
-def _side(match: Match | None) -> str:
-    return "no limit" if match is None else f"{describe(match.limit)} [{match.name.id}]"
+def _side(match: Match | None, other: Match | None) -> str:
+    """How much it is, and whatever else the other side does not say as well."""
+    if match is None:
+        return "no limit"
+    amount, *rest = words_of(match.limit)
+    said = [] if other is None else words_of(other.limit)
+    if other is None or other.limit.requests_per_unit != match.limit.requests_per_unit:
+        # Follows from the amount, mostly.
+        rest = [word for word in rest if not word.startswith("precision ")]
+    name = "" if other is not None and other.name.id == match.name.id else f" [{match.name.id}]"
+    return ", ".join([amount, *(word for word in rest if word not in said)]) + name
 
 
 def _side_json(match: Match | None) -> dict[str, Any] | None:

@@ -86,6 +86,11 @@ def _outcome(match: Match | None, node: RuleNode | None) -> str:
 
 def describe(limit: Limit) -> str:
     """A limit in one line."""
+    return ", ".join(words_of(limit))
+
+
+def words_of(limit: Limit) -> list[str]:
+    """What there is to say of a limit, how much it is first."""
     if limit.unlimited:
         words = ["unlimited"]
     else:
@@ -105,6 +110,10 @@ def describe(limit: Limit) -> str:
         words.append(f"name {limit.name}")
     if limit.replaces:
         words.append(f"replaces {', '.join(limit.replaces)}")
-    modes = (("overdraft", limit.overdraft), ("shadow mode", limit.shadow), ("quota mode", limit.quota))
-    words += [name for name, on in modes if on]
-    return ", ".join(words)
+    modes = (
+        ("overdraft", limit.overdraft),
+        ("refund", limit.refund),
+        ("shadow mode", limit.shadow),
+        ("quota mode", limit.quota),
+    )
+    return [*words, *(name for name, on in modes if on)]

@@ -43,6 +43,7 @@ RATE_LIMIT = Shape(
             (
                 *("unit_multiplier", "algorithm", "burst", "precision", "on_error", "class", "scope", "force_global"),
                 "overdraft",
+                "refund",
             ),
             SCALAR,
         ),

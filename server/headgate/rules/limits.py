@@ -63,6 +63,7 @@ NOT_WHEN_UNLIMITED = (
     "scope",
     "force_global",
     "overdraft",
+    "refund",
 )
 
 
@@ -178,6 +179,7 @@ def _limited(checker: _Checker) -> dict[str, Any]:
         "on_error": checker.get("on_error", lambda n, e: kinds.one_of(n, e, ON_ERROR), CLASS_ON_ERROR[traffic_class]),
         "scope": checker.get("scope", lambda n, e: kinds.one_of(n, e, SCOPES), None),
         "overdraft": checker.get("overdraft", kinds.boolean, None),
+        "refund": checker.get("refund", kinds.boolean, None),
     }
     forced = checker.get("force_global", kinds.boolean, False)
     if not checker.failed:

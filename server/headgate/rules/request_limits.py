@@ -40,4 +40,5 @@ def lowered(asked: Limit, rule: Limit) -> Limit:
         traffic_class=rule.traffic_class,
         shadow=rule.shadow,
         overdraft=rule.overdraft,
+        refund=rule.refund,
     )

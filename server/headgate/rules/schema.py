@@ -70,6 +70,7 @@ _FIELDS: Mapping[str, tuple[str, Schema]] = {
     "scope": ("What the limit means across regions.", _words(SCOPES)),
     "force_global": ("scope: global with a window under 60 s.", _BOOLEAN),
     "overdraft": ("Costs that are known when a request is over are always charged.", _BOOLEAN),
+    "refund": ("What was charged may be given back: descriptors with is_negative_hits.", _BOOLEAN),
 }
 """What each field means and may be; a field of the grammar that is not here may be anything."""
 

@@ -7,7 +7,6 @@ closed last. Without a sink there is no log, and the handler is given nothing to
 import os
 import random
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from headgate.rules.directory import Source as RulesSource
 from headgate.runtime.identity import Identity
 from headgate.runtime.recording import DecisionRecorder, Expander, make_look
 from headgate.telemetry.decisions.collector import CollectorSink
-from headgate.telemetry.decisions.contents import save_content
+from headgate.telemetry.decisions.contents import PART, parts_of, save_content
 from headgate.telemetry.decisions.log import DecisionLog, LogStats, Sink
 from headgate.telemetry.decisions.record import Source
 from headgate.telemetry.decisions.segments import Bounds
@@ -126,13 +125,20 @@ class DecisionLogging:
         )
 
     def keep_rules(self, source: RulesSource) -> None:
-        """Rules come into force: keep what is in them, once per version."""
-        data_dir, log = self._settings.data_dir, self.log
-        if data_dir is None or log is None or not self._settings.decision_log:
-            return
-        files = [(file.name, file.data) for file in source.files]
-        merge = self._settings.merge_domains
-        log.later(lambda: _keep(self.note, lambda: save_content(data_dir, source.digest, files, merge_domains=merge)))
+        """Rules come into force: keep what is in them, once per version, and ship it with the lines."""
+        if self.log is not None:
+            self.log.later(lambda: self._keep_content(source))
+
+    def _keep_content(self, source: RulesSource) -> None:
+        """On the log's thread. Raises OSError."""
+        settings = self._settings
+        files, merge = [(file.name, file.data) for file in source.files], settings.merge_domains
+        if settings.decision_log_stdout or self._collector is not None:
+            for part in parts_of(source.digest, files, merge_domains=merge):
+                self.note(PART, part)
+        directory = self.directory
+        if directory is not None and not save_content(directory, source.digest, files, merge_domains=merge):
+            self.note("rules_not_kept", {"reason": "they are too large"})
 
     def live_nodes_changed(self, live_nodes: int) -> None:
         """The region has more nodes, or fewer."""
@@ -165,8 +171,3 @@ class DecisionLogging:
 
     def _warn(self, sink: str, error: OSError) -> None:
         self._logger.warning("decision_log_failed", sink=sink, reason=str(error))
-
-
-def _keep(note: Callable[[str, dict[str, Any]], None], save: Callable[[], bool]) -> None:
-    if not save():
-        note("rules_not_kept", {"reason": "they are too large"})

@@ -6,6 +6,7 @@ they share the data directory.
 
 import asyncio
 import json
+import string
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,8 +14,11 @@ from typing import Any, Final
 
 from headgate.clock import Clock
 from headgate.errors import BadRequest, NotFound
+from headgate.explain.causes import causes_of
 from headgate.explain.explanation import Question, explain
 from headgate.explain.following import Follower
+from headgate.explain.history import History
+from headgate.explain.sentences import reason_of
 from headgate.explain.view import LogView
 from headgate.limiter.decision import Entries
 from headgate.telemetry.decisions.record import Event, Record, Want
@@ -50,7 +54,7 @@ class DecisionViews:
         return {"logged": self._directory is not None, "decisions": denied}
 
     async def explain(self, query: Mapping[str, str]) -> Mapping[str, Any]:
-        """Why the last request with this descriptor was decided as it was. Raises BadRequest or NotFound."""
+        """Why the last request with this descriptor, or of this id, was decided so. Raises BadRequest, NotFound."""
         if self._directory is None:
             raise NotFound(NO_LOG)
         question = _question(query, self._clock.now_ms())
@@ -71,6 +75,10 @@ class DecisionViews:
             self._denied.popitem(last=False)
 
 
+_NOTHING_ELSE: Final = History(LogView([]), [], ())
+"""A short reason is told by the record alone; what went on besides is the explanation's."""
+
+
 def _denial(record: Record) -> dict[str, Any]:
     return {
         "time_ms": record.time_ms,
@@ -80,6 +88,7 @@ def _denial(record: Record) -> dict[str, Any]:
         # Without values in the log, what tells callers apart is the counter's hash.
         "key": ", ".join([f"{name}={value}" for name, value in record.entries]) or f"{record.key:016x}",
         "path": record.path,
+        "reason": reason_of(causes_of(record, [record], _NOTHING_ELSE)),
         "counted": record.counted,
         "limit": record.capacity,
         "retry_ms": record.wait_ms,
@@ -87,6 +96,8 @@ def _denial(record: Record) -> dict[str, Any]:
 
 
 def _question(query: Mapping[str, str], now_ms: int) -> Question:
+    if "id" in query:
+        return Question(at_ms=now_ms, number=_number(query["id"]))
     domain = query.get("domain", "")
     if not domain:
         raise BadRequest("domain: the domain of the request")
@@ -96,6 +107,12 @@ def _question(query: Mapping[str, str], now_ms: int) -> Question:
         _whole("at_ms", query.get("at_ms"), now_ms),
         _whole("window_ms", query.get("window_ms"), WINDOW_MS),
     )
+
+
+def _number(text: str) -> int:
+    if len(text) > 16 or any(sign not in string.hexdigits for sign in text) or not text:
+        raise BadRequest("id: a decision's id, 16 hex digits")
+    return int(text, 16)
 
 
 def _entries(text: str) -> Entries:

@@ -50,6 +50,12 @@ def register_rules(metrics: Metrics, tallies: Tallies) -> None:
         LABELS,
         lambda: ((tally.near, tally.labels()) for tally in tallies.all()),
     )
+    metrics.labelled_counter(
+        "headgate_rule_refunds",
+        "What requests asked to be given back of a rule's limit; how much of it there was, the origin knows.",
+        LABELS,
+        lambda: ((tally.refunded, tally.labels()) for tally in tallies.all() if tally.refunded),
+    )
     metrics.counter(
         "headgate_rule_overflows",
         "Requests planned on rules or values that have no series of their own: they are counted as (overflow).",

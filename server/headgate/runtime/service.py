@@ -156,7 +156,7 @@ class Service:
         self._admin: AdminSide | None = None
         """None where nobody may change keys."""
         self._overrides = Overrides()
-        self._limits = LimitsOfRegion(number_of_regions(settings), overdraft=settings.overdraft)
+        self._limits = LimitsOfRegion(number_of_regions(settings), overdraft=settings.overdraft, refund=settings.refund)
         self._active = ActiveRegions(self._limits, number_of_regions(settings), clock, self._regions_changed)
         self.stopping = Stopping(
             logs.logger, state=lambda: self.state.value, cut_after_s=FORCED_EXIT_S, before_cut=self._remove_sockets

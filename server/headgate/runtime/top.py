@@ -65,9 +65,12 @@ class Top:
         }
 
     def _heaviest(self) -> list[KeyCounter]:
+        """Those that have used something; who was only ever denied has not."""
         now_ms = self._clock.now_ms()
         seen = [counter for counter in self._counters.recent(LOOKED_AT) if counter.expires_ms > now_ms]
-        return sorted(seen, key=lambda counter: counter.load(now_ms), reverse=True)[:MOST_SHOWN]
+        used = [(load, counter) for counter in seen if (load := counter.load(now_ms))]
+        used.sort(key=lambda pair: pair[0], reverse=True)
+        return [counter for _, counter in used[:MOST_SHOWN]]
 
 
 def merge_tops(reports: Iterable[Mapping[str, Any]], limit: int) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ believe more; what was committed is measured against the limit as the algorithm 
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit
@@ -14,13 +15,22 @@ from headgate.limiter.limit import Algorithm, Limit
 class CellBook:
     """One window of one key."""
 
-    __slots__ = ("committed", "components", "foreign", "total")
+    __slots__ = ("committed", "components", "foreign", "given", "refunded", "total")
 
     def __init__(self) -> None:
         self.components: dict[bytes, int] = {}
         self.total = 0
         self.committed = 0
         self.foreign: dict[bytes, int] = {}
+        self.given: dict[bytes, int] = {}
+        """The most that a shard has ever taken out of the cell for each component."""
+        self.refunded = 0
+
+    def give_back(self, component: bytes, value: int) -> None:
+        known = self.given.get(component, 0)
+        if value > known:
+            self.given[component] = value
+            self.refunded += value - known
 
     def raise_to(self, component: bytes, value: int) -> None:
         known = self.components.get(component, 0)
@@ -47,12 +57,16 @@ class BucketBook:
     stands what admissions alone make, each when it was made.
     """
 
-    __slots__ = ("admitted", "clean", "components", "disturbed_ms", "rate", "tat")
+    __slots__ = ("admitted", "clean", "components", "disturbed_ms", "gave", "owed", "rate", "tat")
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
         self.tat = 0
         self.admitted = 0
+        self.gave = False
+        """Whether anything was ever given back."""
+        self.owed = 0
+        """What was given back, and nobody has admitted again: in ticks."""
         self.components: dict[bytes, int] = {}
         self.clean = True
         """False from a disturbance on, until the bucket is full again."""
@@ -69,7 +83,8 @@ class BucketBook:
         self.components[component] = value
         self._restate(limit)
         now = now_ms * self.rate
-        if self.tat <= now and now_ms > self.disturbed_ms:
+        # What is given back empties a bucket before those who were admitted into it are gone.
+        if max(self.tat, self.admitted if self.gave else 0) <= now and now_ms > self.disturbed_ms:
             self.clean = True
         self.tat = max(self.tat, now) + cost * limit.window_ms
         return self.tat - now - (limit.burst + limit.precision) * limit.window_ms
@@ -78,8 +93,20 @@ class BucketBook:
         """How far, in ticks, admissions alone are now above its capacity and `P`."""
         self._restate(limit)
         now = now_ms * self.rate
-        self.admitted = max(self.admitted, now) + cost * limit.window_ms
+        owed = min(self.owed, cost * limit.window_ms)
+        self.owed -= owed
+        self.admitted = max(self.admitted, now) + cost * limit.window_ms - owed
         return self.admitted - now - (limit.burst + limit.precision) * limit.window_ms
+
+    def put_back(self, cost: int, limit: Limit, now_ms: int) -> None:
+        """So much was given back, at most what was in use. Of what has yet to be admitted, it is owed."""
+        self.gave = True
+        now = now_ms * self.rate
+        before = self.tat
+        self.tat = max(min(self.tat, now), self.tat - cost * limit.window_ms)
+        given, used = before - self.tat, max(0, self.admitted - now)
+        self.admitted -= min(given, used)
+        self.owed += given - min(given, used)
 
     def _restate(self, limit: Limit) -> None:
         rate = max(1, limit.requests_per_unit)
@@ -122,14 +149,14 @@ class Books:
         """Whether what belongs to this reset of a key counts: not what is from before the latest."""
         return reset < 0 or reset >= self.resets.get(key, 0)
 
-    def effective(self, key: bytes, limit: Limit, now_ms: int) -> int:
-        """The truth at a time, by the window's own measure."""
+    def effective(self, key: bytes, limit: Limit, now_ms: int, given: Callable[[int], int] = lambda sequence: 0) -> int:
+        """The truth at a time, by the window's own measure, less what was `given` back of each cell."""
         sequence = now_ms // limit.window_ms
         current, previous = self.cells.get((key, sequence)), self.cells.get((key, sequence - 1))
-        effective = current.total + current.abroad if current else 0
+        effective = current.total + current.abroad - given(sequence) if current else 0
         if limit.algorithm is Algorithm.SLIDING_WINDOW and previous:
             left_ms = limit.window_ms - now_ms % limit.window_ms
-            effective += (previous.total + previous.abroad) * left_ms // limit.window_ms
+            effective += (previous.total + previous.abroad - given(sequence - 1)) * left_ms // limit.window_ms
         return effective
 
     def commit(self, key: bytes, limit: Limit, sequence: int, cost: int, time_ms: int, at_s: float) -> None:
@@ -137,16 +164,17 @@ class Books:
         window_ms = limit.window_ms
         book = self.cells[key, sequence]
         book.committed += cost
-        effective = book.committed
+        effective = book.committed - book.refunded
         if limit.algorithm is Algorithm.SLIDING_WINDOW and (previous := self.cells.get((key, sequence - 1))):
             start_ms = sequence * window_ms
             time_ms = max(start_ms, min(time_ms, start_ms + window_ms - 1))
-            effective += previous.committed * (window_ms - time_ms % window_ms) // window_ms
+            left = previous.committed - previous.refunded
+            effective += left * (window_ms - time_ms % window_ms) // window_ms
         allowed = limit.requests_per_unit + limit.precision
         if limit.overdraft:
             return  # what is over is charged all the same
         if effective > allowed and (key, sequence) not in self.excesses:
-            what = f"{key.decode()}: {effective} admitted of {limit.requests_per_unit} with P {limit.precision}"
+            what = f"{key.decode()}: {effective} kept of {limit.requests_per_unit} with P {limit.precision}"
             self.excesses[key, sequence] = Excess(key, sequence, window_ms, at_s, what)
 
     def disturb(self, where: bytes | int, from_ms: int, to_ms: int) -> None:

@@ -60,6 +60,15 @@ class CellWatch:
             self._unanswered.add(counter)
         for cell in counter.cells:
             self._observe_cell(slot, counter, cell)
+        self._observe_refunds(slot, counter)
+
+    def _observe_refunds(self, slot: NodeSlot, counter: SharedWindow) -> None:
+        """A node believes in no refund that no shard gave, and in nothing below nothing."""
+        for cell, counted in zip(counter.cells, (counter.current, counter.previous), strict=True):
+            book = self._books.cells[counter.key, cell.sequence]
+            if counted < max(0, cell.known - book.refunded):
+                what = f"counts {counted} of {cell.known}, {book.refunded} were given back"
+                self._violate("refunds", f"{slot.name} {counter.key.decode()} in {cell.sequence}: {what}")
 
     def _changed_cells(self, slot: NodeSlot, counter: SharedWindow, pair: tuple[CellView, CellView] | None) -> None:
         """A window goes only when its time is over: what was admitted in it is not lost before."""
@@ -151,6 +160,8 @@ class CellWatch:
         known = (counter, counter.component)
         total, own, arrival_ms = self._buckets.get(known, (0, 0, 0))
         spent = counter.total - counter.void
+        if counter.limit.refund:
+            arrival_ms = 0  # what is given back puts it back
         self._buckets[known] = (spent, counter.own, counter.answered_arrival[0])
         if spent < total or counter.own < own or counter.answered_arrival[0] < arrival_ms:
             what = f"total, own, arrival from {(total, own, arrival_ms)} to {self._buckets[known]}"

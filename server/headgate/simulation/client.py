@@ -56,6 +56,7 @@ class Clients:
         taking = all(charge.kind is Kind.TAKE for charge in charges)
         decision = node.decide(charges) if taking else node.decide_late(charges)
         cells = [node.engine.counters.find(charge.key) for charge in charges]
+        self._watch.demanded(charges, cells)
         if isinstance(decision, Decision):
             self._decided(asked, cells, decision, node.engine.stats.unplaced > unplaced)
             return

@@ -7,6 +7,7 @@ from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, deni
 from headgate.limiter.limit import Algorithm
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
+from headgate.region.refunds import DENIAL_MS
 from headgate.region.turns import turn_ms
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
@@ -61,7 +62,7 @@ class DecisionWatch:
                 self.promised[asked.node, charge.key] += charge.cost if counter is not None else 0
             elif charge.kind is Kind.LOOK:
                 self._looked(asked, charge, counter, decision)
-            elif decision.admitted and not over and not unplaced:
+            elif charge.kind is Kind.TAKE and decision.admitted and not over and not unplaced:
                 self.promised[asked.node, charge.key] += charge.cost
             if counter is not None:
                 self._cells.observe(asked.slot, counter)
@@ -69,6 +70,12 @@ class DecisionWatch:
             self._by_policy(asked, decision, unplaced)
         elif not decision.admitted:
             self._denied(asked, decision)
+
+    def demanded(self, charges: tuple[Charge, ...], cells: list[SharedCounter | None]) -> None:
+        """What a request gives back is demanded when it is asked, whatever it waits for."""
+        for charge, counter in zip(charges, cells, strict=True):
+            if charge.kind is Kind.REFUND and counter is not None:
+                self._evidence.demanded[counter.component, charge.key] += charge.cost
 
     def _looked(self, asked: Asked, look: Charge, counter: SharedCounter | None, decision: Decision) -> None:
         """A look lets nobody in when its node knows that everything is used: it is decided as a cost of 1."""
@@ -99,6 +106,7 @@ class DecisionWatch:
     def _by_policy(self, asked: Asked, decision: Decision, unplaced: bool) -> None:
         """`closed` admits nothing; `open` no more than the limit, per node and cell; `local` only what fits."""
         enforced = not any(charge.shadow or charge.quota for charge in asked.charges)
+        enforced &= any(charge.kind is not Kind.REFUND for charge in asked.charges)
         if decision.admitted and decision.path is DecisionPath.DEGRADED_CLOSED and enforced:
             self._violate("policy", f"{asked.slot.name} admitted by a closed policy")
         if not decision.admitted or unplaced or len(asked.charges) > 1 or not asked.charges[0].cost:
@@ -112,6 +120,8 @@ class DecisionWatch:
         if decision.path is DecisionPath.DEGRADED_OPEN and cell.total > limit.requests_per_unit:
             self._violate("policy", f"{asked.slot.name} admitted {cell.total} by an open policy")
         known = cell.others + cell.foreign + max(cell.own, cell.total + cell.reserved)
+        if counter.refunds is not None:
+            known -= counter.refunds.current.given
         if decision.path is DecisionPath.DEGRADED_LOCAL and known > limit.requests_per_unit:
             self._violate("policy", f"{asked.slot.name} admitted although it knew of {known}")
         for_all = cell.unacked * max(1.0, asked.node.live_nodes / 1.5)
@@ -141,6 +151,8 @@ class DecisionWatch:
         counter = node.engine.counters.find(charge.key)
         if charge.limit.algorithm is Algorithm.GCRA or counter is None:
             return charge.limit.algorithm is Algorithm.GCRA
+        if charge.limit.refund and (charge.kind is Kind.LATE or not counter.shard.available):
+            return True  # it waits for nobody, or nobody can tell it what was given back meanwhile
         return not counter.has_answer or not self._books.is_of_now(charge.key, counter.reset)
 
     def _truly_over(self, asked: Asked, charge: Charge, began_ms: tuple[int, int], path: DecisionPath) -> bool:
@@ -150,7 +162,8 @@ class DecisionWatch:
         index = self._world.shard_of(key)
         now_ms = asked.node.links[index].now_ms()
         # A late cost is in the books already.
-        cost = sum(other.cost for other in asked.charges if other.key == key and other.kind is not Kind.LATE)
+        past = (Kind.LATE, Kind.REFUND)
+        cost = sum(other.cost for other in asked.charges if other.key == key and other.kind not in past)
         times = {*began_ms, now_ms, self._world.shards[index].key_time_ms(key)}
         if min(times) // limit.window_ms < max(times) // limit.window_ms:
             times.add(max(times) // limit.window_ms * limit.window_ms)  # a window's counts weigh most as it begins
@@ -158,9 +171,10 @@ class DecisionWatch:
             # Else credit may have been another request's at that instant.
             cost = max(0, cost - self._credit_now(asked.node, key))
         cost += self._reserved(asked.node, key) + self._evidence.charged_unheard(asked.slot, key)
-        if any(self._books.effective(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times):
+        if any(self._evidence.used(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times):
             return True
-        return cost > self._evidence.least_room(key, limit, asked.at_s - turn_ms(limit) / 1000 * MOST_DRIFT)
+        known_ms = max(turn_ms(limit), DENIAL_MS) if limit.refund else turn_ms(limit)
+        return cost > self._evidence.least_room(key, limit, asked.at_s - known_ms / 1000 * MOST_DRIFT)
 
     def _reserved(self, node: RegionNode, key: bytes) -> int:
         """What the node's own reservations add to the truth."""

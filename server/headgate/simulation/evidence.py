@@ -5,6 +5,7 @@ from collections import Counter, defaultdict, deque
 from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit
+from headgate.origin.window_record import WindowRecord
 from headgate.region.turns import LONGEST_MS
 from headgate.simulation.books import Books, BucketBook
 from headgate.simulation.world import NodeSlot, World
@@ -33,6 +34,8 @@ class Evidence:
         self.violations: list[Violation] = []
         self.ahead_most: Counter[tuple[bytes, bytes]] = Counter()
         """By run and key: the most that the run ever asked ahead for."""
+        self.demanded: Counter[tuple[bytes, bytes]] = Counter()
+        """By component and key: what it has ever demanded back."""
         self._rooms: defaultdict[bytes, deque[tuple[float, Limit, int]]] = defaultdict(deque)
         """By key: what was left whenever its shard had answered a call, in the last turn."""
         for key in world.history.keys:
@@ -55,6 +58,18 @@ class Evidence:
     def charged_most(self, slot: NodeSlot, key: bytes) -> int:
         """The most that a node may be charged and not have spent: requests under way, and what it asked ahead for."""
         return slot.open_most[key] + self.ahead_most[slot.run, key]
+
+    def given_back(self, key: bytes, sequence: int) -> int:
+        """What a key's shard has given back of a cell, by its record as it is now: what it lost counts again."""
+        record = self.world.shards[self.world.shard_of(key)].record(key)
+        if not isinstance(record, WindowRecord):
+            return 0
+        cell = {record.sequence: record.current, record.sequence - 1: record.previous}.get(sequence)
+        return 0 if cell is None else cell.refunded + cell.foreign_refunded
+
+    def used(self, key: bytes, limit: Limit, time_ms: int) -> int:
+        """What counts of a key at a time, by the truth."""
+        return self.books.effective(key, limit, time_ms, lambda sequence: self.given_back(key, sequence))
 
     def note_room(self, key: bytes, limit: Limit, room: int) -> None:
         """A shard has answered, and so much is left of a key now."""

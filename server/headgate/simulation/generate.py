@@ -27,6 +27,8 @@ class Day(NamedTuple):
     max_cells: tuple[int, ...] = (1000,)
     late: bool = False
     """Most limits are of the kind whose costs are known later."""
+    refunds: bool = False
+    """Most limits let hits be given back, and some of the requests do."""
 
 
 _NETWORK = (
@@ -108,6 +110,15 @@ OTHER_DAYS: Final[dict[str, tuple[int, Day]]] = {
             late=True,
         ),
     ),
+    "outage": (
+        3,
+        Day(
+            "refunds",
+            (*_LOSS, *_NETWORK, *_ACTIONS, FaultKind.CRASH, FaultKind.DRAIN, FaultKind.RULE, FaultKind.ECHO),
+            max_cells=(6, 1000, 1000),
+            refunds=True,
+        ),
+    ),
     "clocks": (2, Day("steps", (*_UPSETS, FaultKind.SLOW, FaultKind.LATE, FaultKind.FAILOVER, FaultKind.CRASH))),
     "storm": (4, Day("tempest", _EVERYTHING, max_cells=(8, 1000))),
 }
@@ -127,6 +138,8 @@ def generate(seed: int) -> History:
     least_ms = chance.choice(day.delays_ms) * chance.uniform(0.2, 1)
     length_us = round(chance.uniform(2.5, 5) * 1e6)
     keys = _late(chance, _keys(chance)) if day.late else _keys(chance)
+    if day.refunds:
+        keys = _refundable(chance, keys)
     rush = _Rush(seed) if seed // len(DAYS) % RUSH_EVERY == RUSH_EVERY // 2 else None
     if rush is not None:
         keys = (Key(keys[0].name, rush.limit), *keys[1:])
@@ -147,7 +160,9 @@ def generate(seed: int) -> History:
         shard_offsets_ms=shard_offsets_ms,
         shard_drifts_ppm=tuple([chance.choice([0, 0, 200, -200]) for _ in range(shards)]),
         keys=keys,
-        asks=_with_rush(rush, _asks(chance, keys, nodes, length_us, ends_us), nodes, length_us),
+        asks=_with_refunds(
+            seed, keys, _with_rush(rush, _asks(chance, keys, nodes, length_us, ends_us), nodes, length_us)
+        ),
         faults=(faults := _faults(chance, day.kinds, length_us // 1000, nodes, shards, keys)),
         numbers=tuple(range(len(faults))),
     )
@@ -163,6 +178,43 @@ def _keys(chance: random.Random) -> tuple[Key, ...]:
 
 def _late(chance: random.Random, keys: tuple[Key, ...]) -> tuple[Key, ...]:
     return tuple([key._replace(limit=dataclasses.replace(key.limit, overdraft=chance.random() < 0.7)) for key in keys])
+
+
+def _refundable(chance: random.Random, keys: tuple[Key, ...]) -> tuple[Key, ...]:
+    """Of short windows, so that some roll over, and small enough that many are at their limit."""
+    return tuple(
+        [
+            key._replace(
+                limit=dataclasses.replace(
+                    key.limit,
+                    refund=chance.random() < 0.9,
+                    overdraft=chance.random() < 0.15,
+                    requests_per_unit=min(key.limit.requests_per_unit, 100),
+                    burst=min(key.limit.burst, 100),
+                )
+            )
+            for key in keys
+        ]
+    )
+
+
+REFUNDS: Final = 0.25
+"""The share of requests, on keys that have refunds, that give something back."""
+
+
+def _with_refunds(seed: int, keys: tuple[Key, ...], asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
+    """Some requests give back instead of taking: what they say they took, or far more than anybody did."""
+    if not any(key.limit.refund for key in keys):
+        return asks
+    chance = random.Random(f"{seed} refunds")  # noqa: S311 - to be repeated, not guessed at
+
+    def given(part: tuple[int, int]) -> tuple[int, int]:
+        key, cost = part
+        if not keys[key].limit.refund or not cost or chance.random() >= REFUNDS:
+            return part
+        return key, -cost * chance.choice([1, 1, 1, 2, 10, 500])
+
+    return tuple([ask._replace(parts=tuple(map(given, ask.parts))) for ask in asks])
 
 
 def _limit(chance: random.Random) -> Limit:

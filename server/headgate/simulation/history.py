@@ -112,7 +112,7 @@ _WHERE = {
 
 
 class Ask(NamedTuple):
-    """A request: at what time, at which node, which keys at what cost."""
+    """A request: at what time, at which node, which keys at what cost; a cost below 0 is given back."""
 
     at_us: int
     slot: int

@@ -11,6 +11,7 @@ from typing import Final
 from headgate.limiter.decision import Decision
 from headgate.origin.window_record import CellRecord, WindowRecord
 from headgate.region.bucket_counter import SharedBucket
+from headgate.region.cells import CellView
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.region.window_counter import SharedWindow
@@ -31,7 +32,7 @@ async def settle(world: World, watch: Watch) -> None:
     """Long enough for breakers and refills; then each node reports, and then each reads."""
     await asyncio.sleep(HEAL_S)
     for slot, _, counter in world.counters():
-        if counter.unacked:
+        if counter.unreported:
             watch.violate("left_over", f"{slot.name} {counter.key.decode()}: {counter.unacked} not reported of itself")
         if isinstance(counter, SharedWindow):
             _refilled(slot, counter, world, watch)
@@ -95,7 +96,7 @@ def _alive(slot: NodeSlot, node: RegionNode, watch: Watch) -> None:
 
 
 def _nothing_left(slot: NodeSlot, counter: SharedCounter, watch: Watch) -> None:
-    if counter.unacked or counter.reserved or counter.pins or counter.credit_offered or counter.refill:
+    if counter.unreported or counter.reserved or counter.pins or counter.credit_offered or counter.refill:
         watch.violate(
             "left_over",
             f"{slot.name} {counter.key.decode()}: {counter.unacked} unacknowledged, {counter.reserved} reserved, "
@@ -119,6 +120,21 @@ def _same_window(slot: NodeSlot, counter: SharedWindow, world: World, watch: Wat
         if not here <= cell.known <= here + slack:
             what = f"knows {cell.known}, the shard {here}"
             watch.violate("diverged", f"{slot.name} {counter.key.decode()} in {cell.sequence}: {what}")
+        _same_refunds(slot, counter, cell, record, watch)
+
+
+def _same_refunds(slot: NodeSlot, counter: SharedWindow, cell: CellView, record: WindowRecord, watch: Watch) -> None:
+    """What was given back is known to all; what a living node was told of its own is there, or has nowhere to be."""
+    if counter.refunds is None:
+        return
+    current = cell.sequence == record.sequence
+    known = counter.refunds.current if cell is counter.current_cell else counter.refunds.previous
+    count = record.current if current else record.previous
+    component = record.components.get(counter.component)
+    own = 0 if component is None else component.refunded if current else component.previous_refunded
+    if known.given != count.refunded + count.foreign_refunded or (own < known.own and count.net):
+        what = f"knows of {known.given} given back, {known.own} to itself; the shard of {count.refunded}, {own} to it"
+        watch.violate("diverged", f"{slot.name} {counter.key.decode()} in {cell.sequence}: {what}")
 
 
 def _all_there(world: World, watch: Watch) -> None:

@@ -1,5 +1,6 @@
 """What shards answer: what they know of a component never falls, and they count nothing twice."""
 
+from headgate.limiter.limit import Limit
 from headgate.origin.protocol import (
     LOOK,
     Answer,
@@ -7,6 +8,7 @@ from headgate.origin.protocol import (
     BucketReport,
     Call,
     Count,
+    Refund,
     Reply,
     Report,
     WindowAnswer,
@@ -26,6 +28,8 @@ class ShardWatch:
         self._books = evidence.books
         self._violate = evidence.violate
         self._cells = cells
+        self._put: dict[bytes, int] = {}
+        """By how much each bucket was ever put back, at most."""
         self._told: dict[tuple[int, bytes, int, bytes], tuple[int, int]] = {}
 
     def replied(self, index: int, call: Call, reply: Reply) -> None:
@@ -39,12 +43,16 @@ class ShardWatch:
                     # Of a cell that went while its request waited: when it was admitted nobody saw.
                     self._books.buckets[report.key].disturb(reply.time_ms)
                 limit = self._world.limit_at(report.key, report.rate)
+                # As the shard goes about it: first what was admitted, then what is given back, then what is wanted.
+                self._cells.poured(report.key, report.component, report.total, limit)
+                self._put_back(report, answer, limit, reply.time_ms)
                 self._cells.poured(report.key, report.component, answer.own, limit)
             elif not self._books.is_of_now(report.key, answer.reset):
                 continue  # a shard that lost its memory, and has not been taught the reset again yet
             elif isinstance(answer, WindowAnswer) and isinstance(report, WindowReport):
                 counted.append((report, answer.sequence, answer.current))
                 counted.append((report, answer.sequence - 1, answer.previous))
+                self._given_back(report, answer)
         # All of them first: a key that went and came back may be in one call twice.
         for report, sequence, count in counted:
             self._books.cells[report.key, sequence].raise_to(report.component, count.own)
@@ -58,8 +66,36 @@ class ShardWatch:
         for report in call.reports:
             if isinstance(report, WindowReport):
                 limit = self._world.limit_at(report.key, report.limit)
-                used = self._books.effective(report.key, limit, self._world.shards[index].key_time_ms(report.key))
+                used = self._evidence.used(report.key, limit, self._world.shards[index].key_time_ms(report.key))
                 self._evidence.note_room(report.key, limit, limit.requests_per_unit - used)
+
+    def _given_back(self, report: WindowReport, answer: WindowAnswer) -> None:
+        """No cell below nothing; no component is given more than it ever demanded, in both cells together."""
+        if answer.refunds is None:
+            return
+        pairs = zip(answer.refunds, (answer.current, answer.previous), strict=True)
+        for place, (refund, count) in enumerate(pairs):
+            sequence = answer.sequence - place
+            self._books.cells[report.key, sequence].give_back(report.component, refund.own)
+            if refund.region > count.region_total or refund.foreign > count.foreign or refund.own > refund.region:
+                what = f"{refund} of {count}"
+                self._violate("refunds", f"{report.key.decode()} in {sequence}: {what}")
+        own = sum(refund.own for refund in answer.refunds)
+        demanded = self._evidence.demanded[report.component, report.key]
+        if own > demanded:
+            what = f"{own} given back to {report.component.decode()}, which demanded {demanded}"
+            self._violate("refunds", f"{report.key.decode()}: {what}")
+
+    def _put_back(self, report: BucketReport, answer: BucketAnswer, limit: Limit, now_ms: int) -> None:
+        """A bucket is put back by no more than was demanded of it, by everybody."""
+        refunded = 0 if answer.refund is None else answer.refund.region
+        more = refunded - self._put.get(report.key, 0)
+        if more > 0:
+            self._put[report.key] = refunded
+            self._books.buckets[report.key].put_back(more, limit, now_ms)
+        demanded = sum(cost for (_, key), cost in self._evidence.demanded.items() if key == report.key)
+        if refunded > demanded and not self._world.shards[self._world.shard_of(report.key)].has_lost(report.key):
+            self._violate("refunds", f"{report.key.decode()}: put back by {refunded}, {demanded} were demanded")
 
     def _asked_ahead(self, call: Call) -> None:
         """No more than becomes free in a turn, at most once per key."""
@@ -90,10 +126,13 @@ class ShardWatch:
         """A look lets nobody in when everything is used: it is decided as a cost of 1."""
         if not isinstance(report, WindowReport) or not isinstance(answer, WindowAnswer):
             return
+        current, previous = answer.refunds or (Refund(), Refund())
         used, window_ms = answer.current.region_total + answer.current.foreign, report.window_ms
+        used -= current.region + current.foreign
         if report.sliding:
             left_ms = window_ms - max(now_ms, answer.sequence * window_ms) % window_ms
-            used += (answer.previous.region_total + answer.previous.foreign) * left_ms // window_ms
+            before = answer.previous.region_total + answer.previous.foreign - previous.region - previous.foreign
+            used += before * left_ms // window_ms
         own = sum(cell.total + cell.reserved for cell in report.cells if cell.sequence == answer.sequence)
         if used >= report.limit and answer.current.own <= own:
             self._violate("look", f"{report.key.decode()}: let in with {used} of {report.limit} used")

@@ -7,7 +7,7 @@ books (evidence.py). What holds only when all is quiet again is in quiescence.py
 
 from collections import Counter
 
-from headgate.limiter.decision import Decision
+from headgate.limiter.decision import Charge, Decision
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.simulation.bounds_watch import BoundsWatch
@@ -89,6 +89,10 @@ class Watch:
     def decided(self, asked: Asked, cells: list[SharedCounter | None], decision: Decision, unplaced: bool) -> None:
         """`cells` are those that the request met: one may have gone from the table while it waited."""
         self._decisions.decided(asked, cells, decision, unplaced)
+
+    def demanded(self, charges: tuple[Charge, ...], cells: list[SharedCounter | None]) -> None:
+        """A request has just been asked, which may give something back."""
+        self._decisions.demanded(charges, cells)
 
     def look(self) -> None:
         """Check what holds at every instant."""

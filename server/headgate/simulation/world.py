@@ -107,7 +107,8 @@ class World:
     def _charge(self, key: int, version: int, cost: int) -> Charge:
         charge = self._charges.get((key, version, cost))
         if charge is None:
-            charge = Charge(self.history.keys[key].name, self.limits[key][version], cost)
+            name, limit = self.history.keys[key].name, self.limits[key][version]
+            charge = Charge(name, limit, abs(cost), refund=cost < 0)
             self._charges[key, version, cost] = charge
         return charge
 

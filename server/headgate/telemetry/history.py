@@ -11,6 +11,7 @@ NOTED: Final = frozenset(
     (
         "rules_in_force",
         "rules_refused",
+        "rules_unchanged",
         "serving_last_good_rules",
         "breaker_changed",
         "shard_lost_memory",

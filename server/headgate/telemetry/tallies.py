@@ -51,6 +51,7 @@ class Tally:
         "near",
         "over",
         "over_extra",
+        "refunded",
         "rules",
         "shadow",
         "shadow_extra",
@@ -74,6 +75,8 @@ class Tally:
         self.over_extra = 0
         self.shadow_extra = 0
         """What requests cost beyond 1 each, where they do: with the counts above it makes the cost."""
+        self.refunded = 0
+        """What requests asked to be given back. Their counts are among those within the limit, at no cost."""
 
     def results(self) -> Iterator[tuple[str, str, int]]:
         """Result, path and count of what there was."""
@@ -96,6 +99,7 @@ class Tally:
         self.within_extra += other.within_extra
         self.over_extra += other.over_extra
         self.shadow_extra += other.shadow_extra
+        self.refunded += other.refunded
 
     def labels(self) -> dict[str, str]:
         """As every series of it has them."""

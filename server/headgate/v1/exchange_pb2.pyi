@@ -51,20 +51,24 @@ class ReceiverHello(_message.Message):
     def __init__(self, version: _Optional[int] = ..., region: _Optional[str] = ..., regions: _Optional[_Iterable[str]] = ..., software: _Optional[str] = ...) -> None: ...
 
 class Entries(_message.Message):
-    __slots__ = ("key", "window_ms", "sequence", "current", "previous", "reset")
+    __slots__ = ("key", "window_ms", "sequence", "current", "previous", "reset", "current_refunded", "previous_refunded")
     KEY_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CURRENT_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_REFUNDED_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_REFUNDED_FIELD_NUMBER: _ClassVar[int]
     key: _containers.RepeatedScalarFieldContainer[bytes]
     window_ms: _containers.RepeatedScalarFieldContainer[int]
     sequence: _containers.RepeatedScalarFieldContainer[int]
     current: _containers.RepeatedScalarFieldContainer[int]
     previous: _containers.RepeatedScalarFieldContainer[int]
     reset: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, key: _Optional[_Iterable[bytes]] = ..., window_ms: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., current: _Optional[_Iterable[int]] = ..., previous: _Optional[_Iterable[int]] = ..., reset: _Optional[_Iterable[int]] = ...) -> None: ...
+    current_refunded: _containers.RepeatedScalarFieldContainer[int]
+    previous_refunded: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, key: _Optional[_Iterable[bytes]] = ..., window_ms: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., current: _Optional[_Iterable[int]] = ..., previous: _Optional[_Iterable[int]] = ..., reset: _Optional[_Iterable[int]] = ..., current_refunded: _Optional[_Iterable[int]] = ..., previous_refunded: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("number", "time_ms", "entries", "returned", "fill_wanted", "filled", "beat_ms", "heard_beat_ms", "quota")

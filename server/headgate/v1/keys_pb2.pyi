@@ -79,17 +79,19 @@ class Limit(_message.Message):
     def __init__(self, requests_per_unit: _Optional[int] = ..., window_ms: _Optional[int] = ..., algorithm: _Optional[str] = ..., burst: _Optional[int] = ..., precision: _Optional[int] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class CellCounts(_message.Message):
-    __slots__ = ("own", "others", "foreign")
+    __slots__ = ("own", "others", "foreign", "refunded")
     OWN_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
     FOREIGN_FIELD_NUMBER: _ClassVar[int]
+    REFUNDED_FIELD_NUMBER: _ClassVar[int]
     own: int
     others: int
     foreign: int
-    def __init__(self, own: _Optional[int] = ..., others: _Optional[int] = ..., foreign: _Optional[int] = ...) -> None: ...
+    refunded: int
+    def __init__(self, own: _Optional[int] = ..., others: _Optional[int] = ..., foreign: _Optional[int] = ..., refunded: _Optional[int] = ...) -> None: ...
 
 class NodeView(_message.Message):
-    __slots__ = ("node", "known", "current", "previous", "grant", "usable_for_ms", "unacknowledged", "credit", "denies_for_ms", "arrival_ms")
+    __slots__ = ("node", "known", "current", "previous", "grant", "usable_for_ms", "unacknowledged", "credit", "denies_for_ms", "arrival_ms", "demanded_back")
     NODE_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     CURRENT_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +102,7 @@ class NodeView(_message.Message):
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     DENIES_FOR_MS_FIELD_NUMBER: _ClassVar[int]
     ARRIVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    DEMANDED_BACK_FIELD_NUMBER: _ClassVar[int]
     node: str
     known: bool
     current: CellCounts
@@ -110,10 +113,11 @@ class NodeView(_message.Message):
     credit: int
     denies_for_ms: int
     arrival_ms: int
-    def __init__(self, node: _Optional[str] = ..., known: bool = ..., current: _Optional[_Union[CellCounts, _Mapping]] = ..., previous: _Optional[_Union[CellCounts, _Mapping]] = ..., grant: _Optional[int] = ..., usable_for_ms: _Optional[int] = ..., unacknowledged: _Optional[int] = ..., credit: _Optional[int] = ..., denies_for_ms: _Optional[int] = ..., arrival_ms: _Optional[int] = ...) -> None: ...
+    demanded_back: int
+    def __init__(self, node: _Optional[str] = ..., known: bool = ..., current: _Optional[_Union[CellCounts, _Mapping]] = ..., previous: _Optional[_Union[CellCounts, _Mapping]] = ..., grant: _Optional[int] = ..., usable_for_ms: _Optional[int] = ..., unacknowledged: _Optional[int] = ..., credit: _Optional[int] = ..., denies_for_ms: _Optional[int] = ..., arrival_ms: _Optional[int] = ..., demanded_back: _Optional[int] = ...) -> None: ...
 
 class RegionView(_message.Message):
-    __slots__ = ("current_total", "previous_total", "current_unattributed", "previous_unattributed", "current_foreign", "previous_foreign", "runs", "regions", "hidden", "arrival_ms")
+    __slots__ = ("current_total", "previous_total", "current_unattributed", "previous_unattributed", "current_foreign", "previous_foreign", "runs", "regions", "hidden", "arrival_ms", "current_refunded", "previous_refunded", "current_foreign_refunded", "previous_foreign_refunded")
     CURRENT_TOTAL_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     CURRENT_UNATTRIBUTED_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +128,10 @@ class RegionView(_message.Message):
     REGIONS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     ARRIVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_REFUNDED_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_REFUNDED_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FOREIGN_REFUNDED_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FOREIGN_REFUNDED_FIELD_NUMBER: _ClassVar[int]
     current_total: int
     previous_total: int
     current_unattributed: int
@@ -134,7 +142,11 @@ class RegionView(_message.Message):
     regions: _containers.RepeatedCompositeFieldContainer[ForeignView]
     hidden: int
     arrival_ms: int
-    def __init__(self, current_total: _Optional[int] = ..., previous_total: _Optional[int] = ..., current_unattributed: _Optional[int] = ..., previous_unattributed: _Optional[int] = ..., current_foreign: _Optional[int] = ..., previous_foreign: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunView, _Mapping]]] = ..., regions: _Optional[_Iterable[_Union[ForeignView, _Mapping]]] = ..., hidden: _Optional[int] = ..., arrival_ms: _Optional[int] = ...) -> None: ...
+    current_refunded: int
+    previous_refunded: int
+    current_foreign_refunded: int
+    previous_foreign_refunded: int
+    def __init__(self, current_total: _Optional[int] = ..., previous_total: _Optional[int] = ..., current_unattributed: _Optional[int] = ..., previous_unattributed: _Optional[int] = ..., current_foreign: _Optional[int] = ..., previous_foreign: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunView, _Mapping]]] = ..., regions: _Optional[_Iterable[_Union[ForeignView, _Mapping]]] = ..., hidden: _Optional[int] = ..., arrival_ms: _Optional[int] = ..., current_refunded: _Optional[int] = ..., previous_refunded: _Optional[int] = ..., current_foreign_refunded: _Optional[int] = ..., previous_foreign_refunded: _Optional[int] = ...) -> None: ...
 
 class RunView(_message.Message):
     __slots__ = ("run", "current", "previous", "grant")

@@ -37,6 +37,8 @@ class Descriptor:
     entries: tuple[tuple[str, str], ...]
     cost: int
     override: Limit | None
+    refund: bool = False
+    """The cost is given back (`is_negative_hits`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +93,11 @@ def _parse_descriptor(message: Any, index: int, request_cost: int) -> Descriptor
     for position, (key, _) in enumerate(entries):
         if not key:
             raise BadRequest(f"descriptors[{index}].entries[{position}].key must not be empty")
-    if message.is_negative_hits:
-        raise BadRequest(
-            f"descriptors[{index}].is_negative_hits: giving hits back is not supported; "
-            "leave the flag unset, and hits_addend at 0 to look without charging"
-        )
     cost = message.hits_addend.value if message.HasField("hits_addend") else request_cost
     if cost > MAX_UINT32:
         raise BadRequest(f"descriptors[{index}].hits_addend is {cost}: accepted are 0 to {MAX_UINT32}")
     override = _parse_override(message.limit, index) if message.HasField("limit") else None
-    return Descriptor(entries, cost, override)
+    return Descriptor(entries, cost, override, message.is_negative_hits)
 
 
 def _parse_override(message: Any, index: int) -> Limit:

@@ -17,6 +17,7 @@ from tests.conformance.origin.cases import (
     window,
 )
 from tests.conformance.origin.conftest import Harness, RedisHarness, RedisSetup
+from tests.conformance.origin.refund_cases import demanding
 from tests.support.clock import ManualClock
 from tests.support.waiting import PATIENCE_S
 
@@ -104,3 +105,18 @@ async def test_what_can_not_be_read_is_said_and_left_alone(one_redis: RedisSetup
         assert client.exists(name)
     finally:
         await harness.origin.close()
+
+
+async def test_what_was_given_back_is_shown_apart(harness: Harness) -> None:
+    await harness.origin.call(0, said(demanding(window("a", 1, cell(30)), 12)), PATIENCE_S)
+    brought = [ForeignCount(b"k", WINDOW_MS, SEQUENCE + at, b"eu", 9, refunded=4) for at in (0, 1)]
+    await harness.origin.import_foreign(0, brought, PATIENCE_S)
+    for at, shown in (
+        (0, (CellLook(30, 0, 9, 12, 4), CellLook())),
+        (1, (CellLook(0, 0, 9, 0, 4), CellLook(30, 0, 9, 12, 4))),
+    ):
+        await harness.set_time(START_MS + at * WINDOW_MS)
+        record = (await harness.origin.look(0, b"k", WINDOW_MS, PATIENCE_S)).record
+        assert isinstance(record, WindowLook)
+        assert (record.current, record.previous) == shown
+    assert shown[1].used == 23

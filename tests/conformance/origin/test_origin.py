@@ -7,12 +7,13 @@ from headgate.origin.protocol import Call, ForeignCount, WindowAnswer
 
 from tests.conformance.origin.cases import CASES, SEQUENCE, START_MS, WINDOW_MS, Case, cell, counts, said, window
 from tests.conformance.origin.conftest import Harness
+from tests.conformance.origin.refund_cases import CASES as REFUND_CASES
 from tests.support.waiting import PATIENCE_S
 
 TIMEOUT_S = PATIENCE_S
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *REFUND_CASES], ids=lambda case: case.name)
 async def test_case(harness: Harness, case: Case) -> None:
     for position, step in enumerate(case.steps):
         if step.call is None:

@@ -7,6 +7,7 @@ from headgate.origin.protocol import (
     Lane,
     Published,
     Stamp,
+    WindowAnswer,
     WindowReport,
     exchange_key,
     exchange_name,
@@ -17,6 +18,7 @@ from headgate.origin.protocol import (
 
 from tests.conformance.origin.cases import SEQUENCE, START_MS, WINDOW_MS, cell, said, window
 from tests.conformance.origin.conftest import Harness
+from tests.conformance.origin.refund_cases import demanding
 from tests.support.waiting import PATIENCE_S as TIMEOUT_S
 
 NAME = exchange_name(b"k", b"k", WINDOW_MS)
@@ -201,3 +203,33 @@ async def test_a_name_whose_record_is_gone_is_forgotten(harness: Harness) -> Non
         None,
         Published(SEQUENCE, 10, 0, 0, 0, 0),
     ]
+
+
+async def test_what_is_given_back_of_a_published_key_is_told_with_its_total(harness: Harness) -> None:
+    await report(harness, 1, 10)
+    found = await changes(harness)
+    assert await harness.origin.acknowledge(0, b"eu", Lane.NORMAL, found, TIMEOUT_S)
+    refund = demanding(published(window("a", 2, cell(10, sent=10))), 4)
+    await harness.origin.call(0, said(refund), TIMEOUT_S)
+    found = await changes(harness)
+    assert found.names == (NAME,), "the total is what it was"
+    assert await told(harness, found) == [Published(SEQUENCE, 10, 0, 0, 0, 0, current_refunded=4)]
+
+
+async def test_what_other_regions_gave_back_merges_by_max_within_their_totals(harness: Harness) -> None:
+    async def room(limit: int) -> int:
+        call = said(window("a", next(numbers), cell(0), limit=limit), wants=((1,),))
+        return (await harness.origin.call(0, call, TIMEOUT_S)).charged.count(True)
+
+    numbers = iter(range(1, 100))
+    for total, refunded in ((10, 4), (10, 2), (8, 3)):
+        count = ForeignCount(b"k", WINDOW_MS, SEQUENCE, b"eu", total, refunded=refunded)
+        await harness.origin.import_foreign(0, [count], TIMEOUT_S)
+    assert await room(6) == 0, "6 of another region's 10 count"
+    assert await room(7) == 1
+    too_much = ForeignCount(b"k", WINDOW_MS, SEQUENCE, b"eu", 10, refunded=99)
+    await harness.origin.import_foreign(0, [too_much], TIMEOUT_S)
+    answer = (await harness.origin.call(0, said(demanding(window("a", next(numbers)))), TIMEOUT_S)).answers[0]
+    assert isinstance(answer, WindowAnswer)
+    assert answer.refunds is not None
+    assert (answer.current.foreign, answer.refunds[0].foreign) == (10, 10), "never below nothing"

@@ -7,8 +7,18 @@ import pytest
 import redis
 from headgate.origin.protocol import UNREADABLE, BucketReport, ForeignCount, Report, WindowReport
 
-from tests.conformance.origin.cases import SEQUENCE, START_MS, WINDOW_MS, bucket, cell, counts, said, window
+from tests.conformance.origin.cases import (
+    SEQUENCE,
+    START_MS,
+    WINDOW_MS,
+    bucket,
+    cell,
+    counts,
+    said,
+    window,
+)
 from tests.conformance.origin.conftest import RedisHarness, RedisSetup
+from tests.conformance.origin.refund_cases import bucket_demanding, demanding
 
 TIMEOUT_S = 5.0
 Spoil = Callable[["redis.Redis", bytes, bytes], None]
@@ -108,7 +118,7 @@ async def test_a_record_of_a_newer_format_is_left_to_those_who_can_read_it(harne
     key, field = ("new", "w") if kind == "window" else ("b", "b")
     await harness.origin.call(0, said(report), TIMEOUT_S)
     client, name = harness.setup.first.client, _stored(harness, key)
-    newer = msgpack.packb(3) + msgpack.packb({"whatever": "it is"})
+    newer = msgpack.packb(4) + msgpack.packb({"whatever": "it is"})
     client.hset(name, field, newer)
     for _ in range(2):
         reply = await harness.origin.call(0, said(report, _window("good", 1, 4)), TIMEOUT_S)
@@ -145,3 +155,32 @@ async def test_other_runs_garbled_parts_are_forgotten_with_the_gone(harness: Red
     reply = await harness.origin.call(0, said(window("run0", 2)), TIMEOUT_S)
     assert reply.answers[0] == counts((0, 0), at=3)
     assert not client.hexists(name, "crun3")
+
+
+def _format(harness: RedisHarness, key: str, field: str) -> int:
+    stored = harness.setup.first.client.hget(_stored(harness, key), field)
+    assert isinstance(stored, bytes)
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(stored)
+    return int(next(unpacker))
+
+
+async def test_a_record_is_written_in_the_lowest_format_that_holds_it(harness: RedisHarness) -> None:
+    """Older versions read what has neither a reset nor a refund, also on rules that allow refunds."""
+    plain = demanding(_window("k", 1, 3))
+    await harness.origin.call(0, said(plain), TIMEOUT_S)
+    assert _format(harness, "k", "w") == 1
+    await harness.origin.call(0, said(plain._replace(number=2, reset=5)), TIMEOUT_S)
+    assert _format(harness, "k", "w") == 2
+    await harness.origin.call(0, said(demanding(window("a", 3, cell(3)), 1)._replace(reset=5)), TIMEOUT_S)
+    assert _format(harness, "k", "w") == 3
+    await harness.set_time(START_MS + 2 * WINDOW_MS)
+    await harness.origin.call(0, said(window("a", 4)._replace(reset=5)), TIMEOUT_S)
+    assert _format(harness, "k", "w") == 2, "what was given back has left with its window"
+
+
+async def test_a_bucket_is_written_in_the_lowest_format_that_holds_it(harness: RedisHarness) -> None:
+    await harness.origin.call(0, said(bucket_demanding(bucket("a", 1)), wants=((3,),)), TIMEOUT_S)
+    assert _format(harness, "b", "b") == 1
+    await harness.origin.call(0, said(bucket_demanding(bucket("a", 2, 3, acked=3), 1)), TIMEOUT_S)
+    assert _format(harness, "b", "b") == 3

@@ -4,6 +4,7 @@ Without any one of them something is refused, and what is said names the command
 scripts themselves: a command that a new one needs is missing here before it is missing at an operator's.
 """
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +22,7 @@ from tests.conformance.origin.conftest import Limited, RedisHarness, documented_
 from tests.conformance.origin.test_quota import quota
 from tests.conformance.origin.test_redis_faults import YEAR_MS, charge, counted, exchange
 from tests.support.redis_servers import RedisServer
+from tests.support.source import ROOT
 from tests.support.waiting import PATIENCE_S
 
 RIGHTS = documented_rights()
@@ -76,7 +78,7 @@ async def with_peers(origin: Origin) -> None:
 
 async def with_quotas(origin: Origin) -> None:
     """What a quota and the keeper of its slices ask for besides."""
-    await origin.call(0, charge(2, 0)._replace(quotas=(quota(),)), PATIENCE_S)
+    await origin.call(0, charge(2, 0)._replace(quotas=(quota(offered=1_000),)), PATIENCE_S)
     lease = await origin.quota_lease(0, b"me", b"drawn", (b"eu",), PATIENCE_S)
     await origin.quota_post(0, b"eu", b"message", PATIENCE_S)
     saved = QuotaSave(lease.fence, lease.generation, ((b"name", b"", b"row"),), b"mark", ())
@@ -114,6 +116,36 @@ async def test_each_list_of_the_page_is_enough_for_what_stands_above_it(lists: i
             await tour(origin)
     finally:
         await origin.close()
+
+
+async def test_a_database_of_its_own_needs_a_right_of_its_own(own_server: Limited) -> None:
+    for rights, refused in (((), "the user may not do this (NOPERM): SELECT"), (("+select",), "")):
+        own_server.allow(*rights)
+        origin = open_origin(f"{own_server.url}/1", clock=SystemClock(), region="here")
+        await origin.open()
+        try:
+            with pytest.raises(OriginError, match=re.escape(refused)) if refused else contextlib.nullcontext():
+                await plain(origin)
+        finally:
+            await origin.close()
+
+
+async def test_every_key_that_is_written_is_on_the_page(own_server: Limited) -> None:
+    """What an operator finds in Redis, he finds explained."""
+    own_server.first.client.flushall()
+    own_server.allow()
+    origin = open_origin(own_server.url, clock=SystemClock(), region="here")
+    await origin.open()
+    try:
+        for tour in TOURS:
+            await tour(origin)
+    finally:
+        await origin.close()
+    rows = re.findall(r"^\| `headgate:<region>/(.*?)\|", (ROOT / "docs" / "redis.md").read_text(), re.MULTILINE)
+    named = tuple(f"headgate:here/{name.partition('<')[0]}" for row in rows for name in re.findall(r"[^`, ]+", row))
+    found = [key.decode() if isinstance(key, bytes) else key for key in own_server.first.client.keys("*")]
+    assert len(found) > 8
+    assert [key for key in found if not key.startswith(named)] == []
 
 
 @pytest.mark.parametrize("right", RIGHTS)

@@ -13,6 +13,7 @@ from headgate.origin.protocol import (
     BucketReport,
     Call,
     CellReport,
+    Demand,
     ForeignCount,
     Lane,
     Report,
@@ -40,6 +41,8 @@ class History:
         self.chooser = random.Random(seed)
         self.exchanger = random.Random(seed)
         """Of its own, for what came later: the calls of a seed stay what they are."""
+        self.refunder = random.Random(f"{seed} refunds")
+        """The same, for what is given back."""
         self.now_ms = START_MS + seed * 10_000_000
         self.numbers: dict[tuple[bytes, bytes], tuple[int, int]] = {}
 
@@ -94,7 +97,23 @@ class History:
         return WindowReport(
             key, run, number, self.chooser.randint(0, 9), self.size(), window_ms,
             self.chooser.randint(0, 50), self.chooser.random() < 0.7, leaving, cells, *self.published(key, window_ms),
+            demands=self.demands([current - 2, current - 1, current, current + 1]),
         )  # fmt: skip
+
+    def demands(self, sequences: list[int]) -> tuple[Demand, ...] | None:
+        """Of some of these windows; most runs say the same again, or a little more."""
+        chooser = self.refunder
+        if chooser.random() < 0.3:
+            return None
+        amounts = [0, 0, 1, 3, 10, chooser.randint(0, 60), chooser.randint(0, 2**33)]
+        return tuple(
+            Demand(sequence, chooser.choice(amounts), chooser.choice(amounts), chooser.choice(amounts))
+            for sequence in chooser.sample(sequences, chooser.randint(0, min(3, len(sequences))))
+        )
+
+    def bucket_demand(self) -> tuple[Demand] | None:
+        demands = self.demands([0])
+        return (demands[0],) if demands else None
 
     def published(self, key: bytes, window_ms: int) -> tuple[int, bytes, bool]:
         """From which total on, under which name, and whether urgently."""
@@ -110,7 +129,7 @@ class History:
             key, run, self.number(key, run), self.chooser.randint(0, 9), rate, 10_000, self.chooser.randint(0, 20),
             self.chooser.randint(0, 9), self.chooser.random() < 0.1, self.chooser.randint(0, 90),
             self.chooser.randint(0, 4), self.chooser.randint(0, 90),
-            answered_ms, self.chooser.randrange(RATES[key]), since_ms,
+            answered_ms, self.chooser.randrange(RATES[key]), since_ms, demands=self.bucket_demand(),
         )  # fmt: skip
 
     def foreign(self) -> list[ForeignCount]:
@@ -119,6 +138,7 @@ class History:
                 key, WINDOWS_MS[key], self.now_ms // WINDOWS_MS[key] - self.chooser.randint(-1, 2),
                 self.chooser.choice([b"eu", b"us", b"here"]), self.size(),
                 self.exchanger.choice([b"", exchange_name(key, key, WINDOWS_MS[key])]),
+                refunded=self.refunder.choice([0, 0, 1, 4]),
             )
             for key in self.chooser.choices(list(WINDOWS_MS), k=self.chooser.randint(0, 4))
         ]  # fmt: skip

@@ -4,10 +4,13 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
-from tests.e2e.regions.world import QUOTA_LIMIT, QUOTA_WINDOW_S, World, regions_of
+from headgate_client.values import DescriptorStatus
+
+from tests.e2e.regions.world import QUOTA_LIMIT, QUOTA_WINDOW_S, regions_of
+from tests.support.headgate import Headgate
 from tests.support.waiting import PATIENCE_S
 
 TIMES: Final = 3
@@ -19,10 +22,19 @@ EDGE_S: Final = 0.2
 WHOLE: Final = 1_000_000
 
 
+class Asked(Protocol):
+    """Regions of nodes that can be asked."""
+
+    @property
+    def nodes(self) -> Mapping[str, Sequence[Headgate]]: ...
+
+    def ask(self, node: Headgate, key: str, value: str, hits: int = 1) -> DescriptorStatus: ...
+
+
 class Demand:
     """One caller per region, on its nodes by turns; each region's part may change."""
 
-    def __init__(self, world: World, value: str, percent: Mapping[str, int]) -> None:
+    def __init__(self, world: Asked, value: str, percent: Mapping[str, int]) -> None:
         self.admitted: Counter[int] = Counter()
         """Hits by window, of all regions; what was asked near its ends is left out."""
         self._world = world
@@ -45,9 +57,9 @@ class Demand:
                 self._ask(region, next(nodes))
             owed %= 1
 
-    def _ask(self, region: str, node: object) -> None:
+    def _ask(self, region: str, node: Headgate) -> None:
         before = divmod(time.time(), QUOTA_WINDOW_S)
-        code = self._world.ask(node, "quota", self._value, HITS).code  # type: ignore[arg-type]
+        code = self._world.ask(node, "quota", self._value, HITS).code
         after = divmod(time.time(), QUOTA_WINDOW_S)
         inside = before[1] > EDGE_S and after[1] < QUOTA_WINDOW_S - EDGE_S and before[0] == after[0]
         if code == "OK" and inside:
@@ -64,10 +76,15 @@ class Demand:
             thread.join(PATIENCE_S)
 
 
-def enforced(world: World, value: str) -> dict[str, int]:
+def by_slices(keepers: Mapping[str, Iterable[Headgate]]) -> bool:
+    """Whether every region goes by its slices, as one of its processes says."""
+    return all(any(regions_of(one)["quota"].get("by_slice") for one in those) for those in keepers.values())
+
+
+def enforced(keepers: Mapping[str, Iterable[Headgate]], value: str) -> dict[str, int]:
     """What each region enforces of the quota, in millionths, as its keeper says."""
     found: dict[str, int] = {}
-    for region, nodes in world.nodes.items():
+    for region, nodes in keepers.items():
         for node in nodes:
             for key in regions_of(node)["quota"].get("slices", ()):
                 if value in key["key"] and key["enforced"]:

@@ -2,8 +2,8 @@
 
 from headgate.limiter.shares import WHOLE
 
-from tests.e2e.regions.demand import Demand, enforced, near
-from tests.e2e.regions.world import NAMES, QUOTA_LIMIT, World, regions_of
+from tests.e2e.regions.demand import Demand, by_slices, enforced, near
+from tests.e2e.regions.world import NAMES, QUOTA_LIMIT, World
 from tests.support.waiting import wait_until
 
 OFFERED = dict(zip(NAMES, (80, 15, 5), strict=True))
@@ -13,15 +13,11 @@ WANTED = dict(zip(NAMES, (76, 14, 10), strict=True))
 
 def test_slices_follow_the_traffic_with_the_floor_held_and_never_exceed_the_limit(world: World) -> None:
     """80/15/5 at three times the limit, in windows of 10 s."""
-
-    def keepers() -> list[bool]:
-        return [any(regions_of(node)["quota"].get("by_slice") for node in world.nodes[region]) for region in NAMES]
-
-    wait_until(lambda: all(keepers()), "each region to go by its slices", 60)
+    wait_until(lambda: by_slices(world.nodes), "each region to go by its slices")
     seen: list[dict[str, int]] = []
 
     def settled() -> bool:
-        seen.append(enforced(world, "follow"))
+        seen.append(enforced(world.nodes, "follow"))
         assert sum(seen[-1].values()) <= WHOLE, seen[-1]
         assert all(share >= WHOLE // 10 for share in seen[-1].values()), seen[-1]
         return near(seen[-1], WANTED, 5)

@@ -41,6 +41,12 @@ def test_as_json(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["cause"] == "own_usage"
 
 
+def test_a_time_before_now(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the docs have it: argparse itself would take it for a flag."""
+    assert main(["explain", "--data-dir", data_dir, *ASK[:-2], "--at", "-10m"]) == 1
+    assert "No decision about this descriptor" in capsys.readouterr().out
+
+
 def test_by_id(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
     (record,) = decisions(Path(data_dir))
     assert main(["explain", "--data-dir", data_dir, "--id", record.id, "--json"]) == 0

@@ -12,10 +12,10 @@ RULES = {"RUNTIME_ROOT": "/data"}
 
 
 def read(**variables: str) -> dict[str, str]:
-    """Settings by name, as text; without the one that follows from the mode alone."""
+    """Settings by name, as text; without those that follow from the mode alone."""
     translation = translate({**COMPAT, **variables})
     assert translation.problems == ()
-    return {name: given.text for name, given in translation.settings.items() if name != "overdraft"}
+    return {name: given.text for name, given in translation.settings.items() if name not in ("overdraft", "refund")}
 
 
 def problems(**variables: str) -> list[str]:
@@ -100,6 +100,12 @@ def test_variables_and_what_they_mean(variables: dict[str, str], settings: dict[
 def test_every_cost_is_charged_as_it_was_there(variables: dict[str, str], overdraft: bool) -> None:
     assert load_settings({"rules": "r"}, {**COMPAT, **variables}).overdraft is overdraft
     assert load_settings({"rules": "r"}, {}).overdraft is False
+
+
+def test_hits_may_be_given_back_as_they_could_be_there() -> None:
+    assert load_settings({"rules": "r"}, COMPAT).refund is True
+    assert load_settings({"rules": "r", "refund": "false"}, COMPAT).refund is False
+    assert load_settings({"rules": "r"}, {}).refund is False
 
 
 @pytest.mark.parametrize(

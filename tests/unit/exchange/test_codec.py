@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.unit.exchange.two_regions import entries
 
 NUMBERS = st.integers(0, 2**64 - 1)
-ENTRY = st.builds(Entry, st.binary(max_size=80), NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.just(0) | NUMBERS)
+OFTEN_0 = st.just(0) | NUMBERS
+ENTRY = st.builds(Entry, st.binary(max_size=80), NUMBERS, NUMBERS, NUMBERS, NUMBERS, OFTEN_0, OFTEN_0, OFTEN_0)
 ENTRIES = st.lists(ENTRY, max_size=30).map(tuple)
 MARKS = st.builds(Mark, NUMBERS, NUMBERS)
 ROWS = st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=5).map(tuple)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headgate.exchange import quota_keeper
+from headgate.exchange import quota_shelves
 from headgate.exchange.messages import Batch
 from headgate.exchange.quota.membership import Mark
 from headgate.exchange.quota.message import QuotaEntry
@@ -298,8 +298,8 @@ def test_what_names_no_key_is_refused_and_counted() -> None:
 
 def test_more_busy_keys_than_a_turn_has_room_for_have_theirs_later(monkeypatch: pytest.MonkeyPatch) -> None:
     async def history() -> None:
-        monkeypatch.setattr(quota_keeper, "MOST_PER_TURN", 3)
-        monkeypatch.setattr(quota_keeper, "SHARES_PER_STEP", 2)
+        monkeypatch.setattr(quota_shelves, "MOST_PER_TURN", 3)
+        monkeypatch.setattr(quota_shelves, "SHARES_PER_STEP", 2)
         names = [b"key%d" % number for number in range(8)]
         keys = tuple(Key(name, LIMIT) for name in names)
         traffic = await started(replace(HISTORY, keys=keys, shards=1))

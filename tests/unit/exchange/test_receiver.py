@@ -32,6 +32,8 @@ async def test_both_cells_are_merged_by_max() -> None:
         GOOD._replace(current=MOST + 1),
         GOOD._replace(current=-1),
         GOOD._replace(previous=MOST + 1),
+        GOOD._replace(current_refunded=6),
+        GOOD._replace(previous_refunded=4),
         GOOD._replace(window_ms=0),
         GOOD._replace(window_ms=1_500),
         GOOD._replace(window_ms=LONGEST_WINDOW_MS + 1_000),

@@ -191,3 +191,31 @@ async def test_a_region_that_lost_everything_hears_of_resets_with_its_counts() -
             await sender.exchange(Lane.URGENT)
     assert eu.known()[1:3] == (3, 0)
     assert us.known()[1:3] == (0, 3)
+
+
+async def test_what_is_given_back_here_makes_room_there_and_comes_back_from_nodes_alone() -> None:
+    eu, us = Region("eu", "us"), Region("us", "eu")
+    there, back = eu.sender_to(us), us.sender_to(eu)
+
+    async def exchange() -> None:
+        for sender in (there, back, there, back):
+            await sender.exchange(Lane.NORMAL)
+            await sender.exchange(Lane.URGENT)
+
+    eu.count(70)
+    us.count(20)
+    await exchange()
+    assert (eu.used(), us.used()) == (90, 90)
+    eu.count(70, back=30)
+    await exchange()
+    assert (eu.used(), us.used()) == (60, 60)
+    us.count(20, back=500)
+    await exchange()
+    assert (eu.used(), us.used()) == (40, 40), "no more than that region itself had charged"
+    eu.origin.wipe(b"another life")
+    await exchange()
+    assert eu.used() == 70, "its total comes back from the peer, what was given back of it does not"
+    assert us.used() == 40
+    eu.count(70, back=30, told=30)  # its node lives, and brings that back
+    await exchange()
+    assert (eu.used(), us.used()) == (40, 40)

@@ -8,8 +8,18 @@ from headgate.exchange.messages import Ack, Batch, LinkError
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender
+from headgate.origin.look import WindowLook
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import UNBOUND, Call, CellReport, Count, WindowAnswer, WindowReport, exchange_name
+from headgate.origin.protocol import (
+    UNBOUND,
+    Call,
+    CellReport,
+    Count,
+    Demand,
+    WindowAnswer,
+    WindowReport,
+    exchange_name,
+)
 
 from tests.support.clock import ManualClock
 
@@ -30,14 +40,18 @@ class Region:
         self.receiver = OriginReceiver(self.origin, region=name, peers=self.peers, clock=self.clock, logger=LOGGER)
         self._number = 0
 
-    def count(self, total: int, key: bytes = b"k", *, publish_at: int = 1, reset: int = UNBOUND) -> None:
-        """A node has admitted so much in all, since that reset of the key."""
+    def count(
+        self, total: int, key: bytes = b"k", *, publish_at: int = 1, reset: int = UNBOUND, back: int = 0, told: int = 0
+    ) -> None:
+        """A node has admitted so much in all, since that reset of the key, demanded so much back, and was given so
+        much of it."""
         self._number += 1
         sequence = self.clock.now_ms() // WINDOW_MS
         name = exchange_name(key, key, WINDOW_MS)
         cells = (CellReport(sequence, total, 0, 0, total),)
         own = (key, b"node", self._number, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at, name, False, reset)
-        self.origin.apply(Call((WindowReport(*own),), ()))
+        demands = (Demand(sequence, back, told, told),)
+        self.origin.apply(Call((WindowReport(*own, demands),), ()))
 
     def known(self, key: bytes = b"k") -> Count:
         """What a node is told of the current cell."""
@@ -45,6 +59,12 @@ class Region:
         (answer,) = self.origin.apply(Call((report,), ())).answers
         assert isinstance(answer, WindowAnswer)
         return answer.current
+
+    def used(self, key: bytes = b"k") -> int:
+        """What counts in the current cell, less what was given back, in all regions."""
+        record = self.origin.look_at(key, WINDOW_MS).record
+        assert isinstance(record, WindowLook)
+        return record.current.used
 
     def sender_to(self, peer: "Region", link: "Handover | None" = None) -> PeerSender:
         return PeerSender(

@@ -4,7 +4,6 @@ What is asserted is the structured answer, from the data directory alone.
 """
 
 import asyncio
-import dataclasses
 import json
 import random
 from collections.abc import Callable
@@ -17,8 +16,11 @@ from headgate.explain.explanation import Question, explain, to_text
 from headgate.explain.view import LogView
 from headgate.handler import AnswerSettings
 from headgate.limiter.engine import Engine
+from headgate.limiter.overrides import Override
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.origin.interface import REGION_GONE_MS
 from headgate.origin.protocol import ForeignCount
+from headgate.region.active import ActiveRegions
 from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock, run_virtually
 from headgate.simulation.network import NetworkedOrigin, NetworkPath
@@ -147,6 +149,16 @@ def test_a_more_specific_rule_took_over(tmp_path: Path) -> None:
     assert (answer["causes"][0]["rule_before"], answer["decision"]["rule"]) == ("user", "user=ann")
 
 
+def test_a_more_specific_rule_that_gives_more_is_not_to_blame(tmp_path: Path) -> None:
+    incident = Incident(tmp_path, rules(user(2)))
+    incident.node.use(rules(user(2), f"{{key: user, value: ann, rate_limit: {limit(5)}}}"))
+    incident.ask(6)
+    answer = incident.explained()
+    assert answer["cause"] == "own_usage"
+    (changed,) = [one for one in answer["in_progress"] if one["kind"] == "rules_changed"]
+    assert changed["since_ms"] == NOW_MS
+
+
 def test_the_window_was_changed(tmp_path: Path) -> None:
     incident = Incident(tmp_path, rules(user(3)))
     incident.ask(3)
@@ -216,6 +228,41 @@ def test_a_node_restarted_and_forgot(tmp_path: Path) -> None:
     assert answer["causes"][0]["at_ms"] == NOW_MS + 10_000
 
 
+def test_new_rules_came_with_a_restart(tmp_path: Path) -> None:
+    """The node goes by another name since: it was given none, so it is made of its host's and chance."""
+    incident = Incident(tmp_path, rules(user(100)), name="host-1f")
+    incident.ask(20)
+    incident.options["name"] = "host-2e"
+    incident.clock.advance(5_000)
+    incident.restart(rules(user(3)))
+    incident.ask(4)
+    answer = incident.explained()
+    assert (answer["outcome"], answer["cause"]) == ("denied", "limit_lowered")
+    assert answer["causes"][0]["limit_before"] == 100
+
+
+def test_a_node_without_a_name_restarted_and_forgot(tmp_path: Path) -> None:
+    incident = Incident(tmp_path, name="host-1f", allowances=1)
+    incident.ask(3)
+    incident.options["name"] = "host-2e"
+    incident.restart()
+    incident.ask(1)
+    assert incident.explained()["cause"] == "node_restarted"
+
+
+def test_a_change_of_the_rules_had_been_refused(tmp_path: Path) -> None:
+    """Somebody raised the limit, and wonders why it is not in force."""
+    incident = Incident(tmp_path)
+    incident.clock.advance(1_000)
+    incident.node.noted(structlog.get_logger()).error("rules_refused", problems=1, version="1-x")
+    incident.clock.advance(1_000)
+    incident.ask(4)
+    answer = incident.explained()
+    assert answer["cause"] == "own_usage"
+    assert [one["kind"] for one in answer["in_progress"]] == ["node_started", "rules_refused"]
+    assert any("had been refused at 2023-11-14T22:14:01.000Z" in line for line in answer["sentences"])
+
+
 def test_the_limit_is_zero(tmp_path: Path) -> None:
     incident = Incident(tmp_path, rules(user(0)))
     incident.ask(1)
@@ -274,20 +321,32 @@ def test_quotas_deny_only_together(tmp_path: Path) -> None:
     assert (answer["outcome"], answer["cause"]) == ("admitted", "quota_mode")
 
 
+def override(incident: Incident, limit: int) -> None:
+    """As `headgate key override` has it done: a line of the audit, and an override in force."""
+    match, now_ms = incident.node.rules.match("d", tuple(ANN.items())), incident.clock.now_ms()
+    assert match is not None
+    audit = incident.node.noted(structlog.get_logger()).bind(who="alice", peer="", why="abuse", key="d: user=ann")
+    audit.warning("key_overridden", until_ms=now_ms + 3_600_000, rule="d: user", limit=limit)
+    made = Override(match.key, "d", tuple(ANN.items()), now_ms + 3_600_000, limit, None, "alice", "abuse", now_ms)
+    incident.node.overrides.change([made])
+
+
 def test_an_operator_overrode_the_limit(tmp_path: Path) -> None:
-    """What was enforced is not what the rule says, and no other region shares it."""
     incident = Incident(tmp_path, rules(user(100)))
-
-    class Overriding(LimitsOfRegion):
-        def bind(self, limit: Any) -> Any:
-            return dataclasses.replace(limit, requests_per_unit=2)
-
-    incident.node._limits = Overriding()
-    incident.node._handle(incident.node.engine)
+    override(incident, 2)
     incident.ask(3)
     answer = incident.explained()
     assert answer["cause"] == "override"
-    assert (answer["causes"][0]["stated"], answer["causes"][0]["enforced"]) == (100, 2)
+    cause = answer["causes"][0]
+    assert (cause["stated"], cause["enforced"], cause["who"], cause["why"]) == (100, 2, "alice", "abuse")
+
+
+@pytest.mark.parametrize("terms", [user(3), user(3, algorithm="gcra", burst=3)])
+def test_an_override_that_gave_more_is_not_to_blame(terms: str, tmp_path: Path) -> None:
+    incident = Incident(tmp_path, rules(terms))
+    override(incident, 6)
+    incident.ask(7)
+    assert incident.explained()["cause"] in ("own_usage", "burst_used_up")
 
 
 @pytest.mark.parametrize(
@@ -473,6 +532,65 @@ def test_other_regions_used_the_limit_up(tmp_path: Path) -> None:
     assert answer["causes"][0]["counted"] == 95
 
 
+def test_regions_did_not_hear_each_other(tmp_path: Path) -> None:
+    """Somebody got more than the limit of all regions together: this one did not know of the others."""
+    limits = LimitsOfRegion(2)
+    incident = Incident(tmp_path, rules(user(3, "hour", scope="global")), limits=limits, allowances=1)
+    noted = incident.node.noted(structlog.get_logger())
+    active = ActiveRegions(
+        limits, 2, incident.clock, lambda heard: noted.warning("active_regions_changed", active=heard, of=2)
+    )
+    incident.clock.advance(REGION_GONE_MS)
+    active.heard(0)
+    incident.clock.advance(1_000)
+    incident.ask(1)
+    answer = incident.explained()
+    assert (answer["outcome"], answer["cause"]) == ("admitted", "regions_apart")
+    assert answer["causes"][0]["since_ms"] == NOW_MS + REGION_GONE_MS
+    assert answer["in_progress"][-1] == {
+        "kind": "regions_not_heard",
+        "since_ms": NOW_MS + REGION_GONE_MS,
+        "active": 1,
+        "of": 2,
+    }
+
+
+def test_a_denial_while_a_region_could_not_be_reached_says_so(tmp_path: Path) -> None:
+    """It is not to blame: what this region knows denies already."""
+    incident = Incident(tmp_path, rules(user(3, "hour", scope="global")), limits=LimitsOfRegion(2))
+    noted = incident.node.noted(structlog.get_logger())
+    noted.warning("peer_failed", region="eu", address="h:1", reason="refused")
+    noted.info("peer_connected", region="eu", address="h:1")
+    incident.clock.advance(1_000)
+    noted.warning("peer_failed", region="us", address="h:2", reason="no route")
+    incident.ask(4)
+    answer = incident.explained()
+    assert (answer["outcome"], answer["cause"]) == ("denied", "own_usage")
+    (apart,) = [one for one in answer["in_progress"] if one["kind"] == "region_unreached"]
+    assert (apart["region"], apart["since_ms"]) == ("us", NOW_MS + 1_000)
+    assert any(
+        "Region us could not be reached since 2023-11-14T22:14:01.000Z (no route)." in line
+        for line in answer["sentences"]
+    )
+
+
+def test_a_key_at_its_limit_waits_for_the_nodes_turn(tmp_path: Path) -> None:
+    """What has just become free is not asked for at once: a node asks about such a key now and then."""
+
+    async def play(region: Region) -> None:
+        for _ in range(4_000):
+            await region.nodes[0].ask_region(ANN)
+            await asyncio.sleep(0.02)
+
+    played(tmp_path, rules(user(1_000)), play)
+    data_dir = tmp_path / "node0" / "data"
+    denied = [record for record in decisions(data_dir) if not record.allowed]
+    early = next(record for record in denied if record.counted + record.cost <= record.capacity)
+    answer = explain(LogView([data_dir]), Question(number=early.number)).to_json()
+    assert (answer["outcome"], answer["cause"]) == ("denied", "not_its_turn")
+    assert answer["causes"][0] == {"kind": "not_its_turn", "counted": early.counted, "most": 1_000}
+
+
 async def shard_goes_away(region: Region) -> None:
     """Long enough for its breaker to open."""
     for path in region.paths:
@@ -495,6 +613,8 @@ def test_the_shard_was_down_and_the_rule_closed(tmp_path: Path) -> None:
     cause = answer["causes"][0]
     assert (cause["on_error"], cause["shard"]) == ("closed", 0)
     assert cause["since_ms"] < answer["decision"]["time_ms"]
+    assert answer["would_admit_at"] is None
+    assert "The caller was told to come again after 1 s" in " ".join(answer["sentences"])
 
 
 def test_the_shard_was_down_and_the_rule_let_through(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from headgate.transport.http_access import HttpAccess, Surface
 from headgate.transport.http_listener import HttpLimits, HttpListener
 
 from tests.support.clock import ManualClock
+from tests.support.source import ROOT
 
 BEARER = {"authorization": "Bearer one"}
 ALL = ("/healthz", "/readyz", "/json", "/rules", "/metrics", "/version")
@@ -74,3 +75,14 @@ async def test_a_listener_can_be_begun_again_where_it_was(address: str) -> None:
     again = HttpListener(taken, [], limits=HttpLimits(), logger=logger)
     await again.start()
     await again.stop()
+
+
+def test_the_page_on_security_says_who_gets_what() -> None:
+    """Each path of each listener, in its row."""
+    page = (ROOT / "docs" / "security.md").read_text()
+    callers, admin = page.index("\n| `--http` |"), page.index("\n| `--admin` |")
+    for rows, surface in (
+        (page[callers:admin], Surface.EVERYTHING),
+        (page[admin:].partition("\n| `--admin-grpc` |")[0], Surface.OPERATORS),
+    ):
+        assert sorted(path for path in surface.value - {"/"} if f"`{path}`" not in rows) == []

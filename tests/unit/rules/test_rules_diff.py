@@ -51,8 +51,16 @@ def test_a_rule_that_takes_over_is_shown_with_what_it_takes_over_from() -> None:
     (found,) = differences(old, new)
     assert found.before is not None
     assert (found.before.name.id, found.before.limit.requests_per_unit) == ("user", 9)
-    assert str(found).startswith("d: user=ann: 9 per minute")
-    assert str(found).endswith("[user=ann] (tighter)")
+    assert str(found) == "d: user=ann: 9 per minute [user] -> 2 per minute [user=ann] (tighter)"
+
+
+def test_only_what_differs_is_said() -> None:
+    old, new = (
+        compile_text(text(f"{{key: user, rate_limit: {{unit: minute, {terms}}}}}"))
+        for terms in ("requests_per_unit: 100", "requests_per_unit: 50, on_error: closed")
+    )
+    (found,) = differences(old, new)
+    assert str(found) == "d: user: 100 per minute, on_error local -> 50 per minute, on_error closed (tighter)"
 
 
 def test_a_domain_that_comes_or_goes() -> None:

@@ -68,6 +68,12 @@ def test_each_rules_heaviest_keys_with_what_is_left_to_them(world: World) -> Non
     assert apis["admitted"][0]["values"] == {"user": "bob", "path": "/api/x"}
 
 
+def test_who_was_only_ever_denied_uses_nothing(world: World) -> None:
+    world.ask(3, ("any", "x"), limit=0)
+    (rule,) = world.top.describe({})["rules"]
+    assert (len(rule["denied"]), rule["admitted"]) == (1, [])
+
+
 def test_limits_of_requests_are_there_by_their_own_name(world: World) -> None:
     world.ask(3, ("any", "x"), limit=2)
     (rule,) = world.top.describe({})["rules"]

@@ -111,6 +111,14 @@ CASES: dict[str, Case] = {
         {'headgate_cell_scope_exceeded{times="1.5"}': "1+0x30"},
         {'headgate_cell_scope_exceeded{times="1.5"}': "0+0x30"},
     ),
+    "HeadgateQuotaNoKeeper": Case(
+        {'headgate_quota_keeper{instance="a"}': "0+0x30", 'headgate_quota_keeper{instance="b"}': "0+0x30"},
+        {'headgate_quota_keeper{instance="a"}': "0+0x30", 'headgate_quota_keeper{instance="b"}': "1+0x30"},
+    ),
+    "HeadgateQuotaAtFloors": Case(
+        {'headgate_quota_by_slice{instance="a"}': "0+0x30", 'headgate_quota_by_slice{instance="b"}': "0+0x30"},
+        {'headgate_quota_by_slice{instance="a"}': "0+0x30", 'headgate_quota_by_slice{instance="b"}': "1+0x30"},
+    ),
     "HeadgatePeerClockSkewed": level('headgate_peer_clock_skewed{peer="us"}', "1+0x30", "0+0x30"),
     "HeadgatePeerEntriesRefused": counted("headgate_peer_refused_entries_total", 'peer="us"'),
     "HeadgateOverload": Case(
@@ -179,10 +187,18 @@ def test_a_test_that_expects_too_much_fails(tmp_path: Path) -> None:
 
 
 def test_every_part_of_the_alert_on_drops_fires(tmp_path: Path) -> None:
-    names = re.findall(r"increase\((\w+)\[", RULES["HeadgateDrops"]["expr"])
-    assert len(names) == 5
+    names = re.findall(r"increase\((.+?)\[", RULES["HeadgateDrops"]["expr"])
+    assert len(names) == 8
     firing = 'ALERTS{alertname="HeadgateDrops",alertstate="firing"}'
-    run_tests(tmp_path, [group({name: "0+1x30"}, firing, finds=True) for name in names], [str(ALERTS)])
+    groups = [group({name: "0+1x30"}, firing, finds=True) for name in names]
+    groups += [group({name: "7+0x30"}, firing, finds=False) for name in names]
+    run_tests(tmp_path, groups, [str(ALERTS)])
+
+
+def test_every_metric_in_an_alert_is_one_that_there_is() -> None:
+    there = {instrument.exported_name for instrument in all_instruments()}
+    for alert, rule in RULES.items():
+        assert set(re.findall(r"\bheadgate_\w+", rule["expr"])) <= there, alert
 
 
 # What is only shown
@@ -216,12 +232,17 @@ def shown_in_the_dashboard() -> list[str]:
 
 
 def shown_in_the_docs() -> list[str]:
-    """Everything in backticks that asks Prometheus something, and is no alert of ours."""
+    """Everything in backticks, and every line of a block of `promql`, that asks Prometheus something: no alerts."""
     alerts = {" ".join(rule["expr"].split()) for rule in RULES.values()}
-    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
-    texts = [re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL) for page in pages]
-    codes = [code for text in texts for code in re.findall(r"`([^`]+)`", text)]
-    asks = re.compile(r"^(sum|max|min|count|rate|increase|time|histogram_quantile|topk)\b[^=]*\(.*headgate_", re.DOTALL)
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *(ROOT / "examples").rglob("*.md")]
+    codes: list[str] = []
+    for text in [page.read_text() for page in pages]:
+        blocks = re.findall(r"^```promql\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        codes += [line for block in blocks for line in block.splitlines()]
+        codes += re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    asks = re.compile(
+        r"\w*\(.*headgate_\w+|.*headgate_\w+[^`]* (>|<|==|!=|>=|<=) \S|.*headgate_\w+(\{.*\})?\[\w+\]", re.DOTALL
+    )
     return [code for code in (" ".join(code.split()) for code in codes if asks.match(code)) if code not in alerts]
 
 
@@ -232,7 +253,10 @@ def test_the_dashboard_and_the_docs_show_something(tmp_path: Path) -> None:
     expressions = [*shown_in_the_dashboard(), *shown_in_the_docs()]
     assert len(shown_in_the_docs()) >= 2
     assert len(expressions) > 25
-    run_tests(tmp_path, [group(series, _plain(expression), finds=True) for expression in expressions])
+    nothing = {'up{job="headgate"}': "1+0x30"}
+    groups = [group(series, _plain(expression), finds=True) for expression in expressions]
+    groups += [group(nothing, _plain(expression), finds=False) for expression in expressions]
+    run_tests(tmp_path, groups)
 
 
 def _plain(expression: str) -> str:

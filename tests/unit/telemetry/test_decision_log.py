@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from headgate.explain.names import hash_of_descriptor
-from headgate.telemetry.decisions import segments
+from headgate.telemetry.decisions import contents, segments
 from headgate.telemetry.decisions.block import MAGIC
-from headgate.telemetry.decisions.contents import load_content, save_content
+from headgate.telemetry.decisions.contents import joined, load_content, parts_of, save_content
 from headgate.telemetry.decisions.log import PAGE_RECORDS
 from headgate.telemetry.decisions.record import (
     RECORD_BYTES,
@@ -314,3 +314,15 @@ def test_rules_are_kept_once_per_version(tmp_path: Path) -> None:
     assert len(list((tmp_path / segments.DIRECTORY).iterdir())) == 1
     assert load_content(tmp_path, digest) == (files, True)
     assert load_content(tmp_path, "ffffffffffff") is None
+
+
+def test_rules_are_shipped_in_parts_and_joined_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any order, and twice; not, where one part is missing or they are too many."""
+    monkeypatch.setattr(contents, "PART_CHARS", 16)
+    files = [("a.yaml", b"domain: a\n"), ("\udcff.yaml", b"\xff" * 40)]
+    parts = parts_of("0123456789abcdef", files, merge_domains=True)
+    assert len(parts) > 2
+    assert dict(joined([*reversed(parts), parts[0]])) == {"0123456789ab": (files, True)}
+    assert dict(joined(parts[1:])) == {}
+    monkeypatch.setattr(contents, "MAX_PARTS", 2)
+    assert parts_of("0123456789abcdef", files, merge_domains=True) == []

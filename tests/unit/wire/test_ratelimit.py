@@ -80,16 +80,17 @@ UNITS = "SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6)"
         (request(USER, with_unit(0)), f"descriptors[1].limit.unit is 0: accepted are {UNITS}"),
         (request(with_unit(7)), f"descriptors[0].limit.unit is 7: accepted are {UNITS}"),
         (request(with_unit(99)), f"descriptors[0].limit.unit is 99: accepted are {UNITS}"),
-        (
-            request(RateLimitDescriptor(entries=[Entry(key="a")], is_negative_hits=True)),
-            "descriptors[0].is_negative_hits: giving hits back is not supported; "
-            "leave the flag unset, and hits_addend at 0 to look without charging",
-        ),
     ],
 )
 def test_bad_requests_are_named(payload: bytes, reason: str) -> None:
     with pytest.raises(BadRequest, match=f"^{re.escape(reason)}$"):
         wire.parse_request(payload)
+
+
+def test_a_descriptor_may_say_that_its_hits_are_given_back() -> None:
+    back = RateLimitDescriptor(entries=[Entry(key="a")], is_negative_hits=True)
+    parsed = wire.parse_request(request(USER, back)).descriptors
+    assert [(descriptor.refund, descriptor.cost) for descriptor in parsed] == [(False, 1), (True, 1)]
 
 
 @given(st.binary(max_size=200))

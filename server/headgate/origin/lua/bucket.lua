@@ -23,6 +23,20 @@ local function after(record, ms, rest, cost)
   return ms + whole, left
 end
 
+-- The arrival time `cost` requests earlier; 0 if there was no such time.
+local function before(record, ms, rest, cost)
+  local whole, left = multiply_divide(cost, record.window, 0, record.rate)
+  -- One that was told at another rate may have a rest that is too large for this one.
+  ms, rest = ms - whole, min(rest, record.rate - 1) - left
+  if rest < 0 then
+    ms, rest = ms - 1, rest + record.rate
+  end
+  if ms < 0 then
+    return 0, 0
+  end
+  return ms, rest
+end
+
 local function restate(record, rate)
   if rate == 0 or rate == record.rate then
     return
@@ -52,22 +66,24 @@ end
 
 local function empty_component(component)
   component.n, component.held, component.generation, component.number = 0, 0, 0, 0
+  component.demanded = 0
 end
 
 local function read_bucket(record, packed)
   if not packed then
     record.rate, record.ms, record.rest, record.told, record.reset = 0, 0, 0, 0, 0
+    record.refunded = 0
     no_grants(record)
     return FORMAT
   end
-  local format, rate, ms, rest, generation, sum, previous_sum, told, reset = parts(packed)
+  local format, rate, ms, rest, generation, sum, previous_sum, told, reset, refunded = parts(packed)
   if format > FORMAT then
     return format
   end
-  if not are_counts(rate - 1, ms, rest, generation, sum, previous_sum, told, reset or 0) then
+  if not are_counts(rate - 1, ms, rest, generation, sum, previous_sum, told, reset or 0, refunded or 0) then
     return
   end
-  record.reset = reset or 0
+  record.reset, record.refunded = reset or 0, refunded or 0
   record.rate, record.ms, record.rest, record.told = rate, ms, rest, told
   record.generation, record.sum, record.previous_sum = generation, sum, previous_sum
   return format
@@ -78,11 +94,12 @@ local function read_bucket_component(component, packed)
     empty_component(component)
     return FORMAT
   end
-  local n, held, generation, number = parts(packed)
-  if not are_counts(n, held, generation, number) then
+  local n, held, generation, number, demanded = parts(packed)
+  if not are_counts(n, held, generation, number, demanded or 0) then
     return
   end
   component.n, component.held, component.generation, component.number = n, held, generation, number
+  component.demanded = demanded or 0
   return FORMAT
 end
 
@@ -128,6 +145,7 @@ end
 local function bucket_belongs(record, component, key, reset)
   if reset > record.reset then
     record.ms, record.rest, record.told, record.reset = 0, 0, 0, reset
+    record.refunded = 0
     call('DEL', key)
     no_grants(record)
     empty_component(component)
@@ -142,7 +160,7 @@ end
 -- from now: a full burst, `P` on top of it, and what late costs may owe. Without `P`, what was admitted within grants on top of a
 -- full burst would be forgiven at every flush.
 local function merge_bucket(
-  record, component, key, rate, most, total, acknowledged, answered_ms, answered_rest, since, reset
+  index, record, component, key, rate, most, total, acknowledged, answered_ms, answered_rest, since, reset
 )
   restate(record, rate)
   local latest = after(record, now, 0, most) + record.window
@@ -151,7 +169,18 @@ local function merge_bucket(
     return false
   end
   if answered_ms <= latest then
-    record.ms, record.rest = later_of(record.ms, record.rest, answered_ms, answered_rest)
+    local back = 0
+    if bucket_refunds then
+      back = bucket_refunds(index, record)
+    elseif record.refunded > 0 then
+      back = nil
+    end
+    if back and back > 0 then
+      answered_ms, answered_rest = before(record, answered_ms, answered_rest, back)
+    end
+    if back then
+      record.ms, record.rest = later_of(record.ms, record.rest, answered_ms, answered_rest)
+    end
   end
   local unmerged = total - max(component.n, acknowledged)
   if unmerged > 0 then
@@ -164,6 +193,9 @@ local function merge_bucket(
     record.ms, record.rest = later_of(record.ms, record.rest, ms, rest)
   end
   component.n = max(component.n, total)
+  if give_back_bucket then
+    give_back_bucket(index, record, component, most, before)
+  end
   return true
 end
 
@@ -174,23 +206,37 @@ local function save_bucket(key, record, field, component)
     record.told = needed + EXPIRY_SLACK_MS
   end
   local totals
-  if record.reset == 0 then
+  if record.refunded > 0 then
+    totals = pack(
+      FORMAT, record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told,
+      record.reset, record.refunded
+    )
+  elseif record.reset == 0 then
     totals = pack(
       PLAIN_FORMAT, record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told
     )
   else
     totals = pack(
-      FORMAT, record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told,
+      RESET_FORMAT, record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told,
       record.reset
     )
   end
-  call('HSET', key, 'b', totals, field, pack(component.n, component.held, component.generation, component.number))
+  local value
+  if component.demanded > 0 then
+    value = pack(component.n, component.held, component.generation, component.number, component.demanded)
+  else
+    value = pack(component.n, component.held, component.generation, component.number)
+  end
+  call('HSET', key, 'b', totals, field, value)
   keep(key, needed, told)
 end
 
 local function bucket_answer(at, record, component, grant)
   out[at], out[at + 1], out[at + 2], out[at + 3] = component.n, record.ms, record.rest, grant
   out[at + 4] = record.reset
+  if told_refunds then
+    told_refunds[at] = { component.demanded, 0, record.refunded, 0, 0, 0, 0, 0 }
+  end
 end
 
 local function bucket_fits(report, missing)
@@ -222,9 +268,12 @@ bucket_report = function(index, at, later)
     written = written + 5
     return at + 18
   end
+  if answers_at then
+    answers_at[index] = written
+  end
   local grant = NO_GRANT
   if merge_bucket(
-    record, component, key, rate, flat[at + 9] + flat[at + 7] + flat[at + 16], flat[at + 10], flat[at + 12],
+    index, record, component, key, rate, flat[at + 9] + flat[at + 7] + flat[at + 16], flat[at + 10], flat[at + 12],
     flat[at + 13], flat[at + 14], flat[at + 15], flat[at + 17]
   ) then
     grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])

@@ -87,6 +87,9 @@ end
 if keep_offered then
   keep_offered()
 end
+if answer_refunds then
+  answer_refunds()
+end
 drop_unreadable()
 
 out[1] = now

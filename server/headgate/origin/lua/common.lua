@@ -15,16 +15,21 @@
 --         this generation and of the one before
 --   told  until when Redis was last told to keep the key
 --   reset to which reset of the key all of it belongs; 0 if there was none
+--   r     refunded      what was given back of t, never more than that; of a run: what was given back to it
+--   fr    foreign       what other regions gave back of f; ahead_fr the same of the next cell
+--   demanded            what of a run's demands in a window was dealt with
+-- Where nothing was given back there is none of these three, neither in a record nor in a table.
 --
 -- A limit key is one hash. Its values are packed numbers, read with one HMGET and written
 -- with one HSET:
 --   w             a window's totals: format; sequence; t, l, f; previous t, l, f; generation, sum,
---                 previous sum; told; ahead f; reset
---   c<component>  a run's part: sequence, n, previous n, held, generation, call number
---   f<region>     another region's part: sequence, current, previous, ahead
+--                 previous sum; told; ahead f; reset; r, previous r, fr, previous fr, ahead fr
+--   c<component>  a run's part: sequence, n, previous n, held, generation, call number; r, previous r, demanded,
+--                 previous demanded
+--   f<region>     another region's part: sequence, current, previous, ahead; what was given back of these three
 --   b             a bucket's totals: format; rate; arrival time as ms and rest (in 1/rate ms);
---                 generation, sum, previous sum; told; reset
---   d<component>  a run's part of a bucket: n, held, generation, call number
+--                 generation, sum, previous sum; told; reset; refunded: by how many requests it was ever put back
+--   d<component>  a run's part of a bucket: n, held, generation, call number; demanded
 -- The same arithmetic in Python: window_record.py, bucket_record.py and grants.py.
 --
 -- One key's record concerns one key: whatever stands under a key, no other key of the call is
@@ -44,9 +49,10 @@ end
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 -- What every record begins with. A version reads the formats up to its own and leaves newer ones alone. Format 2 has
--- what follows `ahead f` and a bucket's `told`; a record that needs none of it is written in format 1, which older
--- versions read.
-local FORMAT = 2
+-- the reset behind `ahead f` and a bucket's `told`, format 3 refunds behind that; a record that needs neither is written in
+-- the lowest that holds it, which older versions read.
+local FORMAT = 3
+local RESET_FORMAT = 2
 local PLAIN_FORMAT = 1
 -- No format will ever be as high: what begins with more is not a format.
 local HIGHEST_FORMAT = 255
@@ -113,7 +119,7 @@ end
 -- nothing if the rest makes no sense; and raises on anything.
 local function readable(key, read, record, packed)
   local ok, format = pcall(read, record, packed)
-  if ok and (format == FORMAT or format == PLAIN_FORMAT) then
+  if ok and (format == FORMAT or format == PLAIN_FORMAT or format == RESET_FORMAT) then
     return true
   end
   local newer = ok and type(format) == 'number' and format > FORMAT and format <= HIGHEST_FORMAT
@@ -151,6 +157,16 @@ local function roll_foreign(packed, sequence)
   return 0, known == sequence - 2 and ahead or 0, 0
 end
 
+-- Whether a run's field has refunds in either of the record's cells.
+local function has_refunds(record, packed)
+  local ok, sequence, _, _, _, _, _, r, previous_r, demanded, previous_demanded = pcall(parts, packed)
+  if not ok or not previous_demanded then
+    return false
+  end
+  return (sequence == record.sequence and r + previous_r + demanded + previous_demanded > 0)
+    or (sequence == record.sequence - 1 and r + demanded > 0)
+end
+
 -- Runs and regions with nothing in either cell; runs only when they have not called for two
 -- generations. `mine` is the field that is about to be written.
 local function forget_the_gone(record, key, mine)
@@ -166,7 +182,7 @@ local function forget_the_gone(record, key, mine)
       local counts = (sequence == record.sequence and (current > 0 or previous > 0))
         or (sequence == record.sequence - 1 and (current > 0 or (kind == 'f' and ahead > 0)))
       local idle = type(generation) ~= 'number' or generation < record.generation - 1
-      if not counts and (kind == 'f' or idle) then
+      if not counts and (kind == 'f' or idle) and not (kind == 'c' and has_refunds(record, fields[i + 1])) then
         call('HDEL', key, field)
       end
     end
@@ -197,7 +213,29 @@ local function empty_window(record, sequence)
   record.previous_t, record.previous_l, record.previous_f = 0, 0, 0
   record.ahead_f = 0
   record.reset = record.reset or 0
+  record.refunds = nil
   no_grants(record)
+end
+
+-- The refunds of a record, to be changed: there are some from now on.
+local function refunds_of(record)
+  local refunds = record.refunds
+  if not refunds then
+    refunds = { r = 0, previous_r = 0, fr = 0, previous_fr = 0, ahead_fr = 0 }
+    record.refunds = refunds
+  end
+  return refunds
+end
+
+local function roll_refunds(refunds, by)
+  if by == 1 then
+    refunds.previous_r, refunds.previous_fr = refunds.r, refunds.fr
+    refunds.fr = refunds.ahead_fr
+  else
+    refunds.previous_r, refunds.previous_fr = 0, by == 2 and refunds.ahead_fr or 0
+    refunds.fr = 0
+  end
+  refunds.r, refunds.ahead_fr = 0, 0
 end
 
 -- Come to the shard's time. Cells roll over lazily; a record one window ahead waits, one that is
@@ -214,6 +252,9 @@ local function come_to(record, key, mine)
     record.t, record.l, record.f = 0, 0, sequence == known + 1 and record.ahead_f or 0
     record.ahead_f = 0
     record.sequence = sequence
+    if record.refunds then
+      roll_refunds(record.refunds, sequence - known)
+    end
     if known > 0 then
       forget_the_gone(record, key, mine)
     end
@@ -224,6 +265,9 @@ local function come_to(record, key, mine)
   elseif grants_ahead(record) then
     -- The counts stay; who they were of is gone with those who lie ahead.
     record.l, record.previous_l = record.t, record.previous_t
+    if record.refunds then
+      record.refunds.r, record.refunds.previous_r = 0, 0
+    end
     no_grants(record)
     forget_fields(key, 'c')
     return false
@@ -232,13 +276,13 @@ local function come_to(record, key, mine)
 end
 
 local function read_window(record, packed)
-  record.reset = 0
+  record.reset, record.refunds, record.gave_back = 0, nil, nil
   if not packed then
     empty_window(record, 0)
     return FORMAT
   end
   local format, sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f,
-    reset = parts(packed)
+    reset, r, previous_r, fr, previous_fr, ahead_fr = parts(packed)
   if format > FORMAT then
     return format
   end
@@ -246,6 +290,12 @@ local function read_window(record, packed)
     sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f, reset or 0
   ) then
     return
+  end
+  if r then
+    if not are_counts(r, previous_r, fr, previous_fr, ahead_fr) then
+      return
+    end
+    record.refunds = { r = r, previous_r = previous_r, fr = fr, previous_fr = previous_fr, ahead_fr = ahead_fr }
   end
   record.reset = reset or 0
   record.sequence, record.t, record.l, record.f = sequence, t, l, f
@@ -276,14 +326,21 @@ local function save_window(key, record, field, value)
     record.told = needed + EXPIRY_SLACK_MS
   end
   local totals
-  if record.reset == 0 then
+  local refunds = record.refunds
+  if refunds and refunds.r + refunds.previous_r + refunds.fr + refunds.previous_fr + refunds.ahead_fr > 0 then
+    totals = pack(
+      FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l,
+      record.previous_f, record.generation, record.sum, record.previous_sum, record.told, record.ahead_f, record.reset,
+      refunds.r, refunds.previous_r, refunds.fr, refunds.previous_fr, refunds.ahead_fr
+    )
+  elseif record.reset == 0 then
     totals = pack(
       PLAIN_FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l,
       record.previous_f, record.generation, record.sum, record.previous_sum, record.told, record.ahead_f
     )
   else
     totals = pack(
-      FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l,
+      RESET_FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l,
       record.previous_f, record.generation, record.sum, record.previous_sum, record.told, record.ahead_f, record.reset
     )
   end

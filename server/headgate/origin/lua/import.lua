@@ -2,7 +2,7 @@
 --
 -- KEYS     the exchange hash; the indexes; when other regions were heard; then one per count, in order
 -- ARGV[1]  flat, per count: field of the region (empty: our own, back from a peer), window,
---          sequence, total, name (empty: not published here), reset
+--          sequence, total, name (empty: not published here), reset, refunded
 -- ARGV[2]  whose beat comes with it, if any; ARGV[3] the beat
 
 local FIRST_COUNT = 4
@@ -25,14 +25,47 @@ local function merge_own(record, sequence, total)
   end
 end
 
-local function merge_foreign(record, packed, sequence, total)
+-- What another region gave back in the record's current, previous and next cell, from its field.
+local function roll_foreign_refunds(packed, sequence)
+  local ok, known, current, previous, ahead, _
+  if packed then
+    ok, known, _, _, _, current, previous, ahead = pcall(parts, packed)
+  end
+  if not ok or type(ahead) ~= 'number' then
+    return 0, 0, 0
+  elseif known == sequence then
+    return current, previous, ahead
+  elseif known == sequence - 1 then
+    return ahead, current, 0
+  end
+  return 0, known == sequence - 2 and ahead or 0, 0
+end
+
+local function merge_foreign(record, packed, sequence, total, refunded)
   local current, previous, ahead = roll_foreign(packed, record.sequence)
+  local current_r, previous_r, ahead_r = roll_foreign_refunds(packed, record.sequence)
   if sequence == record.sequence and total > current then
     record.f, current = record.f + total - current, total
   elseif sequence == record.sequence - 1 and total > previous then
     record.previous_f, previous = record.previous_f + total - previous, total
   elseif sequence == record.sequence + 1 and total > ahead then
     record.ahead_f, ahead = record.ahead_f + total - ahead, total
+  end
+  if sequence == record.sequence and min(refunded, current) > current_r then
+    local refunds, known = refunds_of(record), current_r
+    current_r = min(refunded, current)
+    refunds.fr = refunds.fr + current_r - known
+  elseif sequence == record.sequence - 1 and min(refunded, previous) > previous_r then
+    local refunds, known = refunds_of(record), previous_r
+    previous_r = min(refunded, previous)
+    refunds.previous_fr = refunds.previous_fr + previous_r - known
+  elseif sequence == record.sequence + 1 and min(refunded, ahead) > ahead_r then
+    local refunds, known = refunds_of(record), ahead_r
+    ahead_r = min(refunded, ahead)
+    refunds.ahead_fr = refunds.ahead_fr + ahead_r - known
+  end
+  if current_r + previous_r + ahead_r > 0 then
+    return pack(record.sequence, current, previous, ahead, current_r, previous_r, ahead_r)
   end
   return pack(record.sequence, current, previous, ahead)
 end
@@ -44,7 +77,7 @@ end
 
 local record = {}
 for index = FIRST_COUNT + 1, #KEYS do
-  local key, at = KEYS[index], 6 * (index - FIRST_COUNT - 1)
+  local key, at = KEYS[index], 7 * (index - FIRST_COUNT - 1)
   local field, sequence, total, name, reset = flat[at + 1], flat[at + 3], flat[at + 4], flat[at + 5], flat[at + 6]
   local packed = try('HMGET', key, 'w', field)
   if packed.err then
@@ -70,7 +103,7 @@ for index = FIRST_COUNT + 1, #KEYS do
       merge_own(record, sequence, total)
       save_window(key, record)
     else
-      save_window(key, record, field, merge_foreign(record, packed[2], sequence, total))
+      save_window(key, record, field, merge_foreign(record, packed[2], sequence, total, flat[at + 7]))
     end
     -- The own component is told from now on; and again, when some of it has come back.
     if name ~= '' and (t ~= record.t or previous_t ~= record.previous_t or abroad ~= counts_abroad(record)

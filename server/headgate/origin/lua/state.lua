@@ -25,6 +25,7 @@
 --          a cost of -1 is a LOOK: decided as a cost of 1 would be, and not charged
 -- ARGV[3]  packed: the quotas among the keys, or nothing (quota_call.lua)
 -- ARGV[4]  packed, or empty: what is asked ahead, flat: report (from 1 on), requests, cost of each
+-- ARGV[5]  packed, or empty: what is demanded back (refund.lua)
 -- Returns  packed, flat: the shard's time;
 --          per window  sequence; n, t, f; previous n, t, f; grant; reset
 --          per bucket  n; arrival ms and rest; grant; reset

@@ -1,14 +1,21 @@
 -- One report of a limit key under a sliding or fixed window (window_record.py).
 
 local function read_component(component, packed)
+  component.back = nil
   if not packed then
     component.sequence, component.n, component.previous_n = 0, 0, 0
     component.held, component.generation, component.number = 0, 0, 0
     return FORMAT
   end
-  local sequence, n, previous_n, held, generation, number = parts(packed)
+  local sequence, n, previous_n, held, generation, number, r, previous_r, demanded, previous_demanded = parts(packed)
   if not are_counts(sequence, n, previous_n, held, generation, number) then
     return
+  end
+  if r then
+    if not are_counts(r, previous_r, demanded, previous_demanded) then
+      return
+    end
+    component.back = { r = r, previous_r = previous_r, demanded = demanded, previous_demanded = previous_demanded }
   end
   component.sequence, component.n, component.previous_n = sequence, n, previous_n
   component.held, component.generation, component.number = held, generation, number
@@ -19,6 +26,12 @@ local function roll_component(component, sequence)
   local known = component.sequence
   if known ~= sequence then
     component.n, component.previous_n = 0, known == sequence - 1 and component.n or 0
+    local back = component.back
+    if back then
+      local follows = known == sequence - 1
+      back.previous_r, back.previous_demanded = follows and back.r or 0, follows and back.demanded or 0
+      back.r, back.demanded = 0, 0
+    end
   end
 end
 
@@ -109,16 +122,27 @@ local function merge_cells(record, component, at, cells)
 end
 
 local function save_component(key, record, field, component)
-  save_window(key, record, field, pack(
-    record.sequence, component.n, component.previous_n, component.held, component.generation, component.number
-  ))
+  local back, value = component.back, nil
+  if back and back.r + back.previous_r + back.demanded + back.previous_demanded > 0 then
+    value = pack(
+      record.sequence, component.n, component.previous_n, component.held, component.generation, component.number,
+      back.r, back.previous_r, back.demanded, back.previous_demanded
+    )
+  else
+    value = pack(
+      record.sequence, component.n, component.previous_n, component.held, component.generation, component.number
+    )
+  end
+  save_window(key, record, field, value)
 end
 
 -- Remember where the report stands, if other regions are to be told: its key's totals have changed, and are at
 -- the threshold or count there too.
 local function publish(record, index, at)
   local publish_at = flat[at + 9]
-  if publish_at == 0 or (record.t == record.before_t and record.previous_t == record.before_previous_t) then
+  if publish_at == 0 or (
+    record.t == record.before_t and record.previous_t == record.before_previous_t and not record.gave_back
+  ) then
     return
   end
   if max(record.t, record.previous_t) >= publish_at or record.f + record.previous_f + record.ahead_f > 0
@@ -131,15 +155,26 @@ local function window_answer(at, record, component, grant)
   out[at], out[at + 1], out[at + 2], out[at + 3] = record.sequence, component.n, record.t, record.f
   out[at + 4], out[at + 5], out[at + 6] = component.previous_n, record.previous_t, record.previous_f
   out[at + 7], out[at + 8] = grant, record.reset
+  if window_refunds then
+    window_refunds(at, record, component)
+  end
 end
 
 local function window_fits(report, missing)
   local record = report.record
+  local refunds = record.refunds
   local effective = record.t + record.f + missing
+  if refunds then
+    effective = effective - refunds.r - refunds.fr
+  end
   if report.sliding then
     local window = record.window
     local left = window - time_of(record) % window
-    effective = effective + multiply_divide(record.previous_t + record.previous_f, left, 0, window)
+    local previous = record.previous_t + record.previous_f
+    if refunds then
+      previous = previous - refunds.previous_r - refunds.previous_fr
+    end
+    effective = effective + multiply_divide(previous, left, 0, window)
   end
   return effective <= report.limit
 end
@@ -161,9 +196,15 @@ local function window_report(index, at, later)
     written = written + 9
     return at + 14 + 5 * flat[at + 13]
   end
+  if answers_at then
+    answers_at[index] = written
+  end
   local own, sent, grant = 0, 0, NO_GRANT
   if window_belongs(record, component, key, flat[at + 12]) then
     own, sent = merge_cells(record, component, at + 14, flat[at + 13])
+    if give_back_window then
+      give_back_window(index, record, component)
+    end
     grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])
   end
   if later == 0 then

@@ -36,6 +36,7 @@ from headgate.origin.quota_protocol import QuotaLease, QuotaSave, QuotaSaved, Qu
 from headgate.origin.redis_origin.codec import (
     REGION,
     pack_ahead,
+    pack_demands,
     pack_entries,
     pack_foreign,
     pack_quotas,
@@ -141,7 +142,9 @@ class RedisOrigin(ABC):
         if call.quotas:
             quotas = pack_quotas(call.quotas, places, len(keys) + 1)
             keys += self._quota(shard)
-        arguments = (reports, pack_requests(call.requests), quotas, pack_ahead(call.ahead))
+        arguments = (
+            reports, pack_requests(call.requests), quotas, pack_ahead(call.ahead), pack_demands(call.reports)
+        )  # fmt: skip
         packed, epoch = await self._run(shard, self._scripts.call, keys, arguments, timeout_s)
         with _ours(shard):
             return unpack_reply(packed, epoch, call)

@@ -5,6 +5,7 @@ layouts are those that state.lua and import.lua open with.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import msgpack
@@ -20,7 +21,9 @@ from headgate.origin.protocol import (
     Count,
     ForeignCount,
     Published,
+    Refund,
     Reply,
+    Report,
     Want,
     WindowAnswer,
     WindowReport,
@@ -40,9 +43,12 @@ REGION: Final = b"f"
 SEEN_NUMBERS: Final = 6
 """Per share in what quota_step.lua returns."""
 
-PUBLISHED_NUMBERS: Final = 8
+PUBLISHED_NUMBERS: Final = 10
 """Per name in what components.lua returns."""
 
+
+REFUND_NUMBERS: Final = 8
+"""Per report with demands in what refund.lua returns."""
 
 ENTRY_PARTS: Final = 4
 """Of one entry of the book: name, value, expires, stamp."""
@@ -79,6 +85,15 @@ def pack_ahead(ahead: Sequence[Ahead]) -> bytes:
     flat: list[int] = []
     for report, requests, cost in ahead:
         flat += (report + 1, requests, cost)
+    return _pack(flat) if flat else b""
+
+
+def pack_demands(reports: Sequence[Report]) -> bytes:
+    """What a call's reports demand back: the script's fifth argument; nothing where no limit has refunds."""
+    flat: list[int] = []
+    for index, report in enumerate(reports):
+        if report.demands is not None:
+            flat += (index + 1, len(report.demands), *chain.from_iterable(report.demands))
     return _pack(flat) if flat else b""
 
 
@@ -121,7 +136,7 @@ def pack_foreign(counts: Iterable[ForeignCount], region: bytes) -> bytes:
     flat: list[Any] = []
     for count in counts:
         field = b"" if count.region == region else REGION + count.region
-        flat += (field, count.window_ms, count.sequence, count.total, count.name, count.reset)
+        flat += (field, count.window_ms, count.sequence, count.total, count.name, count.reset, count.refunded)
     return _pack(flat)
 
 
@@ -178,11 +193,30 @@ def unpack_reply(packed: bytes, epoch: bytes, call: Call) -> Reply:
             answers.append(WindowAnswer(flat[at], current, previous, flat[at + 7], flat[at + 8]))
             at += 9
         else:
-            answers.append(BucketAnswer(*flat[at : at + 5]))
+            own, arrival_ms, arrival_rest, grant, reset = flat[at : at + 5]
+            answers.append(BucketAnswer(own, arrival_ms, arrival_rest, grant, reset))
             at += 5
     charged = tuple([charged == 1 for charged in flat[at : at + len(call.requests)]])
     at += len(call.requests)
-    return Reply(flat[0], epoch, tuple(answers), charged, tuple(map(Share, flat[at::2], flat[at + 1 :: 2])))
+    until = at + 2 * len(call.quotas)
+    shares = tuple(map(Share, flat[at:until:2], flat[at + 1 : until : 2]))
+    return Reply(flat[0], epoch, _with_refunds(call.reports, answers, flat, until), charged, shares)
+
+
+def _with_refunds(reports: Sequence[Report], answers: list[Answer], flat: list[int], at: int) -> tuple[Answer, ...]:
+    """What refund.lua returns, put to the answers that it is about; most calls have none."""
+    if at == len(flat):
+        return tuple(answers)
+    for index, (report, answer) in enumerate(zip(reports, answers, strict=True)):
+        if report.demands is None:
+            continue
+        current, previous = Refund(*flat[at : at + 4]), Refund(*flat[at + 4 : at + REFUND_NUMBERS])
+        if isinstance(answer, WindowAnswer):
+            answers[index] = answer._replace(refunds=(current, previous))
+        else:
+            answers[index] = answer._replace(refund=current)
+        at += REFUND_NUMBERS
+    return tuple(answers)
 
 
 def _deferred(call: Call) -> set[int]:

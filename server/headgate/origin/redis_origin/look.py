@@ -40,7 +40,9 @@ def unpack_look(reply: Sequence[Any], window_ms: int) -> KeyLook:
 
 
 def _window(fields: dict[bytes, bytes]) -> RawWindow:
-    numbers = _numbers(fields[WINDOW], 13)
+    # The reset stands in between; refunds only where something was given back.
+    numbers = _numbers(fields[WINDOW], 13, most=19)
+    refunds = numbers[14:19] or [0] * 5
     components, regions = [], []
     for name, packed in fields.items():
         if name.startswith(COMPONENT):
@@ -49,8 +51,11 @@ def _window(fields: dict[bytes, bytes]) -> RawWindow:
         elif name.startswith(REGION):
             at, current, previous, ahead = _numbers(packed, 4)
             regions.append((at, RegionLook(name[1:], current, previous, ahead)))
-    cells = CellLook(*numbers[2:5]), CellLook(*numbers[5:8])
-    return RawWindow(numbers[1], *cells, numbers[12], tuple(components), tuple(regions))
+    cells = (
+        CellLook(*numbers[2:5], *refunds[0:3:2]),
+        CellLook(*numbers[5:8], *refunds[1:4:2]),
+    )
+    return RawWindow(numbers[1], *cells, numbers[12], tuple(components), tuple(regions), refunds[4])
 
 
 def _bucket(fields: dict[bytes, bytes]) -> BucketLook:
@@ -63,11 +68,11 @@ def _bucket(fields: dict[bytes, bytes]) -> BucketLook:
     return BucketLook(rate, arrival_ms, arrival_rest, tuple(sorted(parts)))
 
 
-def _numbers(packed: bytes, count: int) -> list[int]:
-    """The first so many values. Raises ValueError where there are fewer, or they are no numbers."""
+def _numbers(packed: bytes, count: int, most: int = 0) -> list[int]:
+    """The first so many values, or up to `most`. Raises ValueError where there are fewer, or they are no numbers."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(packed)
-    numbers = [int(value) for value, _ in zip(unpacker, range(count), strict=False)]
+    numbers = [int(value) for value, _ in zip(unpacker, range(max(count, most)), strict=False)]
     if len(numbers) < count:
         raise ValueError(f"{len(numbers)} values, {count} are needed")
     return numbers

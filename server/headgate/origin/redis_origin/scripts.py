@@ -73,7 +73,9 @@ def load_scripts(*, time: str | None = None, checks: bool = False) -> Scripts:
         return Script(names[-1], data, sha.encode())
 
     return Scripts(
-        call=assemble("common", "state", "grants", "outbox", "window", "bucket", "quota", "quota_call", "call"),
+        call=assemble(
+            "common", "state", "grants", "outbox", "refund", "window", "bucket", "quota", "quota_call", "call"
+        ),
         heartbeat=assemble("heartbeat"),
         import_foreign=assemble("common", "outbox", "import"),
         changes=assemble("changes"),

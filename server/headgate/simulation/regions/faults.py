@@ -101,7 +101,13 @@ class RegionFaults:
                 path.resume()
         for site in self._world.sites:
             for index, shard in enumerate(site.shards):
-                here = {fault.kind for fault in self._active if (fault.region, fault.shard) == (site.index, index)}
+                here = {
+                    fault.kind: fault.amount / 100
+                    for fault in self._active
+                    if (fault.region, fault.shard) == (site.index, index)
+                }
+                way = site.exchange_paths[index]
+                way.lose_call = way.lose_reply = here.get(RegionFaultKind.LOST_IMPORTS, 0.0)
                 shard.up = RegionFaultKind.REGION_RESTART not in here
                 if RegionFaultKind.ORIGIN_STALL in here:
                     shard.stall()

@@ -28,6 +28,7 @@ _LOSSES = (
     RegionFaultKind.REGION_FAILOVER,
     RegionFaultKind.REGION_LOST,
 )
+_ORIGINS = (RegionFaultKind.ORIGIN_STALL, RegionFaultKind.LOST_IMPORTS)
 
 
 class RegionDay(NamedTuple):
@@ -43,7 +44,7 @@ DAYS: Final = (
     RegionDay("links", _LINKS, 10),
     RegionDay("exchangers", (RegionFaultKind.EXCHANGER_CRASH, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED), 12),
     RegionDay("wiped", (*_LOSSES, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED, RegionFaultKind.ONE_WAY), 7),
-    RegionDay("skewed", (RegionFaultKind.REGION_CLOCK, RegionFaultKind.SLOW_LINK, RegionFaultKind.ORIGIN_STALL), 5),
+    RegionDay("skewed", (RegionFaultKind.REGION_CLOCK, RegionFaultKind.SLOW_LINK, *_ORIGINS), 6),
     RegionDay("world", tuple(RegionFaultKind), 14),
 )
 

@@ -36,6 +36,8 @@ class RegionFaultKind(StrEnum):
     """The clock of one of a region's shards is set, by up to a few seconds."""
     ORIGIN_STALL = "origin_stall"
     """A shard of a region does not answer for a while."""
+    LOST_IMPORTS = "lost_imports"
+    """Calls of a region's exchangers to one of its shards are lost, or the answers to them are."""
 
 
 class RegionFault(NamedTuple):

@@ -43,6 +43,8 @@ class Site:
         self.limits: dict[RegionNode, LimitsOfRegion] = {}
         """What limits come to on each node that lives."""
         self.exchangers: list[Exchanger | None] = []
+        self.exchange_paths = [NetworkPath(delay_ms=INSIDE_MS) for _ in shards]
+        """From its exchangers to its shards."""
         self.runs = 0
 
 
@@ -119,9 +121,9 @@ class RegionsWorld:
             for number in range(self.history.exchangers):
                 self.start_exchanger(site, number)
 
-    def _origin(self, site: Site, who: str) -> NetworkedOrigin:
+    def _origin(self, site: Site, who: str, paths: list[NetworkPath]) -> NetworkedOrigin:
         chance = random.Random(f"{self.history.seed} {who}")  # noqa: S311 - to be repeated, not guessed at
-        return NetworkedOrigin(site.shards, [NetworkPath(delay_ms=INSIDE_MS) for _ in site.shards], chance)
+        return NetworkedOrigin(site.shards, paths, chance)
 
     async def start_node(self, site: Site, number: int) -> None:
         """A new run of a node."""
@@ -130,7 +132,7 @@ class RegionsWorld:
         limits = LimitsOfRegion(self.history.regions)
         active = ActiveRegions(limits, self.history.regions, site.clock, lambda regions: None)
         node = RegionNode(
-            self._origin(site, who),
+            self._origin(site, who, [NetworkPath(delay_ms=INSIDE_MS) for _ in site.shards]),
             run=who.encode(),
             clock=site.clock,
             random=random.Random(f"{self.history.seed} {who}"),  # noqa: S311 - to be repeated, not guessed at
@@ -157,7 +159,7 @@ class RegionsWorld:
         chance = random.Random(f"{self.history.seed} {who}")  # noqa: S311 - to be repeated, not guessed at
         peers = [peer for peer in self.sites if peer is not site]
         exchanger = Exchanger(
-            self._origin(site, who),
+            self._origin(site, who, site.exchange_paths),
             region=site.name,
             links={peer.name: self._link(site, peer, chance) for peer in peers},
             addresses={},

@@ -1,16 +1,18 @@
 """The content of rule sets, kept once per version beside the decision log: what a rule said when it decided.
 
 A file is named by the digest of what is in it, so it is written once however often the version comes back. The newest
-are kept, bounded in number and in bytes.
+are kept, bounded in number and in bytes. Where the log is shipped as lines, the content goes along in parts, each of
+which is an event, so that lines alone tell what older rules said.
 """
 
+import base64
 import contextlib
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headgate.telemetry.decisions.segments import DIRECTORY, log_directory
 
@@ -21,6 +23,13 @@ MAX_KEPT: Final = 200
 MAX_KEPT_BYTES: Final = 128 * 1024 * 1024
 DIGEST_CHARS: Final = 12
 """Of a rule set's digest: as versions show it."""
+
+PART: Final = "rules_content"
+"""The kind of event that has a part of a rule set."""
+PART_CHARS: Final = 8 * 1024
+"""Of one part: container runtimes break lines at 16 KiB."""
+MAX_PARTS: Final = 64
+"""Of one rule set: half a megabyte when packed, some 50,000 rules. What is larger is not shipped."""
 
 Files = Sequence[tuple[str, bytes]]
 """Name and content of every rules file."""
@@ -38,8 +47,7 @@ def save_content(data_dir: Path, digest: str, files: Files, *, merge_domains: bo
         return True
     if sum(len(data) for _, data in files) > MAX_CONTENT_BYTES:
         return False
-    texts = [[name, data.decode("utf-8", "surrogateescape")] for name, data in files]
-    packed = zlib.compress(json.dumps({"merge_domains": merge_domains, "files": texts}).encode(), 6)
+    packed = _pack(files, merge_domains=merge_domains)
     _make_room(directory, len(packed))
     temporary = directory / f".{path.name}.{os.getpid()}"
     temporary.write_bytes(packed)
@@ -51,10 +59,46 @@ def load_content(data_dir: Path, digest: str) -> Content | None:
     """What was in a version; None when it was not kept."""
     path = log_directory(data_dir) / f"{digest[:DIGEST_CHARS]}{SUFFIX}"
     try:
-        content = json.loads(zlib.decompress(path.read_bytes()))
-        files = [(str(name), text.encode("utf-8", "surrogateescape")) for name, text in content["files"]]
+        return _unpack(path.read_bytes())
     except (OSError, zlib.error, ValueError, KeyError):
         return None
+
+
+def parts_of(digest: str, files: Files, *, merge_domains: bool) -> list[dict[str, Any]]:
+    """A version's files as the fields of events; none, if they are too large."""
+    if sum(len(data) for _, data in files) > MAX_CONTENT_BYTES:
+        return []
+    text = base64.b85encode(_pack(files, merge_domains=merge_domains)).decode()
+    pieces = [text[first : first + PART_CHARS] for first in range(0, len(text), PART_CHARS)]
+    if len(pieces) > MAX_PARTS:
+        return []
+    digest = digest[:DIGEST_CHARS]
+    return [{"digest": digest, "part": n, "of": len(pieces), "data": piece} for n, piece in enumerate(pieces)]
+
+
+def joined(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Content]]:
+    """The versions whose parts are all there, by their digests."""
+    by_digest: dict[str, dict[int, str]] = {}
+    wanted: dict[str, int] = {}
+    for part in parts:
+        digest = str(part.get("digest"))
+        by_digest.setdefault(digest, {})[int(part.get("part", 0))] = str(part.get("data"))
+        wanted[digest] = int(part.get("of", 0))
+    for digest, pieces in by_digest.items():
+        if len(pieces) == wanted[digest]:
+            with contextlib.suppress(zlib.error, ValueError, KeyError):
+                yield digest, _unpack(base64.b85decode("".join([pieces[n] for n in sorted(pieces)])))
+
+
+def _pack(files: Files, *, merge_domains: bool) -> bytes:
+    texts = [[name, data.decode("utf-8", "surrogateescape")] for name, data in files]
+    return zlib.compress(json.dumps({"merge_domains": merge_domains, "files": texts}).encode(), 6)
+
+
+def _unpack(packed: bytes) -> Content:
+    """Raises zlib.error, ValueError or KeyError for what is none."""
+    content = json.loads(zlib.decompress(packed))
+    files = [(str(name), text.encode("utf-8", "surrogateescape")) for name, text in content["files"]]
     return files, bool(content["merge_domains"])
 
 

@@ -43,6 +43,11 @@ class Terms(NamedTuple):
     scope: str
     unit: str
 
+    @property
+    def capacity(self) -> int:
+        """What may be counted at most."""
+        return self.burst if self.algorithm == "gcra" else self.limit
+
 
 TERMS: Final = ("limit", "window_ms", "algorithm", "burst", "precision", "on_error", "scope", "unit")
 
@@ -208,7 +213,7 @@ class Record:
     @property
     def capacity(self) -> int:
         """What may be counted at most."""
-        return self.terms.burst if self.terms.algorithm == "gcra" else self.terms.limit
+        return self.terms.capacity
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ function fill(section, rows, note) {
       const data = document.createElement("td");
       const {text, kind} = typeof cell === "object" && cell !== null ? cell : {text: cell};
       data.textContent = text ?? "";
+      if (cell?.act) data.append(button(cell.label, cell.act));
       data.className = typeof cell === "number" || kind === "number" ? "number" : kind || "";
       if (typeof cell === "number") data.textContent = digits(cell);
       row.append(data);
@@ -67,6 +68,14 @@ function fill(section, rows, note) {
     return row;
   }));
   find(`#${section} .note`).textContent = rows.length > MOST_ROWS ? `${rows.length - MOST_ROWS} more are not shown` : rows.length ? "" : note;
+}
+
+function button(label, act) {
+  const made = document.createElement("button");
+  made.type = "button";
+  made.textContent = label;
+  made.addEventListener("click", act);
+  return made;
 }
 
 const number = text => ({text, kind: "number"});
@@ -166,8 +175,16 @@ function hottest(told) {
 }
 
 function denials(told) {
-  const rows = (told.decisions || []).map(one => [new Date(one.time_ms).toLocaleTimeString(), one.domain, one.rule, {text: one.key, kind: "wrap"},
-    one.path, number(one.counted), number(one.limit), number(`${(one.retry_ms / 1000).toFixed(1)} s`)]);
+  // One row for a key that was denied again and again: its last denial, and how many of those that are told were its.
+  const keys = new Map();
+  for (const one of told.decisions || []) {
+    const name = JSON.stringify([one.domain, one.rule, one.key]);
+    if (keys.has(name)) keys.get(name).times += 1;
+    else keys.set(name, {...one, times: 1});
+  }
+  const rows = [...keys.values()].map(one => [new Date(one.time_ms).toLocaleTimeString(), one.domain, one.rule, {text: one.key, kind: "wrap"},
+    number(one.times), number(`${one.counted} of ${one.limit}`), {text: one.reason, kind: "wrap"}, one.path, number(`${(one.retry_ms / 1000).toFixed(1)} s`),
+    {label: "explain", act: () => explain({id: one.id})}]);
   fill("denials", rows, told.logged === false ? "This node keeps no decision log: give it a data_dir." : "Nothing was denied in the last five minutes.");
 }
 
@@ -224,15 +241,20 @@ function entries(text) {
   });
 }
 
-async function explain(form) {
-  const given = new FormData(form), out = find("#explain pre");
-  const asked = new URLSearchParams({domain: given.get("domain"), entries: JSON.stringify(entries(given.get("descriptor")))});
+async function explain(question) {
+  const out = find("#explain pre");
   try {
-    const told = await ask(`explain?${asked}`, null);
+    const told = await ask(`explain?${new URLSearchParams(question)}`, null);
     out.textContent = told === null ? "This node keeps no decision log: give it a data_dir." : told.sentences.join("\n");
   } catch (error) {
     out.textContent = error.message;
   }
+  out.scrollIntoView({block: "nearest"});
+}
+
+function asked(form) {
+  const given = new FormData(form);
+  return {domain: given.get("domain"), entries: JSON.stringify(entries(given.get("descriptor")))};
 }
 
 find("#token").addEventListener("submit", event => {
@@ -240,10 +262,10 @@ find("#token").addEventListener("submit", event => {
   sessionStorage.setItem("token", new FormData(event.target).get("token"));
   event.target.hidden = true;
 });
-find("#explain form").addEventListener("submit", event => { event.preventDefault(); explain(event.target); });
+find("#explain form").addEventListener("submit", event => { event.preventDefault(); explain(asked(event.target)); });
 const given = new URLSearchParams(location.search);
 if (given.has("domain") && given.has("descriptor")) {
   for (const name of ["domain", "descriptor"]) find(`#explain [name=${name}]`).value = given.get(name);
-  explain(find("#explain form"));
+  explain(asked(find("#explain form")));
 }
 keepLooking();
