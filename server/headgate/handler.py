@@ -173,7 +173,7 @@ class Plan(Undecided):
         """Where two charges, this one and the next, are of one descriptor: a rule's and a request's limit."""
         self.path = DecisionPath.UNLIMITED if any(d.unlimited for d in descriptors) else DecisionPath.NO_RULE
         self.trailer = trailer
-        self.denied = trailer + wire.NOT_TO_BE_KEPT if any(_counts_each(charge) for charge in self.charges) else trailer
+        self.denied = trailer + wire.NOT_TO_BE_KEPT if any(_asks_again(charge) for charge in self.charges) else trailer
         """The trailer of a denial."""
         self.tallies = tuple([tally for d in descriptors if d.charges for tally in d.tallies])
         """One per charge: what its rule counts."""
@@ -632,9 +632,10 @@ def _value_shown(limit: Limit, entries: Sequence[tuple[str, str]]) -> str | None
     return entries[-1][1] if limit.value_to_metric else None
 
 
-def _counts_each(charge: Charge) -> bool:
-    """Whether the next request like this must come here even if this one is denied: it is charged all the same."""
-    return charge.kind is Kind.LATE
+def _asks_again(charge: Charge) -> bool:
+    """Whether the next request like this must come here even if this one is denied: it is charged, or given back, all
+    the same; or there may be room before its time, because somebody gave back."""
+    return charge.kind in (Kind.LATE, Kind.REFUND) or bool(charge.limit.refund)
 
 
 def _near(limit: Limit, ratio: float) -> int:
