@@ -39,7 +39,9 @@ def republish_what_is_foreign(patch: Patch) -> None:
 def add_what_is_foreign(patch: Patch) -> None:
     """A batch says what to add: one that comes twice counts twice."""
 
-    def merge_foreign(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+    def merge_foreign(
+        record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int, refunded: int = 0
+    ) -> None:
         record.come_to(now_ms)
         component = record.foreign.setdefault(region, ForeignComponent(record.sequence))
         component.roll(record.sequence)
@@ -53,7 +55,9 @@ def add_what_is_foreign(patch: Patch) -> None:
 def believe_the_latest(patch: Patch) -> None:
     """The last batch to arrive is right, also when an older one has overtaken it."""
 
-    def merge_foreign(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+    def merge_foreign(
+        record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int, refunded: int = 0
+    ) -> None:
         record.come_to(now_ms)
         component = record.foreign.setdefault(region, ForeignComponent(record.sequence))
         component.roll(record.sequence)
@@ -73,7 +77,7 @@ def believe_the_latest(patch: Patch) -> None:
 def add_what_comes_back(patch: Patch) -> None:
     """A region's own component is added to what it has when a peer returns it."""
 
-    def merge_own(record: WindowRecord, sequence: int, count: int, now_ms: int) -> None:
+    def merge_own(record: WindowRecord, sequence: int, count: int, now_ms: int, refunded: int = 0) -> None:
         record.come_to(now_ms)
         cell = {record.sequence: record.current, record.sequence - 1: record.previous}.get(sequence)
         if cell is not None:
@@ -97,10 +101,10 @@ def drop_what_is_ahead(patch: Patch) -> None:
     """A count of a window that has not begun here is nobody's: it is not kept."""
     merge_foreign = WindowRecord.merge_foreign
 
-    def merge(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+    def merge(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int, refunded: int = 0) -> None:
         record.come_to(now_ms)
         if sequence <= record.sequence:
-            merge_foreign(record, region, sequence, count, now_ms)
+            merge_foreign(record, region, sequence, count, now_ms, refunded)
 
     patch.setattr(WindowRecord, "merge_foreign", merge)
 
