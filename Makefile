@@ -29,7 +29,7 @@ BROWSER := $(or $(shell command -v chromium),/usr/bin/chromium)
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo regions test test-inside test-outside unit coverage lint format bench verify simulate protos docs manifests image dist dist-check lock sbom audit clean
+.PHONY: help run demo regions test test-inside test-outside unit coverage lint format bench bench-others verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -42,7 +42,8 @@ help:
 	@echo "make format  let ruff format the code"
 	@echo "make verify  the long forms that fill docs/accuracy.md and docs/failures.md"
 	@echo "make simulate  bad days from random seeds, for SECONDS=60"
-	@echo "make bench   measure, and print the figures that docs/ shows"
+	@echo "make bench   measure what a decision costs, and write docs/performance.md (BENCH=--quick, --record, --only …)"
+	@echo "make bench-others  print the figures that other pages show"
 	@echo "make protos  generate messages and stubs from protos/"
 	@echo "make docs    write what follows from the code: settings, metrics, the client's examples, the chart's README, schemas, the version"
 	@echo "make manifests  plain Kubernetes manifests from the chart, for Kustomize, in build/manifests"
@@ -94,7 +95,9 @@ format: $(TEST_STAMP)
 	$(BIN)/ruff format .
 
 bench: $(TEST_STAMP)
-	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/bench.py $(BENCH)
+
+bench-others: $(TEST_STAMP)
 	$(BIN)/python benchmarks/telemetry.py
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/attack.py
@@ -104,12 +107,12 @@ bench: $(TEST_STAMP)
 	$(BIN)/python benchmarks/exchange.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/regions_plot.py
-	$(BIN)/python benchmarks/envoy.py
 	$(BIN)/python benchmarks/client.py
 
 verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.accuracy.measure
 	$(BIN)/python -m tests.fault.table
+	$(BIN)/python benchmarks/overload.py
 	$(BIN)/python -m tests.unit.exchange.quota.test_histories 200
 	$(BIN)/python -m tests.e2e.regions.long
 	$(BIN)/python -m tests.client.languages

@@ -27,9 +27,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks import load
+from benchmarks import load, traffic
 from benchmarks.load import DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, frame
-from benchmarks.serve import METHOD, ONE, request, start_headgate
+from benchmarks.processes import METHOD, start_headgate
+from benchmarks.traffic import request
+
+ONE = request(("user", "alice"))
 
 WANTED = 3.0
 ATTACKER = "127.0.0.2"
@@ -208,7 +211,7 @@ def attack(name: str, grpc: str, http: str, per_s: float) -> None:
 def measure(names: list[str], seconds: float, per_s: float, attacks_per_s: float) -> None:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = start_headgate(directory, "--grpc", "0.0.0.0:0")
+        server = start_headgate(directory, "--grpc", "0.0.0.0:0", rules=traffic.RULES)
         stack.callback(server.stop)
         grpc = f"127.0.0.1:{server.address.rpartition(':')[2]}"
         p99_s(grpc, seconds, per_s)  # warms everything up

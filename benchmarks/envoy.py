@@ -78,14 +78,7 @@ class Figures:
 
 def main() -> int:
     arguments = _parse()
-    with ExitStack() as stack:
-        rules = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (rules / "bench.yaml").write_text(RULES)
-        envoys = {name: stack.enter_context(_behind_envoy(name, rules)) for name in (NATIVE, BARE, GRPCIO)}
-        results = {
-            connections: _measure(envoys, connections, arguments.seconds, arguments.rounds)
-            for connections in arguments.connections
-        }
+    results = measure(arguments.connections, arguments.seconds, arguments.rounds)
     _print_table(results)
     failures = [line for connections, figures in results.items() for line in _missed(connections, figures)]
     for line in failures:
@@ -93,11 +86,20 @@ def main() -> int:
     return 1 if failures else 0
 
 
+def measure(connections: list[int], seconds: float, rounds: int) -> dict[int, dict[str, Figures]]:
+    """All three servers at each number of connections."""
+    with ExitStack() as stack:
+        rules = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (rules / "bench.yaml").write_text(RULES)
+        envoys = {name: stack.enter_context(_behind_envoy(name, rules)) for name in (NATIVE, BARE, GRPCIO)}
+        return {number: _measure(envoys, number, seconds, rounds) for number in connections}
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (%(default)s)")
-    parser.add_argument("--connections", type=int, nargs="+", default=[32, 128], help="at once (%(default)s)")
+    parser.add_argument("--connections", type=int, nargs="+", default=[8, 32, 128], help="at once (%(default)s)")
     return parser.parse_args()
 
 

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks import load
-from benchmarks.serve import METHOD, ONE, Server, start_headgate
+from benchmarks import load, traffic
+from benchmarks.processes import METHOD, Server, start_headgate
 from tests.conformance.transport.certificates import authority, issued_by
 
+ONE = traffic.request(("user", "alice"))
 IN_FLIGHT = {1: (1, 1), 16: (4, 4), 128: (4, 32)}
 """Connections, and calls under way on each."""
 # Other machines could reach it, so it has a guard.
@@ -63,7 +64,7 @@ def start(stack: ExitStack, names: list[str]) -> dict[str, Subject]:
     for name in names or flags:
         rules = directory / name
         rules.mkdir()
-        server = start_headgate(rules, *flags[name][0])
+        server = start_headgate(rules, *flags[name][0], rules=traffic.RULES)
         stack.callback(server.stop)
         subjects[name] = Subject(server, flags[name][1])
     return subjects

@@ -13,7 +13,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
@@ -55,6 +55,9 @@ class Outcome:
     """Answers without a message: a gRPC error, or a reset."""
     unanswered: int = 0
     seconds: float = 0.0
+    waits_s: list[float] = field(default_factory=list)
+    """Of `run_paced`: from when each call was due, not from when it could be sent, to its answer. A server that
+    stands still makes all calls wait that were due meanwhile, and not only the one that was under way."""
 
 
 OnAnswer = Callable[[int, bytes | None], None]
@@ -65,9 +68,14 @@ class Connection:
     """One connection: calls go out when told to, answers come in as they are received."""
 
     def __init__(self, address: str, path: str, tls: ssl.SSLContext | None = None, token: str | None = None) -> None:
-        host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=STALLED_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.startswith("unix:"):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(STALLED_S)
+            self.socket.connect(address.removeprefix("unix:"))
+        else:
+            host, _, port = address.rpartition(":")
+            self.socket = socket.create_connection((host, int(port)), timeout=STALLED_S)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.socket.sendall(
@@ -75,7 +83,7 @@ class Connection:
             + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2**31 - 1))
             + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", RECEIVE_WINDOW))
         )
-        self._headers = request_headers(path, address, token)
+        self._headers = request_headers(path, "localhost" if address.startswith("unix:") else address, token)
         self._next_stream = 1
         self._buffer = b""
         self._calls: dict[int, int] = {}
@@ -204,7 +212,14 @@ def run_paced(
     """
     calls = round(per_s * seconds)
     outcome = Outcome()
-    count = _counting(outcome, on_answer)
+    dues: list[float] = []
+
+    def answered(number: int, message: bytes | None) -> None:
+        outcome.waits_s.append(time.monotonic() - dues[number])
+        if on_answer is not None:
+            on_answer(number, message)
+
+    count = _counting(outcome, answered)
     began = time.monotonic()
     due, number, heard = began, 0, began
     with selectors.DefaultSelector() as selector:
@@ -219,6 +234,7 @@ def run_paced(
                     break
                 chooser.choice(free).call(number, payload_of(number))
                 number += 1
+                dues.append(due)
                 due += chooser.expovariate(per_s)
             for connection in opened:
                 connection.send()

@@ -14,12 +14,15 @@ import itertools
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks import serve
+from benchmarks import load
+from benchmarks.processes import METHOD, Server, start_headgate
+from benchmarks.traffic import request
 from tests.support.redis_servers import RedisServer, free_port
 
 RULES = """
@@ -38,7 +41,7 @@ KEYS = ("region", "global", "quota", "denied")
 AT_REST_S = 5.0
 
 
-def start_region(stack: ExitStack, directory: str, name: str, ports: dict[str, int]) -> serve.Server:
+def start_region(stack: ExitStack, directory: str, name: str, ports: dict[str, int]) -> Server:
     """A node with a Redis of its own, and those of `ports` as its peers."""
     redis = stack.enter_context(RedisServer())
     flags = ["--region", name, "--origin", redis.url, "--origin-deadline-ms", "1000"]
@@ -46,16 +49,24 @@ def start_region(stack: ExitStack, directory: str, name: str, ports: dict[str, i
         flags += ["--exchange", f"127.0.0.1:{ports[name]}"]
         for peer in sorted(set(ports) - {name}):
             flags += ["--peer", f"{peer}=127.0.0.1:{ports[peer]}"]
-    server = serve.start_headgate(Path(directory), *flags)
+    server = start_headgate(Path(directory), *flags, rules=RULES)
     stack.callback(server.stop)
     return server
 
 
-def at_rest(server: serve.Server) -> float:
+def at_rest(server: Server) -> float:
     """CPU ms per second that nobody asked for."""
     before = server.cpu_s()
     time.sleep(AT_REST_S)
     return (server.cpu_s() - before) / AT_REST_S * 1000
+
+
+def cost_us(node: Server, payloads: Iterator[bytes]) -> float:
+    """CPU of the node per call."""
+    before = node.cpu_s()
+    outcome = load.run(node.address, METHOD, payloads)
+    assert outcome.failures == 0, f"{outcome.failures} calls got no answer"
+    return (node.cpu_s() - before) / outcome.answers * 1e6
 
 
 def median_ratio(before: list[float], after: list[float]) -> float:
@@ -68,7 +79,6 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=10_000, help="calls per key and round (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds (%(default)s)")
     arguments = parser.parse_args()
-    serve.RULES = RULES
     costs: dict[tuple[str, str], list[float]] = {}
     requests: dict[tuple[str, str], list[float]] = {}
     with ExitStack() as stack:
@@ -82,9 +92,9 @@ def main() -> None:
         resting = {where: at_rest(node) for where, node in nodes.items()}
         for number, key in itertools.product(range(arguments.rounds + 1), KEYS):
             for where, node in nodes.items():
-                payloads = itertools.repeat(serve.request((key, "alice")), arguments.calls)
+                payloads = itertools.repeat(request((key, "alice")), arguments.calls)
                 began_s = time.monotonic()
-                cost = serve.cost_us(node, payloads, arguments.calls)
+                cost = cost_us(node, payloads)
                 anyway_us = resting[where] * 1000 * (time.monotonic() - began_s) / arguments.calls
                 if number:
                     costs.setdefault((key, where), []).append(cost)
@@ -93,10 +103,10 @@ def main() -> None:
     for key in KEYS:
         alone, peers = costs[key, "alone"], costs[key, "with peers"]
         whole = median_ratio(alone, peers)
-        request = median_ratio(requests[key, "alone"], requests[key, "with peers"])
+        of_request = median_ratio(requests[key, "alone"], requests[key, "with peers"])
         beside = median_ratio(costs["region", "with peers"], peers)
         shown = f"{statistics.median(alone):>8.1f}{statistics.median(peers):>12.1f}"
-        print(f"{key:<18}{shown}{whole:>8.2f}{request:>16.2f}{beside:>10.2f}")
+        print(f"{key:<18}{shown}{whole:>8.2f}{of_request:>16.2f}{beside:>10.2f}")
     print(f"at rest, CPU ms per second: alone {resting['alone']:.1f}, with peers {resting['with peers']:.1f}")
 
 

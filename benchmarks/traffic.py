@@ -70,6 +70,46 @@ def zipf(seed: int = 1) -> Traffic:
     return lambda count: map(_user, chooser.choices(range(USERS), cum_weights=weights, k=count))
 
 
+NESTED_RULES = """
+domain: bench
+descriptors:
+  - key: tenant
+    value: "acme-*"
+    descriptors:
+      - key: path
+        value: "/api/*"
+        descriptors:
+          - key: user
+            rate_limit: {unit: hour, requests_per_unit: 4000000000}
+"""
+
+EXACT_RULES = """
+domain: bench
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 4000000000, precision: 0}
+"""
+
+
+def nested() -> Traffic:
+    """Three levels, two of them wildcards; a thousand users."""
+    payloads = []
+    for number in range(WARM_KEYS):
+        message = RateLimitRequest(domain="bench")
+        steps = (("tenant", f"acme-{number % 7}"), ("path", f"/api/{number % 13}"), ("user", f"warm-{number}"))
+        message.descriptors.append(
+            RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key=key, value=value) for key, value in steps])
+        )
+        payloads.append(message.SerializeToString())
+    return _cycling(payloads)
+
+
+def many_rules(count: int) -> str:
+    """As many rules, each for one user: `warm-0` and on."""
+    rule = "  - {{key: user, value: warm-{n}, rate_limit: {{unit: hour, requests_per_unit: 4000000000}}}}\n"
+    return "domain: bench\ndescriptors:\n" + "".join([rule.format(n=n) for n in range(count)])
+
+
 KINDS: dict[str, Callable[[], Traffic]] = {
     "one": warm,
     "five": lambda: warm(5),

@@ -16,31 +16,25 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from headgate.errors import BadRequest, RequestError
-from headgate.limiter.decision import Charge, Decision, DecisionPath, Entries, Kind, Verdict
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Entries, Verdict
 from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.rule_name import RuleName, request_rule, rule_id
 from headgate.limiter.scopes import LimitsOfRegion, charges_of
+from headgate.plan import Decider, Met, Plan, Planned, Shape, Shapes
 from headgate.rules.keys import override_key
 from headgate.rules.model import Rules, Version
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
 from headgate.telemetry.tallies import NO_RULE, Tallies, Tally
-from headgate.transport.interface import Undecided
+from headgate.transport.interface import OnAnswer, Undecided
 from headgate.wire import ratelimit as wire
 
 MAX_CACHED_REQUEST_BYTES: Final = 1024
 """Larger requests are planned each time. Ordinary ones are under 200 bytes; with the number of
 entries this bounds the cache's memory, whatever callers send."""
 
-PLAN_BYTES: Final = 400
-CHARGE_BYTES: Final = 300
-"""What the objects of a plan, and of each of its charges, take beside the bytes in them: rounded up."""
-
 REASON: Final = "headgate"
 """The key of an answer's dynamic metadata under which the reason stands."""
-
-MAX_OVER_LIMIT: Final = 20_000
-"""Denials that are remembered until somebody takes them, ten times a second; beyond it they are only counted."""
 
 RETRY_JITTER: Final = 0.2
 """`Retry-After` is stretched by up to this share, so that clients denied together come back apart."""
@@ -86,157 +80,17 @@ class HandlerStats:
     """Bad requests: answered with an error instead of a decision."""
 
 
-class Decider(Protocol):
-    """The engine behind the handler: of a node on its own, or of a node of a region. Decides at once where it can."""
-
-    def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
-        """All charges of one request together: every one of them is charged, or none. On the loop."""
-        ...
-
-    def decide_late(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
-        """The same where some are late costs, looks or refunds: late costs are charged and refunds given back in any
-        case, looks never charged."""
-        ...
-
-    def quick(self, charge: Charge) -> Verdict | None:
-        """The only charge of a request, by what is kept with its key: admitted, or denied as before. None: ask on."""
-        ...
-
-    def quick_all(self, charges: tuple[Charge, ...]) -> list[Verdict] | None:
-        """All charges of a request, admitted by what is kept with their keys. None: ask on."""
-        ...
-
-    def give_back(self, charges: tuple[Charge, ...]) -> None:
-        """Undo costs that were charged, as far as they still count."""
-        ...
-
-    def at_once(self, charges: tuple[Charge, ...]) -> Decision | None:
-        """`decide` on any thread that has the loop's turn: None, and nothing charged, where somebody must be asked."""
-        ...
-
-
 class Recorder(Protocol):
     """Who is told of every decision: the decision log. It gives the decision its id."""
 
-    def __call__(self, plan: "Plan", decision: Decision) -> int: ...
+    def __call__(self, plan: "Plan", decision: Decision) -> int:
+        """A decision, whatever it is; its id."""
+        ...
 
-
-Decide = Callable[[tuple[Charge, ...]], "Decision | asyncio.Future[Decision]"]
-AtOnce = Callable[[tuple[Charge, ...]], Decision | None]
-
-
-class Plan(Undecided):
-    """One request, parsed and matched. Where no rule applies there are no charges, and the answer is ready."""
-
-    __slots__ = (
-        "answer",
-        "at_once",
-        "charges",
-        "decide",
-        "denied",
-        "fixed",
-        "heads",
-        "near",
-        "near_first",
-        "others",
-        "pairs",
-        "path",
-        "quick",
-        "size",
-        "tallies",
-        "tally",
-        "trailer",
-        "version",
-    )
-
-    def __init__(
-        self,
-        descriptors: list["Planned"],
-        trailer: bytes,
-        engine: Decider,
-        near_limit_ratio: float,
-        version: Version,
-        request_bytes: int,
-        *,
-        usual: bool,
-    ) -> None:
-        self.version = version
-        """Of the rule set that it was made with."""
-        self.charges = charges_of(charge for d in descriptors for charge in d.charges)
-        # Chosen once: a request without late costs is not asked at every hit whether it has any.
-        taking = all(charge.kind is Kind.TAKE for charge in self.charges)
-        self.decide: Decide = engine.decide if taking else engine.decide_late
-        self.at_once: AtOnce = engine.at_once if taking else _on_the_loop
-        self.heads = tuple([wire.status_head(charge.limit) for charge in self.charges])
-        self.fixed = tuple([d.status for d in descriptors]) if not all(d.charges for d in descriptors) else None
-        self.pairs = _pairs(descriptors)
-        """Where two charges, this one and the next, are of one descriptor: a rule's and a request's limit."""
-        self.path = DecisionPath.UNLIMITED if any(d.unlimited for d in descriptors) else DecisionPath.NO_RULE
-        self.trailer = trailer
-        self.denied = trailer + wire.NOT_TO_BE_KEPT if any(_asks_again(charge) for charge in self.charges) else trailer
-        """The trailer of a denial."""
-        self.tallies = tuple([tally for d in descriptors if d.charges for tally in d.tallies])
-        """One per charge: what its rule counts."""
-        self.others = tuple([tally for d in descriptors if not d.charges for tally in d.tallies])
-        """What descriptors without a charge are counted in."""
-        self.near = tuple([_near(charge.limit, near_limit_ratio) for charge in self.charges])
-        """Per charge: an admission that leaves less is near the limit."""
-        self.near_first = self.near[0] if self.near else 0
-        self.tally = self.tallies[0] if self._is_plain() else None
-        """Of a request with one charge that is over its limit if and only if the request is denied."""
-        self.quick = len(self.charges) if usual and self._is_usual() else 0
-        """How many charges what is kept with their keys may decide; 0: something about the request is unusual."""
-        self.answer = b"" if self.charges else b"".join([wire.CODE_OK, *(d.status for d in descriptors), trailer])
-        self.size = _plan_bytes(request_bytes, self)
-        """What it takes, by estimate, with its request."""
-
-    def _is_plain(self) -> bool:
-        if len(self.charges) != 1 or self.others:
-            return False
-        charge = self.charges[0]
-        return charge.kind is Kind.TAKE and charge.cost == 1 and not charge.shadow and not charge.quota
-
-    def count(self, admitted: bool, path: DecisionPath, verdicts: list[Verdict], over_limit: list[Charge]) -> None:
-        """Count the decision with every rule that it met: whether that rule had room, by the request's path.
-
-        What was over is put into a list of bounded length.
-        """
-        for tally, charge, near, (over, remaining, _) in zip(
-            self.tallies, self.charges, self.near, verdicts, strict=True
-        ):
-            extra = charge.cost - 1
-            if charge.kind is Kind.REFUND:
-                tally.refunded += charge.cost
-                extra = -1
-            if not over:
-                tally.within[path] += 1
-                tally.within_extra += extra
-                tally.near += admitted and remaining < near
-            elif charge.shadow:
-                tally.shadow[path] += 1
-                tally.shadow_extra += extra
-            else:
-                tally.over[path] += 1
-                tally.over_extra += extra
-                if len(over_limit) < MAX_OVER_LIMIT:
-                    over_limit.append(charge)
-        for tally in self.others:
-            tally.within[self.path] += 1
-
-    def _is_usual(self) -> bool:
-        """Whether its answer is its statuses, one per charge, and nothing about its charges is unusual."""
-        return not self.pairs and self.fixed is None and all(charge.quick for charge in self.charges)
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """One descriptor of a plan: its charges, or the status that it gets without any."""
-
-    charges: tuple[Charge, ...] = ()
-    status: bytes = wire.STATUS_WITHOUT_LIMIT
-    unlimited: bool = False
-    tallies: tuple[Tally, ...] = ()
-    """One per charge; without charges, one for the descriptor."""
+    def quick(self, plan: "Plan", verdict: Verdict) -> None:
+        """The same for the usual request: one charge, admitted here or denied from memory. Its id is not asked for."""
+        over = verdict[0]
+        self(plan, Decision(not over, DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL, [verdict]))
 
 
 class Matched(NamedTuple):
@@ -291,10 +145,10 @@ class RateLimitHandler:
 
     def __call__(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
         answer = self.at_once(payload)
-        return answer if isinstance(answer, bytes) else self.resume(answer)
+        return answer if isinstance(answer, bytes) else self._in_future(answer)
 
     def at_once(self, payload: bytes) -> bytes | Plan:
-        """The answer, if nobody need be asked for it; else the plan, for `resume`."""
+        """The answer, if what is kept with the request and its keys gives it; else the plan, for `resume`."""
         rules = self._rules()
         if rules is not self._plans_rules:
             self._forget_plans()
@@ -303,117 +157,146 @@ class RateLimitHandler:
         plan = self._plans.get(payload)
         if plan is None:
             plan = self._keep(payload, self._plan(payload, rules))
-        quick = plan.quick
+        shape = plan.shape
+        quick = shape.quick
         if quick == 1:
             verdict = self._engine.quick(plan.charges[0])
             if verdict is not None:
-                return self._quick_answer(plan, verdict)
+                if self._record is not None:
+                    self._record.quick(plan, verdict)
+                path = DecisionPath.DENY_CACHE if verdict[0] else DecisionPath.LOCAL
+                return self._answer_one(plan, shape, path, verdict)
         elif quick:
             verdicts = self._engine.quick_all(plan.charges)
             if verdicts is not None:
                 return self._answer(plan, Decision(True, DecisionPath.LOCAL, verdicts))
         elif not plan.charges:
-            self.stats.admitted[plan.path] += 1
-            for tally in plan.others:
-                tally.within[plan.path] += 1
-            return plan.answer
-        decision = plan.at_once(plan.charges)
-        return plan if decision is None else self._answer(plan, decision)
+            self.stats.admitted[shape.path] += 1
+            for tally in shape.others:
+                tally.within[shape.path] += 1
+            return shape.answer
+        return plan
 
-    def resume(self, plan: Undecided) -> "bytes | asyncio.Future[bytes]":
-        """Decide, on the loop, what `at_once` did not: as long as it takes to ask."""
+    def resume(self, plan: Undecided, then: OnAnswer) -> bytes | None:
+        """Decide what `at_once` did not. None: somebody is asked, and `then` is called with what comes of it."""
         assert isinstance(plan, Plan)  # noqa: S101 - it is what at_once gave
-        decision = plan.decide(plan.charges)
-        if isinstance(decision, Decision):
-            return self._answer(plan, decision)
-        answer: asyncio.Future[bytes] = decision.get_loop().create_future()
-        decision.add_done_callback(partial(self._answer_later, plan, answer))
-        return answer
+        decision = plan.shape.ask(plan.charges, partial(self._answer_later, plan, then))
+        return None if decision is None else self._answer(plan, decision)
+
+    def _answer_later(self, plan: Plan, then: OnAnswer, decision: Decision) -> None:
+        try:
+            answer = self._answer(plan, decision)
+        except Exception as error:
+            then(error)
+        else:
+            then(answer)
+
+    def _in_future(self, plan: Plan) -> "bytes | asyncio.Future[bytes]":
+        """`resume` for who would rather have a future."""
+        waiting: list[asyncio.Future[bytes]] = []
+
+        def then(answer: bytes | BaseException) -> None:
+            if waiting[0].done():
+                return  # the caller went away; what was charged stays charged
+            if isinstance(answer, bytes):
+                waiting[0].set_result(answer)
+            else:
+                waiting[0].set_exception(answer)
+
+        answer = self.resume(plan, then)
+        if answer is not None:
+            return answer
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[0]
 
     # Costs that are known later, in two steps
 
     def reserve(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
         """Decide an estimate: charged if it fits, also under a limit with overdraft."""
-        return self.resume(plan) if (plan := self._plan(payload, self._rules(), late=False)).charges else plan.answer
+        plan = self._plan(payload, self._rules(), late=False)
+        return self._in_future(plan) if plan.charges else plan.shape.answer
 
     def charge_late(self, payload: bytes) -> None:
         """Charge what something came to beyond its estimate, whether it fits or not."""
         plan = self._plan(payload, self._rules(), late=True)
         if plan.charges:
-            self.resume(plan)
+            self.resume(plan, _told_nobody)
 
     def give_back(self, payload: bytes) -> None:
         """Undo what something did not come to of its estimate."""
         self._engine.give_back(self._plan(payload, self._rules(), late=False).charges)
 
-    def _answer_later(self, plan: Plan, answer: "asyncio.Future[bytes]", decision: "asyncio.Future[Decision]") -> None:
-        if answer.done():
-            return  # the caller went away; what was charged stays charged
-        error = decision.exception()
-        if error is None:
-            answer.set_result(self._answer(plan, decision.result()))
-        else:
-            answer.set_exception(error)
+    def _answer_one(self, plan: Plan, shape: Shape, path: DecisionPath, verdict: Verdict) -> bytes:
+        """`_answer` for the usual request: one charge, and nothing unusual about it. Who calls it has recorded it.
 
-    def _quick_answer(self, plan: Plan, verdict: Verdict) -> bytes:
-        """`_answer` for the usual request: one charge, admitted here or denied as before.
-
-        What is counted or logged of a decision is counted and logged in these two, and nowhere else.
+        What is counted of a decision is counted in these three, and nowhere else.
         """
         over, remaining, reset_ms = verdict
-        if self._record is not None:
-            path = DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL
-            self._record(plan, Decision(not over, path, [verdict]))
-        tally = plan.tally
+        tally = shape.tally
         if over:
-            self.stats.denied[DecisionPath.DENY_CACHE] += 1
-            plan.count(False, DecisionPath.DENY_CACHE, [verdict], self._over_limit)
-            status = wire.encode_status(plan.heads[0].over, 0, reset_ms)
-            return wire.CODE_OVER_LIMIT + status + self._denied_trailer + plan.denied
-        self.stats.admitted[DecisionPath.LOCAL] += 1
+            self.stats.denied[path] += 1
+            shape.count(Decision(False, path, [verdict]), self._over_limit, plan.charges)
+            status = wire.encode_status(shape.heads[0].over, 0, reset_ms)
+            return wire.CODE_OVER_LIMIT + status + self._denied_trailer + shape.denied
+        self.stats.admitted[path] += 1
         if tally is None:
-            plan.count(True, DecisionPath.LOCAL, [verdict], self._over_limit)
+            shape.count(Decision(True, path, [verdict]), self._over_limit, plan.charges)
         else:
-            tally.within[DecisionPath.LOCAL] += 1
-            if remaining < plan.near_first:
+            tally.within[path] += 1
+            if remaining < shape.near_first:
                 tally.near += 1
-        return wire.CODE_OK + wire.encode_status(plan.heads[0].ok, remaining, reset_ms) + plan.trailer
+        return wire.CODE_OK + wire.encode_status(shape.heads[0].ok, remaining, reset_ms) + shape.trailer
+
+    def _answer_all(self, plan: Plan, shape: Shape, decision: Decision) -> bytes:
+        """`_answer` for a request with several charges, all of them admitted, and nothing unusual about them."""
+        self.stats.admitted[decision.path] += 1
+        shape.count(decision, self._over_limit, plan.charges)
+        statuses = [
+            wire.encode_status(head.ok, remaining, reset_ms)
+            for head, (_, remaining, reset_ms) in zip(shape.heads, decision.verdicts, strict=True)
+        ]
+        return wire.CODE_OK + b"".join(statuses) + shape.trailer
 
     def _answer(self, plan: Plan, decision: Decision) -> bytes:
         admitted, path, verdicts = decision
+        shape = plan.shape
         number = 0 if self._record is None else self._record(plan, decision)
+        if shape.quick == 1:
+            return self._answer_one(plan, shape, path, verdicts[0])
+        if shape.quick and admitted:
+            return self._answer_all(plan, shape, decision)
         if admitted:
             self.stats.admitted[path] += 1
-            tally = plan.tally
+            tally = shape.tally
             if tally is None:
-                plan.count(admitted, path, verdicts, self._over_limit)
+                shape.count(decision, self._over_limit, plan.charges)
             else:
                 tally.within[path] += 1
-                if verdicts[0][1] < plan.near_first:
+                if verdicts[0][1] < shape.near_first:
                     tally.near += 1
             parts = [wire.CODE_OK]
         else:
             self.stats.denied[path] += 1
-            plan.count(admitted, path, verdicts, self._over_limit)
+            shape.count(decision, self._over_limit, plan.charges)
             parts = [wire.CODE_OVER_LIMIT]
-        shown: Iterable[_Outcome] = zip(plan.heads, plan.charges, verdicts, strict=True)
-        if plan.pairs:
-            shown = _one_per_descriptor(plan.pairs, list(shown))
+        shown: Iterable[_Outcome] = zip(shape.heads, plan.charges, verdicts, strict=True)
+        if shape.pairs:
+            shown = _one_per_descriptor(shape.pairs, list(shown))
         statuses = [
             wire.encode_status(head.over if over and not charge.shadow else head.ok, remaining, reset_ms)
             for head, charge, (over, remaining, reset_ms) in shown
         ]
-        if plan.fixed is None:
+        if shape.fixed is None:
             parts += statuses
         else:
             charged = iter(statuses)
-            parts += [status or next(charged) for status in plan.fixed]
+            parts += [status or next(charged) for status in shape.fixed]
         if self._settings.response_headers:
             parts.append(wire.encode_headers(self._headers(plan, decision)))
         if admitted:
-            parts.append(plan.trailer)
+            parts.append(shape.trailer)
         else:
-            parts += (self._denied_trailer, plan.denied)
+            parts += (self._denied_trailer, shape.denied)
         if self._says_why:
             parts.append(self._reason(plan, decision, number))
         return b"".join(parts)
@@ -450,6 +333,7 @@ class RateLimitHandler:
         return taken
 
     def _forget_plans(self) -> None:
+        self._shapes = Shapes()
         self._plans: OrderedDict[bytes, Plan] = OrderedDict()
         self._seen_once: OrderedDict[int, None] = OrderedDict()
         self.stats.plan_bytes = 0
@@ -492,8 +376,12 @@ class RateLimitHandler:
         except RequestError:
             self.stats.refused += 1
             raise
-        overrides = self._overrides
-        in_force = _without_replaced([_match(rules, request.domain, d, limits, overrides) for d in request.descriptors])
+        met = None if late is not None else self._met(rules, request)
+        if met is not None and (plan := self._shapes.plan(request.domain, *met[:2], len(payload))) is not None:
+            return plan
+        overflowed, overrides = self.tallies.overflowed, self._overrides
+        matched = [_match(rules, request.domain, d, limits, overrides) for d in request.descriptors]
+        in_force = _without_replaced(matched)
         trailer = b""
         if self._settings.dynamic_metadata and (metadata := _merged_metadata(in_force)):
             trailer = wire.encode_dynamic_metadata(metadata)
@@ -502,15 +390,34 @@ class RateLimitHandler:
             planned, trailer = self._unknown(domain, len(request.descriptors)), b""
         else:
             planned = [self._planned(domain, index, parts, late) for index, parts in enumerate(in_force)]
-        return Plan(
+        charges = charges_of(charge for d in planned for charge in d.charges)
+        shape = Shape(
             planned,
+            charges,
             trailer,
             self._engine,
             self._settings.near_limit_ratio,
             rules.version,
-            len(payload),
             usual=not (self._settings.response_headers or self._says_why),
         )
+        if met is not None and shape.templates and in_force is matched and self.tallies.overflowed == overflowed:
+            self._shapes.keep(domain, met[0], shape, met[2])
+        return Plan(shape, charges, len(payload))
+
+    def _met(
+        self, rules: Rules, request: wire.Request
+    ) -> tuple[tuple[Met, ...], list[tuple[bytes, bytes, Entries]], tuple[Limit, ...]] | None:
+        """What the request met: per descriptor a rule's limit, with its key and place; None: not only that."""
+        domain, met, keys, limits = request.domain, [], [], []
+        for entries, cost, asked, refund in request.descriptors:
+            match = rules.match(domain, entries) if asked is None and not refund else None
+            if match is None or match.limit.detailed_metric or match.limit.value_to_metric:
+                return None
+            limit = self._overrides.limit_of(match.key, match.limit)
+            met.append((id(limit), cost, match.steps))
+            keys.append((match.key, rules.shard_key(domain, entries) or match.key, entries))
+            limits.append(limit)
+        return tuple(met), keys, tuple(limits)
 
     def _unknown(self, domain: str, descriptors: int) -> list[Planned]:
         """A request for a domain that no file names: it passes, and is counted once."""
@@ -589,8 +496,8 @@ _Parts = tuple[Matched, ...]
 _Outcome = tuple[wire.StatusHead, Charge, Verdict]
 
 
-def _on_the_loop(_charges: tuple[Charge, ...]) -> None:
-    """Late costs and looks are rare: they have no way of their own on the thread that receives."""
+def _told_nobody(_answer: bytes | BaseException) -> None:
+    """What has been used is charged, whatever comes of it."""
 
 
 def _refuse_limits(request: wire.Request) -> None:
@@ -632,28 +539,6 @@ def _value_shown(limit: Limit, entries: Sequence[tuple[str, str]]) -> str | None
     return entries[-1][1] if limit.value_to_metric else None
 
 
-def _asks_again(charge: Charge) -> bool:
-    """Whether the next request like this must come here even if this one is denied: it is charged, or given back, all
-    the same; or there may be room before its time, because somebody gave back."""
-    return charge.kind in (Kind.LATE, Kind.REFUND) or bool(charge.limit.refund)
-
-
-def _near(limit: Limit, ratio: float) -> int:
-    """What an admission must leave, not to be near the limit."""
-    most = limit.burst or limit.requests_per_unit
-    return most - int(most * ratio)
-
-
-def _pairs(descriptors: list[Planned]) -> tuple[int, ...]:
-    """Positions of charges, the last first."""
-    found, position = [], 0
-    for descriptor in descriptors:
-        if len(descriptor.charges) > 1:
-            found.append(position)
-        position += len(descriptor.charges)
-    return tuple(reversed(found))
-
-
 def _one_per_descriptor(pairs: tuple[int, ...], outcomes: list[_Outcome]) -> list[_Outcome]:
     """Of each pair the one that the caller meets first: the longer denial, or the least left."""
     for position in pairs:
@@ -682,15 +567,6 @@ def _merged_metadata(matched: list[_Parts]) -> dict[str, Any]:
             if part.limit.metadata:
                 merged.update(part.limit.metadata)
     return merged
-
-
-def _plan_bytes(request_bytes: int, plan: Plan) -> int:
-    """What a kept plan takes: its own objects by a round figure, the bytes in it as they are."""
-    keys = sum(len(charge.key) + len(charge.shard_key) for charge in plan.charges)
-    # The request counts twice: as the plan's name, and as the entries that its charges keep.
-    return (
-        PLAN_BYTES + 2 * request_bytes + keys + CHARGE_BYTES * len(plan.charges) + len(plan.trailer) + len(plan.answer)
-    )
 
 
 def _ceil_seconds(ms: float) -> int:

@@ -23,6 +23,8 @@ def test_on_four_nodes_nearly_nobody_waits_and_the_shard_is_hardly_asked(algorit
         Case(2_000, algorithm=SLIDING, demand="moving"),
         Case(2_000, algorithm=GCRA, demand="moving"),
         Case(2_000, algorithm=FIXED, demand="skewed"),
+        Case(2_000, algorithm=SLIDING, demand="skewed"),
+        Case(2_000, algorithm=GCRA, demand="skewed"),
         Case(2_000, algorithm=SLIDING, demand="one node"),
         Case(10_000, algorithm=SLIDING, costs=MIXED, windows=2),
         Case(10_000, algorithm=GCRA, costs=(5,), windows=2),
@@ -39,5 +41,4 @@ def test_on_four_nodes_nearly_nobody_waits_and_the_shard_is_hardly_asked(algorit
 )
 def test_as_much_is_admitted_as_by_a_perfect_limiter_and_never_more_than_p_above(case: Case) -> None:
     result = play(case)
-    assert result.share >= 0.99
-    assert result.over <= case.limit.precision
+    assert result.is_right, result.row()

@@ -53,6 +53,7 @@ class Ledger:
         monkeypatch.setattr(SharedWindow, "spend", logged_spend)
         monkeypatch.setattr(SharedWindow, "unspend", logged_unspend)
         monkeypatch.setattr(SharedWindow, "settle", logged_settle)
+        monkeypatch.setattr(SharedWindow, "commit", SharedCounter.commit)  # by hold and settle
 
     def _add(self, counter: SharedWindow, sequence: int, cost: int) -> None:
         self.commits.append(Commit(counter, sequence, self.world.clock.now_ms(), cost))

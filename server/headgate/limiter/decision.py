@@ -26,6 +26,9 @@ ALGORITHMS: Final[dict[Algorithm, AlgorithmRules]] = {
 class DecisionPath(StrEnum):
     """Which way a decision was made."""
 
+    # Paths are keys of what every decision is counted in: the text's own hash is C, and an enum's is not.
+    __hash__ = str.__hash__
+
     LOCAL = "local"
     ORIGIN = "origin"
     EXACT = "exact"
@@ -117,6 +120,23 @@ class Charge:
         self.quota = limit.quota and not self.shadow and not refund
         self.quick = self.kind is Kind.TAKE and cost > 0 and not (limit.quota or self.shadow)
         """Nothing about it is unusual: what is kept with its key may decide it."""
+
+    def on(self, key: bytes, shard_key: bytes, entries: Entries) -> "Charge":
+        """The same charge on another key of the same rule; of TAKE charges only."""
+        charge = Charge.__new__(Charge)
+        charge.key = key
+        charge.shard_key = shard_key
+        charge.entries = entries
+        charge.limit = self.limit
+        charge.cost = self.cost
+        charge.kind = self.kind
+        charge._look = charge.logged = None
+        charge.rule = self.rule
+        charge.algorithm = self.algorithm
+        charge.shadow = self.shadow
+        charge.quota = self.quota
+        charge.quick = self.quick
+        return charge
 
     @property
     def look(self) -> "Charge":

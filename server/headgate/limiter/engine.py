@@ -6,6 +6,8 @@ thread, and on a clock that it asks once per request. Its counters are all there
 know; `region/engine.py` decides where a region counts together.
 """
 
+from collections.abc import Callable
+
 from headgate.clock import Clock
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.counters import CounterTable, KeyCounter
@@ -35,7 +37,7 @@ class Engine:
         return self.counters.sweep(self._now(), max_steps)
 
     def quick(self, charge: Charge) -> Verdict | None:
-        """One charge that is `quick`, if it fits or was denied before; None: `at_once` must decide."""
+        """One charge that is `quick`, if it fits or was denied before; None: `ask` must decide."""
         counter = self.counters.find(charge.key)
         if counter is None:
             return None
@@ -55,9 +57,13 @@ class Engine:
     def quick_all(self, charges: tuple[Charge, ...]) -> None:
         """Several charges have no shorter way here."""
 
-    def at_once(self, charges: tuple[Charge, ...]) -> Decision:
+    def ask(self, charges: tuple[Charge, ...], _then: Callable[[Decision], None]) -> Decision:
         """A node on its own never asks anybody."""
         return self.decide(charges)
+
+    def ask_late(self, charges: tuple[Charge, ...], _then: Callable[[Decision], None]) -> Decision:
+        """Nor for late costs and looks."""
+        return self.decide_late(charges)
 
     def decide(self, charges: tuple[Charge, ...]) -> Decision:
         """Decide all charges of one request together: charge every one of them, or none."""

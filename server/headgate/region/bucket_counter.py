@@ -106,6 +106,9 @@ class SharedBucket(SharedCounter):
         self.answered_arrival = (0, 0)
         self.since_ms = self._since_report_ms = 0
 
+    def fits_when_new(self, cost: int) -> bool:
+        return 0 < cost <= self.limit.burst and self.limit.requests_per_unit > 0
+
     @property
     def credit(self) -> int:
         return max(0, self.own - self.total - self._reserved)
@@ -164,7 +167,7 @@ class SharedBucket(SharedCounter):
             self.total += hold.cost
         self._give_back(unacked)
 
-    def report(self, number: int, wanted: int, *, leaving: bool, now_s: float) -> Report:
+    def report(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
         limit = self.limit
         self._since_report_ms = 0
         self.credit_offered = self.credit if wanted else 0

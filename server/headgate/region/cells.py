@@ -57,16 +57,22 @@ class CellView:
 
     def learn(self, count: Count) -> bool:
         """Merge what the shard told. False: it knows less than it once did."""
-        self.own = max(self.own, count.own)
+        if not count.region_total and not count.own and not count.foreign:
+            return not self.highest_total_seen  # nothing to merge: every field is at least as high
+        own, total, foreign = count
+        # Comparisons for `max`, which is called: this is done for every cell of every answer.
+        self.own = max(self.own, own)
         # After a loss the shard may know less of this node than it was told: the rest is in its total, once.
-        self.others = max(self.others, count.region_total - self.own)
-        self.foreign = max(self.foreign, count.foreign)
-        self.highest_sent = max(self.highest_sent, count.own)
-        remembers = count.region_total >= self.highest_total_seen
+        self.others = max(self.others, total - self.own)
+        self.foreign = max(self.foreign, foreign)
+        self.highest_sent = max(self.highest_sent, own)
+        remembers = total >= self.highest_total_seen
         # A shard that lost its memory may count new hits of this node as lost ones that came back. But no more
         # than `highest_sent` of any total was this node's: the rest was others' for certain.
-        self.others_at_least = max(self.others_at_least, count.region_total - self.highest_sent)
-        self.highest_total_seen = max(self.highest_total_seen, count.region_total, self.others_at_least + self.own)
+        self.others_at_least = max(self.others_at_least, total - self.highest_sent)
+        at_least = self.others_at_least + self.own
+        total = max(total, at_least)
+        self.highest_total_seen = max(self.highest_total_seen, total)
         return remembers
 
     def report(self) -> CellReport:
@@ -75,4 +81,5 @@ class CellView:
 
     def note_sent(self, wanted: int) -> None:
         """A call tells the shard of the cell as it is now, and asks for `wanted` more."""
-        self.highest_sent = max(self.highest_sent, self.total + self.reserved + wanted)
+        sent = self.total + self.reserved + wanted
+        self.highest_sent = max(self.highest_sent, sent)

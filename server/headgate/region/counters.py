@@ -148,10 +148,10 @@ class SharedCounter(KeyCounter, ABC):
 
     # What the shard link tells it
 
-    def sent(self, number: int, wanted: int, *, leaving: bool, now_s: float) -> Report:
+    def sent(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
         """A call goes out with this report, and asks for `wanted` on top of it."""
         self.lane_left = 0
-        report = self.report(number, wanted, leaving=leaving, now_s=now_s)
+        report = self.report(number, wanted, leaving, now_s)
         # From here on an admission is one that this call does not carry.
         self.flush_due_s = 0.0
         self.pins += 1
@@ -228,6 +228,10 @@ class SharedCounter(KeyCounter, ABC):
 
     # What each kind of counter does its own way
 
+    @abstractmethod
+    def fits_when_new(self, cost: int) -> bool:
+        """Whether the limit has room for the cost in a counter that is empty: if not, nobody need be asked."""
+
     @property
     @abstractmethod
     def credit(self) -> int:
@@ -281,8 +285,15 @@ class SharedCounter(KeyCounter, ABC):
     def settle(self, hold: Hold, *, commit: bool) -> None:
         """End a reservation: its cost is admitted, or given up."""
 
+    def commit(self, cost: int, now_ms: int, charged: Answer) -> int:
+        """Admit what the shard has just charged: `hold` and `settle` in one. The window in which it counts."""
+        hold = self.hold(cost, now_ms, charged)
+        self.settle(hold, commit=True)
+        self.flush(0)
+        return self.sequence if hold.cell is None else hold.cell.sequence
+
     @abstractmethod
-    def report(self, number: int, wanted: int, *, leaving: bool, now_s: float) -> Report:
+    def report(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
         """What to tell the shard in a call that asks for `wanted` on top."""
 
     @abstractmethod

@@ -1,14 +1,15 @@
-"""A waiting request's hard deadline, on the event loop: the engine itself has no timer.
+"""The hard deadline of all requests that wait, on the event loop: the engine itself has no timer.
 
-When the loop comes late to the deadline, what has arrived meanwhile is read first. Else every
-stall of this process would be held against all of its shards.
+All of a node's requests may wait equally long, so they are due in the order in which they began: a queue, and one
+timer for whoever is first in it. When the loop comes late to a deadline, what has arrived meanwhile is read first. Else
+every stall of this process would be held against all of its shards.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from headgate.limiter.decision import Decision
 from headgate.region.waiting import Waiting
 
 LOOP_LATE_S: Final = 0.001
@@ -19,33 +20,62 @@ ANSWER_TURNS: Final = 4
 """Turns of the loop from the bytes of an answer to the requests that wait for it: read, parsed, handed on."""
 
 
-class Deadline:
-    """Has a waiting request decided in time; `future` brings the decision."""
+class Deadlines:
+    """Has every waiting request of a node decided in time.
 
-    __slots__ = ("_due_s", "_loop", "_monotonic", "_own_fault", "_timer", "_turns", "_waiting", "future")
+    `add` may be called by any thread that has the loop's turn; the rest happens on the loop. What was decided in time
+    leaves the queue at its deadline: so it holds what one deadline's time brings, and no more.
+    """
 
-    def __init__(self, waiting: Waiting, deadline_s: float, monotonic: Callable[[], float]) -> None:
-        self._waiting = waiting
+    def __init__(self, deadline_s: float, monotonic: Callable[[], float]) -> None:
+        self._deadline_s = deadline_s
         self._monotonic = monotonic
-        self._due_s = monotonic() + deadline_s
+        self._queue: deque[tuple[float, Waiting]] = deque()
+        self._armed = False
+        """Whether the timer runs, or is about to be set."""
         self._turns = ANSWER_TURNS
         self._own_fault = False
+        self._loop: asyncio.AbstractEventLoop
+
+    def start(self) -> None:
+        """On the loop, before the first request waits."""
         self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Decision] = self._loop.create_future()
-        self._timer: asyncio.Handle = self._loop.call_later(deadline_s, self._ring)
-        waiting.then(self._decided)
+
+    def add(self, waiting: Waiting) -> None:
+        """Decide it by policy if it still waits when its time is up."""
+        self._queue.append((self._monotonic() + self._deadline_s, waiting))
+        if not self._armed:
+            self._armed = True
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                self._loop.call_soon_threadsafe(self._arm)
+            else:
+                self._arm()
+
+    def _arm(self) -> None:
+        """Set the timer for the first that still waits."""
+        queue = self._queue
+        while queue and queue[0][1].decided:
+            queue.popleft()
+        self._armed = bool(queue)
+        if queue:
+            self._turns = ANSWER_TURNS
+            self._loop.call_later(max(0.0, queue[0][0] - self._monotonic()), self._ring)
 
     def _ring(self) -> None:
-        late_s = self._monotonic() - self._due_s
+        queue, now_s = self._queue, self._monotonic()
+        while queue and queue[0][1].decided:
+            queue.popleft()
+        late_s = now_s - queue[0][0] if queue else -1.0
         if self._turns == ANSWER_TURNS:
             self._own_fault = late_s > OWN_FAULT_S
         if self._turns and late_s > LOOP_LATE_S:
             self._turns -= 1
-            self._timer = self._loop.call_soon(self._ring)
-        else:
-            self._waiting.time_is_up(own_fault=self._own_fault)
-
-    def _decided(self, decision: Decision) -> None:
-        self._timer.cancel()
-        if not self.future.done():  # the caller may have gone away; what was decided is counted all the same
-            self.future.set_result(decision)
+            self._loop.call_soon(self._ring)
+            return
+        while queue and queue[0][0] <= now_s:
+            waiting = queue.popleft()[1]
+            if not waiting.decided:
+                waiting.time_is_up(own_fault=self._own_fault)
+        self._arm()

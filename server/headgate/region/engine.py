@@ -35,14 +35,22 @@ class RegionalEngine:
         self._region = region
         self._overflow = Overflow()
         self._monotonic = monotonic
+        self._incarnation = -1
+        self._component = b""
 
     def sweep(self, max_steps: int) -> bool:
         """Drop expired counters, in a bounded slice; True while more are due."""
         return self.counters.sweep(self._region.earliest_ms(), max_steps)
 
     def decide(self, charges: tuple[Charge, ...]) -> Decision | Waiting:
-        """All or nothing: the decision, or a request that waits for shards."""
-        return self._ask(self._decide(charges))
+        """All or nothing: the decision, or a request that waits for shards.
+
+        By the lanes where they are open, else by the plain rule.
+        """
+        verdicts = self.quick_all(charges)
+        if verdicts is not None:
+            return Decision(True, DecisionPath.LOCAL, verdicts)
+        return self._ask(self._plain(charges))
 
     def _ask(self, decided: Decision | tuple[Leg, ...]) -> Decision | Waiting:
         """Ask for what is not decided yet."""
@@ -52,18 +60,8 @@ class RegionalEngine:
         decision = waiting.begin()
         return waiting if decision is None else decision
 
-    def at_once(self, charges: tuple[Charge, ...]) -> Decision | None:
-        """The decision, if no shard need be asked; else None, and nothing is charged."""
-        decided = self._decide(charges)
-        if isinstance(decided, Decision):
-            return decided
-        for leg in decided:
-            if admitted(leg.outcome):
-                leg.counter.unspend(leg.charge.cost)
-        return None
-
     def quick(self, charge: Charge) -> Verdict | None:
-        """One charge by what is kept with its key, its free lane or its last denial; None: `at_once` must decide.
+        """One charge by what is kept with its key, its free lane or its last denial; None: `decide` must.
 
         For charges that are `quick` only, and for requests that consist of one.
         """
@@ -83,7 +81,7 @@ class RegionalEngine:
         return verdict
 
     def quick_all(self, charges: tuple[Charge, ...]) -> list[Verdict] | None:
-        """All charges of a request through their lanes; None, and nothing charged: `at_once` must decide."""
+        """All charges of a request through their lanes; None, and nothing charged: `decide` must."""
         now_s = self._monotonic()
         passed: list[SharedCounter] = []
         verdicts: list[Verdict] = []
@@ -100,14 +98,11 @@ class RegionalEngine:
             self.counters.touch(charge.key)
         return verdicts
 
-    def _decide(self, charges: tuple[Charge, ...]) -> Decision | tuple[Leg, ...]:
-        """By the lanes where they are open, else by the plain rule."""
-        verdicts = self.quick_all(charges)
-        return self._plain(charges) if verdicts is None else Decision(True, DecisionPath.LOCAL, verdicts)
-
     def _plain(self, charges: tuple[Charge, ...]) -> Decision | tuple[Leg, ...]:
         """The decision, or the legs of which some must be asked for; what was admitted is charged."""
         now_s = self._monotonic()
+        if len(charges) == 1:
+            return self._plain_one(charges[0], now_s)
         counters: list[SharedCounter] = []
         outcomes: list[int] = []
         local = True
@@ -123,13 +118,32 @@ class RegionalEngine:
             return self._not_local(tuple(map(Leg, charges, counters, outcomes)))
         verdicts: list[Verdict] = []
         for charge, counter, remaining in zip(charges, counters, outcomes, strict=True):
-            in_use = counter.flush_due_s
-            counter.flush(remaining)
-            if in_use:
-                lane.open_lane(counter, remaining, now_s)
-            reset_ms = charge.algorithm.reset_ms(counter, charge.limit, counter.shard.now_ms())
-            verdicts.append((False, remaining, reset_ms))
+            verdicts.append(self._admitted(counter, charge, remaining, now_s))
         return Decision(True, DecisionPath.LOCAL, verdicts)
+
+    def _plain_one(self, charge: Charge, now_s: float) -> Decision | tuple[Leg, ...]:
+        """The same for the usual request, which has one charge."""
+        counter = self.counters.find(charge.key)
+        if counter is None:
+            counter = self._new_counter(charge)
+            if not self._place(counter):
+                return self._unplaced((charge,), [], [])
+            outcome = COLD if counter.fits_when_new(charge.cost) else self._try(counter, charge, now_s)
+        else:
+            self.counters.touch(charge.key)
+            outcome = self._try(counter, charge, now_s)
+        if outcome >= 0:
+            return Decision(True, DecisionPath.LOCAL, [self._admitted(counter, charge, outcome, now_s)])
+        legs = (Leg(charge, counter, outcome),)
+        return legs if must_ask(outcome) else self._not_local(legs)
+
+    def _admitted(self, counter: SharedCounter, charge: Charge, remaining: int, now_s: float) -> Verdict:
+        """What follows from an admission here: a report, and if the key is in use a lane."""
+        in_use = counter.flush_due_s
+        counter.flush(remaining)
+        if in_use:
+            lane.open_lane(counter, remaining, now_s)
+        return False, remaining, charge.algorithm.reset_ms(counter, charge.limit, counter.shard.now_ms())
 
     def _try(self, counter: SharedCounter, charge: Charge, now_s: float) -> int:
         """Admit here if that is allowed: what remains, or why not (outcomes.py)."""
@@ -281,7 +295,13 @@ class RegionalEngine:
             self.counters.touch(charge.key)
             return counter
         counter = self._new_counter(charge)
-        return counter if self.counters.add(counter, self._region.earliest_ms()) else None
+        return counter if self._place(counter) else None
+
+    def _place(self, counter: SharedCounter) -> bool:
+        """Put a new counter into the table. False: there is no room."""
+        # What may go to make room is what has expired by every shard's time.
+        full = len(self.counters) >= self.counters.max_cells
+        return self.counters.add(counter, self._region.earliest_ms() if full else 0)
 
     def reset_to(self, key: bytes, number: int) -> None:
         """The key was reset: a counter of an earlier reset begins anew. One that is not there will hear of it."""
@@ -290,8 +310,12 @@ class RegionalEngine:
             counter.reset_to(number)
 
     def component_name(self) -> bytes:
-        """What a key that is created now calls its component."""
-        return b"%s.%d" % (self._region.run, self.counters.stats.incarnation)
+        """What a key that is created now calls its component: one object for all keys of an incarnation."""
+        incarnation = self.counters.stats.incarnation
+        if incarnation != self._incarnation:
+            self._incarnation = incarnation
+            self._component = b"%s.%d" % (self._region.run, incarnation)
+        return self._component
 
     def next_component_name(self) -> bytes:
         """The same for a counter that begins anew where it is."""

@@ -12,7 +12,7 @@ last report. A reader who skips this file misses nothing about what is decided. 
 holds both equal.)
 """
 
-from typing import Final
+from typing import Any, Final
 
 from headgate.limiter.decision import Charge, Verdict
 from headgate.limiter.limit import Algorithm
@@ -33,19 +33,21 @@ def open_lane(counter: SharedCounter, remaining: int, now_s: float) -> None:
         counter.lane_ends_ms = (counter.sequence + 1) * counter.window_ms
 
 
-def through(counter: SharedCounter, charge: Charge, now_s: float) -> Verdict | None:
-    """Admit the charge through the lane; None: it is closed, or too narrow, and the plain rule must decide."""
+def through(counter: Any, charge: Charge, now_s: float) -> Verdict | None:
+    """Admit the charge through the lane; None: it is closed, or too narrow, and the plain rule must decide.
+
+    The counter is a `SharedCounter`, and a `SharedWindow` if its lane is open: nothing else has one.
+    """
     cost, limit = charge.cost, charge.limit
     if cost > counter.lane_left or now_s >= counter.usable_until_s or counter.limit is not limit:
         return None
     time = counter.shard.time
-    reset_ms = counter.lane_ends_ms - time.at_ms(now_s)
-    if not time.spread_ms < reset_ms <= limit.window_ms:
+    reset_ms: int = counter.lane_ends_ms - time.at_ms(now_s)
+    if not time.spread_ms < reset_ms <= counter.window_ms:
         return None  # this window, by both bounds of the shard's time
-    assert isinstance(counter, SharedWindow)  # noqa: S101 - nothing else has a lane
-    remaining = limit.requests_per_unit - counter.current - cost
+    remaining: int = limit.requests_per_unit - counter.current - cost
     if counter.previous and limit.algorithm is Algorithm.SLIDING_WINDOW:
-        remaining -= counter.previous * reset_ms // limit.window_ms
+        remaining -= counter.previous * reset_ms // counter.window_ms
     counter.lane_left -= cost
     counter.current += cost
     counter.current_cell.total += cost

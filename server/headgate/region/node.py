@@ -16,7 +16,7 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
-from headgate.limiter.decision import Charge, Decision, Verdict
+from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import SlicedCharges
 from headgate.origin.book import BOOK
@@ -25,11 +25,12 @@ from headgate.origin.protocol import UNREADABLE, Call
 from headgate.region.book import BookReplica
 from headgate.region.breaker import BreakerSettings
 from headgate.region.counters import SharedCounter
-from headgate.region.deadline import Deadline
+from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
 from headgate.region.resets import Reset, Resets
 from headgate.region.shard_link import ShardLink
 from headgate.region.slices import Slices
+from headgate.region.waiting import OnDecided, Waiting
 
 HEARTBEAT_TIMEOUT_S: Final = 0.9
 """Under the heartbeat's period, so that one that stalls does not delay the next."""
@@ -37,6 +38,22 @@ RESET_TIMEOUT_S: Final = 1.0
 """Somebody waits for it, and no request does."""
 RESET_ATTEMPTS: Final = 5
 """Of one reset: a second one is needed only if the record's number is ahead of the time, or another node was first."""
+
+
+class _Later:
+    """Hands a decision on to a future, which is made only if there is something to wait for."""
+
+    __slots__ = ("_future",)
+
+    def of(self, decision: Decision | None) -> "Decision | asyncio.Future[Decision]":
+        if decision is not None:
+            return decision
+        self._future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        return self._future
+
+    def __call__(self, decision: Decision) -> None:
+        if not self._future.done():  # the caller may have gone away; what was decided is counted all the same
+            self._future.set_result(decision)
 
 
 class RegionNode:
@@ -63,8 +80,11 @@ class RegionNode:
         self.live_nodes = live_nodes
         """Keeps its last value while the shards are away; over a restart it is handed in."""
         self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells)
+        # The request path calls these directly: by what is kept with the keys; None where `ask` must decide.
+        self.quick = self.engine.quick
+        self.quick_all = self.engine.quick_all
         self.slices = Slices(self.engine.counters, monotonic=clock.monotonic, most=max_cells)
-        self._deadline_s = deadline_s
+        self._deadlines = Deadlines(deadline_s, clock.monotonic)
         self._on_live_nodes = on_live_nodes
         self._on_regions_heard = on_regions_heard
         self._origin = origin
@@ -106,37 +126,37 @@ class RegionNode:
         self._tasks: list[asyncio.Task[None]] = []
         self._teaching: set[asyncio.Task[None]] = set()
 
-    def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
-        """At once where that is possible; else within the deadline."""
+    def ask(self, charges: tuple[Charge, ...], then: OnDecided) -> Decision | None:
+        """Decide, at once where that is possible. None: `then` is called with the decision, within the deadline.
+
+        On any thread that has the loop's turn; `then` is called on the loop.
+        """
         if type(charges) is SlicedCharges:
             charges = self.slices.in_force(charges)
-        decided = self.engine.decide(charges)
-        if isinstance(decided, Decision):
-            return decided
-        return Deadline(decided, self._deadline_s, self._clock.monotonic).future
+        return self._later(self.engine.decide(charges), then)
 
-    def quick(self, charge: Charge) -> Verdict | None:
-        """One charge by what is kept with its key; None: `at_once` must decide."""
-        return self.engine.quick(charge)
-
-    def quick_all(self, charges: tuple[Charge, ...]) -> list[Verdict] | None:
-        """Several charges by their lanes; None: `at_once` must decide."""
-        return self.engine.quick_all(charges)
-
-    def at_once(self, charges: tuple[Charge, ...]) -> Decision | None:
-        """The decision, if no shard need be asked: on any thread that has the loop's turn."""
-        if type(charges) is SlicedCharges:
-            return self.slices.at_once(charges, self.engine.at_once)
-        return self.engine.at_once(charges)
-
-    def decide_late(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
+    def ask_late(self, charges: tuple[Charge, ...], then: OnDecided) -> Decision | None:
         """The same where some charges are late costs or looks. A request of late costs alone is decided at once."""
         if type(charges) is SlicedCharges:
             charges = self.slices.in_force(charges)
-        decided = self.engine.decide_late(charges)
+        return self._later(self.engine.decide_late(charges), then)
+
+    def _later(self, decided: Decision | Waiting, then: OnDecided) -> Decision | None:
         if isinstance(decided, Decision):
             return decided
-        return Deadline(decided, self._deadline_s, self._clock.monotonic).future
+        decided.on_decided = then
+        self._deadlines.add(decided)
+        return None
+
+    def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
+        """`ask` for who would rather wait for a future. On the loop."""
+        later = _Later()
+        return later.of(self.ask(charges, later))
+
+    def decide_late(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
+        """`ask_late` with a future."""
+        later = _Later()
+        return later.of(self.ask_late(charges, later))
 
     def give_back(self, charges: tuple[Charge, ...]) -> None:
         """Costs that were charged and came to less are given back, as far as this node charged them."""
@@ -229,6 +249,7 @@ class RegionNode:
 
     async def start(self) -> None:
         """Shards that do not answer do not keep the node from serving."""
+        self._deadlines.start()
         await self._origin.open()
         await asyncio.gather(*(self._beat(link) for link in self.links))
         for link in self.links:

@@ -22,7 +22,7 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.limiter.limit import Limit
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import LOOK, NO_GRANT, UNBOUND, UNREADABLE, Ahead, Answer, Call, Reply, Report, Want
+from headgate.origin.protocol import LOOK, NO_GRANT, UNBOUND, UNREADABLE, Ahead, Answer, Call, Reply, Want
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
 from headgate.region.counters import SharedCounter
 from headgate.region.flush_queues import FlushQueues
@@ -97,7 +97,9 @@ class CallBatch:
     positions: dict[SharedCounter, int]
     """Of each counter's report. By counter: a key that went and came back may be in one call twice."""
     hopes: list["Hope"]
-    """Of the counters that requests wait for."""
+    """Of the counters that requests wait for and that are, or were, at their limits."""
+    limits: list[Limit]
+    """Under which the counters were reported, in the order of the reports."""
 
 
 class Hope(NamedTuple):
@@ -156,6 +158,8 @@ class ShardLink:
         self._flushes = FlushQueues()
         self._refill: deque[SharedCounter] = deque()
         self._wake = asyncio.Event()
+        self._stirred = False
+        """Whether the loop has been told already that somebody asks."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = math.inf
         """When the timer rings; never, while there is none."""
@@ -201,6 +205,12 @@ class ShardLink:
     def ask(self, question: Question) -> None:
         """Put the question into the next call."""
         self._questions.append(question)
+        if not self._stirred:
+            self._stirred = True
+            self._on_loop(self._stir)
+
+    def _stir(self) -> None:
+        self._stirred = False
         self._wake.set()
 
     def flush(self, counter: SharedCounter, *, soon: bool, calm: bool = False) -> None:
@@ -378,13 +388,16 @@ class ShardLink:
         if self._timer_at_s <= due_s:
             return
         self._timer_at_s = due_s
+        self._on_loop(self._set_timer)
+
+    def _on_loop(self, callback: Callable[[], None]) -> None:
+        """At once, or, on the thread that receives calls, which has the loop's turn, as soon as the loop runs."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # On the thread that receives calls, with the loop's turn. A timer is the loop's to set.
-            self._loop.call_soon_threadsafe(self._set_timer)
+            self._loop.call_soon_threadsafe(callback)
         else:
-            self._set_timer()
+            callback()
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -409,8 +422,12 @@ class ShardLink:
         for counter in self._refills(MAX_REPORTS - len(wanted)):
             wanted.setdefault(counter, 0)
         counters = list(wanted)
-        reports = tuple([self._report(counter, wanted[counter]) for counter in counters])
-        positions = {counter: position for position, counter in enumerate(counters)}
+        now_ms, numbers, leaving = self.now_ms(), self._numbers, self._leaving
+        reports = []
+        for counter, asking in wanted.items():
+            counter.advance(now_ms)
+            reports.append(counter.sent(next(numbers), asking, leaving, now_s))
+        positions = dict(zip(counters, range(len(counters)), strict=True))
         requests = tuple(
             [tuple([_want(leg, positions[leg.counter]) for leg in question.legs]) for question in questions]
         )
@@ -418,12 +435,15 @@ class ShardLink:
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
         quotas = self._slices.report(counters, now_s)
-        return CallBatch(Call(reports, requests, quotas, ahead), counters, questions, positions, hopes)
+        limits = [counter.limit for counter in counters]
+        return CallBatch(Call(tuple(reports), requests, quotas, ahead), counters, questions, positions, hopes, limits)
 
     def _hopes(self, wanted: dict[SharedCounter, int], now_s: float) -> list[Hope]:
         """What to ask ahead for, of what is wanted; it is added to that."""
         hopes: list[Hope] = []
         for counter, asking in wanted.items():
+            if counter.turns is None:
+                continue
             requests, cost = requests_ahead(counter, asking, now_s)
             if self._leaving or not asking:
                 requests = 0  # nobody would spend it; or somebody only looks
@@ -436,10 +456,15 @@ class ShardLink:
         while self._questions and len(taken) < MAX_WANTS:
             question = self._questions[0]
             if question.open:
-                new = sum(leg.counter not in wanted for leg in question.legs)
+                legs = question.legs
+                new = (
+                    len(legs)
+                    if len(wanted) < MAX_REPORTS - len(legs)
+                    else sum(leg.counter not in wanted for leg in legs)
+                )
                 if wanted and len(wanted) + new > MAX_REPORTS:
                     break
-                for leg in question.legs:
+                for leg in legs:
                     wanted[leg.counter] = wanted.get(leg.counter, 0) + (leg.charge.cost if leg.takes else 0)
                 taken.append(question)
             self._questions.popleft()
@@ -454,10 +479,6 @@ class ShardLink:
                 counter.shard_forgot()
                 room -= 1
                 yield counter
-
-    def _report(self, counter: SharedCounter, wanted: int) -> Report:
-        counter.advance(self.now_ms())
-        return counter.sent(next(self._numbers), wanted, leaving=self._leaving, now_s=self._clock.monotonic())
 
     # Taking in what came of it
 
@@ -506,7 +527,7 @@ class ShardLink:
 
     def _apply(self, batch: CallBatch, reply: Reply, sent_s: float) -> None:
         usable_until_s = sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER)
-        remembers = True
+        remembers, was_reset = True, False
         for counter, report, answer in zip(batch.counters, batch.call.reports, reply.answers, strict=True):
             if report.component != counter.component:
                 counter.failed()  # the counter has begun anew since
@@ -516,18 +537,23 @@ class ShardLink:
                 remembers &= counter.answered(answer, usable_until_s)
                 if counter.refunds is not None:
                     counter.refunds.asked_s = sent_s
-                self.stats.over_limit += counter.is_over_limit
-        stale = self._stale(batch, reply)
+                if counter.is_over_limit:
+                    self.stats.over_limit += 1
+            if answer.reset:
+                was_reset = True
+        stale = self._stale(batch, reply) if was_reset else set()
         for question, charged in zip(batch.questions, reply.charged, strict=True):
             positions = [batch.positions[leg.counter] for leg in question.legs]
             if stale and not stale.isdisjoint(positions):
                 self._questions.append(question)  # nothing of it was looked at; the counter knows of the reset now
             else:
                 self._answer(question, charged, [reply.answers[position] for position in positions])
-        self._begin_turns(batch, reply, sent_s, stale)
-        self._look_again(batch)
+        if batch.hopes or not all(reply.charged):
+            self._begin_turns(batch, reply, sent_s, stale)
+        if self._questions:
+            self._look_again(batch)
         for counter in batch.counters:
-            if (counter.unreported or counter.refill) and not counter.flush_due_s:
+            if not counter.flush_due_s and (counter.refill or counter.unreported):
                 self.flush(counter, soon=True)  # the shard is not in that window yet, or lacks something in it
         if not remembers:
             self.lost_memory(LOWER_TOTAL)
@@ -538,7 +564,11 @@ class ShardLink:
         for question, charged in zip(batch.questions, reply.charged, strict=True):
             for leg in () if charged else question.legs:
                 refused[leg.counter] = max(refused[leg.counter], leg.charge.cost)
-        for counter, limit, requests, cost in batch.hopes:
+        hoped = {hope.counter for hope in batch.hopes}
+        without = [
+            Hope(counter, batch.limits[batch.positions[counter]], 0, 0) for counter in refused if counter not in hoped
+        ]
+        for counter, limit, requests, cost in (*batch.hopes, *without):
             position = batch.positions[counter]
             anew = batch.call.reports[position].component != counter.component
             if anew or position in stale or reply.answers[position].grant in (NO_GRANT, UNREADABLE):
@@ -552,9 +582,16 @@ class ShardLink:
     def _look_again(self, batch: CallBatch) -> None:
         """What came for a key while a call for it was under way may not have to be asked any more."""
         came, self._questions = self._questions, deque()
+        positions = batch.positions
         for question in came:
-            concerned = any(leg.counter in batch.positions for leg in question.legs)
-            if question.open and (not concerned or question.look_again()):
+            if not question.open:
+                continue
+            for leg in question.legs:
+                if leg.counter in positions:
+                    if question.look_again():
+                        self._questions.append(question)
+                    break
+            else:
                 self._questions.append(question)
 
     def _stale(self, batch: CallBatch, reply: Reply) -> set[int]:
@@ -568,7 +605,7 @@ class ShardLink:
         return stale
 
     def _answer(self, question: Question, charged: bool, answers: list[Answer]) -> None:
-        if any(answer.grant == UNREADABLE for answer in answers):
+        if UNREADABLE in [answer.grant for answer in answers]:
             question.fail()
         else:
             question.answer(charged, answers)

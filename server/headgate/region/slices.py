@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.limiter.counters import CounterTable
-from headgate.limiter.decision import Charge, Decision, Kind
+from headgate.limiter.decision import Charge, Kind
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.limiter.scopes import slice_of
 from headgate.limiter.shares import floor_share
@@ -100,18 +100,6 @@ class Slices:
         """The charges with each quota cut to its slice. All of them are offered, whatever comes of it."""
         now_s = self._monotonic()
         return tuple([self._cut(charge, now_s) if charge.limit.sliced else charge for charge in charges])
-
-    def at_once(
-        self, charges: tuple[Charge, ...], decide: Callable[[tuple[Charge, ...]], Decision | None]
-    ) -> Decision | None:
-        """The decision, if nobody need be asked for it; else None: the charges are offered again, to be asked for."""
-        decision = decide(self.in_force(charges))
-        if decision is None:
-            for charge in charges:
-                slice_ = self._slices.get(charge.key)
-                if slice_ is not None:
-                    slice_.offered -= _offered(charge)
-        return decision
 
     def _cut(self, charge: Charge, now_s: float) -> Charge:
         slice_ = self._slices.get(charge.key)

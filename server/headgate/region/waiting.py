@@ -22,6 +22,12 @@ from headgate.region.shard import Shard
 from headgate.region.stats import WAIT_BOUNDS_S, RegionalStats
 from headgate.region.verdicts import decision_of
 
+OnDecided = Callable[[Decision], None]
+
+
+def _nobody(_decision: Decision) -> None:
+    """Until somebody says whom the decision is for."""
+
 
 class Leg:
     """One charge of a request: on which counter, what has become of it, and what it holds meanwhile."""
@@ -99,7 +105,6 @@ class Waiting:
     __slots__ = (
         "_began_s",
         "_monotonic",
-        "_on_decided",
         "_path",
         "_pending",
         "_region",
@@ -107,6 +112,7 @@ class Waiting:
         "_try_again",
         "decided",
         "legs",
+        "on_decided",
     )
 
     def __init__(
@@ -124,12 +130,15 @@ class Waiting:
         self._stats = stats
         self._monotonic = monotonic
         self._began_s = monotonic()
-        self._path = DecisionPath.EXACT if any(leg.outcome == NEAR for leg in legs) else DecisionPath.ORIGIN
+        self._path = DecisionPath.EXACT if NEAR in [leg.outcome for leg in legs] else DecisionPath.ORIGIN
         self._pending: list[Question] = []
-        self._on_decided: Callable[[Decision], None] = lambda decision: None
+        self.on_decided: OnDecided = _nobody
+        """Whom the decision is handed to, once."""
 
     def begin(self) -> Decision | None:
         """Reserve what is admissible here and ask for the rest; the decision, if nobody could be asked."""
+        if len(self.legs) == 1:
+            return self._begin_alone(self.legs[0])
         self._reserve_local()
         for question in self._questions():
             if question.shard.available:
@@ -142,9 +151,18 @@ class Waiting:
         self._stats.asked += 1
         return None
 
-    def then(self, on_decided: Callable[[Decision], None]) -> None:
-        """Have the decision handed on, once."""
-        self._on_decided = on_decided
+    def _begin_alone(self, leg: Leg) -> Decision | None:
+        """`begin` for a request of one charge: it must ask, or it would not wait."""
+        leg.counter.pins += 1
+        shard = leg.counter.shard
+        if not shard.available:
+            self._by_policy([leg])
+            return self._decide()
+        question = Question(self, shard, [leg])
+        self._pending.append(question)
+        shard.ask(question)
+        self._stats.asked += 1
+        return None
 
     def look_again(self, question: Question) -> bool:
         """An answer came for one of the keys: it may have brought credit, or the reason to deny.
@@ -167,6 +185,9 @@ class Waiting:
 
     def answered(self, question: Question, charged: bool, answers: list[Answer]) -> None:
         """One shard has decided its legs."""
+        if charged and len(self.legs) == 1:
+            self._charged_alone(self.legs[0], answers[0])
+            return
         for leg, answer in zip(question.legs, answers, strict=True):
             if charged:
                 leg.outcome = 0
@@ -179,6 +200,20 @@ class Waiting:
             for leg in question.legs:
                 leg.outcome = OVER
         self._close(question)
+
+    def _charged_alone(self, leg: Leg, answer: Answer) -> None:
+        """What the rest of this class comes to for the usual wait: one charge, and the shard has charged it."""
+        counter, charge = leg.counter, leg.charge
+        limit, algorithm, now_ms = charge.limit, charge.algorithm, counter.shard.now_ms()
+        leg.outcome = 0
+        counted_in = counter.commit(charge.cost, now_ms, answer) if leg.takes else counter.sequence
+        counter.pins -= 1
+        self.decided = True
+        now_ms = counter.advance(now_ms)
+        remaining, reset_ms = algorithm.remaining(counter, limit, now_ms), algorithm.reset_ms(counter, limit, now_ms)
+        if counted_in < counter.sequence:
+            reset_ms = 0  # its window has just ended
+        self._hand_on(Decision(True, self._path, [(False, remaining, reset_ms)]))
 
     def unanswered(self, question: Question) -> None:
         """One shard can't decide: the rules' failure policies do."""
@@ -240,11 +275,15 @@ class Waiting:
             self._finish()
 
     def _finish(self) -> None:
-        decision = self._decide()
+        self._hand_on(self._decide())
+
+    def _hand_on(self, decision: Decision) -> None:
         waited_s = self._monotonic() - self._began_s
         self._stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
         self._stats.waits_sum_s += waited_s
-        self._on_decided(decision)
+        # The queue of deadlines keeps it until its time would have been up: without what hangs on it.
+        on_decided, self.on_decided, self.legs = self.on_decided, _nobody, ()
+        on_decided(decision)
 
     def _decide(self) -> Decision:
         """Commit all that is held, or release it."""

@@ -83,6 +83,9 @@ class SharedWindow(SharedCounter):
         self.current_cell, self.previous_cell = CellView(self.sequence), CellView(self.sequence - 1)
         self._recount()
 
+    def fits_when_new(self, cost: int) -> bool:
+        return 0 < cost <= self.limit.requests_per_unit
+
     @property
     def credit(self) -> int:
         cell = self.current_cell
@@ -90,7 +93,10 @@ class SharedWindow(SharedCounter):
 
     @property
     def unacked(self) -> int:
-        return self.current_cell.unacked + self.previous_cell.unacked
+        current, previous = self.current_cell, self.previous_cell
+        unacked = current.total + current.reserved - current.own
+        before = previous.total + previous.reserved - previous.own
+        return (unacked if unacked > 0 else 0) + (before if before > 0 else 0)
 
     @property
     def reserved(self) -> int:
@@ -129,6 +135,17 @@ class SharedWindow(SharedCounter):
         self._recount()
         return Hold(self, self.component, cell, cost)
 
+    def commit(self, cost: int, now_ms: int, charged: Answer) -> int:
+        cell = self.current_cell
+        assert isinstance(charged, WindowAnswer)  # noqa: S101 - a window's
+        if charged.sequence == self.previous_cell.sequence:
+            cell = self.previous_cell
+        cell.total += cost
+        self._recount()
+        if self.unacked:
+            self.flush(0)
+        return cell.sequence
+
     def settle(self, hold: Hold, *, commit: bool) -> None:
         cell = hold.cell
         if cell is None or hold.component != self.component:
@@ -139,7 +156,7 @@ class SharedWindow(SharedCounter):
             cell.total += hold.cost
         self._recount()
 
-    def report(self, number: int, wanted: int, *, leaving: bool, now_s: float) -> Report:
+    def report(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
         cells = [self.current_cell.report()]
         if self.refill or self.ahead_of_shard or self.previous_cell.unacked:
             cells.append(self.previous_cell.report())
@@ -174,11 +191,12 @@ class SharedWindow(SharedCounter):
         if answer.sequence > self.sequence:
             self.roll(answer.sequence)
         self.ahead_of_shard = answer.sequence < self.sequence
-        remembers = True
-        for sequence, count in ((answer.sequence, answer.current), (answer.sequence - 1, answer.previous)):
-            for cell in self.cells:
-                if cell.sequence == sequence:
-                    remembers &= cell.learn(count)
+        if self.ahead_of_shard:
+            # The shard's current cell is the previous one here, if it is one at all.
+            is_previous = answer.sequence == self.sequence - 1
+            remembers = self.previous_cell.learn(answer.current) if is_previous else True
+        else:
+            remembers = self.current_cell.learn(answer.current) & self.previous_cell.learn(answer.previous)
         if self.refunds is not None and answer.refunds is not None:
             for back, place in ((answer.refunds[0], answer.sequence), (answer.refunds[1], answer.sequence - 1)):
                 if place == self.sequence:
@@ -193,16 +211,21 @@ class SharedWindow(SharedCounter):
         return remembers
 
     def lacks(self, answer: Any) -> bool:
-        counts = {answer.sequence: answer.current, answer.sequence - 1: answer.previous}
-        return any(
-            cell.sequence in counts and counts[cell.sequence].region_total < cell.highest_total_seen
-            for cell in self.cells
-        )
+        current, previous = self.current_cell, self.previous_cell
+        if answer.sequence == self.sequence:
+            seen, seen_before = current.highest_total_seen, previous.highest_total_seen
+            return bool(answer.current.region_total < seen or answer.previous.region_total < seen_before)
+        is_previous = answer.sequence == self.sequence - 1
+        return bool(is_previous and answer.current.region_total < previous.highest_total_seen)
 
     def _recount(self) -> None:
         self.lane_left = 0
-        self.current = self.current_cell.known
-        self.previous = self.previous_cell.known
+        cell = self.current_cell
+        own, counted = cell.own, cell.total + cell.reserved
+        self.current = cell.others + cell.foreign + (own if own > counted else counted)
+        cell = self.previous_cell
+        own, counted = cell.own, cell.total + cell.reserved
+        self.previous = cell.others + cell.foreign + (own if own > counted else counted)
         if self.refunds is not None:
             self.current -= self.refunds.current.given
             self.previous -= self.refunds.previous.given

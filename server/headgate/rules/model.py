@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import RuleName, Steps, rule_name, steps_text
 from headgate.rules.request_limits import RequestLimits
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """The limit that applies to one descriptor, and whose counter it is."""
 
     limit: Limit

@@ -76,6 +76,8 @@ from headgate.transport.interface import Serving, Transport
 from headgate.transport.select import choose_transport
 
 HOUSEKEEPING_INTERVAL_S = 0.1
+IDLE_INTERVAL_S = 0.5
+"""The same while nobody calls: what an idle node costs is waking up, and half a second of first calls is little."""
 SWEEP_STEPS = 1_000
 """Cells looked at before the loop gets its turn again: well under a millisecond."""
 
@@ -449,20 +451,22 @@ class Service:
     # Serving
 
     async def _housekeeping(self) -> None:
+        calls = 0
         while True:
             await self._sweep()
             self._book.expire()
             self._memory.tick()
             self._top.take_denied()
             self._decisions.flush()
-            await asyncio.sleep(HOUSEKEEPING_INTERVAL_S)
+            idle, calls = calls == self._transport.stats.calls, self._transport.stats.calls
+            await asyncio.sleep(IDLE_INTERVAL_S if idle else HOUSEKEEPING_INTERVAL_S)
 
     async def _sweep(self) -> None:
         # One slice per turn of the loop: requests go in between.
-        more = True
+        more = self._engine.sweep(SWEEP_STEPS)
         while more:
-            more = self._engine.sweep(SWEEP_STEPS)
             await asyncio.sleep(0)
+            more = self._engine.sweep(SWEEP_STEPS)
 
     def _readiness(self) -> tuple[bool, Mapping[str, Any]]:
         serving = self.state is ServiceState.SERVING

@@ -37,15 +37,19 @@ handler that cancels it says that it is shutting down (UNAVAILABLE).
 
 
 class StagedHandler(Protocol):
-    """A handler that can be asked in two steps: what needs nobody first, on any thread that has the loop's turn."""
+    """A handler that can be asked on any thread that has the loop's turn, in two steps: the second may wait."""
 
     def at_once(self, payload: bytes) -> "bytes | Undecided":
-        """The answer, if nobody need be asked for it; else what `resume` goes on with. Raises as `Handler` does."""
+        """The answer, if it is quickly had; else what `resume` goes on with. Raises as `Handler` does."""
         ...
 
-    def resume(self, undecided: "Undecided") -> "bytes | asyncio.Future[bytes]":
-        """On the loop: decide what was left. As `Handler` otherwise."""
+    def resume(self, undecided: "Undecided", then: "OnAnswer") -> bytes | None:
+        """Decide what was left. None: somebody is asked, and `then` is called with what comes of it, on the loop."""
         ...
+
+
+OnAnswer = Callable[[bytes | BaseException], None]
+"""Called once: with the answer, or with what `Handler` would raise."""
 
 
 class Undecided:

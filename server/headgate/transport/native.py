@@ -2,8 +2,9 @@
 
 A receiving thread takes whole batches of calls. What needs nobody it decides itself, while it has the loop's
 turn (shared_loop.py): at most one of the two runs at a time, so what is behind the handler needs no lock. What
-must wait for somebody, and health, goes to the loop in whole batches; so does everything where the loop has no turn to
-give. The loop never waits for a call, so a signal waits for nobody.
+must wait for somebody is asked for there too, and answered from the loop when the answer comes. Health goes to the loop
+in whole batches; so does everything where the loop has no turn to give. The loop never waits for a call, so a
+signal waits for nobody.
 
 The front below bounds neither messages nor what it queues, and it has no TLS: for callers
 who aren't trusted it stands behind a guard (see guard/), which has both.
@@ -52,9 +53,6 @@ _GUARDED_METADATA_BYTES = 16 * 1024
 # who are trusted by address have what they could not send by accident.
 _TRUSTED_METADATA_BYTES = 1024 * 1024
 
-_Left = tuple[float, "list[tuple[int, int, bytes | str | None, Undecided]]"]
-"""What the receiving thread could not decide: when it was received; call, size, timeout and request of each."""
-
 
 class NativeTransport:
     """Implements `Transport` with pygrpc-native."""
@@ -75,7 +73,6 @@ class NativeTransport:
         self._health: health.Health[int] = health.Health()
         self._timeouts = Timeouts()
         self._batches: deque[Batch] = deque()
-        self._undecided: deque[_Left] = deque()
         self._handed_over = False
         # Calls that wait for the handler's future.
         self._waiting: set[int] = set()
@@ -172,10 +169,9 @@ class NativeTransport:
         return partial(self._decide_here, staged, loop.turn)
 
     def _decide_here(self, staged: StagedHandler, turn: Turn, batch: Batch) -> None:
-        """Answer what needs nobody; the rest goes to the loop, health included."""
+        """Answer what needs nobody, and ask for the rest; health goes to the loop."""
         received_at, _, events = batch
         at_once, respond, timeouts = staged.at_once, self._front.respond, self._timeouts
-        left: list[tuple[int, int, bytes | str | None, Undecided]] = []
         others: list[Event] = []
         finished = size = 0
         with turn:
@@ -191,8 +187,13 @@ class NativeTransport:
                     try:
                         answer = at_once(payload)
                         if type(answer) is not bytes:
-                            left.append((call_id, len(payload), timeout, answer))  # type: ignore[arg-type]
-                            continue
+                            if not isinstance(answer, Undecided):
+                                raise _not_bytes(answer)
+                            later = staged.resume(answer, partial(self._answered, call_id, len(payload), received_at))
+                            if later is None:
+                                self._waiting.add(call_id)
+                                continue
+                            answer = later
                         respond(call_id, answer)
                     except Exception as error:
                         self._fail(call_id, error)
@@ -201,20 +202,13 @@ class NativeTransport:
             self.stats.finished_calls += finished
             self.stats.finished_bytes += size
             self.stats.durations.add(time.monotonic() - received_at, finished)
-        if left:
-            self._undecided.append((received_at, left))
         if others:
-            self._batches.append((received_at, sum([len(event[3] or b"") for event in others]), others))
-        if left or others:
-            self._wake_loop()
+            self._hand_over((received_at, sum([len(event[3] or b"") for event in others]), others))
 
     # Handing over, from the receiving thread to the loop
 
     def _hand_over(self, batch: Batch) -> None:
         self._batches.append(batch)
-        self._wake_loop()
-
-    def _wake_loop(self) -> None:
         # One wake-up until the loop has come: it takes all that is there by then. It clears
         # the flag before it looks, so whatever it doesn't see wakes it again.
         if not self._handed_over:
@@ -231,8 +225,6 @@ class NativeTransport:
         # What comes while we work wakes us again: others get their turn in between.
         for _ in range(len(batches)):
             self._decide(*batches.popleft())
-        for _ in range(len(self._undecided)):
-            self._go_on(*self._undecided.popleft())
 
     # Deciding, on the loop
 
@@ -279,40 +271,26 @@ class NativeTransport:
     def _traced(self, tracing: Tracing, call_id: int, payload: bytes) -> "bytes | asyncio.Future[bytes]":
         return decide_traced(tracing, self._intake.take_parent(call_id), self._handler, payload, self.stats)
 
-    def _go_on(self, received_at: float, left: "list[tuple[int, int, bytes | str | None, Undecided]]") -> None:
-        """With what the receiving thread could not decide."""
-        staged, monotonic, stats = self._endpoint.staged, time.monotonic, self.stats
-        assert staged is not None  # noqa: S101 - nothing is left over without one
-        for call_id, size, timeout, undecided in left:
-            if type(timeout) is bytes and monotonic() - received_at >= self._timeouts[timeout]:
-                stats.dropped_expired += 1
-            else:
-                try:
-                    answer = staged.resume(undecided)
-                    if not isinstance(answer, bytes):
-                        self._answer_later(call_id, size, received_at, answer)
-                        continue
-                    self._front.respond(call_id, answer)
-                    stats.durations.add(monotonic() - received_at)
-                except Exception as error:
-                    self._fail(call_id, error)
-            stats.finished_calls += 1
-            stats.finished_bytes += size
-
     def _answer_later(self, call_id: int, size: int, received_at: float, answer: "asyncio.Future[bytes]") -> None:
-        answer.add_done_callback(partial(self._answered, call_id, size, received_at))
+        def ended(future: "asyncio.Future[bytes]") -> None:
+            try:
+                self._answered(call_id, size, received_at, future.result())
+            except (Exception, asyncio.CancelledError) as error:
+                self._answered(call_id, size, received_at, error)
+
+        answer.add_done_callback(ended)
         self._waiting.add(call_id)
 
-    def _answered(self, call_id: int, size: int, received_at: float, answer: "asyncio.Future[bytes]") -> None:
+    def _answered(self, call_id: int, size: int, received_at: float, answer: bytes | BaseException) -> None:
+        """A call that had to wait is answered, or has failed."""
         self._waiting.discard(call_id)
-        try:
-            result = answer.result()
-            if not isinstance(result, bytes):
-                raise TypeError(f"expected bytes from the handler, not {type(result).__name__}")
-            self._front.respond(call_id, result)
+        if isinstance(answer, bytes):
+            self._front.respond(call_id, answer)
             self.stats.durations.add(time.monotonic() - received_at)
-        except (Exception, asyncio.CancelledError) as error:
-            self._fail(call_id, error)
+        elif isinstance(answer, BaseException):
+            self._fail(call_id, answer)
+        else:
+            self._fail(call_id, _not_bytes(answer))
         self.stats.finished_calls += 1
         self.stats.finished_bytes += size
 
@@ -325,3 +303,7 @@ class NativeTransport:
         if self._front.stream_try_send(call_id, status) != STREAM_SENT:
             self._health.unwatch(call_id)
             self._front.fail(call_id, Status.UNAVAILABLE, "a Watch stream that isn't read is closed")
+
+
+def _not_bytes(answer: object) -> TypeError:
+    return TypeError(f"expected bytes from the handler, not {type(answer).__name__}")

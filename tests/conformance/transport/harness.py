@@ -15,6 +15,7 @@ from headgate.transport.guard.transport import GuardedTransport
 from headgate.transport.interface import (
     RATE_LIMIT_METHOD,
     Handler,
+    OnAnswer,
     Serving,
     Transport,
     TransportFactory,
@@ -46,6 +47,7 @@ class Script:
     """
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self.answer: Any = None
         self.payloads: list[bytes] = []
         self.threads: list[str] = []
@@ -63,9 +65,27 @@ class Script:
             return Left(payload)
         return self(payload)  # type: ignore[return-value]  # a test may set what is no answer
 
-    def resume(self, undecided: Undecided) -> "bytes | asyncio.Future[bytes]":
+    def resume(self, undecided: Undecided, then: OnAnswer) -> None:
+        """Answers come on the loop, whatever thread asked."""
         assert isinstance(undecided, Left)
-        return self(undecided.payload)
+        self._loop.call_soon_threadsafe(self._go_on, undecided.payload, then)
+
+    def _go_on(self, payload: bytes, then: OnAnswer) -> None:
+        try:
+            answer = self(payload)
+        except Exception as error:
+            then(error)
+            return
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(lambda future: then(_outcome(future)))
+        else:
+            then(answer)
+
+
+def _outcome(future: "asyncio.Future[bytes]") -> bytes | BaseException:
+    if future.cancelled():
+        return asyncio.CancelledError()
+    return future.exception() or future.result()
 
 
 class Server:

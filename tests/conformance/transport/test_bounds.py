@@ -5,7 +5,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 import grpc
@@ -86,8 +86,16 @@ async def test_calls_whose_callers_went_away_still_count(kind: Kind) -> None:
             assert await call(channel, b"x") == b"echo:x"
 
 
-async def test_calls_that_expired_while_the_loop_was_busy_are_dropped(kind: Kind, server: Server) -> None:
+@pytest.fixture
+async def on_the_loop(kind: Kind) -> AsyncIterator[Server]:
+    """A server that decides on the loop, as with tracing; a receiving thread that decides keeps nobody waiting."""
+    async with serving(kind, staged=None) as running:
+        yield running
+
+
+async def test_calls_that_expired_while_the_loop_was_busy_are_dropped(kind: Kind, on_the_loop: Server) -> None:
     """Neither handled nor answered: their callers are gone, and a decision would charge them."""
+    server = on_the_loop
     async with raw_client(server.port) as client:
         first = await client.open(call_headers(), message(b"warm"))
         assert (await client.outcome(first))["grpc-status"] == "0"
@@ -103,8 +111,9 @@ async def test_calls_that_expired_while_the_loop_was_busy_are_dropped(kind: Kind
     assert kind == "grpcio" or server.transport.stats.dropped_expired == 3
 
 
-async def test_deadlines_are_looked_at_again_for_each_call(server: Server) -> None:
+async def test_deadlines_are_looked_at_again_for_each_call(on_the_loop: Server) -> None:
     """Received together, and expired while one of them was handled."""
+    server = on_the_loop
     for timeout_ms in (100, 300, 1_000, 3_000):
         payload = b"within %d ms" % timeout_ms
         server.script.answer = _stall_on(payload, seconds=10 * timeout_ms / 1000)

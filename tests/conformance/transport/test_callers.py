@@ -94,7 +94,7 @@ async def test_tokens_are_rotated_on_an_open_connection(kind: Kind, tmp_path: Pa
 async def test_with_tokens_calls_whose_time_is_over_are_still_dropped(kind: Kind, tmp_path: Path) -> None:
     """The token comes in another header than the time, and both are looked at."""
     tokens = token_file(tmp_path / "t", "one")
-    async with serving(kind, callers=Callers(tokens)) as server, raw_client(server.port) as client:
+    async with serving(kind, callers=Callers(tokens), staged=None) as server, raw_client(server.port) as client:
 
         def headers(grpc_timeout: str) -> Any:
             return [*call_headers(grpc_timeout=grpc_timeout), ("authorization", "Bearer one")]

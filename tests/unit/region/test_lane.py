@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from headgate.limiter.decision import Charge, Verdict
+from headgate.limiter.decision import Charge, Decision, Verdict
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.origin.protocol import Count, WindowAnswer
 from headgate.region import lane
@@ -45,7 +45,8 @@ class QueueingShard:
         return b"anew"
 
     def ask(self, question: Any) -> None:
-        raise AssertionError("nobody waits here")
+        """Nobody answers here: the policy decides."""
+        question.fail()
 
     def late(self) -> None:
         raise AssertionError("nobody waits here")
@@ -98,14 +99,14 @@ class Node:
                 return not verdict[0], verdict
         elif not self.lanes and KEY in [counter.key for counter in self.engine.counters]:
             self.counter.lane_left = 0  # never used
-        decision = self.engine.at_once((charge,))
-        return None if decision is None else (decision.admitted, decision.verdicts[0])
+        decision = self.engine.decide((charge,))
+        return (decision.admitted, decision.verdicts[0]) if isinstance(decision, Decision) else None
 
     def answered(self, said: "Said") -> None:
         """A report goes out, and this comes back."""
         counter, now_s = self.counter, self.clock.monotonic()
         counter.advance(self.region.shard.now_ms())
-        counter.sent(1, 0, leaving=False, now_s=now_s)
+        counter.sent(1, 0, False, now_s)
         cell = counter.current_cell
         current = Count(cell.total + said.credit, cell.total + said.credit + said.others, 0)
         previous = counter.previous_cell

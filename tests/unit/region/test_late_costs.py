@@ -58,7 +58,7 @@ class Node:
         """The key is known, fresh, and others have used so much."""
         counter = self.engine._counter(Charge(key, limit, 0))
         assert counter is not None
-        counter.sent(1, 0, leaving=False, now_s=0.0)
+        counter.sent(1, 0, False, 0.0)
         answer: Any = WindowAnswer(SEQUENCE, Count(0, used, 0), NOTHING, grant)
         if limit.algorithm is Algorithm.GCRA:
             answer = BucketAnswer(0, NOW_MS + used * 1000, 0, grant)
@@ -80,7 +80,7 @@ def test_it_is_in_the_total_at_once_and_will_be_reported(node: Node, algorithm: 
     assert (counter.current_cell.total, counter.unacked) == (5000, 5000)
     assert node.shard.flushed
     assert set(node.shard.flushed) == {b"k"}
-    report = counter.report(2, 0, leaving=False, now_s=0.0)
+    report = counter.report(2, 0, False, 0.0)
     assert report.cells[0].total == 5000
     assert node.shard.questions == []
 
@@ -95,14 +95,14 @@ def test_it_takes_no_grant(node: Node) -> None:
 def test_one_that_is_answered_is_not_charged_twice(node: Node) -> None:
     counter = node.warm(tokens())
     node.late(1200, tokens())
-    counter.sent(2, 0, leaving=False, now_s=0.0)
+    counter.sent(2, 0, False, 0.0)
     counter.answered(WindowAnswer(SEQUENCE, Count(1200, 1200, 0), NOTHING, 0), 5.0)
     assert (counter.unacked, node.counter().current) == (0, 1200)
 
 
 def test_credit_pays_for_it_first(node: Node) -> None:
     counter = node.warm(tokens())
-    counter.sent(2, 0, leaving=False, now_s=0.0)
+    counter.sent(2, 0, False, 0.0)
     counter.answered(WindowAnswer(SEQUENCE, Count(30, 30, 0), NOTHING, 0), 5.0)
     node.late(100, tokens())
     assert (counter.unacked, counter.credit, node.counter().current) == (70, 0, 100)
@@ -129,7 +129,7 @@ def test_a_look_asks_where_a_cost_of_one_would(node: Node, used: int, spent: int
     assert isinstance(waiting, Waiting)
     assert [leg.takes for leg in node.shard.questions[0].legs] == [False]
     decisions: list[Decision] = []
-    waiting.then(decisions.append)
+    waiting.on_decided = decisions.append
     node.shard.questions[0].answer(True, [WindowAnswer(SEQUENCE, Count(spent, used + spent, 0), NOTHING, 0)])
     assert [decision.admitted for decision in decisions] == [True]
     assert node.counter().reserved == 0
@@ -170,7 +170,7 @@ def test_a_mixed_request_that_waits_has_charged_what_is_late(node: Node) -> None
     assert isinstance(waiting, Waiting)
     assert node.counter().current_cell.total == 70
     decisions: list[Decision] = []
-    waiting.then(decisions.append)
+    waiting.on_decided = decisions.append
     (question,) = node.shard.questions
     assert [leg.charge.key for leg in question.legs] == [b"p"]
     full = WindowAnswer(SEQUENCE, Count(0, 10, 0), NOTHING, 0)
@@ -218,7 +218,7 @@ def test_what_is_kept_of_late_costs_is_bounded(node: Node) -> None:
 def test_a_bucket_owes_a_window_at_most_and_says_so_to_the_shard(node: Node) -> None:
     counter = node.warm(BUCKET, used=4)
     assert node.late(100, BUCKET).verdicts == [(True, 0, 61_000)]
-    report: Any = counter.sent(2, 0, leaving=False, now_s=0.0)
+    report: Any = counter.sent(2, 0, False, 0.0)
     assert (report.total, report.debt) == (66, 60)
     assert node.late(100, BUCKET).verdicts == [(True, 0, 61_000)]
     assert report.total == counter.total  # type: ignore[attr-defined]

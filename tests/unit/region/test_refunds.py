@@ -263,7 +263,7 @@ def test_without_the_shard_what_is_known_denies(nodes: tuple[Node, Node], limit:
     waiting = b.take(1, limit)
     assert isinstance(waiting, Waiting)
     decisions: list[Decision] = []
-    waiting.then(decisions.append)
+    waiting.on_decided = decisions.append
     b.shard.questions[0].fail()
     assert [decision.admitted for decision in decisions] == [False]
     b.shard.available = False

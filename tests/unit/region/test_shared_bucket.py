@@ -60,7 +60,7 @@ def counter_with(admitted: int = 0, own: int = 0, ahead_ms: int = 0) -> SharedBu
 def test_an_answer_moves_the_arrival_time(admitted: int, reported: bool, answer: BucketAnswer, after: Shown) -> None:
     counter = counter_with(admitted)
     if reported:
-        counter.report(1, 0, leaving=False, now_s=0.0)
+        counter.report(1, 0, False, 0.0)
     assert counter.learn(answer)
     assert shown(counter) == after
 
@@ -146,13 +146,13 @@ def test_a_bucket_too_far_ahead_was_filled_by_a_wrong_clock_and_begins_anew() ->
 def test_a_report_says_everything_and_offers_credit_only_to_who_asks() -> None:
     counter = counter_with(admitted=1, own=3, ahead_ms=2000)
     counter.hold(1, NOW_MS)
-    report = counter.report(7, 0, leaving=True, now_s=0.0)
+    report = counter.report(7, 0, True, 0.0)
     assert isinstance(report, BucketReport)
     assert (report.number, report.leaving, report.rate, report.burst) == (7, True, 60, 10)
     assert (report.total, report.reserved, report.acknowledged) == (1, 1, 3)
     assert (report.answered_ms, report.answered_rest) == (NOW_MS + 2000, 0)
     assert counter.credit_offered == 0
-    counter.report(8, 1, leaving=False, now_s=0.0)
+    counter.report(8, 1, False, 0.0)
     assert counter.credit_offered == 1
 
 

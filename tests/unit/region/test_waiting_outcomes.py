@@ -71,7 +71,7 @@ class Request:
             self.decisions.append(decided)
         else:
             self.waiting = decided
-            decided.then(self.decisions.append)
+            decided.on_decided = self.decisions.append
 
     @property
     def questions(self) -> dict[str, Question]:

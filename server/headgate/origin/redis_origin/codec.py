@@ -72,6 +72,10 @@ def pack_requests(requests: Iterable[Sequence[Want]]) -> bytes:
     """A call's requests as the script reads them: its second argument, with one want per report and request."""
     flat: list[int] = []
     for wants in requests:
+        if len(wants) == 1:
+            report, cost = wants[0]
+            flat += (1, report + 1, cost)
+            continue
         costs = costs_by_report(wants)
         flat.append(len(costs))
         for report, cost in costs.items():

@@ -23,6 +23,16 @@ CLOSE_TIMEOUT_S: Final = 1.0
 Command = Sequence[bytes | str | int]
 
 
+def packed_command(command: Command) -> bytes:
+    """A command as Redis reads it: an array of strings, each with its length."""
+    parts = [b"*%d\r\n" % len(command)]
+    for part in command:
+        if type(part) is not bytes:
+            part = str(part).encode()  # noqa: PLW2901 - the same part, as bytes
+        parts.append(b"$%d\r\n%b\r\n" % (len(part), part))
+    return b"".join(parts)
+
+
 class Lost(Exception):
     """There is no connection, or it went with the replies that were still to come; says why."""
 
@@ -45,7 +55,7 @@ class Session:
             # The driver would connect by itself, to whatever is there, and verify nothing.
             raise Lost("the connection was lost")
         loop = asyncio.get_running_loop()
-        packed = b"".join(self._connection.pack_commands(commands))
+        packed = b"".join([packed_command(command) for command in commands])
         futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in commands]
         # Nothing is awaited between the two: what is written first is answered first.
         self._pending.extend(futures)
