@@ -464,6 +464,8 @@ def test_negative_hits_are_given_back_on_rules_that_say_so(load: Callable[[str],
     world = World(load)
     world.rules = load(REFUNDABLE)
     assert world.ask(d("user=a", hits=10)).overall_code == OK
+    denied = [world.ask(d(f"{key}=a", hits=11)) for key in ("user", "plain")]
+    assert [(one.overall_code, one.HasField("quota")) for one in denied] == [(OVER, True), (OVER, False)]
     assert world.ask(d("user=a")).overall_code == OVER
     given = world.ask(back("user=a", 4))
     assert (given.overall_code, given.statuses[0].limit_remaining) == (OK, 4)
