@@ -1,4 +1,4 @@
-"""What a decision costs on a rule with and without `overdraft`, in one run: `.venv/bin/python benchmarks/late.py`.
+"""What a decision costs with and without `overdraft` and `refund`, in one run: `.venv/bin/python benchmarks/late.py`.
 
 The same handler and engine, the same request; CPU time per decision, the median of several rounds in turn. A hit on a
 rule without the field takes the way that it always took: which one is chosen once, with the plan.
@@ -27,6 +27,8 @@ descriptors:
   rate_limit: {unit: year, requests_per_unit: 4000000000}
 - key: late
   rate_limit: {unit: year, requests_per_unit: 4000000000, overdraft: true}
+- key: back
+  rate_limit: {unit: year, requests_per_unit: 4000000000, refund: true}
 """
 
 
@@ -40,7 +42,13 @@ def main() -> None:
         random=random.Random(1),
         settings=AnswerSettings(),
     )
-    kinds = {"plain": _request("plain", 1), "late cost": _request("late", 1), "look": _request("late", 0)}
+    kinds = {
+        "plain": _request("plain", 1),
+        "on refund: true": _request("back", 1),
+        "refund": _request("back", 1, back=True),
+        "late cost": _request("late", 1),
+        "look": _request("late", 0),
+    }
     taken: dict[str, list[float]] = {kind: [] for kind in kinds}
     for _ in range(ROUNDS):
         for kind, payload in kinds.items():
@@ -48,12 +56,13 @@ def main() -> None:
     plain = statistics.median(taken["plain"])
     for kind, times in taken.items():
         ns = statistics.median(times)
-        sys.stdout.write(f"{kind:10} {ns:7.0f} ns of CPU per decision, {ns / plain:.2f} of a plain one\n")
+        sys.stdout.write(f"{kind:15} {ns:7.0f} ns of CPU per decision, {ns / plain:.2f} of a plain one\n")
 
 
-def _request(key: str, hits: int) -> bytes:
+def _request(key: str, hits: int, *, back: bool = False) -> bytes:
     descriptor = RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key=key, value="x")])
     descriptor.hits_addend.value = hits
+    descriptor.is_negative_hits = back
     return RateLimitRequest(domain="edge", descriptors=[descriptor]).SerializeToString()
 
 

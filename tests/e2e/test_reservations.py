@@ -25,6 +25,8 @@ descriptors:
   rate_limit: {unit: year, requests_per_unit: 1000}
 - key: late
   rate_limit: {unit: year, requests_per_unit: 1000, overdraft: true}
+- key: back
+  rate_limit: {unit: year, requests_per_unit: 1000, precision: 0, refund: true}
 """
 OK, OVER = RateLimitResponse.OK, RateLimitResponse.OVER_LIMIT
 
@@ -115,6 +117,21 @@ def test_any_node_of_the_region_settles_and_only_one_does(rules: Path) -> None:
             with pytest.raises(grpc.RpcError) as refused:
                 two.settle(third.id, 5)
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_on_a_rule_with_refunds_every_node_has_what_was_given_back(rules: Path) -> None:
+    with RedisServer() as redis, contextlib.ExitStack() as stack:
+        nodes = [
+            stack.enter_context(serve(rules, "--origin", redis.url, "--origin-deadline-ms", "1000", "--node-id", name))
+            for name in ("a", "b")
+        ]
+        one, two = [stack.enter_context(caller(node.grpc)) for node in nodes]
+        reserved = one.reserve(1000, "back")
+        assert two.reserve(1, "back").decision.overall_code == OVER
+        wait_until(lambda: one.remaining("back") == 0, "the charge to be known")
+        assert two.settle(reserved.id, 400).settled
+        wait_until(lambda: one.reserve(600, "back").decision.overall_code == OK, "the room at the other node")
+        assert two.reserve(1, "back").decision.overall_code == OVER, "and no more than that"
 
 
 def test_an_unsettled_reservation_counts_as_its_estimate_and_can_not_be_settled_later(rules: Path) -> None:

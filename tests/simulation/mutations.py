@@ -494,7 +494,14 @@ def subtract_by_own_view(patch: Patch) -> None:
 
 def refunds_without_a_cap(patch: Patch) -> None:
     """The shard gives back whatever is demanded, however much of it was charged."""
-    patch.setattr(CellRecord, "net", property(lambda cell: 2**40))
+    give_back = WindowRecord._give_back
+
+    def careless(record: WindowRecord, component: NodeComponent, demand: Demand) -> None:
+        beyond, record.current.region_total = record.current.region_total, 2**40
+        give_back(record, component, demand)
+        record.current.region_total = beyond
+
+    patch.setattr(WindowRecord, "_give_back", careless)
 
 
 def refunds_per_call(patch: Patch) -> None:
@@ -534,6 +541,17 @@ def refunds_restored_by_a_floor(patch: Patch) -> None:
 def denials_outlive_refunds(patch: Patch) -> None:
     """What a node knows denies for as long as it would if nothing were ever given back."""
     patch.setattr(engine, "_may_have_room", lambda counter, now_s: False)
+
+
+def teach_resets_once(patch: Patch) -> None:
+    """A shard that loses its memory again while it is being refilled is not taught resets again."""
+    lost_memory = ShardLink.lost_memory
+
+    def careless(link: ShardLink, reason: str) -> None:
+        if not link._refill:
+            lost_memory(link, reason)
+
+    patch.setattr(ShardLink, "lost_memory", careless)
 
 
 OF_TURNS: Final = (turns_of_ten, a_turn_denies_all, ask_ahead_for_everything, look_again_and_keep)
@@ -589,4 +607,5 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     one_net_counter,
     refunds_restored_by_a_floor,
     denials_outlive_refunds,
+    teach_resets_once,
 )

@@ -17,7 +17,7 @@ from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import OriginError
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.outbox import LaneIndex, Outbox
-from headgate.origin.protocol import Changes, ForeignCount, Lane, Stamp
+from headgate.origin.protocol import Changes, Count, ForeignCount, Lane, Stamp
 from headgate.origin.quota_book import QuotaBook
 from headgate.origin.quota_protocol import QuotaLease
 from headgate.origin.window_record import ForeignComponent, WindowRecord
@@ -39,7 +39,9 @@ def republish_what_is_foreign(patch: Patch) -> None:
 def add_what_is_foreign(patch: Patch) -> None:
     """A batch says what to add: one that comes twice counts twice."""
 
-    def merge_foreign(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+    def merge_foreign(
+        record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int, refunded: int = 0
+    ) -> None:
         record.come_to(now_ms)
         component = record.foreign.setdefault(region, ForeignComponent(record.sequence))
         component.roll(record.sequence)
@@ -53,7 +55,9 @@ def add_what_is_foreign(patch: Patch) -> None:
 def believe_the_latest(patch: Patch) -> None:
     """The last batch to arrive is right, also when an older one has overtaken it."""
 
-    def merge_foreign(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+    def merge_foreign(
+        record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int, refunded: int = 0
+    ) -> None:
         record.come_to(now_ms)
         component = record.foreign.setdefault(region, ForeignComponent(record.sequence))
         component.roll(record.sequence)
@@ -97,10 +101,10 @@ def drop_what_is_ahead(patch: Patch) -> None:
     """A count of a window that has not begun here is nobody's: it is not kept."""
     merge_foreign = WindowRecord.merge_foreign
 
-    def merge(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int) -> None:
+    def merge(record: WindowRecord, region: bytes, sequence: int, count: int, now_ms: int, refunded: int = 0) -> None:
         record.come_to(now_ms)
         if sequence <= record.sequence:
-            merge_foreign(record, region, sequence, count, now_ms)
+            merge_foreign(record, region, sequence, count, now_ms, refunded)
 
     patch.setattr(WindowRecord, "merge_foreign", merge)
 
@@ -222,11 +226,13 @@ def foreign_counts_do_not_bind(patch: Patch) -> None:
         effective = record.current.region_total + missing
         return bool(effective <= report.limit)
 
-    def known(cell: CellView) -> int:
-        return cell.others + max(cell.own, cell.total + cell.reserved)
+    learn = CellView.learn
+
+    def deaf(cell: CellView, count: Count) -> bool:
+        return learn(cell, count._replace(foreign=0))
 
     patch.setattr(WindowRecord, "fits", fits)
-    patch.setattr(CellView, "known", property(known))
+    patch.setattr(CellView, "learn", deaf)
 
 
 def forget_other_regions_at_a_rollover(patch: Patch) -> None:

@@ -58,6 +58,13 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.a_turn_denies_all: ("loss-82", "denial"),
     mutations.ask_ahead_for_everything: ("clocks-205", "credit"),
     mutations.look_again_and_keep: ("network-131", "charged"),
+    mutations.subtract_by_own_view: ("refunds-114", "refunds"),
+    mutations.refunds_without_a_cap: ("refunds-114", "refunds"),
+    mutations.refunds_per_call: ("refunds-114", "refunds"),
+    mutations.one_net_counter: ("refunds-114", "beliefs"),
+    mutations.refunds_restored_by_a_floor: ("refunds-114", "refunds"),
+    mutations.denials_outlive_refunds: ("refunds-114", "denial"),
+    mutations.teach_resets_once: ("refunds-2244", "reset"),
 }
 """Each with a history of the fixed set and the invariant that it shows to be violated."""
 

@@ -6,7 +6,9 @@ make no more sense the next time. (docs/convergence.md, section 9.)
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -17,8 +19,10 @@ from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.quota.membership import Mark
 from headgate.exchange.quota.message import QuotaMessage
+from headgate.origin.book import BOOK
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import ForeignCount, Stamp, exchange_name, split_exchange_key
+from headgate.origin.told_resets import entry_of
 
 IMPORT_TIMEOUT_S: Final = 2.0
 """Of one call to a shard. Nobody waits for it but the peer, which sends again."""
@@ -33,6 +37,10 @@ LONGEST_KEY_BYTES: Final = 64 * 1024
 """Far above what a rule's key can be: long values stand in it by their digest."""
 FUTURE_MS: Final = 60_000
 """A clock may be ahead by so much, and cells one window more: what lies further ahead would never age."""
+MOST_RESETS: Final = 10_000
+"""Keys whose resets are remembered as told; of more, the first are told once more."""
+MOST_TOLD: Final = 500
+"""Resets written into the book at once. Operators reset keys one by one; nodes hear of others with their calls."""
 REMARK_MS: Final = 10_000
 """How often a `filled` that comes with every batch is acted on."""
 MARK_AGAIN_MS: Final = 5_000
@@ -67,6 +75,10 @@ class OriginReceiver:
         self._clock = clock
         self._logger = logger
         self._filled: dict[str, tuple[bytes, int]] = {}
+        self._resets: OrderedDict[bytes, int] = OrderedDict()
+        """The latest reset of each key that was heard of, as far as remembered."""
+        self._untold: dict[bytes, int] = {}
+        """Of these, what could not be written into the book."""
 
     async def receive(self, region: str, batch: Batch) -> Ack:
         status, now_ms = self._peers[region], self._clock.now_ms()
@@ -78,6 +90,7 @@ class OriginReceiver:
         theirs = self._counts(batch.entries, region.encode(), now_ms)
         ours = self._counts(batch.returned, self._region, now_ms)
         await self._merge(theirs + ours, Stamp(region.encode(), batch.beat_ms))
+        await self._tell_resets(theirs, now_ms)
         if batch.fill_wanted:
             shards = range(self._origin.shards)
             wanted = (region.encode(), batch.fill_wanted, IMPORT_TIMEOUT_S)
@@ -113,6 +126,26 @@ class OriginReceiver:
     async def _merge_shard(self, shard: int, counts: Sequence[ForeignCount], stamp: Stamp | None) -> None:
         for at in range(0, max(1, len(counts)), MAX_COUNTS):
             await self._origin.import_foreign(shard, counts[at : at + MAX_COUNTS], IMPORT_TIMEOUT_S, stamp)
+
+    async def _tell_resets(self, counts: Sequence[tuple[int, list[ForeignCount]]], now_ms: int) -> None:
+        """Have the region's nodes told of resets that are new here: those that deny from memory ask nobody.
+
+        Where the book can't be written the batch is taken in all the same, and the next one tries again.
+        """
+        found = {count.key: count.reset for _, cells in counts for count in cells if count.reset}
+        new = {key: number for key, number in found.items() if number > self._resets.get(key, 0)}
+        self._resets.update(new)
+        while len(self._resets) > MOST_RESETS:
+            self._resets.popitem(last=False)
+        untold = self._untold | new
+        self._untold = {}
+        told = [entry for key, number in untold.items() if (entry := entry_of(key, number, now_ms)) is not None]
+        if told:
+            shard, drawn = self._origin.shard_of(BOOK), now_ms.to_bytes(8, "big")
+            try:
+                await self._origin.write_book(shard, told[:MOST_TOLD], drawn, IMPORT_TIMEOUT_S)
+            except OriginError:
+                self._untold = dict(islice(untold.items(), MOST_TOLD))
 
     async def _mark(self, region: str, filled: bytes, now_ms: int) -> None:
         known, until_ms = self._filled.get(region, (b"", 0))

@@ -1,5 +1,7 @@
 """Resets in the region's book: how the other nodes of a region hear of one within a second.
 
+Those of another region stand there too, written by who takes them in (origin/told_resets.py).
+
 The reset itself is in the key's record, made by the node that was asked; a node would learn of it with its next call
 for the key. But one that denies from memory makes none, so it is told.
 """
@@ -9,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.keys.naming import KeyNames, NamedKey
+from headgate.origin import told_resets
 from headgate.origin.book import NEW, BookEntry
 from headgate.region.book import BookReplica
 from headgate.region.node import RegionNode
@@ -35,8 +38,17 @@ def follow(book: BookReplica, names: KeyNames, node: RegionNode) -> None:
         for entry in entries:
             if entry.name.startswith(PREFIX) and entry.value:
                 _learn(entry, names, node)
+            elif (abroad := told_resets.read(entry)) is not None:
+                _learn_from_abroad(*abroad, node)
 
     book.listen(changed)
+
+
+def _learn_from_abroad(key: bytes, number: int, node: RegionNode) -> None:
+    """Another region reset the key: a node that has no counter of it has nothing to forget."""
+    counter = node.engine.counters.find(key)
+    if counter is not None:
+        node.learn_reset(key, counter.limit, number, counter.place)
 
 
 def _learn(entry: BookEntry, names: KeyNames, node: RegionNode) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin, OriginError
+from headgate.origin.look import CellLook, WindowLook
 from headgate.origin.protocol import Call, Lane, WindowAnswer, WindowReport, exchange_name
 from headgate.origin.select import open_origin
 from headgate.rules.directory import load_directory
@@ -63,6 +64,20 @@ class Counts:
         # What decides is the sum: it has to be that of the components, or something counts twice or not at all.
         abroad = sum(count for whose, count in found.items() if whose != where)
         return found if (found[where], abroad) == answer.current[1:] else {**found, "sum": answer.current.foreign}
+
+    def look(self, key: str, value: str) -> dict[str, CellLook]:
+        """What each region's origin has in the current window; nothing, where it has none or does not answer."""
+        return {where: self._runner.run(self._look(key, value, where)) for where in self._origins}
+
+    async def _look(self, key: str, value: str, where: str) -> CellLook:
+        match = self._rules.match(self._domain, [(key, value)])
+        assert match is not None
+        origin = self._origins[where]
+        try:
+            found = await origin.look(origin.shard_of(match.key), match.key, match.limit.window_ms, PATIENCE_S)
+        except OriginError:
+            return CellLook()
+        return found.record.current if isinstance(found.record, WindowLook) else CellLook()
 
     async def _components(self, origin: Origin, where: str, key: bytes, name: bytes) -> dict[str, int]:
         found = dict.fromkeys(self._origins, 0)

@@ -1,7 +1,7 @@
 """The long forms, in real time: `python -m tests.e2e.regions.long [NAME]…`, all of them without a name.
 
-kills, late_costs, partition, leaving, overload, quota, lost_quota. Each prints a line with what it measured, or ends
-with the assertion that failed.
+kills, late_costs, refunds, partition, leaving, overload, quota, lost_quota. Each prints a line with what it measured,
+or ends with the assertion that failed.
 """
 
 import math
@@ -17,6 +17,7 @@ from typing import Final
 from tests.e2e.regions.demand import WHOLE, Demand, by_slices, enforced, near
 from tests.e2e.regions.exchangers import OUTSIDE, count_through_kills
 from tests.e2e.regions.late_costs import count_late_costs
+from tests.e2e.regions.refunds import give_and_take, operators
 from tests.e2e.regions.traffic import Traffic
 from tests.e2e.regions.world import (
     CELL_LIMIT,
@@ -36,6 +37,8 @@ KILLS: Final = 100
 LATE_COSTS: Final = 10_000
 LATE_ROUNDS: Final = 20
 """Each with a key of its own, and with every fault."""
+REFUNDS: Final = 2_000
+REFUND_ROUNDS: Final = 10
 PARTITION_S: Final = 30.0
 AGREED_S: Final = 5.0
 """How long all regions may take to agree after a partition."""
@@ -71,6 +74,16 @@ def late_costs() -> str:
         total = sum(count_late_costs(world, LATE_COSTS // LATE_ROUNDS, seed) for seed in range(LATE_ROUNDS))
         world.stop_nodes()
         return f"{LATE_COSTS} late costs, {total} together, counted exactly through kills, wipes and lost replies"
+
+
+def refunds() -> str:
+    with open_world(("eu", "us")) as world:
+        flags = operators(world.directory)
+        world.start_nodes("eu", "us", flags=flags)
+        for seed in range(REFUND_ROUNDS):
+            give_and_take(world, REFUNDS // REFUND_ROUNDS, seed, flags)
+        world.stop_nodes()
+        return f"{REFUNDS} charges and refunds, and {REFUND_ROUNDS} resets, counted exactly through the same"
 
 
 def partition() -> str:
@@ -246,6 +259,7 @@ def watched(world: World, *regions: str) -> dict[str, int]:
 RUNS: Final[dict[str, Callable[[], str]]] = {
     "kills": kills,
     "late_costs": late_costs,
+    "refunds": refunds,
     "partition": partition,
     "leaving": leaving,
     "overload": overload,

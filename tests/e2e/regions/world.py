@@ -34,6 +34,7 @@ MINUTE_LIMIT: Final = 600
 QUOTA_LIMIT: Final = 100_000
 QUOTA_WINDOW_S: Final = 10
 LATE_LIMIT: Final = 1_000
+BACK_LIMIT: Final = 5_000
 RULES: Final = f"""
 domain: {DOMAIN}
 descriptors:
@@ -51,6 +52,8 @@ descriptors:
   rate_limit: {{unit: year, requests_per_unit: {CELL_LIMIT}, precision: 0, scope: cell}}
 - key: tokens
   rate_limit: {{unit: year, requests_per_unit: {LATE_LIMIT}, overdraft: true}}
+- key: back
+  rate_limit: {{unit: year, requests_per_unit: {BACK_LIMIT}, overdraft: true, refund: true}}
 """
 """Of a year, so that no window ends during a test; but for those whose windows are what is looked at."""
 WIDE_HITS: Final = 50_000

@@ -4,6 +4,8 @@ import pytest
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of, split_fill
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.receiver import FUTURE_MS, LONGEST_KEY_BYTES, LONGEST_WINDOW_MS, MOST
+from headgate.origin import told_resets
+from headgate.origin.book import BookEntry, BookState
 from headgate.origin.interface import OriginError
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.protocol import Lane
@@ -111,3 +113,41 @@ async def test_a_clock_is_off_by_half_a_short_window() -> None:
     short = GOOD._replace(window_ms=4_000, sequence=START_MS // 4_000)
     await us.receiver.receive("eu", batch(short, time_ms=START_MS + 2_500))
     assert us.peers["eu"].skewed
+
+
+async def test_the_region_s_nodes_are_told_of_a_reset_once_and_only_while_it_is_new() -> None:
+    """Those that deny from memory ask nobody, so they would never hear of it."""
+    us = Region("us", "eu")
+
+    def told() -> list[BookEntry]:
+        return [entry for entry in us.origin.book.read(0, 100, us.clock.now_ms()).entries if entry.value]
+
+    await us.receiver.receive("eu", batch(GOOD))
+    assert told() == []
+    await us.receiver.receive("eu", batch(GOOD._replace(reset=START_MS - 1_000)))
+    (first,) = told()
+    assert told_resets.read(first) == (b"k", START_MS - 1_000)
+    for reset in (START_MS - 1_000, START_MS - 2_000):
+        await us.receiver.receive("eu", batch(GOOD._replace(reset=reset, current=9)))
+    assert told() == [first]
+    await us.receiver.receive("eu", batch(GOOD._replace(reset=START_MS - 500)))
+    assert [told_resets.read(entry) for entry in told()] == [(b"k", START_MS - 500)]
+    await us.receiver.receive("eu", batch(GOOD._replace(key=b":old", reset=START_MS - 2 * told_resets.RECENT_MS)))
+    assert len(told()) == 1
+
+
+async def test_a_book_that_cant_be_written_holds_no_batch_up_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    us = Region("us", "eu")
+    write_book = us.origin.write_book
+
+    async def away(*_: object) -> BookState:
+        raise OriginError("away")
+
+    monkeypatch.setattr(us.origin, "write_book", away)
+    assert (await us.receiver.receive("eu", batch(GOOD._replace(reset=START_MS)))).refused == 0
+    monkeypatch.setattr(us.origin, "write_book", write_book)
+    await us.receiver.receive("eu", batch(number=2))
+    entries = us.origin.book.read(0, 100, us.clock.now_ms()).entries
+    assert [told_resets.read(entry) for entry in entries] == [(b"k", START_MS)]

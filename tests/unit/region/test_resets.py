@@ -5,10 +5,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from headgate.keys import resetting
 from headgate.limiter.decision import Charge
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Algorithm, Limit, Unit
+from headgate.origin import told_resets
 from headgate.origin.interface import OriginError
+from headgate.origin.protocol import ForeignCount
 from headgate.region.node import RegionNode
 from headgate.region.resets import MOST_RESETS, Resets
 
@@ -19,6 +22,8 @@ LIMIT = Limit(10, Unit.HOUR)
 BUCKET = Limit(10, Unit.HOUR, algorithm=Algorithm.GCRA, burst=10)
 LIMITS = (LIMIT, Limit(10, Unit.HOUR, algorithm=Algorithm.FIXED_WINDOW), BUCKET)
 FLUSH_S = 1.0
+NO_NAMES: Any = None
+"""Nobody in these tests is told of a key by its descriptor."""
 
 
 async def used_up(nodes: int, limit: Limit = LIMIT) -> tuple[RegionWorld, list[RegionNode]]:
@@ -145,3 +150,21 @@ def test_on_one_node_a_reset_forgets_the_counter(limit: Limit) -> None:
     assert engine.reset(b"k")
     assert not engine.reset(b"k")
     assert engine.decide(charge).admitted
+
+
+def test_a_node_that_denies_from_memory_hears_of_another_region_s_reset_within_about_a_second() -> None:
+    async def history() -> None:
+        world, (first, second) = await used_up(2)
+        number = world.shards[0].time_ms()
+        for node in (first, second):
+            resetting.follow(node.book, NO_NAMES, node)
+        shard = world.shards[0]
+        shard.take_in([ForeignCount(b"k", LIMIT.window_ms, number // LIMIT.window_ms, b"eu", 0, b"", number)])
+        entry = told_resets.entry_of(b"k", number, number)
+        assert entry is not None
+        await shard.write_book(0, [entry], b"drawn", 1.0)
+        await asyncio.sleep(1.2)
+        for node in (first, second):
+            assert (await world.ask(node, Charge(b"k", LIMIT, 5))).admitted
+
+    play(history())
