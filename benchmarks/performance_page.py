@@ -199,7 +199,7 @@ def _unit_costs(found: dict[str, Any]) -> None:
         place = known
         for name in path[:-1]:
             place = place[name]
-        place[path[-1]] = {"value": value, "command": "make bench", "line": line}
+        place[path[-1]] = {"value": value, "command": "benchmarks/bench.py", "line": line}
 
     guard, costs = found.get("guard"), found.get("costs", {})
     if guard:
