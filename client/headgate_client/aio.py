@@ -25,6 +25,7 @@ from headgate_client.backoff import CLOSED, CLOSED_MESSAGE, Backoff
 from headgate_client.channel import Address, Tls, Token
 from headgate_client.clock import Clock
 from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, TIMEOUT_S, Ask, Attempt, Core, Link
+from headgate_client.deadline import Lane
 from headgate_client.forks import settle
 from headgate_client.limits import AsyncLimited, Cost, Guarded, Key
 from headgate_client.report import OnDegraded
@@ -51,6 +52,7 @@ class _Connections:
 
     links: Sequence[Link] | None = None
     connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lane: Lane = field(default_factory=Lane)
 
 
 class AsyncHeadgate:
@@ -128,16 +130,19 @@ class AsyncHeadgate:
         return attempts.decision()
 
     async def _asked(self, method: Callable[..., Awaitable[bytes]], request: bytes, left_s: float) -> bytes:
-        """Raises TimeoutError at the deadline: by the loop's timer, unless gRPC's is faster."""
-        async with asyncio.timeout(left_s):
-            try:
-                answer: bytes = await method(request, timeout=left_s, metadata=self._core.metadata())
-            except asyncio.CancelledError:
-                # A channel that is closed cancels its calls; the task itself was not cancelled.
-                task = asyncio.current_task()
-                if self._core.closed and (task is None or not task.cancelling()):
-                    raise RateLimitError(CLOSED, CLOSED_MESSAGE) from None
-                raise
+        """Raises TimeoutError at the deadline, or RateLimitError where it came before the call's turn."""
+        lane = self._loops[asyncio.get_running_loop()].lane
+        with lane.deadline(left_s) as deadline:
+            async with lane.slots:
+                timeout_s = deadline.send()
+                try:
+                    answer: bytes = await method(request, timeout=timeout_s, metadata=self._core.metadata())
+                except asyncio.CancelledError:
+                    # A channel that is closed cancels its calls; the task itself was not cancelled.
+                    task = asyncio.current_task()
+                    if self._core.closed and (task is None or not task.cancelling()):
+                        raise RateLimitError(CLOSED, CLOSED_MESSAGE) from None
+                    raise
         return answer
 
     async def acquire(

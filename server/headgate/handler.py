@@ -83,7 +83,14 @@ class HandlerStats:
 class Recorder(Protocol):
     """Who is told of every decision: the decision log. It gives the decision its id."""
 
-    def __call__(self, plan: "Plan", decision: Decision) -> int: ...
+    def __call__(self, plan: "Plan", decision: Decision) -> int:
+        """A decision, whatever it is; its id."""
+        ...
+
+    def quick(self, plan: "Plan", verdict: Verdict) -> None:
+        """The same for the usual request: one charge, admitted here or denied from memory. Its id is not asked for."""
+        over = verdict[0]
+        self(plan, Decision(not over, DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL, [verdict]))
 
 
 class Matched(NamedTuple):
@@ -155,12 +162,14 @@ class RateLimitHandler:
         if quick == 1:
             verdict = self._engine.quick(plan.charges[0])
             if verdict is not None:
+                if self._record is not None:
+                    self._record.quick(plan, verdict)
                 path = DecisionPath.DENY_CACHE if verdict[0] else DecisionPath.LOCAL
                 return self._answer_one(plan, shape, path, verdict)
         elif quick:
             verdicts = self._engine.quick_all(plan.charges)
             if verdicts is not None:
-                return self._answer_all(plan, shape, Decision(True, DecisionPath.LOCAL, verdicts))
+                return self._answer(plan, Decision(True, DecisionPath.LOCAL, verdicts))
         elif not plan.charges:
             self.stats.admitted[shape.path] += 1
             for tally in shape.others:
@@ -218,13 +227,11 @@ class RateLimitHandler:
         self._engine.give_back(self._plan(payload, self._rules(), late=False).charges)
 
     def _answer_one(self, plan: Plan, shape: Shape, path: DecisionPath, verdict: Verdict) -> bytes:
-        """`_answer` for the usual request: one charge, and nothing unusual about it.
+        """`_answer` for the usual request: one charge, and nothing unusual about it. Who calls it has recorded it.
 
-        What is counted or logged of a decision is counted and logged in these three, and nowhere else.
+        What is counted of a decision is counted in these three, and nowhere else.
         """
         over, remaining, reset_ms = verdict
-        if self._record is not None:
-            self._record(plan, Decision(not over, path, [verdict]))
         tally = shape.tally
         if over:
             self.stats.denied[path] += 1
@@ -242,8 +249,6 @@ class RateLimitHandler:
 
     def _answer_all(self, plan: Plan, shape: Shape, decision: Decision) -> bytes:
         """`_answer` for a request with several charges, all of them admitted, and nothing unusual about them."""
-        if self._record is not None:
-            self._record(plan, decision)
         self.stats.admitted[decision.path] += 1
         shape.count(decision, self._over_limit, plan.charges)
         statuses = [
@@ -255,11 +260,11 @@ class RateLimitHandler:
     def _answer(self, plan: Plan, decision: Decision) -> bytes:
         admitted, path, verdicts = decision
         shape = plan.shape
+        number = 0 if self._record is None else self._record(plan, decision)
         if shape.quick == 1:
             return self._answer_one(plan, shape, path, verdicts[0])
         if shape.quick and admitted:
             return self._answer_all(plan, shape, decision)
-        number = 0 if self._record is None else self._record(plan, decision)
         if admitted:
             self.stats.admitted[path] += 1
             tally = shape.tally

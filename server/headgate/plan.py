@@ -116,7 +116,7 @@ class Shape:
         """Where two charges, this one and the next, are of one descriptor: a rule's and a request's limit."""
         self.path = DecisionPath.UNLIMITED if any(d.unlimited for d in descriptors) else DecisionPath.NO_RULE
         self.trailer = trailer
-        self.denied = trailer + wire.NOT_TO_BE_KEPT if any(_counts_each(charge) for charge in charges) else trailer
+        self.denied = trailer + wire.NOT_TO_BE_KEPT if any(_asks_again(charge) for charge in charges) else trailer
         """The trailer of a denial."""
         self.tallies = tuple([tally for d in descriptors if d.charges for tally in d.tallies])
         """One per charge: what its rule counts."""
@@ -241,9 +241,10 @@ def _is_plain(charges: tuple[Charge, ...], others: tuple[Tally, ...]) -> bool:
     return charge.kind is Kind.TAKE and charge.cost == 1 and not charge.shadow and not charge.quota
 
 
-def _counts_each(charge: Charge) -> bool:
-    """Whether the next request like this must come here even if this one is denied: it is charged all the same."""
-    return charge.kind is Kind.LATE
+def _asks_again(charge: Charge) -> bool:
+    """Whether the next request like this must come here even if this one is denied: it is charged, or given back, all
+    the same; or there may be room before its time, because somebody gave back."""
+    return charge.kind in (Kind.LATE, Kind.REFUND) or bool(charge.limit.refund)
 
 
 def _near(limit: Limit, ratio: float) -> int:

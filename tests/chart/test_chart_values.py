@@ -109,6 +109,10 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
         ),
         ({"rules": {"big.yaml": "# " + "x" * 1_000_000}}, "rules: are more than a ConfigMap holds (1 MiB)"),
         ({"rulesSync": {"enabled": True}}, "rulesSync.container: is empty"),
+        (
+            {"rulesSync": {"enabled": True, "container": matrix.SYNC}},
+            "rulesSync.initContainer: is empty, and there are no other rules",
+        ),
         ({"ports": {"admin": 8080}}, "ports: each must be another one"),
         (
             {"kind": "DaemonSet", "autoscaling": {"enabled": True}, "devRedis": {"enabled": True}},

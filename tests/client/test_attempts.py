@@ -1,6 +1,5 @@
 """Whom a call goes to when there are several servers, and when it goes to a second one."""
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +11,6 @@ from headgate_client.testing.server import FakeRpcError
 from headgate_client.values import Decision
 
 from tests.client.support import Make
-from tests.support.waiting import PATIENCE_S
 
 NOT_SENT = "failed to connect to all addresses; last error: connection refused"
 
@@ -146,29 +144,6 @@ def test_a_token_that_is_missing_is_no_failure_of_the_server(make_fake: Make, he
     assert "UNAUTHENTICATED" in str(client.check(user="alice").error), "the probe had none"
     tokens.append("two")
     assert client.check(user="alice").error is None
-
-
-async def test_a_tasks_deadline_is_kept_by_its_own_loop(headgate_server: FakeServer) -> None:
-    """gRPC's timer wakes three threads, one after the other, before the task hears of it."""
-    client = headgate_server.async_client("edge", timeout=0.01)
-    await client.check(user="alice")
-    ended: list[str] = []
-
-    async def never(payload: bytes, **_: object) -> bytes:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("the call")
-        return b""
-
-    (connections,) = client._loops.values()
-    for link in connections.links or ():
-        link.call = never
-    decision = await asyncio.wait_for(client.check(user="alice"), PATIENCE_S)
-    assert str(decision.error) == "DEADLINE_EXCEEDED: no answer in 10 ms"
-    assert ended == ["the call"], "nothing goes on behind it"
-    assert client.reachable, "one late answer opens no breaker"
-    assert client.errors == {"DEADLINE_EXCEEDED": 1}
 
 
 def test_errors_are_as_grpc_raises_them() -> None:

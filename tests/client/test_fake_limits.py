@@ -52,10 +52,18 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 12, overdraft: true}
   - key: owed
     rate_limit: {unit: minute, requests_per_unit: 9, algorithm: gcra, burst: 4, overdraft: true}
+  - key: given
+    rate_limit: {unit: minute, requests_per_unit: 8, refund: true}
+  - key: back
+    rate_limit: {unit: minute, requests_per_unit: 9, algorithm: gcra, burst: 4, refund: true}
   - key: bare
 """
 CHOICES: list[list[tuple[str, str]]] = [
-    *[[(key, value)] for key in ("sliding", "fixed", "bucket", "tokens", "owed") for value in ("a", "b")],
+    *[
+        [(key, value)]
+        for key in ("sliding", "fixed", "bucket", "tokens", "owed", "given", "back")
+        for value in ("a", "b")
+    ],
     [("path", "/login"), ("sliding", "a")],
     [("path", "/login/x"), ("sliding", "a")],
     [("path", "/login")],
@@ -107,6 +115,7 @@ def descriptor(chance: random.Random, entries: list[tuple[str, str]]) -> RateLim
         found.entries.add(key=key, value=value)
     if chance.random() < 0.2:
         found.hits_addend.CopyFrom(UInt64Value(value=chance.choice([0, 1, 2, 8, 40])))
+    found.is_negative_hits = entries[0][0] in ("given", "back") and chance.random() < 0.3
     return found
 
 

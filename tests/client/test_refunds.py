@@ -1,10 +1,13 @@
-"""Giving back what was charged: for threads and asyncio."""
+"""Giving back what was charged: for threads and asyncio, with the fake and with a real server."""
+
+from pathlib import Path
 
 import pytest
 from headgate_client import RateLimitError
 from headgate_client.testing import FakeServer
 
-from tests.client.support import Make
+from tests.client.support import PATIENT_S, Make, MakeBoth
+from tests.support.headgate import serve, write_rules
 
 RULES = {
     "domain": "edge",
@@ -79,3 +82,16 @@ def test_nothing_is_not_given_back(make_fake: Make, server: FakeServer) -> None:
         make_fake().refund(job="a", cost=0)
     with pytest.raises(ValueError, match="cost: 0 to 4294967295, got -1"):
         make_fake().refund(job="a", cost=-1)
+
+
+@pytest.mark.slow
+def test_a_real_server_gives_back_what_it_charged(tmp_path: Path, make_both: MakeBoth) -> None:
+    rules = "domain: edge\ndescriptors:\n- key: job\n  rate_limit: {unit: year, requests_per_unit: 5, refund: true}\n"
+    with serve(write_rules(tmp_path / "rules", rules)) as server:
+        one, another = make_both(server.grpc, "edge", timeout=PATIENT_S, on_error="raise")
+        assert one.check(job="a", cost=5)
+        assert not one.check(job="a")
+        assert another.refund(job="a", cost=2)
+        assert one.check(job="a").remaining == 1, "what the other gave back, at once: no denial was remembered"
+        assert one.refund(job="a", cost=3)
+        assert another.check(job="a", cost=0).remaining == 4

@@ -3,11 +3,14 @@
 import configparser
 import re
 import shlex
+import textwrap
+from typing import Any
 
 import yaml
 from headgate.config.settings import SETTINGS
 
 from benchmarks import capacity
+from tests.support.helm import CHART, render
 from tests.support.source import ROOT
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
@@ -58,3 +61,19 @@ def test_the_units_settings_exist_and_its_stop_is_longer_than_the_drain() -> Non
     unit.read_string(block("ini", "# /etc/systemd/system/headgate.service"))
     assert int(unit["Service"]["TimeoutStopSec"]) >= settings["drain_s"] + 10
     assert unit["Service"]["ExecStart"].endswith("--config /etc/headgate/headgate.yaml")
+
+
+def values_shown() -> list[Any]:
+    """Every block of YAML on the pages that is for the chart."""
+    known = yaml.safe_load((CHART / "values.yaml").read_text())
+    pages = (PAGE, (ROOT / "docs" / "envoy.md").read_text())
+    blocks = [text for page in pages for text in re.findall(r"^ *```yaml\n(.*?)```", page, re.DOTALL | re.MULTILINE)]
+    found = [yaml.safe_load(textwrap.dedent(text)) for text in blocks]
+    return [block for block in found if isinstance(block, dict) and set(block) <= set(known)]
+
+
+def test_values_that_are_shown_are_values_of_the_chart() -> None:
+    shown = values_shown()
+    assert {key for block in shown for key in block} == {"rulesSync", "config", "extraEnv", "istio"}
+    for values in shown:
+        assert render(values)

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import UInt64Value
 from headgate.errors import BadRequest
-from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
+from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler, Recorder
 from headgate.limiter.decision import Decision, DecisionPath
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Override, Overrides
@@ -464,6 +464,8 @@ def test_negative_hits_are_given_back_on_rules_that_say_so(load: Callable[[str],
     world = World(load)
     world.rules = load(REFUNDABLE)
     assert world.ask(d("user=a", hits=10)).overall_code == OK
+    denied = [world.ask(d(f"{key}=a", hits=11)) for key in ("user", "plain")]
+    assert [(one.overall_code, one.HasField("quota")) for one in denied] == [(OVER, True), (OVER, False)]
     assert world.ask(d("user=a")).overall_code == OVER
     given = world.ask(back("user=a", 4))
     assert (given.overall_code, given.statuses[0].limit_remaining) == (OK, 4)
@@ -515,8 +517,9 @@ def test_what_is_given_back_is_counted_apart_from_what_requests_cost(load: Calla
     assert (dict(tally.costs())["within_limit"], tally.refunded) == (6, 4)
 
 
-def numbered(plan: Any, decision: Decision) -> int:
-    return 0xABC
+class Numbered(Recorder):
+    def __call__(self, plan: Any, decision: Decision) -> int:
+        return 0xABC
 
 
 @pytest.mark.parametrize(
@@ -531,7 +534,7 @@ def test_an_answer_says_why_where_that_is_wanted(
         engine=Engine(clock, max_cells=1000),
         random=random.Random(4),
         settings=AnswerSettings(**settings, dynamic_metadata=True),
-        record=numbered,
+        record=Numbered(),
     )
     request = RateLimitRequest(domain="edge", descriptors=[d("user=alice"), d("path=/")]).SerializeToString()
     for _ in range(3):

@@ -606,6 +606,9 @@ checksum/config: {{ toYaml .Values.config | sha256sum }}
 {{- if and .Values.rulesSync.enabled (not .Values.rulesSync.container) -}}
 {{- fail "rulesSync.container: is empty; describe the container that keeps the rules, or say rulesSync.enabled: false" -}}
 {{- end -}}
+{{- if and .Values.rulesSync.enabled (not .Values.rulesSync.initContainer) (not .Values.rules) (not .Values.existingConfigMaps) -}}
+{{- fail "rulesSync.initContainer: is empty, and there are no other rules: a server that finds none does not start" -}}
+{{- end -}}
 {{- if gt (len (toYaml .Values.rules)) 1000000 -}}
 {{- fail "rules: are more than a ConfigMap holds (1 MiB); use existingConfigMaps, one per team, or rulesSync" -}}
 {{- end -}}

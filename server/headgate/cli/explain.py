@@ -9,9 +9,9 @@ from pathlib import Path
 
 from headgate.cli import descriptors
 from headgate.cli.admin_call import add_servers, addresses_of, call, on_all
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, write
+from headgate.cli.output import EXIT_FAILED, EXIT_OK, printable, write
 from headgate.errors import ConfigError
-from headgate.explain.explanation import Outcome, Question, explain, to_text
+from headgate.explain.explanation import Outcome, Question, explain, lines_of
 from headgate.explain.names import hash_of_descriptor
 from headgate.explain.view import LogView
 from headgate.telemetry.decisions.contents import Content
@@ -49,6 +49,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--window", type=milliseconds, default="5m", metavar="TIME", help="how far from --at to look (default: 5m)"
     )
     parser.add_argument("--id", metavar="ID", help="explain this decision: 16 hex digits, as answers have them")
+    parser.add_argument(
+        "--who", action="store_true", help="print what lines call this descriptor (`who`), to find them by, and end"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=run)
 
@@ -85,8 +88,12 @@ def view_of(args: argparse.Namespace) -> LogView:
 def run(args: argparse.Namespace) -> int:
     """Print the explanation. Returns 1 when nothing about the request was found."""
     question = _question(args)
+    if args.who:
+        write(f"{hash_of_descriptor(question.domain, question.entries):016x}")
+        return EXIT_OK
     explanation = explain(_from_servers(args, question) if args.addr else view_of(args), question)
-    write(json.dumps(explanation.to_json(), indent=2) if args.json else to_text(explanation))
+    lines = [json.dumps(explanation.to_json(), indent=2)] if args.json else map(printable, lines_of(explanation))
+    write("\n".join(lines))
     return EXIT_FAILED if explanation.outcome is Outcome.NOT_LOGGED else EXIT_OK
 
 

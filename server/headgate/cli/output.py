@@ -25,3 +25,12 @@ def fail(message: str, status: int) -> int:
 def warn(message: str) -> None:
     """One line for people."""
     sys.stderr.write(f"headgate: warning: {message}\n")
+
+
+def printable(text: str) -> str:
+    """One line in which nothing steers a terminal, or stands for another line: what callers send must not."""
+    return "".join([sign if sign.isprintable() else _escaped(sign) for sign in text])
+
+
+def _escaped(sign: str) -> str:
+    return sign.encode("unicode_escape", "surrogatepass").decode()

@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.cli import descriptors
 from headgate.cli.explain import add_sources, view_of
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
+from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, printable, write
 from headgate.rules.advice import advise
 from headgate.rules.diff import differences
 from headgate.rules.directory import load_directory
@@ -161,7 +161,7 @@ def _told(result: dict[str, Any]) -> str:
         f"denied under these rules: {result['denied_after']} requests of {result['callers_denied_after']} callers",
     ]
     for caller in result["top_denied"]:
-        descriptor = ",".join(f"{key}={value}" for key, value in caller["descriptor"])
+        descriptor = printable(",".join(f"{key}={value}" for key, value in caller["descriptor"]))
         lines.append(f"  {caller['domain']} {descriptor}: {caller['denied_after']} (then {caller['denied_before']})")
     lines += [f"by rule {rule}: {count}" for rule, count in result["denied_by_rule"].items()]
     lines += [f"shadow rule {rule} would deny: {n}" for rule, n in result["shadow_would_deny_by_rule"].items()]

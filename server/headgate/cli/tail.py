@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headgate.cli import descriptors
 from headgate.cli.admin_call import add_servers, addresses_of, call
-from headgate.cli.output import EXIT_OK, warn, write
+from headgate.cli.output import EXIT_OK, printable, warn, write
 from headgate.errors import ConfigError
 from headgate.explain.following import Follower
 from headgate.explain.names import hash_of_descriptor
@@ -66,7 +66,7 @@ def tail(args: argparse.Namespace) -> int:
     for entry in _entries(args, addresses):
         if not _passes(entry, args, who):
             continue
-        write(json.dumps(_as_json(entry)) if args.json else _as_text(entry))
+        write(json.dumps(_as_json(entry)) if args.json else printable(_as_text(entry)))
         shown += 1
         if shown == args.count:
             break

@@ -14,7 +14,7 @@ from typing import Final
 
 from headgate.clock import Clock
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of
-from headgate.exchange.messages import Ack, Batch, Entry, PeerLink
+from headgate.exchange.messages import Ack, Batch, Entry, LinkError, PeerLink
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.quota.message import QuotaMessage
 from headgate.origin.interface import Origin, OriginError
@@ -27,6 +27,8 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 PAGE: Final = 500
 """Names per call to a shard: two milliseconds of its time."""
 READ_TIMEOUT_S: Final = 2.0
+FRESH_S: Final = {Lane.NORMAL: 1.0, Lane.URGENT: 0.2}
+"""How often a peer that is behind by more than a page, as in a fill, is told what is new, before its turn comes."""
 STRAGGLER_S: Final = 0.2
 """So long a batch waits for a shard that is slow to answer; what that has to say goes with a later one."""
 SEND_TIMEOUT_S: Final = 3.0
@@ -44,6 +46,8 @@ class ShardPage:
     shard: int
     changes: Changes
     components: Sequence[Published | None]
+    fresh: bool
+    """What is new, out of turn: it is told again in its turn."""
 
 
 @dataclass(slots=True)
@@ -61,6 +65,10 @@ class ShardView:
     walked: bool = False
     used: bool = False
     """Whether there was ever a change."""
+    fresh: int = 0
+    """While the peer is behind: up to which change it has been told out of turn, or was not to be."""
+    fresh_s: float = 0.0
+    """When it is time for what is new since."""
 
 
 class PeerSender:
@@ -150,8 +158,40 @@ class PeerSender:
         return max(1, min(PAGE, MAX_ENTRIES // 2 // self._origin.shards))
 
     async def _read_shard(self, shard: int, lane: Lane, most: int, most_bytes: int) -> ShardPage | None:
+        view = self._views[shard, lane]
+        if view.fresh and self._clock.monotonic() >= view.fresh_s:
+            view.fresh_s = self._clock.monotonic() + FRESH_S[lane]
+            changes = await self._read_changes(shard, lane, most, most_bytes, view.fresh)
+            if changes is None or changes.names:
+                return await self._page_of(shard, lane, changes, fresh=view.fresh > 0)
+        changes = await self._read_changes(shard, lane, most, most_bytes)
+        if changes is not None:
+            self._judge_lateness(view, lane, changes)
+        return await self._page_of(shard, lane, changes, fresh=False)
+
+    async def _page_of(self, shard: int, lane: Lane, changes: Changes | None, *, fresh: bool) -> ShardPage | None:
+        if changes is None:
+            return None
+        found: list[Published | None] = []
+        if changes.names:
+            found = await self._origin.components(shard, self._peer, lane, changes.names, READ_TIMEOUT_S)
+        return ShardPage(shard, changes, found, fresh)
+
+    def _judge_lateness(self, view: ShardView, lane: Lane, changes: Changes) -> None:
+        """Whether more is left than this page has: then the newest changes, and what changes meanwhile, are not to wait
+        for all of it."""
+        if changes.until >= changes.latest:
+            view.fresh = 0
+        elif not view.fresh:
+            view.fresh = max(changes.until, changes.latest - self._page)
+            view.fresh_s = self._clock.monotonic() + FRESH_S[lane]
+
+    async def _read_changes(self, shard: int, lane: Lane, most: int, most_bytes: int, after: int = 0) -> Changes | None:
+        """Names to tell of; None where another process serves the peer."""
         generation = self._random.randbytes(16)
-        changes = await self._origin.changes(shard, self._peer, lane, self._owner, generation, most, READ_TIMEOUT_S)
+        changes = await self._origin.changes(
+            shard, self._peer, lane, self._owner, generation, most, READ_TIMEOUT_S, after
+        )
         view = self._views[shard, lane]
         view.serving = changes.leased
         if not changes.leased:
@@ -161,23 +201,18 @@ class PeerSender:
         if view.epoch not in (b"", changes.epoch):
             # Another server, or another life of it: what was acknowledged may have been of what it never had.
             await self._origin.begin_walk(shard, self._peer, b"", READ_TIMEOUT_S)
-            view.epoch = changes.epoch
-            return await self._read_shard(shard, lane, most, most_bytes)
+            view.epoch, view.fresh = changes.epoch, 0
+            return await self._read_changes(shard, lane, most, most_bytes)
         names = changes.names
         if len(names) > 1 and _bytes(names) > most_bytes:
             fewer = max(1, len(names) * most_bytes // _bytes(names) // 2)
-            return await self._read_shard(shard, lane, fewer, most_bytes)
+            return await self._read_changes(shard, lane, fewer, most_bytes, after)
         view.epoch = changes.epoch
         self._look_at(view, changes)
         self._status.shards_behind[shard, lane] = changes.latest - changes.since
         if shard == 0:
             self._beat_ms = changes.beat_ms
-        components = (
-            await self._origin.components(shard, self._peer, lane, changes.names, READ_TIMEOUT_S)
-            if changes.names
-            else []
-        )
-        return ShardPage(shard, changes, components)
+        return changes
 
     def _look_at(self, view: ShardView, changes: Changes) -> None:
         view.mark = mark_of(changes.generation, changes.epoch)
@@ -200,10 +235,19 @@ class PeerSender:
             now_ms,
             self._beat_ms,
         )
-        await self._send_next(batch)
+        try:
+            await self._send_next(batch)
+        except LinkError:
+            # A shard of the peer's may be the reason, and its others have what was for them: the newest next time.
+            for page in pages:
+                if page.fresh:
+                    self._views[page.shard, lane].fresh = 0
+            raise
         self._told(len(own), now_ms)
         for page in pages:
-            if page.changes.until != page.changes.since:
+            if page.fresh:
+                self._views[page.shard, lane].fresh = page.changes.until
+            elif page.changes.until != page.changes.since:
                 await self._move_on(lane, page)
 
     async def tell(self, message: QuotaMessage) -> Ack:

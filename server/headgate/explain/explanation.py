@@ -156,9 +156,12 @@ def _admits_at(record: Record, causes: Sequence[Cause]) -> str | None:
 
 def to_text(explanation: Explanation) -> str:
     """For people: sentences, then the lines that show it."""
-    lines = list(explanation.sentences)
-    lines += _evidence(explanation.request, explanation.events)
-    return "\n".join(lines)
+    return "\n".join(lines_of(explanation))
+
+
+def lines_of(explanation: Explanation) -> list[str]:
+    """The same, line by line."""
+    return [*explanation.sentences, *_evidence(explanation.request, explanation.events)]
 
 
 def _evidence(request: Sequence[Record], events: Sequence[Event]) -> list[str]:

@@ -8,7 +8,7 @@ from headgate.explain.surroundings import Ongoing, Surrounding
 from headgate.limiter.decision import Entries
 from headgate.rules.explain import describe
 from headgate.rules.model import Match
-from headgate.telemetry.decisions.record import Event, Record, text_of_time
+from headgate.telemetry.decisions.record import Event, Flag, Record, text_of_time
 
 _WHY: Final[Mapping[CauseKind, str]] = {
     CauseKind.LIMIT_LOWERED: "The limit was lowered from {limit_before} to {limit} at {at} (rules {version}, "
@@ -144,6 +144,8 @@ def _what(record: Record) -> str:
     done = "admitted" if record.allowed else "denied"
     if record.allowed and record.over and record.shadow:
         done = "admitted, and would have been denied"
+    if record.flags & Flag.REFUND:
+        done += f", and gave {record.cost} back"
     where = f" by node {record.source.node} of region {record.source.region}" if record.source.node else ""
     trace = f", trace {record.trace}" if record.trace else ""
     return (

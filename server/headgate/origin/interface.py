@@ -76,11 +76,20 @@ class Origin(Protocol):
         ...
 
     async def changes(
-        self, shard: int, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int, timeout_s: float
+        self,
+        shard: int,
+        peer: bytes,
+        lane: Lane,
+        owner: bytes,
+        generation: bytes,
+        most: int,
+        timeout_s: float,
+        after: int = 0,
     ) -> Changes:
         """How far `peer` has been told; names of published keys behind that, if `owner` gets or has the lease on it.
 
-        `generation` becomes that of a memory that has none yet.
+        `generation` becomes that of a memory that has none yet. With `after` names come from behind that change, if
+        the peer has not been told so far: what is new, for one that is told of much else.
         """
         ...
 

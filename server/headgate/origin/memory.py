@@ -163,9 +163,17 @@ class MemoryOrigin:
         self.take_in(counts, stamp)
 
     async def changes(
-        self, shard: int, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int, timeout_s: float
+        self,
+        shard: int,
+        peer: bytes,
+        lane: Lane,
+        owner: bytes,
+        generation: bytes,
+        most: int,
+        timeout_s: float,
+        after: int = 0,
     ) -> Changes:
-        return self.read_changes(peer, lane, owner, generation, most)
+        return self.read_changes(peer, lane, owner, generation, most, after)
 
     async def components(
         self, shard: int, peer: bytes, lane: Lane, names: Sequence[bytes], timeout_s: float
@@ -269,11 +277,13 @@ class MemoryOrigin:
         """What `acknowledge` does, here and now."""
         return self.outbox.acknowledge(peer, lane, changes.generation, changes.since, changes.until)
 
-    def read_changes(self, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int) -> Changes:
+    def read_changes(
+        self, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int, after: int = 0
+    ) -> Changes:
         """What `changes` does, here and now."""
         now_ms = self._clock.now_ms()
         self._sweep(now_ms)
-        found = self.outbox.changes(peer, lane, owner, LEASE_MS, generation, most, now_ms)
+        found = self.outbox.changes(peer, lane, owner, LEASE_MS, generation, most, now_ms, after)
         return found._replace(epoch=self._epoch)
 
     def read_components(self, peer: bytes, lane: Lane, names: Sequence[bytes]) -> list[Published | None]:

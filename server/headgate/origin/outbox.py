@@ -81,7 +81,15 @@ class Outbox:
         self.lanes[lane].note(name)
 
     def changes(
-        self, peer: bytes, lane: Lane, owner: bytes, lease_ms: int, generation: bytes, most: int, now_ms: int
+        self,
+        peer: bytes,
+        lane: Lane,
+        owner: bytes,
+        lease_ms: int,
+        generation: bytes,
+        most: int,
+        now_ms: int,
+        after: int = 0,
     ) -> Changes:
         """Take the lease, and read the next names for the peer. Time and epoch are the shard's to say.
 
@@ -90,7 +98,7 @@ class Outbox:
         self._generation = self._generation or generation
         cursor, index, state = self._cursor(peer, lane), self.lanes[lane], self._peer(peer)
         leased = state.take(owner, lease_ms, now_ms)
-        found = index.after(cursor.acknowledged, most) if leased else []
+        found = index.after(max(cursor.acknowledged, after), most) if leased else []
         return Changes(
             now_ms,
             b"",

@@ -169,5 +169,5 @@ class DecisionLogging:
         """By the clock that the decisions have: the shards', or this node's where it counts alone."""
         return self._clock.now_ms() if self._node is None else self._node.earliest_ms()
 
-    def _warn(self, sink: str, error: OSError) -> None:
+    def _warn(self, sink: str, error: Exception) -> None:
         self._logger.warning("decision_log_failed", sink=sink, reason=str(error))

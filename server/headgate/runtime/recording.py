@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from headgate.clock import Clock
 from headgate.explain.names import hash_of_descriptor, hash_of_key, terms_of
+from headgate.handler import Recorder
 from headgate.limiter.counters import BucketCounter, WindowCounter
-from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict
 from headgate.limiter.engine import Engine
 from headgate.plan import Plan
 from headgate.region.engine import RegionalEngine
@@ -31,6 +32,8 @@ _PATH_NAMES: Final = tuple([path.value for path in _PATHS])
 _WAYS: Final = {id(path): number for number, path in enumerate(_PATHS)}
 _ADMITTED: Final = 64
 """Added to the number of a path for what was admitted."""
+_ADMITTED_QUICKLY: Final = _PATHS.index(DecisionPath.LOCAL) + _ADMITTED
+_DENIED_QUICKLY: Final = _PATHS.index(DecisionPath.DENY_CACHE)
 
 # As plain numbers: flags of the enum's own kind take a microsecond to put together.
 _NO_COUNTER: Final = int(Flag.NO_COUNTER)
@@ -39,6 +42,7 @@ _ALLOWED: Final = int(Flag.ALLOWED)
 _OVER: Final = int(Flag.OVER)
 _SHADOW: Final = int(Flag.SHADOW)
 _QUOTA: Final = int(Flag.QUOTA)
+_REFUND: Final = int(Flag.REFUND)
 
 Figures = tuple[int, int, int, int, int, int, int, int]
 """Of one counter: time, own, others, foreign, previous, shard, live nodes, flags."""
@@ -67,7 +71,7 @@ _LAST_NUMBER: Final = _ROW.index("number") - _WIDTH
 """Where in a page the id of the decision stands that was logged last."""
 
 
-class DecisionRecorder:
+class DecisionRecorder(Recorder):
     """Told of every decision; gives each an id, and writes those that are to be logged to the page."""
 
     def __init__(
@@ -99,19 +103,37 @@ class DecisionRecorder:
                     return number
                 self._until_next = weight = self._every
         page = self._room()
-        if page is None:
-            return number
-        extend, things, look = page.flat.extend, page.things, self._look
-        for charge, (over, remaining, wait_ms) in zip(plan.charges, verdicts, strict=True):
-            thing = things.get(charge)
-            if thing is None:
-                thing = things[charge] = len(things)
-                page.told.append((charge, plan.version))
-                page.size += plan.size
-            extend((thing, number, weight, way, over, remaining, wait_ms))
-            extend(look(charge))
-            page.rows += 1
+        if page is not None:
+            for charge, verdict in zip(plan.charges, verdicts, strict=True):
+                self._write(page, plan, charge, verdict, number, weight, way)
         return number
+
+    def quick(self, plan: Plan, verdict: Verdict) -> None:
+        """An allowance that is not logged costs no more than counting down."""
+        if verdict[0]:
+            weight, way = 1, _DENIED_QUICKLY
+        else:
+            self._until_next -= 1
+            if self._until_next:
+                return
+            self._until_next = weight = self._every
+            way = _ADMITTED_QUICKLY
+        self._number = number = (self._number + 1) & _64_BITS
+        page = self._room()
+        if page is not None:
+            self._write(page, plan, plan.charges[0], verdict, number, weight, way)
+
+    def _write(
+        self, page: Page, plan: Plan, charge: Charge, verdict: Verdict, number: int, weight: int, way: int
+    ) -> None:
+        things = page.things
+        thing = things.get(charge)
+        if thing is None:
+            thing = things[charge] = len(things)
+            page.told.append((charge, plan.version))
+            page.size += plan.size
+        page.flat += (thing, number, weight, way, *verdict, *self._look(charge))
+        page.rows += 1
 
     def traced(self, number: int, trace_id: int) -> None:
         """The decision that was told last is part of a trace: its records say so, if it was logged."""
@@ -229,6 +251,7 @@ def _traces(page: Page, numbers: list[int]) -> tuple[list[int], list[int]]:
 def _name(charge: Charge) -> tuple[int, int, int]:
     """What the log calls the charge's counter and descriptor. Kept with the charge, which may be logged often."""
     flags = (_SHADOW if charge.shadow else 0) | (_QUOTA if charge.quota else 0)
+    flags |= _REFUND if charge.kind is Kind.REFUND else 0
     charge.logged = (hash_of_key(charge.key), hash_of_descriptor(charge.rule.domain, charge.entries), flags)
     return charge.logged
 
@@ -240,7 +263,7 @@ def _spread(of_things: list[int], thing: list[int]) -> list[int]:
 
 def _interned(values: Sequence[Any], thing: list[int]) -> tuple[list[Any], list[int]]:
     """Each value once, and for each row the number of its charge's. By identity: equal ones are mostly one object."""
-    table: dict[int, int] = {}
-    numbers = [table.setdefault(number, len(table)) for number in map(id, values)]
-    by_id = {id(value): value for value in values}
-    return [by_id[number] for number in table], _spread(numbers, thing)
+    ids = list(map(id, values))
+    by_id = dict(zip(ids, values, strict=True))
+    numbers = {key: number for number, key in enumerate(by_id)}
+    return list(by_id.values()), _spread(list(map(numbers.__getitem__, ids)), thing)

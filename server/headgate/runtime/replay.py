@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from headgate_client.values import Descriptor, encode_request
 
-from headgate.handler import AnswerSettings, RateLimitHandler
+from headgate.handler import AnswerSettings, RateLimitHandler, Recorder
 from headgate.limiter.decision import Decision
 from headgate.limiter.engine import Engine
 from headgate.limiter.rule_name import REQUEST_RULE
 from headgate.plan import Plan
 from headgate.rules.ruleset import RuleSet
-from headgate.telemetry.decisions.record import Entries, Record
+from headgate.telemetry.decisions.record import Entries, Flag, Record
 
 MAX_CELLS: Final = 1_000_000
 MAX_CALLERS: Final = 1_000_000
@@ -39,6 +39,17 @@ class _LogClock:
 
     def monotonic(self) -> float:
         return self.time_ms / 1000
+
+
+class _Seen(Recorder):
+    """Keeps what was decided."""
+
+    def __init__(self) -> None:
+        self.decided: list[tuple[Plan, Decision]] = []
+
+    def __call__(self, plan: Plan, decision: Decision) -> int:
+        self.decided.append((plan, decision))
+        return 0
 
 
 @dataclass(slots=True)
@@ -87,18 +98,13 @@ class Replay:
 def replay(records: Iterable[Record], rules: RuleSet) -> Replay:
     """Decide every logged request again, under other rules."""
     result, clock = Replay(), _LogClock()
-    seen: list[tuple[Plan, Decision]] = []
-
-    def note(plan: Plan, decision: Decision) -> int:
-        seen.append((plan, decision))
-        return 0
-
+    seen = _Seen()
     handler = RateLimitHandler(
         rules=lambda: rules,
         engine=Engine(clock, max_cells=MAX_CELLS),
         random=random.Random(0),  # noqa: S311 - it only stretches Retry-After
         settings=AnswerSettings(),
-        record=note,
+        record=seen,
     )
     for parts in _requests(records, result):
         first = parts[0]
@@ -113,10 +119,10 @@ def replay(records: Iterable[Record], rules: RuleSet) -> Replay:
         if not first.allowed:
             result.denied_callers_before.update([c for c, part in zip(callers, parts, strict=True) if part.over])
         for _ in range(first.weight):
-            seen.clear()
+            seen.decided.clear()
             handler(payload)
-            if seen:
-                _count(result, *seen[0])
+            if seen.decided:
+                _count(result, *seen.decided[0])
     return result
 
 
@@ -124,6 +130,8 @@ def _requests(records: Iterable[Record], result: Replay) -> Iterator[list[Record
     """The records of each request together, in the order of time."""
     usable: list[Record] = []
     for record in records:
+        if record.flags & Flag.REFUND:
+            continue  # it asks for nothing, so nobody denies it
         if record.entries:
             usable.append(record)
         else:

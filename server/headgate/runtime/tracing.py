@@ -3,6 +3,7 @@
 import random
 
 from headgate.config import Settings
+from headgate.handler import Recorder
 from headgate.limiter.decision import Decision
 from headgate.plan import Plan
 from headgate.runtime.recording import DecisionRecorder
@@ -17,7 +18,7 @@ def open_tracing(settings: Settings, metrics: Metrics, rng: random.Random) -> Tr
     return Tracing(settings.otlp_endpoint, settings.trace_share, metrics.resource, rng)
 
 
-class SpanRecorder:
+class SpanRecorder(Recorder):
     """Puts what was decided, and how, into the decision's span, and the span's trace into the decision's records."""
 
     def __init__(self, log: DecisionRecorder | None) -> None:

@@ -166,9 +166,17 @@ class NetworkedOrigin:
         await self._cross(shard, lambda server: server.take_in(counts, stamp), timeout_s)
 
     async def changes(
-        self, shard: int, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int, timeout_s: float
+        self,
+        shard: int,
+        peer: bytes,
+        lane: Lane,
+        owner: bytes,
+        generation: bytes,
+        most: int,
+        timeout_s: float,
+        after: int = 0,
     ) -> Changes:
-        carry: Carry = lambda server: server.read_changes(peer, lane, owner, generation, most)  # noqa: E731
+        carry: Carry = lambda server: server.read_changes(peer, lane, owner, generation, most, after)  # noqa: E731
         changes: Changes = await self._cross(shard, carry, timeout_s)
         return changes
 

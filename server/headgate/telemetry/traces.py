@@ -29,6 +29,7 @@ BATCH: Final = 512
 EVERY_S: Final = 1.0
 
 _PARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_OF_ERROR: Final = "_headgate_trace"
 _SCOPE: Final = InstrumentationScope("headgate")
 
 
@@ -82,8 +83,10 @@ class Tracing:
         self.end(self._root() if parent is None else Span(parent[0], parent[1], self._new_id(64)), error)
 
     def end(self, span: Span, error: BaseException | None = None, durations: HistogramCounts | None = None) -> None:
-        """The answer is there, or the error that stands for it."""
+        """The answer is there, or the error that stands for it, which is told the trace for whoever logs it."""
         ended_ns = time.time_ns()
+        if error is not None:
+            setattr(error, _OF_ERROR, (span.trace_id, span.span_id))
         if durations is not None:
             took_s = max(0, ended_ns - span.started_ns) / 1e9
             ids = f"{span.trace_id:032x}", f"{span.span_id:016x}"
@@ -142,6 +145,12 @@ class Tracing:
             return bool(self._exporter.export(batch).name == "SUCCESS")
         except Exception:
             return False
+
+
+def trace_of(error: BaseException) -> dict[str, str]:
+    """The trace that an error ended, as fields of a log line; none, where it was not traced."""
+    ids: tuple[int, int] | None = getattr(error, _OF_ERROR, None)
+    return {} if ids is None else {"trace_id": f"{ids[0]:032x}", "span_id": f"{ids[1]:016x}"}
 
 
 def parse_parent(traceparent: str | bytes | None) -> tuple[int, int, bool] | None:

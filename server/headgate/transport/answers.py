@@ -12,6 +12,7 @@ from headgate.clock import Clock, SystemClock
 from headgate.endpoint.methods import sendable
 from headgate.errors import NotReady, RequestError, Status, status_of
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.telemetry.traces import trace_of
 from headgate.transport.interface import TransportLimits, TransportStats
 
 STOPPING = "the server is stopping"
@@ -52,6 +53,6 @@ class Failures:
             self._stats.failed_internal += 1
             # The caller gets an answer even where the log fails.
             with contextlib.suppress(Exception):
-                self._logger.error("call_failed", exc_info=error)
+                self._logger.error("call_failed", **trace_of(error), exc_info=error)
         # OK is no answer to an error, whatever the table says.
         return int(status or Status.INTERNAL), sendable(message)

@@ -1,5 +1,7 @@
 """What a shard has to tell other regions: when a key is published, who is told, and what is never lost."""
 
+from functools import partial
+
 from headgate.origin.interface import LEASE_MS
 from headgate.origin.protocol import (
     Changes,
@@ -119,6 +121,20 @@ async def test_names_come_in_pages_in_the_order_of_their_changes(harness: Harnes
         order += [key_of_name(name) for name in found.names]
         assert await harness.origin.acknowledge(0, b"eu", Lane.NORMAL, found, TIMEOUT_S)
     assert order == [b"b", b"c", b"a"]
+
+
+async def test_names_from_behind_a_change_are_told_out_of_turn_and_move_nothing(harness: Harness) -> None:
+    for number in range(5):
+        await report(harness, number + 1, PUBLISH_AT, key=f"k{number}")
+    read = partial(harness.origin.changes, 0, b"eu", Lane.NORMAL, b"x", b"drawn", 100, TIMEOUT_S)
+    out_of_turn = await read(3)
+    assert [key_of_name(name) for name in out_of_turn.names] == [b"k3", b"k4"]
+    assert (out_of_turn.since, out_of_turn.until, out_of_turn.latest) == (0, 5, 5)
+    assert len((await read(5)).names) == 0
+    in_turn = await changes(harness, most=4)
+    assert len(in_turn.names) == 4
+    assert await harness.origin.acknowledge(0, b"eu", Lane.NORMAL, in_turn, TIMEOUT_S)
+    assert [key_of_name(name) for name in (await read(3)).names] == [b"k4"], "what was told is told"
 
 
 async def test_urgent_changes_have_a_lane_of_their_own(harness: Harness) -> None:

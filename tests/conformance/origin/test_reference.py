@@ -186,11 +186,11 @@ async def _same_answers(one_redis: RedisSetup, history: History, *, forgets_noth
 async def _same_changes(both: tuple[MemoryHarness, RedisHarness], chooser: random.Random) -> None:
     """What each would tell a peer, and what it does about that."""
     peer, lane, owner = chooser.choice([b"eu", b"us"]), chooser.choice(list(Lane)), chooser.choice([b"one", b"two"])
-    most, act = chooser.choice([1, 3, 100]), chooser.random()
+    most, act, after = chooser.choice([1, 3, 100]), chooser.random(), chooser.choice([0, 0, 2, 5])
     seen = []
     for harness in both:
         origin = harness.origin
-        changes = await origin.changes(0, peer, lane, owner, b"drawn", most, TIMEOUT_S)
+        changes = await origin.changes(0, peer, lane, owner, b"drawn", most, TIMEOUT_S, after)
         done: object = None
         if changes.leased:
             done = await origin.components(0, peer, lane, changes.names, TIMEOUT_S)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from headgate.cli import main
 from headgate.cli.explain import milliseconds, parse_time
+from headgate.cli.output import printable
 from headgate.errors import ConfigError
 from headgate.telemetry.decisions.record import record_to_json
 
@@ -62,6 +63,13 @@ def test_from_lines_on_stdin(
     assert json.loads(capsys.readouterr().out)["outcome"] == "denied"
 
 
+def test_what_lines_call_a_descriptor(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """For the query that finds them in a log store; no log is needed for it."""
+    (record,) = decisions(Path(data_dir))
+    assert main(["explain", "--domain", "d", "--descriptor", "user=ann", "--who"]) == 0
+    assert capsys.readouterr().out.strip() == record_to_json(record)["who"]
+
+
 def test_nothing_found_is_said_and_ends_with_1(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
     ask = ["--domain", "d", "--descriptor", "user=bob", "--at", "2023-11-14T22:14:00Z"]
     assert main(["explain", "--data-dir", data_dir, *ask]) == 1
@@ -112,3 +120,16 @@ def test_stretches_of_time() -> None:
     ]
     with pytest.raises(ConfigError):
         parse_time("-soon", NOW_MS)
+
+
+def test_callers_do_not_steer_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What they send is in the log as it is, where values are logged, and is followed and replayed."""
+    node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS), values=True, allowances=1)
+    data_dir, evil = str(node.data_dir), "\x1b[2J\r\nann"
+    Path(data_dir).mkdir(exist_ok=True)
+    for _ in range(4):
+        node.ask({"user": evil})
+    node.stop()
+    assert main(["rules", "replay", str(node.rules_dir), "--log", data_dir]) == 0
+    assert "user=\\x1b[2J\\r\\nann" in capsys.readouterr().out
+    assert printable("user=\x1b[2J\nann\udcff") == "user=\\x1b[2J\\nann\\udcff"

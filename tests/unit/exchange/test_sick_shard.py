@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from headgate.exchange import sender
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit, Scope, Unit
 from headgate.limiter.scopes import charges_of
@@ -26,6 +27,8 @@ QUOTA = Limit(1_000, Unit.SECOND, 10, scope=Scope.QUOTA, regions=2)
 HITS = 100_000
 """At the threshold (a fifth of the limit ÷ regions)."""
 SICK_S = 24.0
+STUCK_S = 12.0
+"""Some attempts, each of which waits for its answer in vain."""
 TOLD_S = 4.0
 """An interval, the way, and what a batch waits at most for a shard that hangs. (One after the other, three shards would
 take 6 s for every batch.)"""
@@ -80,6 +83,31 @@ def test_what_the_other_shards_have_counted_is_known_in_the_other_region(sick: i
                 hits += HITS
                 await asyncio.sleep(TOLD_S)
                 assert [known_abroad(world, told, key) for key in well] == [hits] * len(well)
+
+    virtually(history())
+
+
+def test_what_is_new_is_told_though_a_shard_there_keeps_everything_before_it_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More has changed than one batch has room for, and the first of it can't be taken in: its cursor stays."""
+    monkeypatch.setattr(sender, "PAGE", 3)
+
+    async def history() -> None:
+        keys = [b"a%d" % number for number in range(60)]
+        hot = key_on(0)
+        async with two_regions(*(Key(key, LIMIT) for key in (*keys, hot))) as world:
+            counting, told = world.sites
+            for shard in range(1, SHARDS):
+                told.shards[shard].stall()
+            for key in keys:
+                await count(world, counting, key)
+            for round_ in range(1, 4):
+                for key in keys[10 * round_ : 10 * round_ + 20]:
+                    await count(world, counting, key)
+                await count(world, counting, hot)
+                await asyncio.sleep(STUCK_S)
+                assert known_abroad(world, told, hot) == round_ * HITS
 
     virtually(history())
 

@@ -11,9 +11,9 @@ from headgate.exchange import sender as sender_module
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.messages import Ack, Batch, LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.sender import SEND_TIMEOUT_S, PeerSender
+from headgate.exchange.sender import FRESH_S, SEND_TIMEOUT_S, PeerSender
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import Call, CellReport, Lane, WindowReport, exchange_name
+from headgate.origin.protocol import Call, CellReport, Lane, WindowReport, exchange_key, exchange_name
 from headgate.simulation.loop import LoopClock, run_virtually
 
 UNIX_MS = 1_700_000_000_000
@@ -26,6 +26,8 @@ class Listening:
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
+        self.told: list[tuple[bytes, int]] = []
+        self.delay_s = 0.0
         self.batches = 0
         self.away = False
         self.refusing = False
@@ -43,22 +45,27 @@ class Listening:
             raise LinkError("nobody there")
         if self.refusing:
             raise Refused("no")
+        await asyncio.sleep(self.delay_s)
         self.keys += [entry.key for entry in batch.entries]
+        self.told += [(entry.key, entry.current) for entry in batch.entries]
         return Ack(batch.number, 0)
 
     async def close(self) -> None: ...
 
 
-async def published(clock: LoopClock) -> MemoryOrigin:
+async def published(clock: LoopClock, keys: int = KEYS) -> MemoryOrigin:
     """An origin with ten keys that others are to be told of."""
     origin = MemoryOrigin(clock, region=b"eu", exclusive=False)
-    cells = (CellReport(UNIX_MS // WINDOW_MS, 5, 0, 0, 5),)
-    for number in range(KEYS):
-        key = b"key-%d" % number
-        name = exchange_name(key, key, WINDOW_MS)
-        report = WindowReport(key, b"run", 1, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at=1, name=name)
-        await origin.call(0, Call((report,), ()), 1.0)
+    for number in range(keys):
+        await count(origin, b"key-%d" % number, 5)
     return origin
+
+
+async def count(origin: MemoryOrigin, key: bytes, total: int) -> None:
+    cells = (CellReport(UNIX_MS // WINDOW_MS, total, 0, 0, total),)
+    name = exchange_name(key, key, WINDOW_MS)
+    report = WindowReport(key, b"run", total, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at=1, name=name)
+    await origin.call(0, Call((report,), ()), 1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +110,30 @@ def test_what_is_left_of_a_turn_does_not_wait_for_the_next_interval() -> None:
     assert len(link.keys) == KEYS
 
 
+def test_what_changes_while_everything_is_told_does_not_wait_for_the_end_of_it() -> None:
+    """A fill of 300 keys in pages of three, at ten pages a second; one key that changes all the time."""
+
+    async def play() -> None:
+        clock, link, status = LoopClock(UNIX_MS), Listening(), PeerStatus("us", "")
+        link.delay_s = 0.1
+        origin = await published(clock, 300)
+        sender = PeerSender(origin, link, status=status, owner=b"me", clock=clock, random=random.Random(1))
+        hot = exchange_key(b"key-0", b"key-0")
+        for second in range(1, 4):
+            await count(origin, b"key-0", 5 + second)
+            until_s = clock.monotonic() + FRESH_S[Lane.NORMAL] + 3 * link.delay_s
+            while clock.monotonic() < until_s:
+                await sender.exchange(Lane.NORMAL)
+            assert (hot, 5 + second) in link.told, "soon"
+            assert status.backlog > 100, "and long before the end"
+        while await sender.exchange(Lane.NORMAL):
+            pass
+        assert {key for key, _ in link.told} == {exchange_key(b"key-%d" % n, b"key-%d" % n) for n in range(300)}
+        assert status.backlog == 0
+
+    run_virtually(play())
+
+
 def test_a_peer_that_acknowledges_nothing_is_tried_again_and_never_called_connected() -> None:
     """Though there is nothing in the urgent lane, and so nothing there that could fail."""
     link = Listening()
@@ -133,7 +164,7 @@ def test_who_was_refused_tries_again_at_once_with_another_token(renewed: bool) -
         assert link.keys == []
         link.refusing, link.is_renewed = False, renewed
         await asyncio.sleep(1.0)
-        assert (len(link.keys) == KEYS) is renewed
+        assert (len(set(link.keys)) == KEYS) is renewed
         await exchanging
 
     run_virtually(play())

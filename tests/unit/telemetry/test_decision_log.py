@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from headgate.explain.explanation import Question, explain, to_text
 from headgate.explain.names import hash_of_descriptor
+from headgate.explain.view import LogView
 from headgate.telemetry.decisions import contents, segments
 from headgate.telemetry.decisions.block import MAGIC
 from headgate.telemetry.decisions.contents import joined, load_content, parts_of, save_content
@@ -15,6 +17,7 @@ from headgate.telemetry.decisions.record import (
     RECORD_BYTES,
     Batch,
     Event,
+    Flag,
     Record,
     Source,
     event_from_json,
@@ -24,6 +27,7 @@ from headgate.telemetry.decisions.record import (
 )
 from headgate.telemetry.decisions.segments import Bounds, ReadStats, SegmentWriter, read_segments
 from headgate.telemetry.decisions.sinks import LineSink
+from headgate_client.values import encode_request
 
 from tests.support.clock import ManualClock
 from tests.support.decision_log import LoggedNode, decisions, read_all
@@ -297,13 +301,44 @@ class BrokenSink(StuckSink):
 def test_a_disk_that_is_full_is_said_once_and_counted(tmp_path: Path) -> None:
     node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS))
     said: list[str] = []
-    node.log._warn = lambda sink, error: said.append(f"{sink}: {error.strerror}")
+    node.log._warn = lambda sink, error: said.append(f"{sink}: {error}")
     node.log._sinks[:] = [BrokenSink()]
     for _ in range(3 * PAGE_RECORDS):
         node.ask({"user": "ann"}, cost=9)
     node.log.close(10)
-    assert said == ["BrokenSink: No space left on device"]
+    (line,) = said
+    assert line.startswith("BrokenSink: ")
+    assert "No space left on device" in line
     assert node.log.stats.failed == 3 * PAGE_RECORDS
+
+
+def test_records_that_can_not_be_made_take_nothing_else_along(tmp_path: Path) -> None:
+    """Figures that no column holds: that page is counted as lost, and the log goes on."""
+    node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS))
+    said: list[str] = []
+    node.log._warn = lambda sink, error: said.append(sink)
+    node.ask({"user": "ann"}, cost=9)
+    node.log.page.flat[1] = -1
+    node.log._turn()
+    node.ask({"user": "ann"}, cost=9)
+    node.stop()
+    assert (said, node.log.stats.failed) == (["records"], 1)
+    assert len(decisions(node.data_dir)) == 1
+
+
+def test_what_is_given_back_is_told(tmp_path: Path) -> None:
+    text = "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 9, refund: true}}\n"
+    node = LoggedNode(tmp_path, text, ManualClock(NOW_MS), allowances=1)
+    node.ask({"user": "ann"}, cost=5)
+    request = encode_request("d", [{"user": "ann"}], 1)
+    request.descriptors[0].hits_addend.value, request.descriptors[0].is_negative_hits = 2, True
+    node.handler(request.SerializeToString())
+    node.stop()
+    taken, given = decisions(node.data_dir)
+    assert (taken.flags & Flag.REFUND, given.flags & Flag.REFUND) == (0, Flag.REFUND)
+    assert (given.cost, given.own) == (2, 3)
+    text = to_text(explain(LogView([node.data_dir]), Question(number=given.number)))
+    assert "The request was admitted, and gave 2 back at" in text
 
 
 def test_rules_are_kept_once_per_version(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def some_denials(directory: Path) -> tuple[Batch, list[Record]]:
     return keeper.batches[0], decisions(node.data_dir)
 
 
-def opened(collector: Collector, warn: Callable[[str, OSError], None]) -> CollectorSink:
+def opened(collector: Collector, warn: Callable[[str, Exception], None]) -> CollectorSink:
     return CollectorSink(collector.url, SOURCE, Resource.create({"service.name": "headgate"}), warn)
 
 

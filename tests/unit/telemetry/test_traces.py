@@ -5,8 +5,10 @@ import threading
 from typing import Any
 
 import pytest
+import structlog
 from headgate.telemetry.histogram import HistogramCounts
 from headgate.telemetry.traces import MAX_WAITING, Tracing, parse_parent
+from headgate.transport.answers import Failures
 from headgate.transport.interface import TransportStats
 from headgate.transport.traced import decide_traced
 from opentelemetry.sdk.resources import Resource
@@ -74,6 +76,22 @@ def test_what_fails_is_traced_in_any_case(parent: str | None) -> None:
     assert (span.status.status_code.name, span.status.description) == ("ERROR", "broken")
     assert span.attributes is not None
     assert span.attributes["error.type"] == "ValueError"
+
+
+@pytest.mark.parametrize("parent", [UNSAMPLED, SAMPLED])
+def test_the_log_line_of_a_failure_names_its_trace(parent: str) -> None:
+    def handler(payload: bytes) -> bytes:
+        raise ValueError("broken")
+
+    it, _ = tracing()
+    with structlog.testing.capture_logs() as lines:
+        failures = Failures(TransportStats(), structlog.get_logger())
+        with pytest.raises(ValueError, match="broken") as raised:
+            decide_traced(it, parent, handler, b"x", TransportStats())
+        failures.answer(raised.value)
+        failures.answer(ValueError("not traced"))
+    it.close()
+    assert [line.get("trace_id") for line in lines] == [TRACE, None]
 
 
 def test_what_a_collector_does_not_take_is_dropped_and_counted() -> None:

@@ -1,7 +1,8 @@
 -- What one peer has not acknowledged yet, for the exchanger that serves it (outbox.py).
 --
 -- KEYS     the exchange hash; the indexes
--- ARGV     lane; peer; who asks; for how many ms a lease is given; a generation, if there is none; how many names
+-- ARGV     lane; peer; who asks; for how many ms a lease is given; a generation, if there is none; how many names;
+--          behind which change, if not behind what is acknowledged
 -- Returns  the shard's time; 1 if the lease is the asker's, else 0; acknowledged; until; latest; generation;
 --          mark; walk; walk until; beat; then, with the lease, the names, each with its change's number
 
@@ -32,7 +33,8 @@ local acknowledged = known[1] or '0'
 local latest = known[2] or '0'
 local names, reached = {}, acknowledged
 if leased == 1 then
-  names = redis.call('ZRANGEBYSCORE', index, '(' .. acknowledged, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[6])
+  local from = tonumber(ARGV[7]) > tonumber(acknowledged) and ARGV[7] or acknowledged
+  names = redis.call('ZRANGEBYSCORE', index, '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[6])
   reached = names[#names] or (tonumber(latest) > tonumber(acknowledged) and latest or acknowledged)
 end
 return {

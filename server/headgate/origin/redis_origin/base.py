@@ -169,9 +169,17 @@ class RedisOrigin(ABC):
         await self._run(shard, self._scripts.import_foreign, keys, arguments, timeout_s)
 
     async def changes(
-        self, shard: int, peer: bytes, lane: Lane, owner: bytes, generation: bytes, most: int, timeout_s: float
+        self,
+        shard: int,
+        peer: bytes,
+        lane: Lane,
+        owner: bytes,
+        generation: bytes,
+        most: int,
+        timeout_s: float,
+        after: int = 0,
     ) -> Changes:
-        arguments = (int(lane), peer, owner, LEASE_MS, generation, most)
+        arguments = (int(lane), peer, owner, LEASE_MS, generation, most, after)
         reply, epoch = await self._run(shard, self._scripts.changes, self._outbox(shard), arguments, timeout_s)
         with _ours(shard):
             return unpack_changes(reply, epoch)

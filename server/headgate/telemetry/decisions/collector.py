@@ -33,7 +33,7 @@ class CollectorSink:
         endpoint: str,
         source: Source,
         resource: Resource,
-        warn: Callable[[str, OSError], None] = lambda sink, error: None,
+        warn: Callable[[str, Exception], None] = lambda sink, error: None,
         *,
         exporter: Any = None,
     ) -> None:

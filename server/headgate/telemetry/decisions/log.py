@@ -26,6 +26,8 @@ TRACE_BYTES: Final = 200
 """What a page takes for a decision that is traced, beside its rows. Rounded up."""
 FLUSH_S: Final = 0.25
 """How long a decision waits in memory where the disk is not slow: what a kill -9 loses."""
+_RECORDS: Final = -1
+"""Stands for no sink: it is the records that can't be made."""
 MAX_EVENTS: Final = 10_000
 """Events that may wait. They are few: one per change of a state."""
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -92,7 +94,7 @@ class DecisionLog:
         expand: Callable[[Page], Batch],
         clock: Clock,
         source: Source,
-        warn: Callable[[str, OSError], None] = lambda sink, error: None,
+        warn: Callable[[str, Exception], None] = lambda sink, error: None,
         waiting_bytes: int = WAITING_BYTES,
     ) -> None:
         self.stats = LogStats()
@@ -191,8 +193,19 @@ class DecisionLog:
             self._hand_on(None, [self._events.popleft() for _ in range(len(self._events))])
         while self._pages:
             page = self._pages.popleft()
-            self._hand_on(self._expand(page), ())
+            batch = self._records(page)
+            if batch is not None:
+                self._hand_on(batch, ())
             self._bytes_out += page.size + page.rows * ROW_BYTES
+
+    def _records(self, page: Page) -> Batch | None:
+        """None, counted and said, if its figures are such that no record can be made of them: the log goes on."""
+        try:
+            return self._expand(page)
+        except Exception as error:
+            self.stats.failed += page.rows
+            self._warn_once(_RECORDS, "records", error)
+            return None
 
     def _do(self, job: Callable[[], None]) -> None:
         try:
@@ -215,11 +228,15 @@ class DecisionLog:
                 if batch is not None:
                     sink.decisions(batch, now_ms)
                 self._failing.discard(index)
-            except OSError as error:
+            except Exception as error:  # whatever it is, the other sinks and later records are not to blame
                 self.stats.failed += len(events) if batch is None else batch.count
-                if index not in self._failing:  # one line per outage, not one per block
-                    self._failing.add(index)
-                    self._warn(type(sink).__name__, error)
+                self._warn_once(index, type(sink).__name__, error)
         self.stats.records += 0 if batch is None else batch.count
         for follower in list(self.followers):
             follower(batch, events)
+
+    def _warn_once(self, number: int, what: str, error: Exception) -> None:
+        """One line per outage, not one per block."""
+        if number not in self._failing:
+            self._failing.add(number)
+            self._warn(what, error)

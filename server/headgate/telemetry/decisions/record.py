@@ -29,6 +29,8 @@ class Flag(IntFlag):
     """The breaker of the key's shard was not closed."""
     NO_COUNTER = 32
     """The key had no counter of its own any more: there was no room for one, or it has just gone."""
+    REFUND = 64
+    """The request gave its cost back."""
 
 
 class Terms(NamedTuple):
