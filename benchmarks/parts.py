@@ -65,7 +65,7 @@ def _say(name: str, row: dict[str, Any]) -> None:
 def costs(quick: bool) -> dict[str, Any]:
     """The issue's kinds of traffic, on memory:// and over Redis."""
     rows: dict[str, Any] = {}
-    calls, rounds = (4_000, 3) if quick else (10_000, 5)
+    calls, rounds = (4_000, 3) if quick else (8_000, 5)
     with ExitStack() as stack:
         floor, servers = cost.start(stack, ["memory", "redis"])
         for kind in [*traffic.KINDS, "1,000/s"]:
@@ -142,7 +142,7 @@ def _stall(server: Any, node: Server) -> None:
 
 def latency(quick: bool) -> dict[str, Any]:
     """Waits at parts of the saturation throughput, from an open loop."""
-    seconds, rounds = (1.5, 3) if quick else (3.0, 5)
+    seconds, rounds = (1.5, 3) if quick else (2.5, 3)
     with ExitStack() as stack:
         floor, servers = cost.start(stack, ["redis"])
         full, bare = open_loop.saturation_per_s(servers["redis"]), open_loop.saturation_per_s(floor)
@@ -171,7 +171,7 @@ def idle(quick: bool) -> dict[str, Any]:
 
 def memory(quick: bool) -> dict[str, Any]:
     """Resident bytes per limit key of a node, on its own and of a region, once caches and allocator are warm."""
-    cells = CELLS // 5 if quick else CELLS
+    cells = CELLS // 2 if quick else CELLS
     found = {}
     with tempfile.TemporaryDirectory() as directory, _headgate(traffic.RULES, *PATIENT) as (regional, _):
         alone = start_headgate(Path(directory), rules=traffic.RULES)
@@ -191,11 +191,11 @@ class _Stopping:
         self.close = server.stop
 
 
-def overload(quick: bool) -> list[dict[str, Any]]:
+def overload(_quick: bool) -> list[dict[str, Any]]:
     """One key 3 × over its limit on four nodes, on virtual time."""
     rows = []
     for algorithm in (Algorithm.SLIDING_WINDOW, Algorithm.GCRA):
-        result = overloaded.play(overloaded.Case(2_000 if quick else 10_000, algorithm=algorithm, windows=2))
+        result = overloaded.play(overloaded.Case(algorithm=algorithm, windows=2))
         rows.append(
             {
                 "algorithm": algorithm.value,
@@ -280,7 +280,7 @@ def guard(quick: bool) -> dict[str, float]:
 def envoy(quick: bool) -> dict[str, Any]:
     """Requests per second through a real Envoy, and rate-limit calls that were too late for it."""
     rows: dict[str, Any] = {}
-    results = behind_envoy.measure([8, 32, 128], 2.0 if quick else 5.0, 1 if quick else 2)
+    results = behind_envoy.measure([8, 32, 128], 2.0 if quick else 5.0, 1)
     for connections, figures in results.items():
         for name, figure in figures.items():
             rows.setdefault(str(connections), {})[name] = {

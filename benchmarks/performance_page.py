@@ -137,8 +137,13 @@ def generated(found: dict[str, Any]) -> str:
     noise = (
         f"Measured {machine['date']} with `make bench`{' (BENCH=--quick)' if machine.get('quick') else ''}: "
         f"{machine['cores']} cores, Python {machine['python']}, load average {machine['load_average']} when it began. "
-        "Where others use the cores too, ratios move by some 10%; the rounds' least and most are beside them."
+        "The least and the most of a figure's rounds are beside it."
     )
+    if machine["load_average"] > machine["cores"]:
+        noise += (
+            " **The cores were shared with other work:** under such a load ratios differ from run to run by a third "
+            "and more, and waits are those of a process that waits for a core. Read the figures of a quiet machine."
+        )
     parts = [
         [noise],
         ["### By kind of traffic", "", table(found)],
@@ -194,7 +199,7 @@ def _unit_costs(found: dict[str, Any]) -> None:
         place = known
         for name in path[:-1]:
             place = place[name]
-        place[path[-1]] = {"value": value, "command": "make bench", "line": line}
+        place[path[-1]] = {"value": value, "command": "benchmarks/bench.py", "line": line}
 
     guard, costs = found.get("guard"), found.get("costs", {})
     if guard:

@@ -140,7 +140,7 @@ def from_within(seconds: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=4_000, help="calls per server, kind and round (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=30, help="counted rounds (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=50, help="counted rounds (%(default)s)")
     parser.add_argument("--seconds", type=float, default=5, help="of 20,000 denials each (%(default)s)")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:

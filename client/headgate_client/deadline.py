@@ -55,6 +55,7 @@ class Deadline:
         "_lane",
         "_left_s",
         "_loop",
+        "_queued",
         "_sent",
         "_task",
     )
@@ -68,11 +69,13 @@ class Deadline:
 
     def send(self) -> float:
         """It is its turn: gRPC's timeout for it. Raises RateLimitError where it came too late."""
-        left_s = self._at_s - self._loop.time()
-        if left_s < WORTH_IT * self._left_s and not self._lane.away_s:
-            raise self._not_sent()
+        left_s = self._left_s
+        if self._queued:
+            left_s = max(WORTH_IT * left_s, self._at_s - self._loop.time())
+            if left_s <= WORTH_IT * self._left_s and not self._lane.away_s:
+                raise self._not_sent()
         self._sent = True
-        return max(WORTH_IT * self._left_s, left_s) + self._lane.away_s
+        return left_s + self._lane.away_s
 
     def __enter__(self) -> Self:
         task = asyncio.current_task()
@@ -82,6 +85,7 @@ class Deadline:
         self._cancelling = task.cancelling()
         self._loop = asyncio.get_running_loop()
         self._at_s = self._loop.time() + self._left_s
+        self._queued = self._lane.slots.locked()
         self._handle: asyncio.Handle = self._loop.call_at(self._at_s, self._due)
         return self
 

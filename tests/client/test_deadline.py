@@ -82,7 +82,12 @@ async def test_only_so_many_are_under_way_and_the_others_cost_no_call(headgate_s
 
 
 async def test_one_whose_turn_comes_too_late_is_not_sent() -> None:
-    with Lane().deadline(0.02) as deadline:
+    lane = Lane()
+    with lane.deadline(0.02) as deadline:
+        time.sleep(0.02)  # noqa: ASYNC251
+        assert deadline.send() == 0.02, "it did not wait for its turn: the loop was busy"
+    lane.slots = asyncio.Semaphore(0)
+    with lane.deadline(0.02) as deadline:
         time.sleep(0.02)  # noqa: ASYNC251
         with pytest.raises(RateLimitError, match="not sent in 20 ms"):
             deadline.send()

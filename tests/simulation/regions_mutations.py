@@ -17,7 +17,7 @@ from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import OriginError
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.outbox import LaneIndex, Outbox
-from headgate.origin.protocol import Changes, ForeignCount, Lane, Stamp
+from headgate.origin.protocol import Changes, Count, ForeignCount, Lane, Stamp
 from headgate.origin.quota_book import QuotaBook
 from headgate.origin.quota_protocol import QuotaLease
 from headgate.origin.window_record import ForeignComponent, WindowRecord
@@ -226,11 +226,13 @@ def foreign_counts_do_not_bind(patch: Patch) -> None:
         effective = record.current.region_total + missing
         return bool(effective <= report.limit)
 
-    def known(cell: CellView) -> int:
-        return cell.others + max(cell.own, cell.total + cell.reserved)
+    learn = CellView.learn
+
+    def deaf(cell: CellView, count: Count) -> bool:
+        return learn(cell, count._replace(foreign=0))
 
     patch.setattr(WindowRecord, "fits", fits)
-    patch.setattr(CellView, "known", property(known))
+    patch.setattr(CellView, "learn", deaf)
 
 
 def forget_other_regions_at_a_rollover(patch: Patch) -> None:

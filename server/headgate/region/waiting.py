@@ -281,8 +281,10 @@ class Waiting:
         waited_s = self._monotonic() - self._began_s
         self._stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
         self._stats.waits_sum_s += waited_s
-        # The queue of deadlines keeps it until its time would have been up: without what hangs on it.
+        # The queue of deadlines keeps it until its time would have been up: without what hangs on it. And no question
+        # that knows it may be known to it: they would be left for the garbage collector, which looks at few of them.
         on_decided, self.on_decided, self.legs = self.on_decided, _nobody, ()
+        self._pending.clear()
         on_decided(decision)
 
     def _decide(self) -> Decision:

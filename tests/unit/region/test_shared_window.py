@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 from headgate.origin.protocol import NO_GRANT, Count, WindowAnswer
+from headgate.region.counters import SharedCounter
 from headgate.region.window_counter import SharedWindow
 
 from tests.unit.region.support import NOTHING, SEQUENCE, OwnTime, QuietShard, answer, case, window_counter
@@ -190,3 +191,17 @@ def test_an_answer_may_undo_a_denial_that_is_kept(answered: bool, own: int, deny
     counter.deny_until_ms = 500
     counter.learn(answer(Count(own, 10, 0), FIVE))
     assert counter.deny_until_ms == deny_until_ms
+
+
+@pytest.mark.parametrize("sequence", [SEQUENCE, SEQUENCE - 1])
+@pytest.mark.parametrize("charged", [Count(4, 4, 0), Count(9, 30, 5), Count(0, 2, 0)])
+def test_a_commit_is_a_hold_and_its_settling(sequence: int, charged: Count) -> None:
+    """The short way that the usual wait ends with, beside the plain one."""
+    told = WindowAnswer(sequence, charged, NOTHING, 10)
+    short, plain = (counter_with(3, 1, answered=True) for _ in range(2))
+    for counter in (short, plain):
+        counter.learn(told)
+    assert short.commit(4, SEQUENCE, told) == SharedCounter.commit(plain, 4, SEQUENCE, told)
+    assert shown(short) == shown(plain)
+    for counter in (short, plain):
+        assert (counter.reserved, counter.current) == (0, counter.current_cell.known)

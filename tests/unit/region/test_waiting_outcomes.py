@@ -9,6 +9,7 @@ keys are full, `a~` because its first key is, `a?` denies it although no key is 
 is the request's deadline.
 """
 
+import gc
 import itertools
 from typing import Any
 
@@ -245,3 +246,26 @@ def test_the_verdicts_name_the_legs_that_are_over(legs: str, history: str, over:
         request.happens(event)
     verdicts = zip(legs.split(), ended(request).verdicts, strict=True)
     assert " ".join(leg for leg, (is_over, _, _) in verdicts if is_over) == over
+
+
+@pytest.mark.parametrize(("legs", "events"), [("a", "a+"), ("a", "a-"), ("a", "a!"), ("a", "late"), ("a b", "a+ b+")])
+def test_a_request_that_was_decided_leaves_nothing_to_the_garbage_collector(legs: str, events: str) -> None:
+    """Which looks at few of them: what it would have to free stays for good."""
+
+    def kept() -> int:
+        return sum(isinstance(found, Waiting | Question) for found in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = kept()
+        request = Request(legs)
+        for event in events.split():
+            request.happens(event)
+        assert len(request.decisions) == 1
+        request.waiting = None
+        for shard in request.region.shards.values():
+            shard.questions.clear()
+        assert kept() == before
+    finally:
+        gc.enable()

@@ -1,0 +1,105 @@
+"""A plan that is made from a shape is the one that would have been made from nothing."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headgate.handler import AnswerSettings, RateLimitHandler
+from headgate.limiter.decision import Charge
+from headgate.limiter.engine import Engine
+from headgate.plan import MOST_SHAPES, Plan, Shape
+from headgate.rules.directory import load_directory
+from headgate.rules.model import Rules
+from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.clock import ManualClock
+
+RULES = """
+domain: edge
+shard_by: tenant
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 3}
+  - key: vip
+    value: ann
+    rate_limit: {unit: minute, requests_per_unit: 30}
+  - key: tenant
+    rate_limit: {unit: hour, requests_per_unit: 100, replaces: [{name: paths}]}
+    descriptors:
+      - key: path
+        value: "/a*"
+        rate_limit: {name: paths, unit: second, requests_per_unit: 2}
+  - key: shown
+    value_to_metric: true
+    rate_limit: {unit: minute, requests_per_unit: 5}
+  - key: tokens
+    rate_limit: {unit: minute, requests_per_unit: 5, overdraft: true}
+  - key: free
+    rate_limit: {unlimited: true}
+  - key: watched
+    shadow_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+"""
+KEYS = ("user", "vip", "tenant", "shown", "tokens", "free", "watched", "nobody")
+ENTRIES = st.tuples(st.sampled_from(KEYS), st.sampled_from(["ann", "bob", "", "x" * 200]))
+PATHS = st.tuples(st.just("path"), st.sampled_from(["/a", "/abc", "/b"]))
+DESCRIPTORS = st.one_of(st.lists(ENTRIES, min_size=1, max_size=1), st.tuples(ENTRIES, PATHS).map(list))
+REQUESTS = st.lists(st.tuples(st.lists(DESCRIPTORS, min_size=1, max_size=3), st.sampled_from([0, 1, 2])), max_size=12)
+
+
+@pytest.fixture(scope="module")
+def rules(tmp_path_factory: pytest.TempPathFactory) -> Rules:
+    directory: Path = tmp_path_factory.mktemp("rules")
+    (directory / "edge.yaml").write_text(RULES)
+    return load_directory(directory)
+
+
+def handler_of(rules: Rules) -> RateLimitHandler:
+    engine = Engine(ManualClock(0), max_cells=1000)
+    return RateLimitHandler(rules=lambda: rules, engine=engine, random=random.Random(1), settings=AnswerSettings())
+
+
+def payload_of(descriptors: list[list[tuple[str, str]]], hits: int) -> bytes:
+    request = RateLimitRequest(domain="edge", hits_addend=hits)
+    for entries in descriptors:
+        made = [RateLimitDescriptor.Entry(key=key, value=value) for key, value in entries]
+        request.descriptors.append(RateLimitDescriptor(entries=made))
+    return request.SerializeToString()
+
+
+def shown(plan: Plan) -> tuple[Any, ...]:
+    """All of it, without what is another object by name only."""
+    unlike = ("ask", "templates", "tallies", "tally", "others", "version")
+    shape = [getattr(plan.shape, name) for name in Shape.__slots__ if name not in unlike]
+    tallies = [tally.name for tally in (*plan.shape.tallies, *plan.shape.others)]
+    charges = [[getattr(charge, name) for name in Charge.__slots__ if name != "_look"] for charge in plan.charges]
+    return shape, tallies, charges, type(plan.charges), plan.shape.ask.__name__, plan.size
+
+
+@given(requests=REQUESTS)
+def test_of_every_sequence_of_requests_the_plans_are_as_if_each_were_the_first(
+    rules: Rules, requests: list[tuple[list[list[tuple[str, str]]], int]]
+) -> None:
+    one = handler_of(rules)
+    for descriptors, hits in requests:
+        payload = payload_of(descriptors, hits)
+        assert shown(one._plan(payload, rules)) == shown(handler_of(rules)._plan(payload, rules))
+
+
+def test_requests_that_meet_the_same_rules_share_their_shape(rules: Rules) -> None:
+    """Or nothing would have been won."""
+    handler = handler_of(rules)
+    first, second = (handler._plan(payload_of([[("user", name)]], 0), rules) for name in ("ann", "bob"))
+    assert first.shape is second.shape
+    assert first.charges[0].key != second.charges[0].key
+
+
+def test_shapes_are_bounded_whatever_costs_callers_name(rules: Rules) -> None:
+    handler = handler_of(rules)
+    for cost in range(MOST_SHAPES + 10):
+        handler._plan(payload_of([[("user", "ann")]], cost + 1), rules)
+    assert len(handler._shapes._shapes) <= MOST_SHAPES
