@@ -41,6 +41,8 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 100}
   - key: internal
     rate_limit: {unlimited: true}
+  - key: upload
+    rate_limit: {unit: minute, requests_per_unit: 100, refund: true}
 """
 
 Labels = dict[str, str]
@@ -65,9 +67,10 @@ class World:
         register_rules(self.metrics, self.handler.tallies)
         register_ratelimit_names(self.metrics, self.handler.tallies)
 
-    def ask(self, *descriptors: str, domain: str = "edge", hits: int = 0) -> RateLimitResponse:
+    def ask(self, *descriptors: str, domain: str = "edge", hits: int = 0, back: bool = False) -> RateLimitResponse:
         made = [
             RateLimitDescriptor(
+                is_negative_hits=back,
                 entries=[
                     RateLimitDescriptor.Entry(key=key, value=value)
                     for key, value in (entry.split("=") for entry in descriptor.split(","))
@@ -226,6 +229,14 @@ def test_ratelimits_names_have_the_same_counts(world: World) -> None:
     assert b"\nratelimit_service_rate_limit_total_hits{" in world.metrics.render()
     shadow = world.series("ratelimit_service_rate_limit_shadow_mode_total")
     assert ({"domain": "edge", "key1": "watched"}, 2) in shadow
+
+
+def test_what_is_given_back_is_counted_apart(world: World) -> None:
+    world.ask("upload=alice", hits=30)
+    world.ask("upload=alice", hits=20, back=True)
+    labels = {"domain": "edge", "key1": "upload"}
+    for name, count in (("total_hits", 30), ("within_limit", 30), ("total_negative_hits", 20)):
+        assert (labels, count) in world.series(f"ratelimit_service_rate_limit_{name}_total")
 
 
 @pytest.mark.slow

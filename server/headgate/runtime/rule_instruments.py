@@ -84,6 +84,7 @@ def register_ratelimit_names(metrics: Metrics, tallies: Tallies) -> None:
         ("within_limit", "Hits within a rule's limit.", lambda tally: cost(tally, WITHIN)),
         ("near_limit", "Hits near a rule's limit.", lambda tally: tally.near),
         ("shadow_mode", "Hits that a rule in shadow mode would have denied.", lambda tally: cost(tally, SHADOW)),
+        ("total_negative_hits", "Hits that were asked to be given back.", lambda tally: tally.refunded),
     ):
         metrics.bare_counter(f"ratelimit_service_rate_limit_{name}", text, ("domain", "key1", "key2"), per_rule(value))
 
