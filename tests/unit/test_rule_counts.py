@@ -74,7 +74,7 @@ class World:
                 entries=[
                     RateLimitDescriptor.Entry(key=key, value=value)
                     for key, value in (entry.split("=") for entry in descriptor.split(","))
-                ]
+                ],
             )
             for descriptor in descriptors
         ]
