@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -203,9 +204,11 @@ class RateLimitHandler:
             else:
                 waiting[0].set_exception(answer)
 
-        answer = self.resume(plan, then)
-        if answer is not None:
-            return answer
+        # The answer is written with the caller's context variables, as the callbacks of a future are: its trace is one.
+        later = partial(copy_context().run, self._answer_later, plan, then)
+        decision = plan.shape.ask(plan.charges, later)
+        if decision is not None:
+            return self._answer(plan, decision)
         waiting.append(asyncio.get_running_loop().create_future())
         return waiting[0]
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
-from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, wrappers_pb2
+from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
@@ -45,7 +45,7 @@ Prefixes = tuple[tuple[str, str], tuple[str, str]]
 
 def official_files() -> list[descriptor_pb2.FileDescriptorProto]:
     """Every file that describes what is served, each after the files that it imports."""
-    well_known = [_copy(module.DESCRIPTOR) for module in (duration_pb2, struct_pb2, wrappers_pb2)]
+    well_known = [_copy(module.DESCRIPTOR) for module in (duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)]
     ours = [
         _renamed(module.DESCRIPTOR, _OURS)
         for module in (ratelimit_unit_pb2, base_pb2, ratelimit_pb2, rls_pb2, limits_pb2)
