@@ -100,21 +100,24 @@ async def test_with_tokens_calls_whose_time_is_over_are_still_dropped(kind: Kind
             return [*call_headers(grpc_timeout=grpc_timeout), ("authorization", "Bearer one")]
 
         server.script.answer = partial(_stall_until_received, server, 5)
-        await client.open(headers("30S"), message(b"stall"))
+        await client.open(headers("30S"), message(b"patient"))
         for _ in range(3):
             await client.open(headers("1m"), message(b"late"))
         patient = await client.open(headers("30S"), message(b"patient"))
         assert (await client.outcome(patient))["grpc-status"] == "0"
-    assert sorted(server.script.payloads) == [b"patient", b"stall"]
+    # Calls that arrive together come in any order. Whichever is first keeps all others waiting.
+    assert server.script.payloads[1:].count(b"late") == 0
+    assert server.script.payloads.count(b"patient") == 2
 
 
-def _stall_until_received(server: Server, calls: int, payload: bytes) -> None:
-    """Keep the loop busy until all calls are there, and longer than the impatient ones wait."""
+def _stall_until_received(server: Server, calls: int, _payload: bytes) -> None:
+    """With the first call, keep the loop busy until all are there, and longer than the impatient ones wait."""
     deadline = time.monotonic() + TIMEOUT_S
-    while payload == b"stall" and server.transport.name == "native" and server.transport.stats.calls < calls:
+    first = len(server.script.payloads) == 1
+    while first and server.transport.name == "native" and server.transport.stats.calls < calls:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    time.sleep(0.1 if payload == b"stall" else 0)
+    time.sleep(0.1 if first else 0)
 
 
 @pytest.fixture
