@@ -29,7 +29,7 @@ BROWSER := $(or $(shell command -v chromium),/usr/bin/chromium)
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo regions test test-inside test-outside unit coverage lint format bench bench-others verify simulate protos docs manifests image dist dist-check lock sbom audit clean
+.PHONY: help run demo regions test test-processes test-interfaces test-parts test-regions unit coverage lint format bench bench-others verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -63,15 +63,21 @@ demo: $(TEST_STAMP)
 regions: $(SERVE_STAMP)
 	$(BIN)/python examples/regions/run.py
 
-# Two halves at a time. No test's outcome depends on how fast the machine is, so neither minds the other.
+# Four parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
 test: lint $(PROMTOOL)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-inside test-outside
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-processes test-interfaces test-parts test-regions
 
-test-inside: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/unit tests/client tests/simulation tests/accuracy tests/fault tests/conformance/origin tests/e2e/regions
+test-processes: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
+	$(BIN)/pytest tests/e2e --ignore tests/e2e/regions --ignore tests/e2e/envoy
 
-test-outside: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
-	$(BIN)/pytest tests/conformance/transport tests/chart tests/e2e --ignore tests/e2e/regions
+test-interfaces: $(TEST_STAMP) $(PROMTOOL)
+	$(BIN)/pytest tests/conformance tests/chart tests/e2e/envoy
+
+test-parts: $(TEST_STAMP) $(PROMTOOL)
+	$(BIN)/pytest tests/unit tests/simulation
+
+test-regions: $(TEST_STAMP) $(PROMTOOL)
+	$(BIN)/pytest tests/client tests/accuracy tests/fault tests/e2e/regions
 
 unit: $(TEST_STAMP) $(PROMTOOL)
 	$(BIN)/pytest tests/unit tests/client -m 'not slow' --hypothesis-profile=fast
