@@ -205,8 +205,8 @@ class RateLimitHandler:
                 waiting[0].set_exception(answer)
 
         # The answer is written with the caller's context variables, as the callbacks of a future are: its trace is one.
-        later = partial(copy_context().run, self._answer_later, plan, then)
-        decision = plan.shape.ask(plan.charges, later)
+        run = copy_context().run
+        decision = plan.shape.ask(plan.charges, lambda decided: run(self._answer_later, plan, then, decided))
         if decision is not None:
             return self._answer(plan, decision)
         waiting.append(asyncio.get_running_loop().create_future())
