@@ -63,9 +63,9 @@ demo: $(TEST_STAMP)
 regions: $(SERVE_STAMP)
 	$(BIN)/python examples/regions/run.py
 
-# Four parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
+# Four parts at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
 test: lint $(PROMTOOL)
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-processes test-interfaces test-parts test-regions
+	$(MAKE) --no-print-directory --jobs=4 --output-sync=target test-processes test-interfaces test-parts test-regions
 
 test-processes: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
 	$(BIN)/pytest tests/e2e --ignore tests/e2e/regions --ignore tests/e2e/envoy
