@@ -29,7 +29,7 @@ BROWSER := $(or $(shell command -v chromium),/usr/bin/chromium)
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo regions test test-processes test-interfaces test-parts test-regions unit coverage lint format bench bench-others verify simulate protos docs manifests image dist dist-check lock sbom audit clean
+.PHONY: help run demo regions test test-processes test-parts test-interfaces test-client test-regions unit coverage lint format bench bench-others verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -63,9 +63,9 @@ demo: $(TEST_STAMP)
 regions: $(SERVE_STAMP)
 	$(BIN)/python examples/regions/run.py
 
-# Four parts at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
+# Five parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
 test: lint $(PROMTOOL)
-	$(MAKE) --no-print-directory --jobs=4 --output-sync=target test-processes test-interfaces test-parts test-regions
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-processes test-parts test-interfaces test-client test-regions
 
 test-processes: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
 	$(BIN)/pytest tests/e2e --ignore tests/e2e/regions --ignore tests/e2e/envoy
@@ -77,7 +77,10 @@ test-parts: $(TEST_STAMP) $(PROMTOOL)
 	$(BIN)/pytest tests/unit tests/simulation
 
 test-regions: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/client tests/accuracy tests/fault tests/e2e/regions
+	$(BIN)/pytest tests/fault tests/e2e/regions
+
+test-client: $(TEST_STAMP) $(PROMTOOL)
+	$(BIN)/pytest tests/client tests/accuracy
 
 unit: $(TEST_STAMP) $(PROMTOOL)
 	$(BIN)/pytest tests/unit tests/client -m 'not slow' --hypothesis-profile=fast

@@ -24,7 +24,7 @@ def test_a_limit_holds_over_all_nodes(case: Case, nodes: list[Headgate]) -> None
         assert result.failed == 0
         if not result.by_policy:
             assert result.worst <= result.bound, result.row()
-            assert result.share >= result.wanted_share, result.row()
+            assert result.enough, result.row()
         return result.by_policy
 
     undisturbed(attempt)

@@ -24,8 +24,10 @@ class Collector:
         self._behaviour = behaviour
         self._ended = threading.Event()
         if behaviour == "refuses":
-            with socket.create_server(("127.0.0.1", 0)) as gone:
-                self.url = f"http://127.0.0.1:{gone.getsockname()[1]}"
+            # Bound, so that nobody else gets the port, and not listening.
+            self._deaf = socket.socket()
+            self._deaf.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{self._deaf.getsockname()[1]}"
             return
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -65,7 +67,9 @@ class Collector:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._ended.set()
-        if self._behaviour != "refuses":
+        if self._behaviour == "refuses":
+            self._deaf.close()
+        else:
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()

@@ -29,8 +29,8 @@ from headgate.rules.problems import NoSnapshot, OtherSnapshot, Problem, RulesErr
 from headgate.rules.ruleset import RuleSet
 
 POLL_S = 0.25
-"""How often the directory is looked at. With the settling below, a change is live within 500 ms. Looking ten times a second
-was nearly half of what an idle node cost."""
+"""How often the directory is looked at. With the settling below, a change is live within 500 ms. Looking
+ten times a second was nearly half of what an idle node cost."""
 
 SETTLE_S = 0.1
 """How long a changed directory must stay as it is before it is read: a file that is being written isn't."""
