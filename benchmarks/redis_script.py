@@ -1,10 +1,11 @@
 """What a report costs Redis: CPU per report by batch size, beside INCRBY + EXPIRE on the same server.
 
-    .venv/bin/python benchmarks/redis_script.py [--reports 40000]
+    .venv/bin/python benchmarks/redis_script.py [--reports 20000]
 
-Four runs report 1,000 limit keys in turn, as four nodes would. `cpu` is the server's user
-and system time (reading commands and writing replies included), `script` what Redis
-measures inside EVALSHA alone. A flush only reports; a decision also charges one cost.
+Four runs report 1,000 limit keys in turn, as four nodes would; a new key is one that nobody reported before. `cpu` is
+the server's user and system time (reading commands and writing replies included), `script` what Redis
+measures inside EVALSHA alone. A flush only reports; a decision also charges one cost. Each figure is the
+least of three rounds: what else the machine does only adds.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from pathlib import Path
 import redis
 import structlog
 from headgate.clock import SystemClock
+from headgate.origin.interface import Origin
 from headgate.origin.protocol import BucketReport, Call, CellReport, Report, Want, WindowReport
 from headgate.origin.select import open_origin
 
@@ -28,6 +30,7 @@ from tests.support.redis_servers import RedisServer
 BATCHES = (1, 16, 64)
 KEYS = 1_000
 RUNS = 4
+ROUNDS = 3
 WINDOW_MS = 60_000
 
 
@@ -42,6 +45,13 @@ def window(number: int) -> Report:
     sequence = int(time.time() * 1000) // WINDOW_MS
     cells = (CellReport(sequence, total, 0, RUNS * total, total), CellReport(sequence - 1, 3, 0, 10, 3))
     return WindowReport(key, run, number + 1, 3, 1_000_000, WINDOW_MS, 50, True, False, cells)
+
+
+def new_window(number: int) -> Report:
+    """The first report of a key: nothing is counted yet."""
+    cells = (CellReport(int(time.time() * 1000) // WINDOW_MS, 0, 0, 0, 0),)
+    key = b"4:edge4:new%d" % number
+    return WindowReport(key, b"node-1:1712345678:0", number + 1, 0, 1_000_000, WINDOW_MS, 50, True, False, cells)
 
 
 def bucket(number: int) -> Report:
@@ -74,13 +84,18 @@ async def scripts(server: RedisServer, source: Iterator[Call], reports: int, bat
         # Once over all keys and runs, so that what is measured is the usual case.
         for _ in range(RUNS * KEYS // batch + 1):
             await origin.call(0, next(source), 5.0)
-        before = spent(server.client)
-        for _ in range(reports // batch):
-            await origin.call(0, next(source), 5.0)
-        after = spent(server.client)
+        rounds = [await _round(server, origin, source, reports // batch) for _ in range(ROUNDS)]
     finally:
         await origin.close()
-    return Cost(*((new - old) / (reports // batch * batch) for new, old in zip(after, before, strict=True)))
+    return Cost(*(min(times) / (reports // batch * batch) for times in zip(*rounds, strict=True)))
+
+
+async def _round(server: RedisServer, origin: Origin, source: Iterator[Call], calls: int) -> tuple[float, float]:
+    before = spent(server.client)
+    for _ in range(calls):
+        await origin.call(0, next(source), 5.0)
+    after = spent(server.client)
+    return after[0] - before[0], after[1] - before[1]
 
 
 def counters(server: RedisServer, reports: int, batch: int) -> Cost:
@@ -101,7 +116,7 @@ def counters(server: RedisServer, reports: int, batch: int) -> Cost:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--reports", type=int, default=40_000)
+    parser.add_argument("--reports", type=int, default=20_000)
     reports = parser.parse_args().reports
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("warning"))
     rows: list[tuple[str, int, Cost]] = []
@@ -111,13 +126,14 @@ def main() -> None:
             for name, report, wants in (
                 ("window, flush", window, False),
                 ("window, decision", window, True),
+                ("window, new key", new_window, True),
                 ("gcra, flush", bucket, False),
                 ("gcra, decision", bucket, True),
             ):
                 source = calls(report, batch, wants=wants)
                 rows.append((name, batch, asyncio.run(scripts(server, source, reports, batch))))
             rows.append(("INCRBY + EXPIRE", batch, counters(server, reports, batch)))
-    print(f"Redis {version}, {reports} reports each, µs per report")
+    print(f"Redis {version}, {reports} reports each, the least of {ROUNDS} rounds, µs per report")
     print(f"{'what':<18}{'batch':>6}{'cpu':>8}{'script':>8}")
     for name, batch, cost in rows:
         script = f"{cost.script_us:8.1f}" if cost.script_us else f"{'':>8}"

@@ -10,7 +10,7 @@ All messages are tuples of numbers and bytes, so that they cross to Lua as they 
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from headgate.origin.book import BookMark
 from headgate.origin.quota_protocol import QuotaReport, Share
@@ -181,18 +181,53 @@ class Count(NamedTuple):
     """All other regions together."""
 
 
-class WindowAnswer(NamedTuple):
-    """What a shard says of a key under a window: its two cells and the node's new grant."""
-
+class _FlatWindowAnswer(NamedTuple):
     sequence: int
     """The current cell by the shard's time."""
-    current: Count
-    previous: Count
+    own: int
+    region_total: int
+    foreign: int
+    """Of the current cell, as in `Count`."""
+    previous_own: int
+    previous_region_total: int
+    previous_foreign: int
+    """Of the previous one."""
     grant: int
     reset: int = 0
     """To which reset of the key the counts belong. Above the report's: that was ignored, with what was wanted."""
     refunds: tuple[Refund, Refund] | None = None
     """Of the current and of the previous cell, for a report with demands."""
+
+
+class WindowAnswer(_FlatWindowAnswer):
+    """What a shard says of a key under a window: its two cells and the node's new grant.
+
+    Flat, because one is made per report of every call: what makes it from a shard's numbers has no more to make.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        sequence: int,
+        current: Count,
+        previous: Count,
+        grant: int,
+        reset: int = 0,
+        refunds: tuple[Refund, Refund] | None = None,
+    ) -> Self:
+        """From whole cells, for whoever has them."""
+        return tuple.__new__(cls, (sequence, *current, *previous, grant, reset, refunds))
+
+    @property
+    def current(self) -> Count:
+        """The current cell."""
+        return Count(self.own, self.region_total, self.foreign)
+
+    @property
+    def previous(self) -> Count:
+        """The one before."""
+        return Count(self.previous_own, self.previous_region_total, self.previous_foreign)
 
 
 class BucketAnswer(NamedTuple):

@@ -4,7 +4,6 @@
 -- Nothing of this is made for a call without buckets: making functions is what a small call
 -- spends most of its time with.
 
-local bucket_report
 if flat[2] > 0 then
 
 -- A run is forgotten after ten minutes without a call, which is later than any retry.
@@ -69,58 +68,58 @@ local function empty_component(component)
   component.demanded = 0
 end
 
+-- A key without a record, full, at this rate.
+local function new_bucket(record, rate)
+  record.rate, record.ms, record.rest, record.told, record.reset = max(1, rate), 0, 0, 0, 0
+  record.refunded = 0
+  no_grants(record)
+end
+
 local function read_bucket(record, packed)
-  if not packed then
-    record.rate, record.ms, record.rest, record.told, record.reset = 0, 0, 0, 0, 0
-    record.refunded = 0
-    no_grants(record)
-    return FORMAT
-  end
   local format, rate, ms, rest, generation, sum, previous_sum, told, reset, refunded = parts(packed)
   if format > FORMAT then
     return format
   end
-  if not are_counts(rate - 1, ms, rest, generation, sum, previous_sum, told, reset or 0, refunded or 0) then
+  reset, refunded = reset or 0, refunded or 0
+  if min(rate - 1, ms, rest, generation, sum, previous_sum, told, reset, refunded) < 0
+    or max(rate, ms, rest, generation, sum, previous_sum, told, reset, refunded) > EXACT then
     return
   end
-  record.reset, record.refunded = reset or 0, refunded or 0
+  record.reset, record.refunded = reset, refunded
   record.rate, record.ms, record.rest, record.told = rate, ms, rest, told
   record.generation, record.sum, record.previous_sum = generation, sum, previous_sum
   return format
 end
 
 local function read_bucket_component(component, packed)
-  if not packed then
-    empty_component(component)
-    return FORMAT
-  end
   local n, held, generation, number, demanded = parts(packed)
-  if not are_counts(n, held, generation, number, demanded or 0) then
+  demanded = demanded or 0
+  if min(n, held, generation, number, demanded) < 0 or max(n, held, generation, number, demanded) > EXACT then
     return
   end
   component.n, component.held, component.generation, component.number = n, held, generation, number
-  component.demanded = demanded or 0
+  component.demanded = demanded
   return FORMAT
 end
 
--- Whether the key's record could be read.
-local function load_bucket(record, component, key, field, rate, window)
+bucket_kind.load = function(record, component, key, field, place, limit)
   local packed = try('HMGET', key, 'b', field)
   if packed.err then
-    raise_if_forbidden(packed.err)
-    unreadable_keys[#unreadable_keys + 1] = key
-    return false
+    return not_a_record(key, packed.err)
   end
-  record.window = window
-  if not readable(key, read_bucket, record, packed[1]) then
+  record.window = terms[place + 3]
+  if not packed[1] then
+    new_bucket(record, limit)
+  elseif not readable(key, read_bucket, record, packed[1]) then
     return false
-  end
-  if record.rate == 0 then
-    record.rate = max(1, rate)
-  elseif floor(now / GENERATION_MS) > record.generation then
+  elseif generation_now > record.generation then
     forget_bucket_runs(record, key, field)
   end
-  return readable(key, read_bucket_component, component, packed[2])
+  if packed[2] then
+    return readable(key, read_bucket_component, component, packed[2])
+  end
+  empty_component(component)
+  return true
 end
 
 -- What a wrong clock wrote lies ahead, and would never age: the arrival time with the grants and
@@ -231,17 +230,9 @@ local function save_bucket(key, record, field, component)
   keep(key, needed, told)
 end
 
-local function bucket_answer(at, record, component, grant)
-  out[at], out[at + 1], out[at + 2], out[at + 3] = component.n, record.ms, record.rest, grant
-  out[at + 4] = record.reset
-  if told_refunds then
-    told_refunds[at] = { component.demanded, 0, record.refunded, 0, 0, 0, 0, 0 }
-  end
-end
-
-local function bucket_fits(report, missing)
+bucket_kind.fits = function(report, missing)
   local record = report.record
-  if report.rate == 0 then
+  if report.limit == 0 then
     return false
   end
   local start, start_rest = later_of(record.ms, record.rest, now, 0)
@@ -250,7 +241,7 @@ local function bucket_fits(report, missing)
   return ms < full or (ms == full and rest <= full_rest)
 end
 
-local function bucket_charge(report, missing)
+bucket_kind.charge = function(report, missing)
   local record = report.record
   if missing > 0 then
     local start, start_rest = later_of(record.ms, record.rest, now, 0)
@@ -259,38 +250,28 @@ local function bucket_charge(report, missing)
   report.component.n = report.component.n + missing
 end
 
--- The report that begins at `at`; returns where the next one does.
-bucket_report = function(index, at, later)
-  local key, field, rate = KEYS[index], flat[at + 2], flat[at + 5]
-  local record, component = open(key, field, later, load_bucket, rate, flat[at + 6])
-  if not record then
-    report_unreadable(index, later, 5)
-    written = written + 5
-    return at + 18
+bucket_kind.finish = function(report)
+  local record, component, index = report.record, report.component, report.index
+  save_bucket(report.key, record, report.field, component)
+  out[first_answer + index] = pack(component.n, record.ms, record.rest, report.grant, record.reset)
+  if told_refunds then
+    told_refunds[index] = { component.demanded, 0, record.refunded, 0, 0, 0, 0, 0 }
   end
-  if answers_at then
-    answers_at[index] = written
+end
+
+bucket_kind.merge = function(report, index, at, place)
+  local record, component = report.record, report.component
+  local burst, precision = terms[place + 6], terms[place + 4]
+  if slice_bursts then
+    burst = min(burst, slice_bursts[index] or burst)
   end
-  local grant = NO_GRANT
+  report.burst, report.own, report.grant = burst, flat[at + 6] + flat[at + 7], NO_GRANT
   if merge_bucket(
-    index, record, component, key, rate, flat[at + 9] + flat[at + 7] + flat[at + 16], flat[at + 10], flat[at + 12],
-    flat[at + 13], flat[at + 14], flat[at + 15], flat[at + 17]
+    index, record, component, report.key, report.limit, burst + precision + terms[place + 7], flat[at + 6], flat[at + 8],
+    flat[at + 9], flat[at + 10], flat[at + 11], flat[at + 5]
   ) then
-    grant = renew(record, component, flat[at + 3], flat[at + 4], flat[at + 7], flat[at + 8])
+    report.grant = renew(record, component, flat[at + 3], flat[at + 4], precision, terms[place + 5])
   end
-  if later == 0 then
-    save_bucket(key, record, field, component)
-    bucket_answer(written, record, component, grant)
-    --@check check_sums(key, record)
-  else
-    deferred[index] = {
-      record = record, component = component, grant = grant, own = flat[at + 10] + flat[at + 11],
-      rate = rate, burst = flat[at + 9], at = written, key = key, field = field,
-      fits = bucket_fits, charge = bucket_charge, save = save_bucket, answer = bucket_answer,
-    }
-  end
-  written = written + 5
-  return at + 18
 end
 
 end

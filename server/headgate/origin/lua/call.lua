@@ -1,46 +1,109 @@
 -- One call: merge all reports, then charge what fits, request by request, then what is asked ahead; then answer.
+-- (What a single request wants of a single report is charged and answered with it: state.lua.)
 
-local LOOK = -1
+local CHARGED, NOT_CHARGED = bytes_of[1], bytes_of[0]
 
 -- What a want must be charged beyond the run's credit, of which `charged` is spoken for.
 local function missing(report, cost)
-  return max(0, cost - max(0, report.component.n - report.own - (report.charged or 0)))
+  local credit = report.component.n - report.own - report.charged
+  if credit > 0 then
+    return credit < cost and cost - credit or 0
+  end
+  return cost
 end
 
--- The wants of one request, all or none.
-local function charge(first, last)
+-- A request with one want, of a report that no other one wants: whether it was charged.
+local function charge_sole(report, cost)
+  local kind, needed = report.kind, missing(report, cost == LOOK and 1 or cost)
+  if report.grant < 0 or not kind.fits(report, needed) then
+    return NOT_CHARGED
+  end
+  if cost ~= LOOK then
+    kind.charge(report, needed)
+  end
+  return CHARGED
+end
+
+-- The report that begins at `at`; returns where the next one does.
+local function take_in(index, at)
+  local place, when = flat[at], flat[at + 1]
+  local kind = terms[place] == BUCKET and bucket_kind or window_kind
+  local key, field, limit = KEYS[index], terms[place + 1], terms[place + 2]
+  if slice_limits then
+    limit = min(limit, slice_limits[index] or limit)
+  end
+  local report
+  if when == LATER then
+    report = open_later(kind, key, field, place, limit)
+    deferred[index] = report
+  elseif kind.load(kind.passing.record, kind.passing.component, key, field, place, limit) then
+    report = kind.passing
+  end
+  if report then
+    report.index, report.key, report.field, report.limit, report.charged = index, key, field, limit, 0
+    kind.merge(report, index, at, place)
+    if when ~= LATER then
+      if when > 0 then
+        out[1 + when] = charge_sole(report, flat[at + 2])
+      end
+      kind.finish(report)
+      --@check check_sums(key, report.record)
+    end
+  else
+    out[first_answer + index] = pack(unpack(kind.unreadable))
+    if when > 0 then
+      out[1 + when] = NOT_CHARGED
+    end
+  end
+  return kind == bucket_kind and at + 12 or at + 7 + 5 * flat[at + 6]
+end
+
+-- The wants of one request, all or none: whether they were charged. Without its report one can't be.
+local function charge(wants, first, last)
   for at = first, last, 2 do
     local report = deferred[wants[at]]
+    if not report or report.grant < 0 then
+      return NOT_CHARGED
+    end
     report.missing = missing(report, wants[at + 1] == LOOK and 1 or wants[at + 1])
-    if report.grant < 0 or not report.fits(report, report.missing) then
-      return 0
+    if not report.kind.fits(report, report.missing) then
+      return NOT_CHARGED
     end
   end
   for at = first, last, 2 do
     if wants[at + 1] ~= LOOK then
       local report = deferred[wants[at]]
-      report.charge(report, report.missing)
-      report.charged = (report.charged or 0) + wants[at + 1]
+      report.kind.charge(report, report.missing)
+      report.charged = report.charged + wants[at + 1]
     end
   end
-  return 1
+  return CHARGED
+end
+
+local function charge_later(wants)
+  local at = 1
+  while wants[at] do
+    local last = at + 1 + 2 * wants[at + 1]
+    out[1 + wants[at]] = charge(wants, at + 2, last)
+    at = last + 1
+  end
 end
 
 -- As many whole requests as fit beyond the credit that is left.
-local function charge_ahead(report, requests, cost)
-  if report.grant < 0 then
+local function charge_ahead(report, count, cost)
+  if not report or report.grant < 0 then
     return
   end
-  local fit, beyond = 0, requests + 1
+  local fit, beyond = 0, count + 1
   while beyond - fit > 1 do
     local middle = floor((fit + beyond) / 2)
-    if report.fits(report, missing(report, middle * cost)) then
+    if report.kind.fits(report, missing(report, middle * cost)) then
       fit = middle
     else
       beyond = middle
     end
   end
-  report.charge(report, missing(report, fit * cost))
+  report.kind.charge(report, missing(report, fit * cost))
 end
 
 if cut_to_slices then
@@ -48,42 +111,31 @@ if cut_to_slices then
 end
 
 local at = FIRST_REPORT
-for index = 1, flat[1] do
-  local report = flat[at] == BUCKET and bucket_report or window_report
-  at = report(index, at, flat[at + 1])
+for index = 1, reports do
+  at = take_in(index, at)
 end
 
-at = 1
-while wants[at] do
-  local last = at + 2 * wants[at]
-  out[written] = charge(at + 1, last)
-  written = written + 1
-  at = last + 1
+if ARGV[2] ~= '' then
+  charge_later(parts(ARGV[2]))
 end
-
 if ARGV[4] ~= '' then
   local ahead = parts(ARGV[4])
   for place = 1, #ahead, 3 do
     charge_ahead(deferred[ahead[place]], ahead[place + 1], ahead[place + 2])
   end
 end
-
-for index, report in pairs(deferred) do
-  report.save(report.key, report.record, report.field, report.component)
-  report.answer(report.at, report.record, report.component, report.grant)
-  if report.publish then
-    report.publish(report.record, index, report.place)
-  end
+for _, report in pairs(deferred) do
+  report.kind.finish(report)
 end
+--@check for _, report in pairs(deferred) do check_sums(report.key, report.record) end
 if next(changed) then
-  for index = 1, flat[1] do
-    local place = changed[index]
-    if place then
-      note_change(flat[1] + 1, flat[place + 11], flat[place + 10])
+  local names = parts(ARGV[6])
+  for index = 1, reports do
+    if changed[index] then
+      note_change(reports + 1, names[2 * index], names[2 * index - 1])
     end
   end
 end
---@check for _, report in pairs(deferred) do if report.record then check_sums(report.key, report.record) end end
 if keep_offered then
   keep_offered()
 end
@@ -92,5 +144,5 @@ if answer_refunds then
 end
 drop_unreadable()
 
-out[1] = now
-return pack(out)
+-- The head of an array of so many, in msgpack.
+return struct.pack('>BI4', 0xdd, numbers) .. table.concat(out)

@@ -60,6 +60,7 @@ local HIGHEST_FORMAT = 255
 local UNREADABLE = -2
 -- Of shard time; grants.py says why.
 local GENERATION_MS = 10000
+local generation_now = floor(now / GENERATION_MS)
 -- How much longer than needed a key is kept, so that Redis is not told at every report.
 local EXPIRY_SLACK_MS = 10000
 -- 30,000 years: no TTL is longer; far below where Redis refuses the number.
@@ -73,6 +74,16 @@ local SMALL_HASH = 8
 -- How many fields one script looks through, so that it stays under a millisecond; one key is
 -- always looked through, whatever its size.
 local LOOK_THROUGH = 512
+
+-- Numbers as they are packed, each made once per call: most of a record's are in the one before too, and what packing
+-- takes is a string for each.
+local bytes_of = setmetatable({}, {
+  __index = function(known, number)
+    local bytes = pack(number)
+    known[number] = bytes
+    return bytes
+  end,
+})
 
 -- floor((a * b + c) / d) and the remainder, exact also where a * b is not. Both b and d are
 -- less than 2^39, c is less than d, and the result is less than 2^53. (rules/limits.py sees to both.)
@@ -109,14 +120,8 @@ end
 -- Keys whose records nobody can ever read: they are dropped when the call is over.
 local unreadable_keys = {}
 
--- Whether all are counts: numbers that a double holds exactly. Raises where one is no number.
-local function are_counts(...)
-  local lowest, highest = min(...), max(...)
-  return lowest >= 0 and highest <= EXACT
-end
-
 -- `read(record, packed)` in safety: whether the record could be read. It returns its format, or
--- nothing if the rest makes no sense; and raises on anything.
+-- nothing if the rest makes no sense: if one is no count, a number that a double holds exactly. It raises on anything.
 local function readable(key, read, record, packed)
   local ok, format = pcall(read, record, packed)
   if ok and (format == FORMAT or format == PLAIN_FORMAT or format == RESET_FORMAT) then
@@ -204,7 +209,7 @@ end
 
 -- Whether grants were given by a clock that was wrong: so far ahead that they would not age.
 local function grants_ahead(record)
-  return record.generation > floor(now / GENERATION_MS) + 1
+  return record.generation > generation_now + 1
 end
 
 local function empty_window(record, sequence)
@@ -275,29 +280,36 @@ local function come_to(record, key, mine)
   return true
 end
 
-local function read_window(record, packed)
+-- A key without a record, in the shard's window.
+local function new_window(record)
   record.reset, record.refunds, record.gave_back = 0, nil, nil
-  if not packed then
-    empty_window(record, 0)
-    return FORMAT
-  end
+  empty_window(record, (now - now % record.window) / record.window)
+end
+
+local function read_window(record, packed)
   local format, sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f,
     reset, r, previous_r, fr, previous_fr, ahead_fr = parts(packed)
   if format > FORMAT then
     return format
   end
-  if not are_counts(
-    sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f, reset or 0
+  reset = reset or 0
+  -- Comparisons one by one: what min and max of so many take is as much as all the rest of reading.
+  if not (
+    sequence >= 0 and t >= 0 and l >= 0 and f >= 0 and previous_t >= 0 and previous_l >= 0 and previous_f >= 0
+    and generation >= 0 and sum >= 0 and previous_sum >= 0 and told >= 0 and ahead_f >= 0 and reset >= 0
+    and sequence <= EXACT and t <= EXACT and l <= EXACT and f <= EXACT and previous_t <= EXACT
+    and previous_l <= EXACT and previous_f <= EXACT and generation <= EXACT and sum <= EXACT
+    and previous_sum <= EXACT and told <= EXACT and ahead_f <= EXACT and reset <= EXACT
   ) then
     return
   end
+  record.reset, record.refunds, record.gave_back = reset, nil, nil
   if r then
-    if not are_counts(r, previous_r, fr, previous_fr, ahead_fr) then
+    if min(r, previous_r, fr, previous_fr, ahead_fr) < 0 or max(r, previous_r, fr, previous_fr, ahead_fr) > EXACT then
       return
     end
     record.refunds = { r = r, previous_r = previous_r, fr = fr, previous_fr = previous_fr, ahead_fr = ahead_fr }
   end
-  record.reset = reset or 0
   record.sequence, record.t, record.l, record.f = sequence, t, l, f
   record.previous_t, record.previous_l, record.previous_f = previous_t, previous_l, previous_f
   record.generation, record.sum, record.previous_sum, record.told = generation, sum, previous_sum, told
@@ -305,49 +317,58 @@ local function read_window(record, packed)
   return format
 end
 
+-- The key's totals as they were written, or those of a new one. Whether they could be read.
+local function load_window(record, key, packed)
+  if packed then
+    return readable(key, read_window, record, packed)
+  end
+  new_window(record)
+  return true
+end
+
 -- The time of a key: the shard's, or the beginning of a window that its clock has yet to reach.
 local function time_of(record)
   return max(now, record.sequence * record.window)
 end
 
+-- The last time to live, and its digits: keys of one window have the same, and Redis takes long to write a number.
+local ttl_ms, ttl_digits
+
 -- Let the key live at least until `needed`: told only when what was told is not enough.
 local function keep(key, needed, told)
   if needed > told then
-    call('PEXPIRE', key, min(needed + EXPIRY_SLACK_MS - now, LONGEST_TTL_MS))
+    local ms = min(needed + EXPIRY_SLACK_MS - now, LONGEST_TTL_MS)
+    if ms ~= ttl_ms then
+      ttl_ms, ttl_digits = ms, string.format('%.0f', ms)
+    end
+    call('PEXPIRE', key, ttl_digits)
   end
 end
 
 -- Write the totals and, if there is one, another field.
 local function save_window(key, record, field, value)
-  local told = record.told
-  local last = record.sequence + (record.ahead_f > 0 and 1 or 0)
-  local needed = max((last + 2) * record.window, now + 2 * GENERATION_MS)
-  if needed > told then
-    record.told = needed + EXPIRY_SLACK_MS
+  local before, ahead_f, reset, refunds = record.told, record.ahead_f, record.reset, record.refunds
+  local needed = (record.sequence + (ahead_f > 0 and 3 or 2)) * record.window
+  if needed < now + 2 * GENERATION_MS then
+    needed = now + 2 * GENERATION_MS
   end
-  local totals
-  local refunds = record.refunds
+  local told = needed > before and needed + EXPIRY_SLACK_MS or before
+  record.told = told
+  local format = reset == 0 and PLAIN_FORMAT or RESET_FORMAT
+  local refunded = ''
   if refunds and refunds.r + refunds.previous_r + refunds.fr + refunds.previous_fr + refunds.ahead_fr > 0 then
-    totals = pack(
-      FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l,
-      record.previous_f, record.generation, record.sum, record.previous_sum, record.told, record.ahead_f, record.reset,
-      refunds.r, refunds.previous_r, refunds.fr, refunds.previous_fr, refunds.ahead_fr
-    )
-  elseif record.reset == 0 then
-    totals = pack(
-      PLAIN_FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l,
-      record.previous_f, record.generation, record.sum, record.previous_sum, record.told, record.ahead_f
-    )
-  else
-    totals = pack(
-      RESET_FORMAT, record.sequence, record.t, record.l, record.f, record.previous_t, record.previous_l,
-      record.previous_f, record.generation, record.sum, record.previous_sum, record.told, record.ahead_f, record.reset
-    )
+    format = FORMAT
+    refunded = pack(reset, refunds.r, refunds.previous_r, refunds.fr, refunds.previous_fr, refunds.ahead_fr)
+  elseif reset > 0 then
+    refunded = bytes_of[reset]
   end
+  local totals = bytes_of[format] .. bytes_of[record.sequence] .. bytes_of[record.t] .. bytes_of[record.l] .. bytes_of[record.f]
+    .. bytes_of[record.previous_t] .. bytes_of[record.previous_l] .. bytes_of[record.previous_f] .. bytes_of[record.generation]
+    .. bytes_of[record.sum] .. bytes_of[record.previous_sum] .. bytes_of[told] .. bytes_of[ahead_f] .. refunded
   if field then
     call('HSET', key, 'w', totals, field, value)
   else
     call('HSET', key, 'w', totals)
   end
-  keep(key, needed, told)
+  keep(key, needed, before)
 end

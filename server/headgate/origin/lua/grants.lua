@@ -20,11 +20,10 @@ local function renew(record, component, number, held, precision, leaving)
     return NO_GRANT
   end
   component.number = number
-  local generation = floor(now / GENERATION_MS)
-  if generation > record.generation then
-    record.previous_sum = generation == record.generation + 1 and record.sum or 0
+  if generation_now > record.generation then
+    record.previous_sum = generation_now == record.generation + 1 and record.sum or 0
     record.sum = 0
-    record.generation = generation
+    record.generation = generation_now
   end
   if component.generation == record.generation then
     record.sum = record.sum - component.held
@@ -36,10 +35,10 @@ local function renew(record, component, number, held, precision, leaving)
     return 0
   end
   local others = record.sum + record.previous_sum
-  local offered = max(0, ceil((precision - others) / 2))
+  local offered = others < precision and ceil((precision - others) / 2) or 0
   --@check assert(offered == 0 or others + offered <= precision, 'grants: the sum exceeds P')
-  component.held = max(held, offered)
-  component.generation = record.generation
-  record.sum = record.sum + component.held
+  local counted = held > offered and held or offered
+  component.held, component.generation = counted, record.generation
+  record.sum = record.sum + counted
   return offered
 end

@@ -85,7 +85,7 @@ for index = FIRST_COUNT + 1, #KEYS do
   end
   record.window = flat[at + 2]
   -- A record that can't be read is left to the next call that reports its key.
-  if not packed.err and readable(key, read_window, record, packed[1]) then
+  if not packed.err and load_window(record, key, packed[1]) then
     if not come_to(record, key, field) then
       packed = call('HMGET', key, 'w', field)
     end

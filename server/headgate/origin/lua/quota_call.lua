@@ -1,7 +1,7 @@
 -- The quotas of a call (quota_book.py: take_in): cut to their slices before anything is charged.
 --
 -- ARGV[3]  packed, or empty where the call has none: the place in KEYS of the quota hash, which the busy keys
---          follow; then per quota, flat: its report (from 1 on), where that begins in `flat`, name, kind,
+--          follow; then per quota, flat: its report (from 1 on), name, kind,
 --          limit, burst, window, offered, floor, busy at
 -- Returns  after all else, per quota: the share in force, until when
 --
@@ -24,29 +24,27 @@ local function note_busy(name)
 end
 
 cut_to_slices = function()
+  slice_limits, slice_bursts = {}, {}
   local fields = { 'd' }
-  for at = 2, #quotas, 10 do
-    fields[#fields + 1] = 's' .. quotas[at + 2]
+  for at = 2, #quotas, 9 do
+    fields[#fields + 1] = 's' .. quotas[at + 1]
   end
   local known = call('HMGET', hash, unpack(fields))
-  for at = 2, #quotas, 10 do
-    local index = (at + 8) / 10
-    local report = quotas[at + 1]
-    local share, until_ms, expired = share_in_force(known[1], known[index + 1], quotas[at + 8], quotas[at + 6])
+  for at = 2, #quotas, 9 do
+    local index = (at + 7) / 9
+    local share, until_ms, expired = share_in_force(known[1], known[index + 1], quotas[at + 7], quotas[at + 5])
     shares[index] = { share, until_ms, expired }
-    flat[report + 5] = min(flat[report + 5], floor(quotas[at + 4] * share / WHOLE))
-    if quotas[at + 3] == BUCKET then
-      flat[report + 9] = min(flat[report + 9], floor(quotas[at + 5] * share / WHOLE))
-    end
+    slice_limits[quotas[at]] = floor(quotas[at + 3] * share / WHOLE)
+    slice_bursts[quotas[at]] = floor(quotas[at + 4] * share / WHOLE)
   end
 end
 
 -- When the records are written, and so will expire.
 keep_offered = function()
-  for at = 2, #quotas, 10 do
-    local index, key = (at + 8) / 10, KEYS[quotas[at]]
+  for at = 2, #quotas, 9 do
+    local index, key = (at + 7) / 9, KEYS[quotas[at]]
     local share = shares[index]
-    local window = quotas[at + 6]
+    local window = quotas[at + 5]
     local found = try('HGET', key, 'q')
     if type(found) ~= 'table' then
       local _, _, _, known, span, current, previous, noted = some_parts(found)
@@ -55,20 +53,19 @@ keep_offered = function()
       end
       local length
       span, current, previous, length = roll_offered(window, span, current, previous)
-      current = current + quotas[at + 7]
-      local is_busy = in_span(current, previous, length) >= quotas[at + 9]
+      current = current + quotas[at + 6]
+      local is_busy = in_span(current, previous, length) >= quotas[at + 8]
       if (is_busy or share[3]) and math.abs(now - noted) >= NOTED_EVERY_MS then
         noted = now
-        note_busy(quotas[at + 2])
+        note_busy(quotas[at + 1])
       end
       if call('EXISTS', key) == 1 then
         call('HSET', key, 'q', pack(
-          quotas[at + 3], quotas[at + 4], quotas[at + 5], window, span, current, previous, noted
+          quotas[at + 2], quotas[at + 3], quotas[at + 4], window, span, current, previous, noted
         ))
       end
     end
-    out[written], out[written + 1] = share[1], share[2]
-    written = written + 2
+    add(share[1], share[2])
   end
 end
 

@@ -8,12 +8,12 @@
 -- Nothing of this is made for a call without refunds.
 
 local give_back_window, window_refunds, give_back_bucket, bucket_refunds, answer_refunds
-local answers_at, demands_at, told_refunds
+local demands_at, told_refunds
 if ARGV[5] and ARGV[5] ~= '' then
 
-local REFUND_NUMBERS = 8
+local NO_REFUNDS = { 0, 0, 0, 0, 0, 0, 0, 0 }
 local demands = parts(ARGV[5])
-answers_at, demands_at, told_refunds = {}, {}, {}
+demands_at, told_refunds = {}, {}
 do
   local at = 1
   while demands[at] do
@@ -99,9 +99,9 @@ give_back_window = function(index, record, component)
   end
 end
 
-window_refunds = function(at, record, component)
+window_refunds = function(index, record, component)
   local back, refunds = component.back, record.refunds
-  told_refunds[at] = {
+  told_refunds[index] = {
     back and back.demanded or 0, back and back.r or 0, refunds and refunds.r or 0, refunds and refunds.fr or 0,
     back and back.previous_demanded or 0, back and back.previous_r or 0, refunds and refunds.previous_r or 0,
     refunds and refunds.previous_fr or 0,
@@ -145,11 +145,7 @@ end
 answer_refunds = function()
   local at = 1
   while demands[at] do
-    local told = told_refunds[answers_at[demands[at]]]
-    for offset = 1, REFUND_NUMBERS do
-      out[written] = told and told[offset] or 0
-      written = written + 1
-    end
+    add(unpack(told_refunds[demands[at]] or NO_REFUNDS))
     at = at + 2 + 4 * demands[at + 1]
   end
 end

@@ -1,87 +1,109 @@
 -- What one call brings, and what is kept of it until it is answered.
 --
 -- KEYS     one per report, in order (or one key that only says where the call belongs); then, if any
---          is published, those of outbox.lua
--- ARGV[1]  packed: the number of reports, how many of them are buckets, then each report, flat.
---          Read with `flat[at + i]`, where `at` is the place of the report's first number:
+--          is published, those of outbox.lua; then, if there are quotas, those of quota_call.lua
+-- ARGV[1]  packed: terms, then reports: two flat arrays.
+--          Terms are what many reports have in common, each once. Read with `terms[place + i]`:
 --            0  kind: 0 sliding window, 1 fixed window, 2 bucket
---            1  deferred: 1 if its state is kept until all wants are decided
---            2  field: the run's field in the hash (c<component> or d<component>)
---            3  call number          4  held: the grant in use    5  limit, or a bucket's rate
---            6  window in ms         7  precision: P              8  leaving: 1 in a drain
+--            1  field: the run's field in the hash (c<component> or d<component>)
+--            2  limit, or a bucket's rate    3  window in ms
+--            4  precision: P                 5  leaving: 1 in a drain
 --          of a window:
---            9  publish at: from which t on other regions are told; 0 never
---           10  name: what the key is called between regions    11  lane: 1 if urgent, else 0
---           12  reset: to which reset of the key it belongs; -1 to whatever the record has
---           13  number of cells; from 14 on five numbers for each:
+--            6  publish at: from which t on other regions are told; 0 never
+--            7  lane: 1 if urgent, else 0
+--          of a bucket:
+--            6  burst
+--            7  debt: by how many requests late costs may go beyond the burst and P
+--          Reports begin with their number, how many of them are buckets, and the number of requests. Then each is read
+--          with `flat[at + i]`, where `at` is the place of its first number:
+--            0  place of its terms
+--            1  when its wants are decided: 0 it has none; above 0 at once, for the request of that number, which has
+--               no other want; LATER (-1) when all reports are merged
+--            2  the cost of that want; -1 is a LOOK: decided as a cost of 1 would be, and not charged
+--            3  call number          4  held: the grant in use
+--            5  reset: to which reset of the key it belongs; -1 to whatever the record has
+--          of a window:
+--            6  number of cells; from 7 on five numbers for each:
 --               sequence, total, reserved, seen (highest total seen), sent (highest sent)
 --          of a bucket:
---            9  burst               10  total                    11  reserved
---           12  acknowledged                                     13, 14  answered ms and rest
---           15  since: when the first unacknowledged cost was admitted
---           16  debt: by how many requests late costs may go beyond the burst and P
---           17  reset, as of a window
--- ARGV[2]  packed: the requests, flat: number of wants, then report (from 1 on) and cost of each;
---          a cost of -1 is a LOOK: decided as a cost of 1 would be, and not charged
+--            6  total                7  reserved                 8  acknowledged
+--            9, 10  answered ms and rest
+--           11  since: when the first unacknowledged cost was admitted
+-- ARGV[2]  packed, or empty: the requests that are decided later, flat: which (from 1 on), its number of wants, then report
+--          (from 1 on) and cost of each
 -- ARGV[3]  packed: the quotas among the keys, or nothing (quota_call.lua)
 -- ARGV[4]  packed, or empty: what is asked ahead, flat: report (from 1 on), requests, cost of each
 -- ARGV[5]  packed, or empty: what is demanded back (refund.lua)
+-- ARGV[6]  packed, or empty if no key is published: what each key is called between regions
 -- Returns  packed, flat: the shard's time;
+--          per request 1 if it was charged, else 0
 --          per window  sequence; n, t, f; previous n, t, f; grant; reset
 --          per bucket  n; arrival ms and rest; grant; reset
---          per request 1 if it was charged, else 0
+--          then what quota_call.lua and refund.lua add
 --          A grant of -2 is UNREADABLE: nothing was done for this key, the other numbers are 0.
 --          (n own, t region total, f foreign: the table at the head of common.lua)
 --
--- A report is deferred when a want, or what is asked ahead, refers to it or another report has its key. All others are
--- read, merged and written at once.
+-- A report is read, merged, charged with what one request wants of it, written and answered at once, in tables that the next
+-- one uses again: keys are independent. It is kept for LATER, in tables of its own, only when another report has its key,
+-- something is asked ahead, or a request wants it that wants something else too or that is not the only one.
 
 local FIXED, BUCKET = 1, 2
-local FIRST_REPORT = 3
+local FIRST_REPORT = 4
+local LATER = -1
+local LOOK = -1
 local NO_GRANT = -1
 
-local flat, wants = parts(ARGV[1]), parts(ARGV[2])
-local out, written = { 0 }, 2
+local terms, flat = parts(ARGV[1])
 local deferred, open_records, changed = {}, {}, {}
-local passing_record, passing_component = {}, {}
+-- By report, the most that a quota's slice allows, whatever its terms say (quota_call.lua).
+local slice_limits, slice_bursts
 
--- Where a report's state is kept: of its own while it is deferred, else in passing. Nothing if the
--- key's record can't be read.
-local function open(key, field, later, load, ...)
-  if later == 0 then
-    if load(passing_record, passing_component, key, field, ...) then
-      return passing_record, passing_component
-    end
-    return
-  end
+-- What is returned, in packed pieces: the time, one per request, one per report, then what is added. All numbers are
+-- one array.
+local reports, buckets, requests = flat[1], flat[2], flat[3]
+local out, first_answer = { bytes_of[now] }, 1 + requests
+local numbers = 1 + requests + 9 * (reports - buckets) + 5 * buckets
+for at = 2, first_answer + reports do
+  out[at] = ''
+end
+
+local function add(...)
+  numbers = numbers + select('#', ...)
+  out[#out + 1] = pack(...)
+end
+
+-- What a report does by its kind, each given the report:
+--   load    read a record and a run's part; whether that was possible
+--   merge   take the report in, and renew its grant
+--   fits    whether so much more stays within the limit
+--   charge  so much more
+--   finish  write and answer
+-- `unreadable` is the answer where that was not possible, `passing` the report that is done at once.
+local window_kind = { unreadable = { 0, 0, 0, 0, 0, 0, 0, UNREADABLE, 0 }, passing = { record = {}, component = {} } }
+local bucket_kind = { unreadable = { 0, 0, 0, UNREADABLE, 0 }, passing = { record = {}, component = {} } }
+window_kind.passing.kind, bucket_kind.passing.kind = window_kind, bucket_kind
+
+-- What stands under a key is of another type, unless it may not be read at all.
+local function not_a_record(key, text)
+  raise_if_forbidden(text)
+  unreadable_keys[#unreadable_keys + 1] = key
+  return false
+end
+
+-- A report that is kept, with a record that all reports of its key share. Nothing if that can't be read.
+local function open_later(kind, key, field, place, limit)
   local record, component = open_records[key], {}
   if not record then
     record = { components = {} }
     open_records[key] = record
-    record.readable = load(record, component, key, field, ...)
+    record.readable = kind.load(record, component, key, field, place, limit)
   elseif record.readable and not record.components[field] then
-    record.readable = load({}, component, key, field, ...)
+    record.readable = kind.load({}, component, key, field, place, limit)
   elseif record.readable then
-    return record, record.components[field]
+    component = record.components[field]
   end
   if record.readable then
     record.components[field] = component
-    return record, component
-  end
-end
-
--- A report that nobody can act on: its key is answered, its wants are not charged.
-local unreadable_component = { n = 0 }
-local function nothing() end
-
-local function report_unreadable(index, later, values)
-  for at = written, written + values - 1 do
-    out[at] = 0
-  end
-  out[written + values - 2] = UNREADABLE
-  if later ~= 0 then
-    deferred[index] = {
-      component = unreadable_component, own = 0, grant = UNREADABLE, save = nothing, answer = nothing,
-    }
+    return { kind = kind, record = record, component = component }
   end
 end

@@ -39,9 +39,9 @@ from headgate.origin.redis_origin.codec import (
     pack_demands,
     pack_entries,
     pack_foreign,
+    pack_names,
     pack_quotas,
     pack_reports,
-    pack_requests,
     pack_step,
     unpack_changes,
     unpack_components,
@@ -135,16 +135,15 @@ class RedisOrigin(ABC):
         prefix = self._prefixes[shard]
         # A call without reports still says by its key where it belongs.
         keys = [prefix + LIMIT + report.key for report in call.reports] or [prefix + LIVE]
+        names = quotas = b""
         if any(isinstance(report, WindowReport) and report.publish_at for report in call.reports):
+            names = pack_names(call.reports)
             keys += self._outbox(shard)
-        places: list[int] = []
-        reports, quotas = pack_reports(call, places), b""
         if call.quotas:
-            quotas = pack_quotas(call.quotas, places, len(keys) + 1)
+            quotas = pack_quotas(call.quotas, len(keys) + 1)
             keys += self._quota(shard)
-        arguments = (
-            reports, pack_requests(call.requests), quotas, pack_ahead(call.ahead), pack_demands(call.reports)
-        )  # fmt: skip
+        reports, later = pack_reports(call)
+        arguments = (reports, later, quotas, pack_ahead(call.ahead), pack_demands(call.reports), names)
         packed, epoch = await self._run(shard, self._scripts.call, keys, arguments, timeout_s)
         with _ours(shard):
             return unpack_reply(packed, epoch, call)

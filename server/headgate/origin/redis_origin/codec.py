@@ -18,7 +18,6 @@ from headgate.origin.protocol import (
     BucketReport,
     Call,
     Changes,
-    Count,
     ForeignCount,
     Published,
     Refund,
@@ -53,34 +52,127 @@ REFUND_NUMBERS: Final = 8
 ENTRY_PARTS: Final = 4
 """Of one entry of the book: name, value, expires, stamp."""
 
+LATER: Final = -1
+"""In a report's place for when its wants are decided (state.lua)."""
 
-def pack_reports(call: Call, places: list[int] | None = None) -> bytes:
-    """A call's reports as the script reads them: its first argument, flat. `places`: where each begins, from 1 on."""
-    deferred = _deferred(call)
-    flat: list[Any] = [len(call.reports), sum(isinstance(report, BucketReport) for report in call.reports)]
-    for index, report in enumerate(call.reports):
-        if places is not None:
-            places.append(len(flat) + 1)
+
+_new: Final = tuple.__new__
+_NO_REFUNDS: Final = (None,)
+
+
+def pack_reports(call: Call) -> tuple[bytes, bytes]:
+    """A call's reports as the script reads them, and those of its requests that it decides when all are merged: two
+    arguments."""
+    when, costs, later = decided(call)
+    terms = Terms()
+    buckets = 0
+    flat: list[Any] = [len(call.reports), 0, len(call.requests)]
+    for report, at, cost in zip(call.reports, when, costs, strict=True):
         if isinstance(report, WindowReport):
-            _flatten_window(flat, report, int(index in deferred))
+            _add_window(flat, terms, report, at, cost)
         else:
-            _flatten_bucket(flat, report, int(index in deferred))
-    return _pack(flat)
+            _add_bucket(flat, terms, report, at, cost)
+            buckets += 1
+    flat[1] = buckets
+    return _pack(terms.flat) + _pack(flat), _pack_requests(later)
 
 
-def pack_requests(requests: Iterable[Sequence[Want]]) -> bytes:
-    """A call's requests as the script reads them: its second argument, with one want per report and request."""
-    flat: list[int] = []
-    for wants in requests:
+class Terms:
+    """What reports of a call have in common, each once: flat, and where each begins, from 1 on."""
+
+    __slots__ = ("flat", "places")
+
+    def __init__(self) -> None:
+        self.flat: list[Any] = []
+        self.places: dict[tuple[Any, ...], int] = {}
+
+    def add(self, told: tuple[Any, ...]) -> int:
+        """The place of terms that are new, in words of state.lua."""
+        place = len(self.flat) + 1
+        self.flat += told
+        return place
+
+
+def _add_window(flat: list[Any], terms: Terms, report: WindowReport, when: int, cost: int) -> None:
+    # All at once: reading attributes one by one takes longer than all the rest here.
+    (
+        _, component, number, held, limit, window_ms, precision, sliding, leaving,
+        cells, publish_at, _, urgent, reset, _,
+    ) = report  # fmt: skip
+    common = component, limit, window_ms, precision, sliding, leaving, publish_at, urgent
+    place = terms.places.get(common)
+    if place is None:
+        kind = SLIDING if sliding else FIXED
+        told = kind, COMPONENT + component, limit, window_ms, precision, int(leaving), publish_at, int(urgent)
+        place = terms.places[common] = terms.add(told)
+    flat += (place, when, cost, number, held, reset, len(cells))
+    for cell in cells:
+        flat += cell
+
+
+def _add_bucket(flat: list[Any], terms: Terms, report: BucketReport, when: int, cost: int) -> None:
+    _, component, number, held, rate, window_ms, burst, precision, leaving, *numbers, debt, reset, _ = report
+    common = component, rate, window_ms, burst, precision, leaving, debt
+    place = terms.places.get(common)
+    if place is None:
+        told = BUCKET, BUCKET_COMPONENT + component, rate, window_ms, precision, int(leaving), burst, debt
+        place = terms.places[common] = terms.add(told)
+    flat += (place, when, cost, number, held, reset)
+    # Total, reserved, acknowledged; answered ms and rest; since.
+    flat += numbers
+
+
+def decided(call: Call) -> tuple[list[int], list[int], list[tuple[int, Sequence[Want]]]]:
+    """Per report when its wants are decided and what the want is that is decided at once (state.lua); and the requests
+    that are decided later, by number."""
+    asked = [0] * len(call.reports)
+    for wants in call.requests:
+        for report, _ in wants:
+            asked[report] += 1
+    when, costs = [0] * len(asked), [0] * len(asked)
+    for report in _kept(call):
+        when[report] = LATER
+    later: list[tuple[int, Sequence[Want]]] = []
+    for number, wants in enumerate(call.requests, 1):
         if len(wants) == 1:
             report, cost = wants[0]
-            flat += (1, report + 1, cost)
-            continue
+            if asked[report] == 1 and not when[report]:
+                when[report], costs[report] = number, cost
+                continue
+        later.append((number, wants))
+        for report, _ in wants:
+            when[report] = LATER
+    return when, costs, later
+
+
+def _kept(call: Call) -> Iterable[int]:
+    """Reports that something else in the call depends on: what is asked ahead, and other reports of the same key."""
+    ahead = [report for report, _, _ in call.ahead]
+    if len({report.key for report in call.reports}) == len(call.reports):
+        return ahead
+    sharing: dict[bytes, list[int]] = {}
+    for index, report in enumerate(call.reports):
+        sharing.setdefault(report.key, []).append(index)
+    return chain(ahead, *(indexes for indexes in sharing.values() if len(indexes) > 1))
+
+
+def _pack_requests(requests: Sequence[tuple[int, Sequence[Want]]]) -> bytes:
+    """Requests with one want per report; nothing is packed for nothing."""
+    flat: list[int] = []
+    for number, wants in requests:
         costs = costs_by_report(wants)
-        flat.append(len(costs))
+        flat += (number, len(costs))
         for report, cost in costs.items():
             # Lua counts from 1.
             flat += (report + 1, cost)
+    return _pack(flat) if flat else b""
+
+
+def pack_names(reports: Sequence[Report]) -> bytes:
+    """What each key is called between regions, and its lane; nothing where none is published."""
+    flat: list[bytes | int] = []
+    for report in reports:
+        flat += (report.name, int(report.urgent)) if isinstance(report, WindowReport) else (b"", 0)
     return _pack(flat)
 
 
@@ -101,13 +193,13 @@ def pack_demands(reports: Sequence[Report]) -> bytes:
     return _pack(flat) if flat else b""
 
 
-def pack_quotas(quotas: Sequence[QuotaReport], places: Sequence[int], first_key: int) -> bytes:
+def pack_quotas(quotas: Sequence[QuotaReport], first_key: int) -> bytes:
     """A call's quotas as the script reads them: its third argument. `first_key`: which key the quota hash is."""
     if not quotas:
         return b""
     flat: list[Any] = [first_key]
     for report, name, kind, *numbers in quotas:
-        flat += (report + 1, places[report], name, int(kind), *numbers)
+        flat += (report + 1, name, int(kind), *numbers)
     return _pack(flat)
 
 
@@ -188,26 +280,23 @@ def unpack_entries(packed: bytes) -> tuple[BookEntry, ...]:
 
 def unpack_reply(packed: bytes, epoch: bytes, call: Call) -> Reply:
     """A script's reply as the protocol's values, in the order of the call's reports and requests."""
-    flat: list[int] = msgpack.unpackb(packed)
+    flat: tuple[int, ...] = msgpack.unpackb(packed, use_list=False)
     answers: list[Answer] = []
-    at = 1
+    at = 1 + len(call.requests)
+    charged = tuple([charged == 1 for charged in flat[1:at]])
     for report in call.reports:
         if isinstance(report, WindowReport):
-            current, previous = Count(*flat[at + 1 : at + 4]), Count(*flat[at + 4 : at + 7])
-            answers.append(WindowAnswer(flat[at], current, previous, flat[at + 7], flat[at + 8]))
+            answers.append(_new(WindowAnswer, flat[at : at + 9] + _NO_REFUNDS))
             at += 9
         else:
-            own, arrival_ms, arrival_rest, grant, reset = flat[at : at + 5]
-            answers.append(BucketAnswer(own, arrival_ms, arrival_rest, grant, reset))
+            answers.append(_new(BucketAnswer, flat[at : at + 5] + _NO_REFUNDS))
             at += 5
-    charged = tuple([charged == 1 for charged in flat[at : at + len(call.requests)]])
-    at += len(call.requests)
     until = at + 2 * len(call.quotas)
     shares = tuple(map(Share, flat[at:until:2], flat[at + 1 : until : 2]))
     return Reply(flat[0], epoch, _with_refunds(call.reports, answers, flat, until), charged, shares)
 
 
-def _with_refunds(reports: Sequence[Report], answers: list[Answer], flat: list[int], at: int) -> tuple[Answer, ...]:
+def _with_refunds(reports: Sequence[Report], answers: list[Answer], flat: Sequence[int], at: int) -> tuple[Answer, ...]:
     """What refund.lua returns, put to the answers that it is about; most calls have none."""
     if at == len(flat):
         return tuple(answers)
@@ -221,62 +310,6 @@ def _with_refunds(reports: Sequence[Report], answers: list[Answer], flat: list[i
             answers[index] = answer._replace(refund=current)
         at += REFUND_NUMBERS
     return tuple(answers)
-
-
-def _deferred(call: Call) -> set[int]:
-    """Reports whose state must outlast their merging: wanted ones, and all that share a key."""
-    wanted = {want.report for wants in call.requests for want in wants}
-    wanted.update([ahead.report for ahead in call.ahead])
-    if len({report.key for report in call.reports}) == len(call.reports):
-        return wanted
-    sharing: dict[bytes, list[int]] = {}
-    for index, report in enumerate(call.reports):
-        sharing.setdefault(report.key, []).append(index)
-    return wanted.union(*(indexes for indexes in sharing.values() if len(indexes) > 1))
-
-
-def _flatten_window(flat: list[Any], report: WindowReport, deferred: int) -> None:
-    flat += (
-        SLIDING if report.sliding else FIXED,
-        deferred,
-        COMPONENT + report.component,
-        report.number,
-        report.held,
-        report.limit,
-        report.window_ms,
-        report.precision,
-        int(report.leaving),
-        report.publish_at,
-        report.name,
-        int(report.urgent),
-        report.reset,
-        len(report.cells),
-    )
-    for cell in report.cells:
-        flat += cell
-
-
-def _flatten_bucket(flat: list[Any], report: BucketReport, deferred: int) -> None:
-    flat += (
-        BUCKET,
-        deferred,
-        BUCKET_COMPONENT + report.component,
-        report.number,
-        report.held,
-        report.rate,
-        report.window_ms,
-        report.precision,
-        int(report.leaving),
-        report.burst,
-        report.total,
-        report.reserved,
-        report.acknowledged,
-        report.answered_ms,
-        report.answered_rest,
-        report.since_ms,
-        report.debt,
-        report.reset,
-    )
 
 
 def _pack(flat: list[Any]) -> bytes:

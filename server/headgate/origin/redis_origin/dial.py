@@ -2,10 +2,12 @@
 
 A primary, never a replica; part of a Cluster when the URL says so, and only then. Its
 run id is remembered with the connection: within one connection it can't change, so
-every reply's epoch is the one that was asked for when its connection was made. User name
+every reply's epoch is the one that was asked for when its connection was made. The driver only dials: a connection
+that was made is taken from it (link.py). User name
 and password are found out anew each time, and no error holds them.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +28,29 @@ NOT_VERIFIED: Final = "its TLS certificate is not verified (verify=none): anybod
 KEEPS_ALL: Final = b"noeviction"
 
 
+class HandsOver:
+    """A connection of the driver that can be taken from it, when it has done what it is for: to connect and log in."""
+
+    _reader: asyncio.StreamReader | None
+    _writer: asyncio.StreamWriter | None
+
+    def hand_over(self) -> asyncio.StreamWriter:
+        """The stream, which the driver knows nothing of any more."""
+        stream = self._writer
+        self._reader = self._writer = None
+        if stream is None:
+            raise ConnectionResetError("closed while it was looked at")
+        return stream
+
+
+class PlainConnection(HandsOver, Connection):
+    """Over TCP."""
+
+
+class TlsConnection(HandsOver, SSLConnection):
+    """Over TLS."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dialler:
     """How the servers of one URL are connected to."""
@@ -41,12 +66,13 @@ class Dialler:
         try:
             role, info = await ask(connection, ("ROLE",)), await ask(connection, ("INFO", "server"))
             epoch = self._verify(role, _fields(info))
-            return Session(connection, epoch, await self._hazards(connection))
+            hazards = await self._hazards(connection)
+            return Session(connection.hand_over(), epoch, hazards)
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
 
-    async def connect(self, address: RedisAddress) -> Connection:
+    async def connect(self, address: RedisAddress) -> PlainConnection | TlsConnection:
         """A connection to whatever is there. Never retries and has no timeouts: whoever uses it has."""
         credentials = self.login()
         connection = self._connection(address, credentials)
@@ -58,7 +84,7 @@ class Dialler:
             raise
         return connection
 
-    def _connection(self, address: RedisAddress, credentials: Credentials) -> Connection:
+    def _connection(self, address: RedisAddress, credentials: Credentials) -> PlainConnection | TlsConnection:
         options: dict[str, Any] = {
             "host": address.host,
             "port": address.port,
@@ -72,8 +98,8 @@ class Dialler:
             "protocol": 2,
         }
         if self.tls is None:
-            return Connection(**options)
-        return SSLConnection(
+            return PlainConnection(**options)
+        return TlsConnection(
             **options,
             ssl_ca_certs=self.tls.ca,
             ssl_certfile=self.tls.cert,

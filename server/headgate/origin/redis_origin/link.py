@@ -4,6 +4,9 @@ Nothing is ever sent twice. After a timeout the connection is dropped, so a late
 can't be taken for the answer to a later command. A connection is made once for all
 who wait for it and outlives their patience: a call with a short timeout may end before
 a TLS handshake does, and the next call finds it made.
+
+Replies go to who asked as they are received, in the loop's own callback: no task reads for them, and none waits for a
+timeout. What is asked is given to the transport whole, so whoever leaves leaves no half of a command behind.
 """
 
 import asyncio
@@ -12,13 +15,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from redis.asyncio.connection import Connection
-from redis.exceptions import RedisError, ResponseError
+import hiredis
+from redis.asyncio.connection import DefaultParser
+from redis.exceptions import ConnectionError as ClosedError
+from redis.exceptions import InvalidResponse
 
 CONNECT_TIMEOUT_S: Final = 1.0
 """For name, TCP, TLS, AUTH, SELECT and ROLE together: a server that takes longer is not there."""
 CLOSE_TIMEOUT_S: Final = 1.0
 """How long a closing waits for the other side to say goodbye."""
+
+NOT_YET: Final = object()
+"""In a reply's place, while there is only a part of it."""
 
 Command = Sequence[bytes | str | int]
 
@@ -37,45 +45,57 @@ class Lost(Exception):
     """There is no connection, or it went with the replies that were still to come; says why."""
 
 
-class Session:
+class Session(asyncio.Protocol):
     """A connection that was made and verified. `epoch` is the run of the server behind it."""
 
-    def __init__(self, connection: Connection, epoch: bytes, hazards: tuple[str, ...] = ()) -> None:
+    def __init__(self, stream: asyncio.StreamWriter, epoch: bytes, hazards: tuple[str, ...] = ()) -> None:
+        """Takes the connection over, on which nothing is under way; the stream is not to be used any more."""
         self.epoch = epoch
         self.hazards = hazards
         """What an operator should know of this server, though it can be used."""
-        self.alive = True
-        self._connection = connection
+        # Kept, because one that nobody has any more closes its transport.
+        self._stream = stream
+        self._transport = stream.transport
+        self._dropped = False
+        self._loop = asyncio.get_running_loop()
+        self._closed = self._loop.create_future()
         self._pending: deque[asyncio.Future[Any]] = deque()
-        self._reader = asyncio.create_task(self._read())
+        self._replies = hiredis.Reader(
+            protocolError=InvalidResponse, replyError=DefaultParser.parse_error, notEnoughData=NOT_YET
+        )
+        self._transport.set_protocol(self)
 
-    async def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands together; their replies in order, errors as values."""
-        if not (self.alive and self._connection.is_connected):
-            # The driver would connect by itself, to whatever is there, and verify nothing.
+    @property
+    def alive(self) -> bool:
+        """Whether something can be asked, as far as is known."""
+        return not self._dropped and not self._transport.is_closing()
+
+    async def ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+        """Send commands together; their replies in order, errors as values. Raises TimeoutError."""
+        if not self.alive:
             raise Lost("the connection was lost")
-        loop = asyncio.get_running_loop()
-        packed = b"".join([packed_command(command) for command in commands])
-        futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in commands]
-        # Nothing is awaited between the two: what is written first is answered first.
+        futures: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in commands]
+        last = futures[-1]
+        # What is written first is answered first.
         self._pending.extend(futures)
+        self._transport.write(b"".join([packed_command(command) for command in commands]))
+        timer = self._loop.call_later(timeout_s, _expire, last)
         try:
-            await self._connection.send_packed_command(packed, check_health=False)
-        except RedisError as error:
-            self.drop(error)
-        except BaseException:
-            # Half a command may be on its way: nothing can follow it.
-            self.drop(Lost("the connection was dropped with a command half sent"))
-            raise
-        return [await future for future in futures]
+            # With the last one all are there.
+            await last
+        finally:
+            timer.cancel()
+        return [future.result() for future in futures]
 
     def drop(self, reason: Exception) -> None:
         """Fail whatever waits, and let the connection go without waiting for it."""
-        if not self.alive:
+        if self._dropped:
             return
-        self.alive = False
-        if asyncio.current_task() is not self._reader:
-            self._reader.cancel()
+        self._dropped = True
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # what is not sent yet is not to be
+        else:
+            self._transport.close()
         while self._pending:
             future = self._pending.popleft()
             if not future.done():
@@ -84,30 +104,39 @@ class Session:
                 future.exception()
 
     async def ended(self) -> None:
-        """Until the connection is closed."""
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._reader
+        """Until the connection is closed; at once if the other side is too slow to say goodbye."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await asyncio.shield(self._closed)
+        self._transport.abort()
 
-    async def _read(self) -> None:
+    # What the transport calls
+
+    def data_received(self, data: bytes) -> None:
+        """Replies, or parts of them."""
+        self._replies.feed(data)
         try:
-            while True:
-                try:
-                    reply = await self._connection.read_response(disconnect_on_error=False)
-                except ResponseError as error:
-                    reply = error
+            while (reply := self._replies.gets()) is not NOT_YET:
+                if isinstance(reply, ClosedError):
+                    raise reply
                 future = self._pending.popleft()
                 if not future.done():
                     future.set_result(reply)
-        except Exception as error:
+        except IndexError:
+            self.drop(Lost("it answered what nobody asked"))
+        except (InvalidResponse, ClosedError) as error:
             self.drop(error)
-        finally:
-            await _disconnect(self._connection)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """By whichever side."""
+        self.drop(exc or ClosedError("Connection closed by server."))
+        if not self._closed.done():
+            self._closed.set_result(None)
 
 
-async def _disconnect(connection: Connection) -> None:
-    with contextlib.suppress(RedisError, OSError, TimeoutError):
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await connection.disconnect()
+def _expire(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
 
 
 class RedisLink:
@@ -122,12 +151,18 @@ class RedisLink:
     @property
     def connected(self) -> bool:
         """Whether there is a connection that works, as far as is known."""
-        return self._session is not None and self._session.alive
+        return self.made is not None
+
+    @property
+    def made(self) -> Session | None:
+        """The connection, if there is one."""
+        session = self._session
+        return session if session is not None and session.alive else None
 
     async def session(self) -> Session:
         """The connection, made when there is none."""
-        if self._session is not None and self._session.alive:
-            return self._session
+        if (session := self.made) is not None:
+            return session
         if self._dialling is None or self._dialling.done():
             self._dialling = asyncio.create_task(self._connect())
             # An error that comes after everyone has given up is told by the next attempt.
@@ -143,8 +178,8 @@ class RedisLink:
 
     def leave(self, why: str) -> None:
         """Whatever connection there is, is not to be used any more."""
-        if self._session is not None and self._session.alive:
-            self.drop(self._session, why)
+        if (session := self.made) is not None:
+            self.drop(session, why)
 
     async def close(self) -> None:
         """Close the connection, and wait until it and all that were dropped are closed."""

@@ -94,16 +94,19 @@ class Server:
         link = self._beats if beat else self._calls
         command: Command = (b"EVALSHA", script.sha, len(keys), *keys, *arguments)
         commands: list[Command] = [(b"ASKING",), command] if asking else [command]
-        session: Session | None = None
+        session = link.made
+        until_s = asyncio.get_running_loop().time() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                session = await link.session()
-                reply = (await session.ask(commands))[-1]
-                if isinstance(reply, NoScriptError):
-                    # Nothing was executed, so this is not a second time.
-                    loaded, *replies = await session.ask([(b"SCRIPT", b"LOAD", script.text), *commands])
-                    # Why it could not be loaded says more than that it is still missing.
-                    reply = loaded if isinstance(loaded, ResponseError) else replies[-1]
+            if session is None:
+                async with asyncio.timeout_at(until_s):
+                    session = await link.session()
+            reply = (await session.ask(commands, _left_s(until_s)))[-1]
+            if isinstance(reply, NoScriptError):
+                # Nothing was executed, so this is not a second time.
+                again = [(b"SCRIPT", b"LOAD", script.text), *commands]
+                loaded, *replies = await session.ask(again, _left_s(until_s))
+                # Why it could not be loaded says more than that it is still missing.
+                reply = loaded if isinstance(loaded, ResponseError) else replies[-1]
         except TimeoutError as error:
             raise self._timed_out(link, session, timeout_s) from error
         except (OriginError, RedisError, OSError, Lost) as error:
@@ -188,3 +191,7 @@ class Server:
             return
         self.state = replace(self.state, connected=False, error=text, since_ms=self._clock.now_ms())
         self._logger.warning("origin_failed", server=self.state.name, reason=text)
+
+
+def _left_s(until_s: float) -> float:
+    return until_s - asyncio.get_running_loop().time()

@@ -1,0 +1,157 @@
+"""What is decided with its report comes to the same as what is kept until all reports are merged.
+
+Asking ahead for no requests charges nothing, and makes the script keep the report: so the same history is told twice,
+to two regions of one Redis, once plain and once so. Answers, decisions and every byte of the records must be equal.
+"""
+
+import random
+
+import pytest
+from headgate.clock import SystemClock
+from headgate.origin.interface import Origin
+from headgate.origin.protocol import LOOK, UNREADABLE, Ahead, Call, CellReport, Report, Want
+from headgate.origin.redis_origin.codec import LATER, decided
+from headgate.origin.select import open_origin
+
+from tests.conformance.origin.cases import bucket, cell, counts, said, window
+from tests.conformance.origin.conftest import SCRIPTS, RedisHarness, RedisSetup
+from tests.conformance.origin.test_reference import History
+from tests.support.waiting import PATIENCE_S
+
+HERE, THERE = b"headgate:here/", b"headgate:there/"
+
+
+class SoleWants(History):
+    """Calls as most are: every key once, and most wanted by one request that wants nothing else."""
+
+    def call(self) -> Call:
+        self.now_ms += self.chooser.choice([0, 1, 30, 400, 1_100, 3_000])
+        reports: dict[bytes, Report] = {}
+        for _ in range(4):
+            report = self.report()
+            reports.setdefault(report.key, report)
+        places = self.chooser.sample(range(len(reports)), self.chooser.randint(0, len(reports)))
+        requests = [(Want(place, self.chooser.choice([LOOK, 0, 1, 2, 9])),) for place in places]
+        if requests and self.chooser.random() < 0.2:
+            requests.append(requests[0])
+        return Call(tuple(reports.values()), tuple(requests))
+
+
+def kept(call: Call) -> Call:
+    """The same, with every report kept until all are merged."""
+    return call._replace(ahead=tuple(Ahead(place, 0, 1) for place in range(len(call.reports))))
+
+
+@pytest.mark.parametrize("seed", range(200, 212))
+async def test_at_once_and_later_are_the_same(one_redis: RedisSetup, seed: int) -> None:
+    history, here = SoleWants(seed, clock_is_set=seed % 2 == 0), RedisHarness(one_redis)
+    there = open_origin(one_redis.url, clock=SystemClock(), region="there", scripts=SCRIPTS)
+    at_once = 0
+    try:
+        await here.wipe(restart=False)
+        for step in range(100):
+            call = history.call()
+            await here.set_time(history.now_ms)
+            at_once += sum(when > 0 for when in decided(call)[0])
+            assert set(decided(kept(call))[0]) <= {LATER}
+            plain = await here.origin.call(0, call, PATIENCE_S)
+            later = await there.call(0, kept(call), PATIENCE_S)
+            assert plain == later, f"step {step}: {call}"
+            assert _records(one_redis, HERE) == _records(one_redis, THERE), f"step {step}: {call}"
+    finally:
+        await here.origin.close()
+        await there.close()
+    assert at_once > 50
+
+
+def _records(setup: RedisSetup, prefix: bytes) -> dict[bytes, object]:
+    client = setup.first.client
+    keys = [key for key in client.keys(prefix.decode() + "k:*") if isinstance(key, bytes)]
+    return {key.removeprefix(prefix): client.hgetall(key) for key in keys}
+
+
+def _at_once(call: Call) -> list[bool]:
+    """Which requests are decided with their reports."""
+    when = decided(call)[0]
+    return [number in when for number in range(1, len(call.requests) + 1)]
+
+
+def test_only_sole_wants_of_sole_reports_are_decided_at_once() -> None:
+    one, two, three = window("a", 1, key="1"), window("a", 1, key="2"), bucket("a", 1)
+    assert _at_once(said(one, two, three, wants=((1,), (-1, 0), (-1, -1, 5)))) == [True, True, True]
+    assert _at_once(said(one, two, wants=((1,), (2,), (-1, 1)))) == [False, False, True], "two requests on one key"
+    assert _at_once(said(one, two, three, wants=((1, 1), (-1, -1, 1)))) == [False, True], "one request on two keys"
+    assert _at_once(said(one, two, wants=((1, 1), (1,), (-1, 1)))) == [False, False, False]
+    assert _at_once(said(one, two, wants=((1,), (-1, 1)), ahead=(Ahead(0, 1, 1),))) == [False, True]
+    assert _at_once(said(one, window("b", 1, key="1"), two, wants=((1,), (-1, -1, 1)))) == [False, True]
+    assert _at_once(Call((one,), ((Want(0, LOOK),),))) == [True]
+    assert _at_once(Call((one,), ((),))) == [False], "one that wants nothing is charged by nobody's leave"
+
+
+@pytest.fixture
+async def origin(one_redis: RedisSetup) -> Origin:
+    harness = RedisHarness(one_redis)
+    await harness.wipe(restart=False)
+    await harness.set_time(harness.time_ms)
+    return harness.origin
+
+
+async def test_every_decision_lands_at_its_own_request(origin: Origin) -> None:
+    """Requests in another order than reports, some decided at once and some later."""
+    full = window("a", 1, cell(100), key="full")
+    reports = (full, window("a", 1, key="x"), window("a", 1, key="y"), window("a", 1, key="z"))
+    wants = ((Want(3, 1),), (Want(0, 1),), (Want(1, 1), Want(2, 1)), (Want(1, 100),), ())
+    reply = await origin.call(0, Call(reports, wants), PATIENCE_S)
+    await origin.close()
+    assert reply.charged == (True, False, True, False, True)
+    assert reply.answers == (counts((100, 100)), counts((1, 1)), counts((1, 1)), counts((1, 1)))
+
+
+async def test_a_look_at_once_charges_nothing_and_sees_what_is_full(origin: Origin) -> None:
+    reports = (window("a", 1, cell(100), key="full"), window("a", 1, cell(99), key="nearly"))
+    reply = await origin.call(0, Call(reports, ((Want(0, LOOK),), (Want(1, LOOK),))), PATIENCE_S)
+    await origin.close()
+    assert reply.charged == (False, True)
+    assert reply.answers == (counts((100, 100)), counts((99, 99)))
+
+
+async def test_credit_is_spent_at_once(origin: Origin) -> None:
+    """Charged before, and its reply lost: the retry finds it charged, though nothing else fits."""
+    await origin.call(0, said(window("a", 1), wants=((100,),)), PATIENCE_S)
+    retried = await origin.call(0, said(window("a", 2), wants=((100,),)), PATIENCE_S)
+    beyond = await origin.call(0, said(window("a", 3), wants=((101,),)), PATIENCE_S)
+    await origin.close()
+    assert (retried.charged, beyond.charged) == ((True,), (False,))
+    assert retried.answers == beyond.answers == (counts((100, 100)),)
+
+
+@pytest.mark.parametrize("kind", ["window", "bucket"])
+async def test_what_cant_be_read_is_not_charged_at_once(one_redis: RedisSetup, origin: Origin, kind: str) -> None:
+    spoilt = window("a", 1, key="b") if kind == "window" else bucket("a", 1)
+    client = one_redis.first.client
+    for place, another_type in enumerate((True, False)):
+        client.delete(HERE + b"k:b")
+        if another_type:
+            client.set(HERE + b"k:b", "mine")
+        else:
+            client.hset(HERE + b"k:b", kind[0], b"\xc1")
+        number = place + 1
+        good = window("a", number, CellReport(counts((0, 0)).sequence, place, 0, 0, place), key="good")
+        call = said(window("a", number, key="other"), spoilt, good, wants=((-1, 1), (-1, -1, 1)))
+        reply = await origin.call(0, call, PATIENCE_S)
+        assert reply.charged == (False, True)
+        assert reply.answers[1].grant == UNREADABLE
+        assert reply.answers[2] == counts((number, number))
+        assert not client.exists(HERE + b"k:b"), "nobody could ever read it"
+    await origin.close()
+
+
+async def test_terms_are_each_report_s_own(origin: Origin) -> None:
+    """Reports of one call with one limit, with others, of other runs and kinds: terms are told once, mixed up never."""
+    chooser = random.Random(1)
+    limits = [chooser.choice([3, 5, 7]) for _ in range(40)]
+    reports = [window(chooser.choice("abc"), 1, key=f"k{place}", limit=limit) for place, limit in enumerate(limits)]
+    wants = tuple((Want(place, 5),) for place in range(len(limits)))
+    reply = await origin.call(0, Call((*reports, bucket("a", 1, burst=4)), (*wants, (Want(40, 5),))), PATIENCE_S)
+    await origin.close()
+    assert reply.charged == (*(limit >= 5 for limit in limits), False)
