@@ -5,6 +5,7 @@ the same for all requests that meet the same rules at the same cost, and is kept
 adds the counters' keys. So a request that was never seen before costs little more than finding its rules.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -12,7 +13,7 @@ from typing import Final, Protocol
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Entries, Kind, Verdict
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import SlicedCharges
-from headgate.rules.model import Version
+from headgate.rules.model import Rules, Version
 from headgate.telemetry.tallies import Tally
 from headgate.transport.interface import Undecided
 from headgate.wire import ratelimit as wire
@@ -80,9 +81,11 @@ class Shape:
         "costs_one",
         "denied",
         "fixed",
+        "grouped",
         "heads",
         "near",
         "near_first",
+        "near_most",
         "others",
         "pairs",
         "path",
@@ -99,6 +102,7 @@ class Shape:
         descriptors: list[Planned],
         charges: tuple[Charge, ...],
         trailer: bytes,
+        denied_trailer: bytes,
         engine: Decider,
         near_limit_ratio: float,
         version: Version,
@@ -116,15 +120,20 @@ class Shape:
         """Where two charges, this one and the next, are of one descriptor: a rule's and a request's limit."""
         self.path = DecisionPath.UNLIMITED if any(d.unlimited for d in descriptors) else DecisionPath.NO_RULE
         self.trailer = trailer
-        self.denied = trailer + wire.NOT_TO_BE_KEPT if any(_asks_again(charge) for charge in charges) else trailer
-        """The trailer of a denial."""
+        self.denied = denied_trailer + trailer
+        """What ends a denial."""
+        if any(_asks_again(charge) for charge in charges):
+            self.denied += wire.NOT_TO_BE_KEPT
         self.tallies = tuple([tally for d in descriptors if d.charges for tally in d.tallies])
         """One per charge: what its rule counts."""
+        self.grouped = tuple(Counter(self.tallies).items())
+        """Each of these once, and how many charges it has."""
         self.others = tuple([tally for d in descriptors if not d.charges for tally in d.tallies])
         """What descriptors without a charge are counted in."""
         self.near = tuple([_near(charge.limit, near_limit_ratio) for charge in charges])
         """Per charge: an admission that leaves less is near the limit."""
         self.near_first = self.near[0] if self.near else 0
+        self.near_most = max(self.near, default=0)
         self.tally = self.tallies[0] if _is_plain(charges, self.others) else None
         """Of a request with one charge that is over its limit if and only if the request is denied."""
         self.costs_one = not self.others and all(charge.quick and charge.cost == 1 for charge in charges)
@@ -154,10 +163,11 @@ class Shape:
         """
         admitted, path, verdicts = decision
         if self.costs_one and admitted:
-            for tally, near, (_, remaining, _) in zip(self.tallies, self.near, verdicts, strict=True):
-                tally.within[path] += 1
-                if remaining < near:
-                    tally.near += 1
+            for tally, charged in self.grouped:
+                tally.within[path] += charged
+            if min([remaining for _, remaining, _ in verdicts]) < self.near_most:
+                for tally, near, (_, remaining, _) in zip(self.tallies, self.near, verdicts, strict=True):
+                    tally.near += remaining < near
             return
         for tally, charge, near, (over, remaining, _) in zip(self.tallies, charges, self.near, verdicts, strict=True):
             extra = charge.cost - 1
@@ -214,6 +224,8 @@ class Shapes:
     """The shapes of one rule set, by what requests met."""
 
     def __init__(self) -> None:
+        self._routed: dict[tuple[object, ...], Shape] = {}
+        """By cost and routes (rules/model.py): so whoever meets rules for any value is not even matched."""
         self._shapes: dict[tuple[str, tuple[Met, ...]], tuple[Shape, tuple[Limit, ...]]] = {}
 
     def plan(
@@ -226,6 +238,39 @@ class Shapes:
         shape = known[0]
         charges = [template.on(*key) for template, key in zip(shape.templates, keys, strict=True)]
         return Plan(shape, tuple(charges), request_bytes)
+
+    def routed(self, rules: Rules, scanned: wire.Scanned, request_bytes: int) -> Plan | None:
+        """The plan of a request whose descriptors all meet rules for any value, if its shape is known."""
+        domain, described, cost = scanned
+        if len(described) == 1:
+            entries = described[0]
+            route = rules.route(domain, entries)
+            shape = None if route is None else self._routed.get((cost, route[0]))
+            if route is None or shape is None:
+                return None
+            return Plan(shape, (shape.templates[0].on(route[1], route[1], entries),), request_bytes)
+        routes: list[object] = [cost]
+        keys = []
+        for entries in described:
+            route = rules.route(domain, entries)
+            if route is None:
+                return None
+            routes.append(route[0])
+            keys.append(route[1])
+        shape = self._routed.get(tuple(routes))
+        if shape is None:
+            return None
+        charges = [t.on(key, key, entries) for t, key, entries in zip(shape.templates, keys, described, strict=True)]
+        return Plan(shape, tuple(charges), request_bytes)
+
+    def keep_routed(self, rules: Rules, scanned: wire.Scanned, shape: Shape) -> None:
+        """For requests that will meet the same rules for any value."""
+        domain, described, cost = scanned
+        routes = [rules.route(domain, entries) for entries in described]
+        if None not in routes:
+            if len(self._routed) >= MOST_SHAPES:
+                self._routed.clear()
+            self._routed[(cost, *[route[0] for route in routes if route is not None])] = shape
 
     def keep(self, domain: str, met: tuple[Met, ...], shape: Shape, limits: tuple[Limit, ...]) -> None:
         """For requests that will meet the same. With the limits, so that no others get their identities."""

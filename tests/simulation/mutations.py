@@ -42,6 +42,7 @@ def by_the_cells(patch: Patch) -> None:
     patch.setattr(SharedWindow, "_recount", recount)
     unacked = property(lambda counter: counter.current_cell.unacked + counter.previous_cell.unacked)
     patch.setattr(SharedWindow, "unacked", unacked)
+    patch.setattr(SharedWindow, "unreported", SharedCounter.unreported)
 
 
 def max_merge(patch: Patch) -> None:
@@ -261,8 +262,8 @@ def believe_in_lost_credit(patch: Patch) -> None:
     """After a loss, what a shard no longer knows to be this node's is taken for somebody else's."""
     learn = CellView.learn
 
-    def careless(cell: CellView, count: Count) -> bool:
-        others = count.region_total - count.own
+    def careless(cell: CellView, count: tuple[int, int, int]) -> bool:
+        others = Count(*count).region_total - Count(*count).own
         remembers = learn(cell, count)
         cell.others = max(cell.others, others)
         return remembers
@@ -331,8 +332,8 @@ def trust_what_was_told(patch: Patch) -> None:
     """After a loss a shard is told the highest total heard of, not what is certain to have been there."""
     learn = CellView.learn
 
-    def careless(cell: CellView, count: Count) -> bool:
-        seen = max(cell.highest_total_seen, count.region_total)
+    def careless(cell: CellView, count: tuple[int, int, int]) -> bool:
+        seen = max(cell.highest_total_seen, Count(*count).region_total)
         remembers = learn(cell, count)
         cell.highest_total_seen = seen
         return remembers

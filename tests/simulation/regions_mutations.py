@@ -229,7 +229,7 @@ def foreign_counts_do_not_bind(patch: Patch) -> None:
     learn = CellView.learn
 
     def deaf(cell: CellView, count: Count) -> bool:
-        return learn(cell, count._replace(foreign=0))
+        return learn(cell, Count(*count)._replace(foreign=0))
 
     patch.setattr(WindowRecord, "fits", fits)
     patch.setattr(CellView, "learn", deaf)

@@ -39,6 +39,7 @@ def test_a_run_for_some_time_begins_at_a_random_seed_and_says_which(capsys: pyte
     assert all(re.fullmatch(r"from seed \d+", line) for line in begun)
 
 
+@pytest.mark.pure("it plants a bug in a compiled class")
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
 def test_a_history_that_fails_is_made_smaller_and_written_down(
     many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

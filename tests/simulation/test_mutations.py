@@ -69,6 +69,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
 """Each with a history of the fixed set and the invariant that it shows to be violated."""
 
 
+@pytest.mark.pure("it plants a bug in a compiled class")
 @pytest.mark.parametrize("mutation", FOUND_BY, ids=lambda mutation: mutation.__name__)
 def test_a_planted_bug_is_found(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
@@ -92,6 +93,7 @@ def test_every_mutation_has_its_history_and_is_documented() -> None:
     assert f"a fixed set of {len(SEEDS)} histories" in documented
 
 
+@pytest.mark.pure("it plants a bug in a compiled class")
 def test_a_history_that_fails_is_made_smaller_and_can_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     mutations.without_turns(monkeypatch)
     mutations.forget_to_refill(monkeypatch)

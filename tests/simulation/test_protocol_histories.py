@@ -102,6 +102,7 @@ def test_no_request_waits_twice() -> None:
 # The cell that was charged
 
 
+@pytest.mark.pure("it plants a bug in a compiled class")
 def test_hits_of_a_slow_reply_belong_to_the_cell_that_was_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the node's current cell instead, what the origin charged in the old one is charged again in the new one."""
     limit = Limit(50, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW, precision_millionths=0)
@@ -135,6 +136,7 @@ def test_hits_of_a_slow_reply_belong_to_the_cell_that_was_charged(monkeypatch: p
     virtually(wrong())
 
 
+@pytest.mark.pure("it plants a bug in a compiled class")
 def test_a_shard_that_is_still_in_the_last_window_is_told_what_was_spent_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock is a little slow. Told of the new window alone, it takes all that was charged for credit."""
     limit = Limit(50, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW, precision_millionths=0)
@@ -241,6 +243,7 @@ def test_strict_mode_needs_no_deadline_of_its_own() -> None:
     virtually(history())
 
 
+@pytest.mark.pure("it sets constants that are compiled in")
 def test_far_from_the_limit_flushes_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     """At ten requests per second, key and node, at most a third of the calls that a flush after 25 ms would cost."""
 

@@ -18,6 +18,7 @@ from headgate.region.window_counter import SharedWindow
 from tests.simulation import mutations
 from tests.support.region import RegionWorld, virtually
 
+pytestmark = pytest.mark.pure("its ledger replaces methods of compiled counters")
 SECONDS = 10.0
 
 

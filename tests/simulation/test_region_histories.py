@@ -50,6 +50,7 @@ def test_over_admission_is_within_the_budget_and_what_fits_is_admitted(base: Lim
     virtually(history())
 
 
+@pytest.mark.pure("it plants a bug in a compiled class")
 def test_without_the_grant_check_the_budget_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharedCounter, "held", lambda self, now_s: 10**9)
 

@@ -64,6 +64,7 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert run(generate(11)).digest == run(generate(11)).digest
 
 
+@pytest.mark.pure("it plants a bug in a compiled class")
 @pytest.mark.parametrize("mutation", FOUND_BY, ids=lambda mutation: mutation.__name__)
 def test_a_planted_bug_is_found(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

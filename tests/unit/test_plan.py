@@ -1,5 +1,6 @@
 """A plan that is made from a shape is the one that would have been made from nothing."""
 
+import inspect
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from headgate.limiter.engine import Engine
 from headgate.plan import MOST_SHAPES, Plan, Shape
 from headgate.rules.directory import load_directory
 from headgate.rules.model import Rules
+from headgate.rules.ruleset import RuleSet
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
 from hypothesis import given
@@ -20,7 +22,6 @@ from tests.support.clock import ManualClock
 
 RULES = """
 domain: edge
-shard_by: tenant
 descriptors:
   - key: user
     rate_limit: {unit: minute, requests_per_unit: 3}
@@ -33,6 +34,18 @@ descriptors:
       - key: path
         value: "/a*"
         rate_limit: {name: paths, unit: second, requests_per_unit: 2}
+  - key: realm
+    descriptors:
+      - key: path
+        rate_limit: {unit: second, requests_per_unit: 2}
+      - key: path
+        value: "/b"
+        rate_limit: {unit: second, requests_per_unit: 7}
+  - key: realm
+    value: bob
+    descriptors:
+      - key: path
+        rate_limit: {unit: second, requests_per_unit: 8}
   - key: shown
     value_to_metric: true
     rate_limit: {unit: minute, requests_per_unit: 5}
@@ -44,17 +57,18 @@ descriptors:
     shadow_mode: true
     rate_limit: {unit: minute, requests_per_unit: 1}
 """
-KEYS = ("user", "vip", "tenant", "shown", "tokens", "free", "watched", "nobody")
+KEYS = ("user", "vip", "tenant", "realm", "shown", "tokens", "free", "watched", "nobody")
 ENTRIES = st.tuples(st.sampled_from(KEYS), st.sampled_from(["ann", "bob", "", "x" * 200]))
 PATHS = st.tuples(st.just("path"), st.sampled_from(["/a", "/abc", "/b"]))
 DESCRIPTORS = st.one_of(st.lists(ENTRIES, min_size=1, max_size=1), st.tuples(ENTRIES, PATHS).map(list))
 REQUESTS = st.lists(st.tuples(st.lists(DESCRIPTORS, min_size=1, max_size=3), st.sampled_from([0, 1, 2])), max_size=12)
 
 
-@pytest.fixture(scope="module")
-def rules(tmp_path_factory: pytest.TempPathFactory) -> Rules:
+@pytest.fixture(scope="module", params=["", "shard_by: tenant\n"], ids=["by key", "by tenant"])
+def rules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rules:
+    """With routes, and without: they are for domains in which each counter's key chooses its shard."""
     directory: Path = tmp_path_factory.mktemp("rules")
-    (directory / "edge.yaml").write_text(RULES)
+    (directory / "edge.yaml").write_text(request.param + RULES)
     return load_directory(directory)
 
 
@@ -71,12 +85,18 @@ def payload_of(descriptors: list[list[tuple[str, str]]], hits: int) -> bytes:
     return request.SerializeToString()
 
 
+def fields(kind: type) -> list[str]:
+    """What its objects have; a compiled class has no `__slots__` to say it."""
+    return [name for name in dir(kind) if name[0] != "_" and inspect.isdatadescriptor(getattr(kind, name))]
+
+
 def shown(plan: Plan) -> tuple[Any, ...]:
     """All of it, without what is another object by name only."""
-    unlike = ("ask", "templates", "tallies", "tally", "others", "version")
-    shape = [getattr(plan.shape, name) for name in Shape.__slots__ if name not in unlike]
+    unlike = ("ask", "templates", "tallies", "grouped", "tally", "others", "version")
+    shape = [getattr(plan.shape, name) for name in fields(Shape) if name not in unlike]
     tallies = [tally.name for tally in (*plan.shape.tallies, *plan.shape.others)]
-    charges = [[getattr(charge, name) for name in Charge.__slots__ if name != "_look"] for charge in plan.charges]
+    tallies += [tally.name for tally, count in plan.shape.grouped for _ in range(count)]
+    charges = [[getattr(charge, name) for name in fields(Charge) if name != "look"] for charge in plan.charges]
     return shape, tallies, charges, type(plan.charges), plan.shape.ask.__name__, plan.size
 
 
@@ -103,3 +123,21 @@ def test_shapes_are_bounded_whatever_costs_callers_name(rules: Rules) -> None:
     for cost in range(MOST_SHAPES + 10):
         handler._plan(payload_of([[("user", "ann")]], cost + 1), rules)
     assert len(handler._shapes._shapes) <= MOST_SHAPES
+
+
+def test_who_meets_rules_for_any_value_is_not_matched(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or nothing would have been won by routes."""
+    handler = handler_of(rules)
+    first = handler._plan(payload_of([[("user", "ann")], [("realm", "x"), ("path", "/")]], 0), rules)
+    matched: list[str] = []
+    match = RuleSet.match
+
+    def noted(of: RuleSet, domain: str, entries: Any) -> Any:
+        matched.append(domain)
+        return match(of, domain, entries)
+
+    monkeypatch.setattr(RuleSet, "match", noted)
+    again = handler._plan(payload_of([[("user", "bob")], [("realm", "y"), ("path", "/c")]], 0), rules)
+    assert again.shape is first.shape
+    routed = rules.route("edge", (("user", "ann"),)) is not None
+    assert bool(matched) is not routed

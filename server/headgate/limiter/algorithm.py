@@ -41,6 +41,10 @@ class AlgorithmRules(Protocol):
         """What a request could still cost now; follows a `take` of the same instant."""
         ...
 
+    def standing(self, counter: Any, limit: Limit, now_ms: int) -> tuple[int, int]:
+        """`remaining` and `reset_ms` together: what every admission is told."""
+        ...
+
     def retry_ms(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> int:
         """How long until this cost fits if nothing else comes.
 

@@ -153,10 +153,8 @@ class CounterStats:
     restarted: int = 0
     """Begun anew where they were, because the clock of their shard had been set back."""
 
-    @property
-    def incarnation(self) -> int:
-        """Another number after any counter went or began anew: what names the next one's component."""
-        return self.expired + self.evicted + self.restarted
+    incarnation: int = 0
+    """Another number after any counter went or began anew: what names the next one's component."""
 
 
 C = TypeVar("C", bound=KeyCounter)
@@ -187,6 +185,11 @@ class CounterTable(Generic[C]):
     def __iter__(self) -> Iterator[C]:
         return iter(self._counters.values())
 
+    @property
+    def full(self) -> bool:
+        """Whether there is room only for who takes another's place."""
+        return len(self._counters) >= self.max_cells
+
     def recent(self, number: int) -> list[C]:
         """The most recently used ones, the last first."""
         return list(islice(reversed(self._counters.values()), number))
@@ -196,11 +199,13 @@ class CounterTable(Generic[C]):
 
         False: there is none to be made, because no counter may go.
         """
-        if len(self._counters) >= self.max_cells and not self._expire_one(now_ms) and not self._evict_one(now_ms):
+        counters = self._counters
+        if len(counters) >= self.max_cells and not self._expire_one(now_ms) and not self._evict_one(now_ms):
             return False
-        self._counters[counter.key] = counter
+        counters[counter.key] = counter
         self.stats.created += 1
-        self._file(counter, max(counter.expires_ms, now_ms))
+        expires_ms = counter.expires_ms
+        self._file(counter, expires_ms if expires_ms > now_ms else now_ms)
         return True
 
     def drop(self, key: bytes) -> bool:
@@ -210,6 +215,7 @@ class CounterTable(Generic[C]):
             return False
         self._drop(counter)
         self.stats.restarted += 1
+        self.stats.incarnation += 1
         return True
 
     def sweep(self, now_ms: int, max_steps: int) -> bool:
@@ -248,6 +254,7 @@ class CounterTable(Generic[C]):
         counter.wheel_slot = None
         del self._counters[counter.key]
         self.stats.expired += 1
+        self.stats.incarnation += 1
         return True
 
     def _evict_one(self, now_ms: int) -> bool:
@@ -267,6 +274,7 @@ class CounterTable(Generic[C]):
             return False
         self._drop(lightest)
         self.stats.evicted += 1
+        self.stats.incarnation += 1
         self.stats.evicted_denying += least == DENIES
         return True
 

@@ -6,7 +6,7 @@ denial may be answered from memory.
 """
 
 from enum import IntEnum, StrEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from headgate.limiter.algorithm import AlgorithmRules
 from headgate.limiter.counters import KeyCounter
@@ -70,6 +70,7 @@ class Charge:
         "_look",
         "algorithm",
         "cost",
+        "counter",
         "entries",
         "key",
         "kind",
@@ -94,14 +95,32 @@ class Charge:
         refund: bool = False,
         rule: RuleName = NO_NAME,
         entries: Entries = (),
+        like: "Charge | None" = None,
     ) -> None:
+        """`like`: a charge of the same rule and cost, which is as this one is going to be (`on`)."""
         self.key = key
         self.shard_key = key if shard_key is None else shard_key
         self.limit = limit
         self.cost = cost
-        self.kind = Kind.TAKE
+        self.kind: Kind = Kind.TAKE
         # None for itself: a charge that held itself would wait for the garbage collector, with all that it holds.
         self._look: Charge | None = None
+        self.rule = rule
+        """Which rule the limit is of: for metrics and logs."""
+        self.entries = entries
+        """The descriptor that it is for, as the request had it: for logs."""
+        self.counter: Any = None
+        """Its key's counter when an engine last looked; one that is in no table any more has no place in the wheel.
+        Only for requests that one handler plans for one engine: others' charges may meet several."""
+        self.logged: tuple[int, int, int] | None = None
+        """What the decision log calls it, once it was logged."""
+        if like is not None:
+            self.algorithm: AlgorithmRules = like.algorithm
+            self.shadow: bool = like.shadow
+            self.quota: bool = like.quota
+            self.quick: bool = like.quick
+            """Nothing about it is unusual: what is kept with its key may decide it."""
+            return
         if refund:
             self.kind = Kind.REFUND
         elif bool(limit.overdraft) if late is None else late:
@@ -109,34 +128,14 @@ class Charge:
             self.cost = cost or 1
             if cost:
                 self._look = Charge(key, limit, 0, shadow=shadow, shard_key=shard_key, late=True, rule=rule)
-        self.rule = rule
-        """Which rule the limit is of: for metrics and logs."""
-        self.entries = entries
-        """The descriptor that it is for, as the request had it: for logs."""
-        self.logged: tuple[int, int, int] | None = None
-        """What the decision log calls it, once it was logged."""
         self.algorithm = ALGORITHMS[limit.algorithm]
         self.shadow = shadow or limit.shadow
         self.quota = limit.quota and not self.shadow and not refund
         self.quick = self.kind is Kind.TAKE and cost > 0 and not (limit.quota or self.shadow)
-        """Nothing about it is unusual: what is kept with its key may decide it."""
 
     def on(self, key: bytes, shard_key: bytes, entries: Entries) -> "Charge":
         """The same charge on another key of the same rule; of TAKE charges only."""
-        charge = Charge.__new__(Charge)
-        charge.key = key
-        charge.shard_key = shard_key
-        charge.entries = entries
-        charge.limit = self.limit
-        charge.cost = self.cost
-        charge.kind = self.kind
-        charge._look = charge.logged = None
-        charge.rule = self.rule
-        charge.algorithm = self.algorithm
-        charge.shadow = self.shadow
-        charge.quota = self.quota
-        charge.quick = self.quick
-        return charge
+        return Charge(key, self.limit, self.cost, shard_key=shard_key, rule=self.rule, entries=entries, like=self)
 
     @property
     def look(self) -> "Charge":

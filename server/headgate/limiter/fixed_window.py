@@ -51,6 +51,10 @@ class FixedWindow:
         """The limit less what the current window has admitted."""
         return max(0, limit.requests_per_unit - counter.current)
 
+    def standing(self, counter: WindowCounts, limit: Limit, now_ms: int) -> tuple[int, int]:
+        """What is left, and until when."""
+        return self.remaining(counter, limit, now_ms), self.reset_ms(counter, limit, now_ms)
+
     def retry_ms(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
         """Until the window ends, whatever the cost."""
         return self.reset_ms(counter, limit, now_ms)

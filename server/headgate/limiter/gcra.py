@@ -58,6 +58,10 @@ class Gcra:
         used = max(0, counter.tat - now_ms * counter.rate)
         return max(0, (limit.burst * limit.window_ms - used) // limit.window_ms)
 
+    def standing(self, counter: BucketCounts, limit: Limit, now_ms: int) -> tuple[int, int]:
+        """What is left, and until the bucket is full."""
+        return self.remaining(counter, limit, now_ms), self.reset_ms(counter, limit, now_ms)
+
     def retry_ms(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> int:
         """Until the bucket has tokens for the cost; a window for a cost that never fits."""
         if cost > limit.burst or not limit.requests_per_unit:

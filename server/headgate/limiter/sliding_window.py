@@ -47,6 +47,13 @@ class SlidingWindow:
         left_ms = counter.window_ms - now_ms % counter.window_ms
         return max(0, limit.requests_per_unit - counter.current - counter.previous * left_ms // counter.window_ms)
 
+    def standing(self, counter: WindowCounts, limit: Limit, now_ms: int) -> tuple[int, int]:
+        """What is left, and until when."""
+        window_ms = counter.window_ms
+        left_ms = window_ms - now_ms % window_ms
+        remaining = limit.requests_per_unit - counter.current - counter.previous * left_ms // window_ms
+        return (remaining if remaining > 0 else 0), left_ms
+
     def retry_ms(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
         """Until enough of the previous window, or then of this one, no longer counts."""
         if cost > limit.requests_per_unit or not limit.requests_per_unit:

@@ -6,7 +6,7 @@ denied in the same instant after all, `reserved` when a waiting request is decid
 (docs/convergence.md, sections 3 and 6.)
 """
 
-from headgate.origin.protocol import CellReport, Count
+from headgate.origin.protocol import CellReport
 
 
 class CellView:
@@ -55,24 +55,33 @@ class CellView:
         """This node's cost that the shard has not acknowledged."""
         return max(0, self.total + self.reserved - self.own)
 
-    def learn(self, count: Count) -> bool:
-        """Merge what the shard told. False: it knows less than it once did."""
-        if not count.region_total and not count.own and not count.foreign:
-            return not self.highest_total_seen  # nothing to merge: every field is at least as high
+    def learn(self, count: tuple[int, int, int]) -> bool:
+        """Merge what the shard told, as a `Count` has it. False: it knows less than it once did."""
         own, total, foreign = count
+        if not total and not own and not foreign:
+            return not self.highest_total_seen  # nothing to merge: every field is at least as high
         # Comparisons for `max`, which is called: this is done for every cell of every answer.
-        self.own = max(self.own, own)
+        if own > self.own:
+            self.own = own
+            if own > self.highest_sent:
+                self.highest_sent = own
         # After a loss the shard may know less of this node than it was told: the rest is in its total, once.
-        self.others = max(self.others, total - self.own)
-        self.foreign = max(self.foreign, foreign)
-        self.highest_sent = max(self.highest_sent, own)
+        others = total - self.own
+        if others > self.others:
+            self.others = others
+        if foreign > self.foreign:
+            self.foreign = foreign
         remembers = total >= self.highest_total_seen
         # A shard that lost its memory may count new hits of this node as lost ones that came back. But no more
         # than `highest_sent` of any total was this node's: the rest was others' for certain.
-        self.others_at_least = max(self.others_at_least, total - self.highest_sent)
+        at_least = total - self.highest_sent
+        if at_least > self.others_at_least:
+            self.others_at_least = at_least
         at_least = self.others_at_least + self.own
-        total = max(total, at_least)
-        self.highest_total_seen = max(self.highest_total_seen, total)
+        if at_least > total:
+            total = at_least
+        if total > self.highest_total_seen:
+            self.highest_total_seen = total
         return remembers
 
     def report(self) -> CellReport:
@@ -82,4 +91,5 @@ class CellView:
     def note_sent(self, wanted: int) -> None:
         """A call tells the shard of the cell as it is now, and asks for `wanted` more."""
         sent = self.total + self.reserved + wanted
-        self.highest_sent = max(self.highest_sent, sent)
+        if sent > self.highest_sent:
+            self.highest_sent = sent

@@ -24,6 +24,18 @@ NEXT_TO_NOTHING: Final = 16
 fewer keys be reported rarely; smaller lets a node that is killed take more with it."""
 
 
+MOST_SHARED: Final = 4_096
+"""Numbers that counters share: windows and grants. There are few at a time; when there are more, all are let go."""
+_shared_numbers: dict[int, int] = {}
+
+
+def shared(number: int) -> int:
+    """The same number, as one object for all counters: each of its own would be another 32 bytes per key."""
+    if len(_shared_numbers) >= MOST_SHARED:
+        _shared_numbers.clear()
+    return _shared_numbers.setdefault(number, number)
+
+
 class Hold(NamedTuple):
     """A reservation: cost that a waiting request will commit or release where it was made."""
 
@@ -69,7 +81,13 @@ class SharedCounter(KeyCounter, ABC):
     """The current window; 0 for buckets, which have none."""
 
     def __init__(self, key: bytes, component: bytes, shard: Shard, limit: Limit) -> None:
-        super().__init__(key, limit)
+        # What KeyCounter begins with, without another call: counters are made for every new key.
+        self.key = key
+        self.limit = limit
+        self.wheel_slot = None
+        self.deny_until_ms = 0
+        self.deny_cost = 0
+        self.deny_limit = None
         self.component = component
         """Whose total this is: the node's run, and the key's incarnation in it."""
         self.shard = shard
@@ -165,10 +183,12 @@ class SharedCounter(KeyCounter, ABC):
         remembers = self.learn(answer) or self.refill
         self.has_answer = True
         if answer.grant != NO_GRANT:
-            self.grant = answer.grant
+            if answer.grant != self.grant:
+                self.grant = shared(answer.grant)
             self.usable_until_s = usable_until_s
         self.refill = self.lacks(answer)
-        self.failed()
+        self.credit_offered = 0
+        self.pins -= 1
         return remembers
 
     def _comes_to(self, reset: int) -> bool:

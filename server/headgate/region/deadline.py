@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from headgate.region.alone import Alone
 from headgate.region.waiting import Waiting
 
 LOOP_LATE_S: Final = 0.001
@@ -30,7 +31,8 @@ class Deadlines:
     def __init__(self, deadline_s: float, monotonic: Callable[[], float]) -> None:
         self._deadline_s = deadline_s
         self._monotonic = monotonic
-        self._queue: deque[tuple[float, Waiting]] = deque()
+        self._queue: deque[Waiting | Alone] = deque()
+        """In the order in which they began."""
         self._armed = False
         """Whether the timer runs, or is about to be set."""
         self._turns = ANSWER_TURNS
@@ -41,9 +43,9 @@ class Deadlines:
         """On the loop, before the first request waits."""
         self._loop = asyncio.get_running_loop()
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: Waiting | Alone) -> None:
         """Decide it by policy if it still waits when its time is up."""
-        self._queue.append((self._monotonic() + self._deadline_s, waiting))
+        self._queue.append(waiting)
         if not self._armed:
             self._armed = True
             try:
@@ -56,26 +58,27 @@ class Deadlines:
     def _arm(self) -> None:
         """Set the timer for the first that still waits."""
         queue = self._queue
-        while queue and queue[0][1].decided:
+        while queue and queue[0].decided:
             queue.popleft()
         self._armed = bool(queue)
         if queue:
             self._turns = ANSWER_TURNS
-            self._loop.call_later(max(0.0, queue[0][0] - self._monotonic()), self._ring)
+            due_s = queue[0].began_s + self._deadline_s
+            self._loop.call_later(max(0.0, due_s - self._monotonic()), self._ring)
 
     def _ring(self) -> None:
         queue, now_s = self._queue, self._monotonic()
-        while queue and queue[0][1].decided:
+        while queue and queue[0].decided:
             queue.popleft()
-        late_s = now_s - queue[0][0] if queue else -1.0
+        late_s = now_s - self._deadline_s - queue[0].began_s if queue else -1.0
         if self._turns == ANSWER_TURNS:
             self._own_fault = late_s > OWN_FAULT_S
         if self._turns and late_s > LOOP_LATE_S:
             self._turns -= 1
             self._loop.call_soon(self._ring)
             return
-        while queue and queue[0][0] <= now_s:
-            waiting = queue.popleft()[1]
+        while queue and queue[0].began_s + self._deadline_s <= now_s:
+            waiting = queue.popleft()
             if not waiting.decided:
                 waiting.time_is_up(own_fault=self._own_fault)
         self._arm()

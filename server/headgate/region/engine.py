@@ -14,6 +14,7 @@ from headgate.limiter.counters import CounterTable
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict, denied_before, denies
 from headgate.limiter.limit import Algorithm
 from headgate.region import lane
+from headgate.region.alone import Alone
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.counters import SharedCounter
 from headgate.region.outcomes import COLD, NEAR, OVER, admitted, must_ask
@@ -21,8 +22,8 @@ from headgate.region.overflow import Overflow
 from headgate.region.refunds import DENIAL_MS
 from headgate.region.stats import RegionalStats
 from headgate.region.turns import note_near
-from headgate.region.verdicts import decision_of, denied_from_memory
-from headgate.region.waiting import FreeLeg, Leg, Region, Waiting
+from headgate.region.verdicts import decision_of, denied_from_memory, verdict_of
+from headgate.region.waiting import Asking, FreeLeg, Leg, Region, Waiting
 from headgate.region.window_counter import SharedWindow
 
 
@@ -35,6 +36,7 @@ class RegionalEngine:
         self._region = region
         self._overflow = Overflow()
         self._monotonic = monotonic
+        self._asking = Asking(region, self.stats, monotonic, self._try_again)
         self._incarnation = -1
         self._component = b""
 
@@ -42,12 +44,14 @@ class RegionalEngine:
         """Drop expired counters, in a bounded slice; True while more are due."""
         return self.counters.sweep(self._region.earliest_ms(), max_steps)
 
-    def decide(self, charges: tuple[Charge, ...]) -> Decision | Waiting:
+    def decide(self, charges: tuple[Charge, ...]) -> Decision | Waiting | Alone:
         """All or nothing: the decision, or a request that waits for shards.
 
         By the lanes where they are open, else by the plain rule.
         """
-        verdicts = self.quick_all(charges)
+        if len(charges) == 1:
+            return self._decide_one(charges[0])
+        verdicts = lane.through_all(self.counters, charges, self._monotonic())
         if verdicts is not None:
             return Decision(True, DecisionPath.LOCAL, verdicts)
         return self._ask(self._plain(charges))
@@ -56,53 +60,58 @@ class RegionalEngine:
         """Ask for what is not decided yet."""
         if isinstance(decided, Decision):
             return decided
-        waiting = Waiting(self._region, self.stats, self._monotonic, decided, self._try_again)
+        waiting = Waiting(self._asking, decided, self._monotonic())
         decision = waiting.begin()
         return waiting if decision is None else decision
 
     def quick(self, charge: Charge) -> Verdict | None:
         """One charge by what is kept with its key, its free lane or its last denial; None: `decide` must.
 
-        For charges that are `quick` only, and for requests that consist of one.
+        For charges that are `quick` only, and for requests that consist of one. It is noted as a use of the key only
+        when its lane is opened, every 2 s at the latest; and what denies is kept anyway.
         """
-        counter = self.counters.find(charge.key)
-        if counter is None:
-            return None
+        counter: SharedCounter | None = charge.counter
+        if counter is None or counter.wheel_slot is None:
+            counter = charge.counter = self.counters.find(charge.key)
+            if counter is None:
+                return None
         now_s = self._monotonic()
-        verdict = lane.through(counter, charge, now_s)
-        if verdict is None:
-            if not counter.deny_until_ms or charge.cost != counter.deny_cost or charge.limit is not counter.deny_limit:
+        return self._through_lane(counter, charge, now_s) or self._denied_again(counter, charge, now_s)
+
+    def _through_lane(self, counter: SharedCounter, charge: Charge, now_s: float) -> Verdict | None:
+        """Admit it through the key's lane, which is opened for it if that is possible."""
+        if not counter.lane_left:
+            if not lane.open_unused(counter, charge, now_s):
                 return None
-            now_ms = counter.advance(counter.shard.time.at_ms(now_s))
-            if now_ms >= counter.deny_until_ms:
-                return None
-            verdict = True, 0, counter.deny_until_ms - now_ms
-        self.counters.touch(charge.key)
-        return verdict
+            self.counters.touch(counter.key)
+        return lane.through(counter, charge, now_s)
+
+    def _denied_again(self, counter: SharedCounter, charge: Charge, now_s: float) -> Verdict | None:
+        """A charge that is `quick`, denied as the same one was before, or because it is not the node's turn to ask.
+
+        As the plain rule would. None, and nothing noted: that must decide.
+        """
+        limit, turns = charge.limit, counter.turns
+        known = counter.deny_until_ms and charge.cost == counter.deny_cost and limit is counter.deny_limit
+        if (not known and turns is None) or counter.limit is not limit:
+            return None
+        now_ms = counter.advance(counter.shard.time.at_ms(now_s))
+        turns = counter.turns  # gone, if the counter has begun anew
+        denied = known and now_ms < counter.deny_until_ms
+        if turns is None:
+            return (True, 0, counter.deny_until_ms - now_ms) if denied else None
+        if not denied and not turns.denies(counter, counter.missing(charge.cost), now_s):
+            return None
+        turns.count(charge.cost, now_s)
+        return verdict_of(Leg(charge, counter, OVER), DecisionPath.DENY_CACHE, now_s)
 
     def quick_all(self, charges: tuple[Charge, ...]) -> list[Verdict] | None:
         """All charges of a request through their lanes; None, and nothing charged: `decide` must."""
-        now_s = self._monotonic()
-        passed: list[SharedCounter] = []
-        verdicts: list[Verdict] = []
-        for charge in charges:
-            counter = self.counters.find(charge.key)
-            verdict = None if counter is None or not charge.quick else lane.through(counter, charge, now_s)
-            if counter is None or verdict is None:
-                for admitted_counter, admitted_charge in zip(passed, charges, strict=False):
-                    lane.back(admitted_counter, admitted_charge)
-                return None
-            passed.append(counter)
-            verdicts.append(verdict)
-        for charge in charges:
-            self.counters.touch(charge.key)
-        return verdicts
+        return lane.through_all(self.counters, charges, self._monotonic(), kept=True)
 
     def _plain(self, charges: tuple[Charge, ...]) -> Decision | tuple[Leg, ...]:
         """The decision, or the legs of which some must be asked for; what was admitted is charged."""
         now_s = self._monotonic()
-        if len(charges) == 1:
-            return self._plain_one(charges[0], now_s)
         counters: list[SharedCounter] = []
         outcomes: list[int] = []
         local = True
@@ -121,8 +130,9 @@ class RegionalEngine:
             verdicts.append(self._admitted(counter, charge, remaining, now_s))
         return Decision(True, DecisionPath.LOCAL, verdicts)
 
-    def _plain_one(self, charge: Charge, now_s: float) -> Decision | tuple[Leg, ...]:
-        """The same for the usual request, which has one charge."""
+    def _decide_one(self, charge: Charge) -> Decision | Waiting | Alone:
+        """`decide` for the usual request, which has one charge."""
+        now_s = self._monotonic()
         counter = self.counters.find(charge.key)
         if counter is None:
             counter = self._new_counter(charge)
@@ -130,12 +140,21 @@ class RegionalEngine:
                 return self._unplaced((charge,), [], [])
             outcome = COLD if counter.fits_when_new(charge.cost) else self._try(counter, charge, now_s)
         else:
+            verdict = self._through_lane(counter, charge, now_s) if charge.quick else None
+            if verdict is not None:
+                return Decision(True, DecisionPath.LOCAL, [verdict])
             self.counters.touch(charge.key)
+            verdict = self._denied_again(counter, charge, now_s) if charge.quick else None
+            if verdict is not None:
+                return Decision(False, DecisionPath.DENY_CACHE, [verdict])
             outcome = self._try(counter, charge, now_s)
         if outcome >= 0:
             return Decision(True, DecisionPath.LOCAL, [self._admitted(counter, charge, outcome, now_s)])
-        legs = (Leg(charge, counter, outcome),)
-        return legs if must_ask(outcome) else self._not_local(legs)
+        if outcome == OVER:
+            return self._ask(self._not_local((Leg(charge, counter, outcome),)))
+        alone = Alone(self._asking, charge, counter, outcome, now_s)
+        decision = alone.begin()
+        return alone if decision is None else decision
 
     def _admitted(self, counter: SharedCounter, charge: Charge, remaining: int, now_s: float) -> Verdict:
         """What follows from an admission here: a report, and if the key is in use a lane."""
@@ -300,8 +319,7 @@ class RegionalEngine:
     def _place(self, counter: SharedCounter) -> bool:
         """Put a new counter into the table. False: there is no room."""
         # What may go to make room is what has expired by every shard's time.
-        full = len(self.counters) >= self.counters.max_cells
-        return self.counters.add(counter, self._region.earliest_ms() if full else 0)
+        return self.counters.add(counter, self._region.earliest_ms() if self.counters.full else 0)
 
     def reset_to(self, key: bytes, number: int) -> None:
         """The key was reset: a counter of an earlier reset begins anew. One that is not there will hear of it."""
@@ -320,18 +338,19 @@ class RegionalEngine:
     def next_component_name(self) -> bytes:
         """The same for a counter that begins anew where it is."""
         self.counters.stats.restarted += 1
+        self.counters.stats.incarnation += 1
         return self.component_name()
 
     def _new_counter(self, charge: Charge) -> SharedCounter:
         shard = self._region.shard_of(charge.shard_key)
         # A key that went and comes back owns a new component: it can't start at 0 in the old one.
         component = self.component_name()
-        now_ms = shard.now_ms()
+        limit = charge.limit
         counter: SharedCounter
-        if charge.limit.algorithm is Algorithm.GCRA:
-            counter = SharedBucket(charge.key, component, shard, charge.limit)
+        if limit.algorithm is Algorithm.GCRA:
+            counter = SharedBucket(charge.key, component, shard, limit)
         else:
-            counter = SharedWindow(charge.key, component, shard, charge.limit, now_ms)
+            counter = SharedWindow(charge.key, component, shard, limit, shard.now_ms())
         counter.place = charge.shard_key
         return counter
 

@@ -22,6 +22,7 @@ from headgate.limiter.scopes import SlicedCharges
 from headgate.origin.book import BOOK
 from headgate.origin.interface import HEARTBEAT_S, NODE_GONE_MS, Origin, OriginError, OriginTimeout
 from headgate.origin.protocol import UNREADABLE, Call
+from headgate.region.alone import Alone
 from headgate.region.book import BookReplica
 from headgate.region.breaker import BreakerSettings
 from headgate.region.counters import SharedCounter
@@ -133,7 +134,8 @@ class RegionNode:
         """
         if type(charges) is SlicedCharges:
             charges = self.slices.in_force(charges)
-        return self._later(self.engine.decide(charges), then)
+        decided = self.engine.decide(charges)
+        return decided if type(decided) is Decision else self._later(decided, then)
 
     def ask_late(self, charges: tuple[Charge, ...], then: OnDecided) -> Decision | None:
         """The same where some charges are late costs or looks. A request of late costs alone is decided at once."""
@@ -141,7 +143,7 @@ class RegionNode:
             charges = self.slices.in_force(charges)
         return self._later(self.engine.decide_late(charges), then)
 
-    def _later(self, decided: Decision | Waiting, then: OnDecided) -> Decision | None:
+    def _later(self, decided: Decision | Waiting | Alone, then: OnDecided) -> Decision | None:
         if isinstance(decided, Decision):
             return decided
         decided.on_decided = then
@@ -221,7 +223,8 @@ class RegionNode:
 
     def shard_of(self, key: bytes) -> ShardLink:
         """The link to the shard that owns a limit key."""
-        return self.links[self._origin.shard_of(key)]
+        links = self.links
+        return links[0] if len(links) == 1 else links[self._origin.shard_of(key)]
 
     def earliest_ms(self) -> int:
         """The earliest of all shards' times."""

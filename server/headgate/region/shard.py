@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from headgate.region.alone import Alone
     from headgate.region.counters import SharedCounter
     from headgate.region.waiting import Question
 
@@ -63,7 +64,7 @@ class Shard(Protocol):
         """Whether both bounds of the shard's time lie in one window."""
         ...
 
-    def ask(self, question: "Question") -> None:
+    def ask(self, question: "Question | Alone") -> None:
         """Put the question into the next call; it is answered or failed later."""
         ...
 

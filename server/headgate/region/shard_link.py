@@ -22,14 +22,15 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.limiter.limit import Limit
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import LOOK, NO_GRANT, UNBOUND, UNREADABLE, Ahead, Answer, Call, Reply, Want
+from headgate.origin.protocol import NO_GRANT, UNBOUND, UNREADABLE, Ahead, Answer, Call, Reply
+from headgate.region.alone import Alone
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
 from headgate.region.counters import SharedCounter
 from headgate.region.flush_queues import FlushQueues
 from headgate.region.shard_clock import ShardClock
 from headgate.region.slices import Slices
 from headgate.region.turns import begin_turn, requests_ahead, room_at
-from headgate.region.waiting import Leg, Question
+from headgate.region.waiting import Handed, Question
 
 USABLE_S: Final = 5.0
 """For how long, from sending, an answer keeps a key fresh and its grant usable; half a generation of grants."""
@@ -93,7 +94,7 @@ class CallBatch:
     call: Call
     counters: list[SharedCounter]
     """Those that report, in the order of the reports."""
-    questions: list[Question]
+    questions: list[Question | Alone]
     positions: dict[SharedCounter, int]
     """Of each counter's report. By counter: a key that went and came back may be in one call twice."""
     hopes: list["Hope"]
@@ -138,7 +139,13 @@ class ShardLink:
         self.last_error = ""
         self._origin = origin
         self._clock = clock
+        self.available = True
+        """False while its breaker is not closed."""
         self.time = ShardClock(clock)
+        self.own_time: ShardClock | None = self.time
+        """The shard's clock while it has no answer to go by; None afterwards."""
+        self.clock_steps = 0
+        """How often the shard's clock was found to have been set."""
         self.now_ms = self.time.now_ms
         self.certain = self.time.certain
         self.new_component = new_component
@@ -154,7 +161,7 @@ class ShardLink:
         self._on_lost_memory = on_lost_memory
         self._epoch = b""
         self._leaving = False
-        self._questions: deque[Question] = deque()
+        self._questions: deque[Question | Alone] = deque()
         self._flushes = FlushQueues()
         self._refill: deque[SharedCounter] = deque()
         self._wake = asyncio.Event()
@@ -179,21 +186,6 @@ class ShardLink:
 
     # What the engine calls
 
-    @property
-    def available(self) -> bool:
-        """False while its breaker is not closed."""
-        return self.breaker.closed
-
-    @property
-    def own_time(self) -> ShardClock | None:
-        """The shard's clock while it has no answer to go by; None afterwards."""
-        return None if self.time.known else self.time
-
-    @property
-    def clock_steps(self) -> int:
-        """How often the shard's clock was found to have been set."""
-        return self.time.steps
-
     def late(self) -> None:
         """A request's deadline passed before its question was answered."""
         # One late answer says little: a shard that answers late but steadily is still asked, up to each request's
@@ -202,7 +194,7 @@ class ShardLink:
         if self._clock.monotonic() - self._sent_s > self._stalled_s:
             self.breaker.record(False, "a request's deadline passed, and the shard seems stalled")
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: Question | Alone) -> None:
         """Put the question into the next call."""
         self._questions.append(question)
         if not self._stirred:
@@ -249,6 +241,9 @@ class ShardLink:
             except Exception as error:
                 # A fault of our own must not end the exchange for good.
                 self._logger.error("exchange_failed", shard=self.index, exc_info=error)
+                if not self.breaker.closed:
+                    # Nor a probe: one that has no result would be the last, and the shard never asked again.
+                    self.breaker.record(False, f"{type(error).__name__}: {error}")
                 await asyncio.sleep(FAULT_PAUSE_S)
 
     async def _probe(self) -> None:
@@ -317,6 +312,8 @@ class ShardLink:
             return False
         now_s = self._clock.monotonic()
         set_ms = self.time.learn(time_ms, sent_s, now_s)
+        self.own_time = None if self.time.known else self.time
+        self.clock_steps = self.time.steps
         if set_ms:
             self._clock_set_s = now_s
             self.stats.clock_steps += 1
@@ -428,9 +425,7 @@ class ShardLink:
             counter.advance(now_ms)
             reports.append(counter.sent(next(numbers), asking, leaving, now_s))
         positions = dict(zip(counters, range(len(counters)), strict=True))
-        requests = tuple(
-            [tuple([_want(leg, positions[leg.counter]) for leg in question.legs]) for question in questions]
-        )
+        requests = tuple([question.wants(positions) for question in questions])
         ahead = tuple([Ahead(positions[hope.counter], hope.requests, hope.cost) for hope in hopes if hope.requests])
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
@@ -451,23 +446,15 @@ class ShardLink:
             hopes.append(Hope(counter, counter.limit, requests, cost))
         return hopes
 
-    def _take_questions(self, wanted: dict[SharedCounter, int]) -> list[Question]:
-        taken: list[Question] = []
-        while self._questions and len(taken) < MAX_WANTS:
-            question = self._questions[0]
-            if question.open:
-                legs = question.legs
-                new = (
-                    len(legs)
-                    if len(wanted) < MAX_REPORTS - len(legs)
-                    else sum(leg.counter not in wanted for leg in legs)
-                )
-                if wanted and len(wanted) + new > MAX_REPORTS:
+    def _take_questions(self, wanted: dict[SharedCounter, int]) -> list[Question | Alone]:
+        questions, taken = self._questions, list[Question | Alone]()
+        while questions and len(taken) < MAX_WANTS:
+            question = questions[0]
+            if not question.decided:
+                if not question.join(wanted, MAX_REPORTS):
                     break
-                for leg in legs:
-                    wanted[leg.counter] = wanted.get(leg.counter, 0) + (leg.charge.cost if leg.takes else 0)
                 taken.append(question)
-            self._questions.popleft()
+            questions.popleft()
         return taken
 
     def _refills(self, room: int) -> Iterator[SharedCounter]:
@@ -499,6 +486,7 @@ class ShardLink:
             self.last_error = ""
 
     def _breaker_changed(self, state: BreakerState, reason: str) -> None:
+        self.available = state is BreakerState.CLOSED
         self._say_breaker(state, reason)
         if state is BreakerState.OPEN:
             # Nobody waits for a shard that does not answer.
@@ -527,12 +515,13 @@ class ShardLink:
 
     def _apply(self, batch: CallBatch, reply: Reply, sent_s: float) -> None:
         usable_until_s = sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER)
-        remembers, was_reset = True, False
+        remembers, was_reset, unreadable = True, False, False
         for counter, report, answer in zip(batch.counters, batch.call.reports, reply.answers, strict=True):
             if report.component != counter.component:
                 counter.failed()  # the counter has begun anew since
             elif answer.grant == UNREADABLE:
                 self._unreadable(counter)
+                unreadable = True
             else:
                 remembers &= counter.answered(answer, usable_until_s)
                 if counter.refunds is not None:
@@ -542,12 +531,17 @@ class ShardLink:
             if answer.reset:
                 was_reset = True
         stale = self._stale(batch, reply) if was_reset else set()
+        answers, now_s = reply.answers, self._clock.monotonic()
+        decided: list[Handed] = []
         for question, charged in zip(batch.questions, reply.charged, strict=True):
-            positions = [batch.positions[leg.counter] for leg in question.legs]
-            if stale and not stale.isdisjoint(positions):
+            if stale and not stale.isdisjoint(question.places):
                 self._questions.append(question)  # nothing of it was looked at; the counter knows of the reset now
+            elif unreadable:
+                self._answer(question, charged, [answers[place] for place in question.places])
             else:
-                self._answer(question, charged, [reply.answers[position] for position in positions])
+                question.told(charged, answers, now_s, decided)
+        for on_decided, decision in decided:
+            on_decided(decision)
         if batch.hopes or not all(reply.charged):
             self._begin_turns(batch, reply, sent_s, stale)
         if self._questions:
@@ -584,14 +578,7 @@ class ShardLink:
         came, self._questions = self._questions, deque()
         positions = batch.positions
         for question in came:
-            if not question.open:
-                continue
-            for leg in question.legs:
-                if leg.counter in positions:
-                    if question.look_again():
-                        self._questions.append(question)
-                    break
-            else:
+            if not question.decided and (not question.meets(positions) or question.look_again()):
                 self._questions.append(question)
 
     def _stale(self, batch: CallBatch, reply: Reply) -> set[int]:
@@ -604,11 +591,12 @@ class ShardLink:
                     stale.add(position)
         return stale
 
-    def _answer(self, question: Question, charged: bool, answers: list[Answer]) -> None:
-        if UNREADABLE in [answer.grant for answer in answers]:
-            question.fail()
-        else:
-            question.answer(charged, answers)
+    def _answer(self, question: Question | Alone, charged: bool, answers: list[Answer]) -> None:
+        for answer in answers:
+            if answer.grant == UNREADABLE:
+                question.fail()
+                return
+        question.answer(charged, answers)
 
     def _unreadable(self, counter: SharedCounter) -> None:
         """One key's record concerns one key: its requests go by policy, and the next one tries again."""
@@ -648,7 +636,3 @@ class ShardLink:
                 self._refill.append(counter)
             if counter.unreported:
                 self.flush(counter, soon=True)
-
-
-def _want(leg: Leg, position: int) -> Want:
-    return Want(position, leg.charge.cost if leg.takes else LOOK)

@@ -26,7 +26,7 @@ NOT_BY_COUNTS_RETRY_MS = 1
 
 def decision_of(legs: "Sequence[Leg]", admitted: bool, path: DecisionPath, now_s: float) -> Decision:
     """The decision with a verdict per leg; only shadow rules being over is a path of its own."""
-    verdicts = [_verdict(leg, path, now_s) for leg in legs]
+    verdicts = [verdict_of(leg, path, now_s) for leg in legs]
     outcomes = [leg.outcome for leg in legs]
     over = any(outcome < 0 for outcome in outcomes)
     if admitted and path is DecisionPath.LOCAL and over:
@@ -51,12 +51,13 @@ def _turn_ms(leg: "Leg", now_s: float) -> int:
     return turns.left_ms(now_s)
 
 
-def _verdict(leg: "Leg", path: DecisionPath, now_s: float) -> Verdict:
+def verdict_of(leg: "Leg", path: DecisionPath, now_s: float) -> Verdict:
+    """What one leg is told, in a request that was decided so."""
     charge, counter = leg.charge, leg.counter
     limit, algorithm = charge.limit, charge.algorithm
     now_ms = counter.advance(counter.shard.now_ms())
     if leg.outcome >= 0:
-        return False, algorithm.remaining(counter, limit, now_ms), algorithm.reset_ms(counter, limit, now_ms)
+        return False, *algorithm.standing(counter, limit, now_ms)
     if now_ms < counter.deny_until_ms and denied_before(counter, charge) and counter.deny_cost == charge.cost:
         return True, 0, max(counter.deny_until_ms - now_ms, _turn_ms(leg, now_s))
     retry_ms = _retry_ms(leg, now_ms)

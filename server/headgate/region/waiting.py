@@ -6,15 +6,18 @@ all are released: there is no second wait. (docs/convergence.md, section 3.)
 
 No I/O and no timer: shards are asked through `Shard`, and whoever called the engine says when
 the time is up. A question is answered, failed, or left over when the time is up, once.
+
+Most requests that wait have one charge, and it is charged. They do so in one object (alone.py); this is what they
+would do here.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.decision import Charge, Decision, DecisionPath, denies
-from headgate.origin.protocol import Answer
+from headgate.origin.protocol import LOOK, Answer, Want
 from headgate.region import policy
 from headgate.region.counters import Hold, SharedCounter
 from headgate.region.outcomes import NEAR, admitted, must_ask
@@ -23,9 +26,11 @@ from headgate.region.stats import WAIT_BOUNDS_S, RegionalStats
 from headgate.region.verdicts import decision_of
 
 OnDecided = Callable[[Decision], None]
+Handed = tuple[OnDecided, Decision]
+"""A decision that is still to be handed on, and to whom."""
 
 
-def _nobody(_decision: Decision) -> None:
+def nobody(_decision: Decision) -> None:
     """Until somebody says whom the decision is for."""
 
 
@@ -69,76 +74,104 @@ class Region(Protocol):
         ...
 
 
-class Question:
-    """What one request asks of one shard: the costs of some of its legs, charged all or none."""
+class Asking:
+    """What all requests of a node need to wait: its region, its clock, its counts, and its plain rule."""
 
-    __slots__ = ("_waiting", "legs", "shard")
-
-    def __init__(self, waiting: "Waiting", shard: Shard, legs: list[Leg]) -> None:
-        self._waiting = waiting
-        self.shard = shard
-        self.legs = legs
-
-    @property
-    def open(self) -> bool:
-        """False: the request has been decided without an answer."""
-        return not self._waiting.decided
-
-    def look_again(self) -> bool:
-        """Before it is sent: whether the shard must still be asked, by what it has said meanwhile."""
-        return self._waiting.look_again(self)
-
-    def answer(self, charged: bool, answers: list[Answer]) -> None:
-        """The shard charged all legs, or none; their counters have learnt from these answers already."""
-        if self.open:
-            self._waiting.answered(self, charged, answers)
-
-    def fail(self) -> None:
-        """The shard was not reached, or nobody knows whether it was."""
-        if self.open:
-            self._waiting.unanswered(self)
-
-
-class Waiting:
-    """A request between its questions and its decision."""
-
-    __slots__ = (
-        "_began_s",
-        "_monotonic",
-        "_path",
-        "_pending",
-        "_region",
-        "_stats",
-        "_try_again",
-        "decided",
-        "legs",
-        "on_decided",
-    )
+    __slots__ = ("monotonic", "region", "stats", "try_again")
 
     def __init__(
         self,
         region: Region,
         stats: RegionalStats,
         monotonic: Callable[[], float],
-        legs: tuple[Leg, ...],
         try_again: Callable[[Leg, float], int],
     ) -> None:
+        self.region = region
+        self.stats = stats
+        self.monotonic = monotonic
+        self.try_again = try_again
+        """A leg that must ask, by what is known now: what remains, or one of outcomes.py."""
+
+    def note_wait(self, waited_s: float) -> None:
+        """A request has waited so long, and is decided."""
+        self.stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
+        self.stats.waits_sum_s += waited_s
+
+
+class Question:
+    """What one request asks of one shard: the costs of some of its legs, charged all or none."""
+
+    __slots__ = ("_waiting", "legs", "places", "shard")
+
+    def __init__(self, waiting: "Waiting", shard: Shard, legs: list[Leg]) -> None:
+        self._waiting = waiting
+        self.shard = shard
         self.legs = legs
-        self._try_again = try_again
+        self.places: list[int] = []
+        """Where its counters' reports stand in the call that carries it, by leg."""
+
+    @property
+    def decided(self) -> bool:
+        """The request has been decided without an answer."""
+        return self._waiting.decided
+
+    def join(self, wanted: dict[SharedCounter, int], most: int) -> bool:
+        """Add what it asks for to what a call wants of each counter. False: the call has no room for its counters."""
+        new = 0
+        for leg in self.legs:
+            new += leg.counter not in wanted
+        if wanted and len(wanted) + new > most:
+            return False
+        for leg in self.legs:
+            wanted[leg.counter] = wanted.get(leg.counter, 0) + (leg.charge.cost if leg.takes else 0)
+        return True
+
+    def wants(self, positions: Mapping[SharedCounter, int]) -> tuple[Want, ...]:
+        """It goes with a call: what it asks for, by the positions of its counters' reports there."""
+        self.places = [positions[leg.counter] for leg in self.legs]
+        costs = [leg.charge.cost if leg.takes else LOOK for leg in self.legs]
+        return tuple(map(Want, self.places, costs))
+
+    def meets(self, positions: Mapping[SharedCounter, int]) -> bool:
+        """Whether a call had one of its counters."""
+        return any(leg.counter in positions for leg in self.legs)
+
+    def look_again(self) -> bool:
+        """Before it is sent: whether the shard must still be asked, by what it has said meanwhile."""
+        return self._waiting.look_again(self)
+
+    def told(self, charged: bool, answers: Sequence[Answer], _now_s: float, _decided: list[Handed]) -> None:
+        """`answer`, from the answers to all reports of the call."""
+        self.answer(charged, [answers[place] for place in self.places])
+
+    def answer(self, charged: bool, answers: list[Answer]) -> None:
+        """The shard charged all legs, or none; their counters have learnt from these answers already."""
+        if not self.decided:
+            self._waiting.answered(self, charged, answers)
+
+    def fail(self) -> None:
+        """The shard was not reached, or nobody knows whether it was."""
+        if not self.decided:
+            self._waiting.unanswered(self)
+
+
+class Waiting:
+    """A request between its questions and its decision."""
+
+    __slots__ = ("_asking", "_path", "_pending", "began_s", "decided", "legs", "on_decided")
+
+    def __init__(self, asking: Asking, legs: tuple[Leg, ...], began_s: float) -> None:
+        self.legs = legs
         self.decided = False
-        self._region = region
-        self._stats = stats
-        self._monotonic = monotonic
-        self._began_s = monotonic()
+        self._asking = asking
+        self.began_s = began_s
         self._path = DecisionPath.EXACT if NEAR in [leg.outcome for leg in legs] else DecisionPath.ORIGIN
         self._pending: list[Question] = []
-        self.on_decided: OnDecided = _nobody
+        self.on_decided: OnDecided = nobody
         """Whom the decision is handed to, once."""
 
     def begin(self) -> Decision | None:
         """Reserve what is admissible here and ask for the rest; the decision, if nobody could be asked."""
-        if len(self.legs) == 1:
-            return self._begin_alone(self.legs[0])
         self._reserve_local()
         for question in self._questions():
             if question.shard.available:
@@ -148,29 +181,22 @@ class Waiting:
                 self._by_policy(question.legs)
         if not self._pending:
             return self._decide()
-        self._stats.asked += 1
+        self._asking.stats.asked += 1
         return None
 
-    def _begin_alone(self, leg: Leg) -> Decision | None:
-        """`begin` for a request of one charge: it must ask, or it would not wait."""
-        leg.counter.pins += 1
-        shard = leg.counter.shard
-        if not shard.available:
-            self._by_policy([leg])
-            return self._decide()
-        question = Question(self, shard, [leg])
+    def has_asked(self, shard: Shard) -> Question:
+        """It is as if it had begun, and asked this shard for all of its legs; the question."""
+        question = Question(self, shard, list(self.legs))
         self._pending.append(question)
-        shard.ask(question)
-        self._stats.asked += 1
-        return None
+        return question
 
     def look_again(self, question: Question) -> bool:
         """An answer came for one of the keys: it may have brought credit, or the reason to deny.
 
         True: the shard must be asked all the same, for all legs.
         """
-        legs, now_s = question.legs, self._monotonic()
-        outcomes = [self._try_again(leg, now_s) for leg in legs]
+        legs, now_s = question.legs, self._asking.monotonic()
+        outcomes = [self._asking.try_again(leg, now_s) for leg in legs]
         for leg, outcome in zip(legs, outcomes, strict=True):
             if admitted(outcome) and leg.takes:
                 leg.counter.unspend(leg.charge.cost)
@@ -185,9 +211,6 @@ class Waiting:
 
     def answered(self, question: Question, charged: bool, answers: list[Answer]) -> None:
         """One shard has decided its legs."""
-        if charged and len(self.legs) == 1:
-            self._charged_alone(self.legs[0], answers[0])
-            return
         for leg, answer in zip(question.legs, answers, strict=True):
             if charged:
                 leg.outcome = 0
@@ -201,20 +224,6 @@ class Waiting:
                 leg.outcome = OVER
         self._close(question)
 
-    def _charged_alone(self, leg: Leg, answer: Answer) -> None:
-        """What the rest of this class comes to for the usual wait: one charge, and the shard has charged it."""
-        counter, charge = leg.counter, leg.charge
-        limit, algorithm, now_ms = charge.limit, charge.algorithm, counter.shard.now_ms()
-        leg.outcome = 0
-        counted_in = counter.commit(charge.cost, now_ms, answer) if leg.takes else counter.sequence
-        counter.pins -= 1
-        self.decided = True
-        now_ms = counter.advance(now_ms)
-        remaining, reset_ms = algorithm.remaining(counter, limit, now_ms), algorithm.reset_ms(counter, limit, now_ms)
-        if counted_in < counter.sequence:
-            reset_ms = 0  # its window has just ended
-        self._hand_on(Decision(True, self._path, [(False, remaining, reset_ms)]))
-
     def unanswered(self, question: Question) -> None:
         """One shard can't decide: the rules' failure policies do."""
         self._by_policy(question.legs)
@@ -225,7 +234,7 @@ class Waiting:
 
         `own_fault`: this process was too busy to read answers in time, so no shard is to blame.
         """
-        self._stats.deadline_missed += 1
+        self._asking.stats.deadline_missed += 1
         late, self._pending = self._pending, []
         for question in late:
             self._by_policy(question.legs)
@@ -258,11 +267,11 @@ class Waiting:
         for leg in legs:
             counter, limit, cost = leg.counter, leg.charge.limit, leg.charge.cost
             now_ms = counter.advance(counter.shard.now_ms())
-            self._stats.degraded[counter.shard.index] += 1
+            self._asking.stats.degraded[counter.shard.index] += 1
             self._path = policy.PATHS[limit.on_error]
             if limit.refund and _known_outcome(leg) < 0:
                 leg.outcome = OVER  # it was asked only because something may have been given back
-            elif policy.admits(counter, limit, cost, now_ms, self._region.live_nodes):
+            elif policy.admits(counter, limit, cost, now_ms, self._asking.region.live_nodes):
                 leg.outcome = 0
                 if leg.takes:
                     leg.hold = counter.hold(cost, now_ms)
@@ -278,12 +287,10 @@ class Waiting:
         self._hand_on(self._decide())
 
     def _hand_on(self, decision: Decision) -> None:
-        waited_s = self._monotonic() - self._began_s
-        self._stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
-        self._stats.waits_sum_s += waited_s
+        self._asking.note_wait(self._asking.monotonic() - self.began_s)
         # The queue of deadlines keeps it until its time would have been up: without what hangs on it. And no question
         # that knows it may be known to it: they would be left for the garbage collector, which looks at few of them.
-        on_decided, self.on_decided, self.legs = self.on_decided, _nobody, ()
+        on_decided, self.on_decided, self.legs = self.on_decided, nobody, ()
         self._pending.clear()
         on_decided(decision)
 
@@ -298,7 +305,7 @@ class Waiting:
                     leg.counter.flush(0)  # it had to ask, so its limit is near or it was cold
         for leg in self.legs:
             leg.counter.pins -= 1
-        decision = decision_of(self.legs, admits, self._path, self._monotonic())
+        decision = decision_of(self.legs, admits, self._path, self._asking.monotonic())
         for index, leg in enumerate(self.legs):
             if admits and leg.hold is not None and leg.hold.closed:
                 over, remaining, _ = decision.verdicts[index]

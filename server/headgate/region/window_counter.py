@@ -8,29 +8,40 @@ from typing import Any, Final
 
 from headgate.limiter.counters import window_load
 from headgate.limiter.limit import Algorithm, Limit, TrafficClass
-from headgate.origin.protocol import Answer, Report, WindowAnswer, WindowReport, exchange_name
+from headgate.origin.protocol import Answer, CellReport, Report, WindowAnswer, WindowReport, exchange_name
 from headgate.region.cells import CellView
-from headgate.region.counters import Hold, SharedCounter
+from headgate.region.counters import Hold, SharedCounter, shared
 from headgate.region.shard import Shard
 
 MOST_LATE: Final = 2**44
 """The most that one node counts in one cell: four thousand times the largest limit, and 500 nodes together stay below
 2^53, where Lua's numbers end. What is beyond it is denied as long as what is at it."""
+NOTHING: Final = (0, 0, 0)
+"""What most answers say of the previous cell."""
 
 
 class SharedWindow(SharedCounter):
     """Two cells of one limit key, as this node knows them. Implements the limiter's `WindowCounts`."""
 
-    __slots__ = ("current", "current_cell", "previous", "previous_cell", "sequence", "window_ms")
+    __slots__ = ("_before", "current", "current_cell", "previous", "sequence", "window_ms")
 
     def __init__(self, key: bytes, component: bytes, shard: Shard, limit: Limit, now_ms: int) -> None:
         super().__init__(key, component, shard, limit)
-        self.window_ms = limit.window_ms
-        self.sequence = now_ms // limit.window_ms
-        self.current_cell = CellView(self.sequence)
-        self.previous_cell = CellView(self.sequence - 1)
+        self.window_ms = window_ms = limit.window_ms
+        self.sequence = sequence = shared(now_ms // window_ms)
+        self.current_cell = CellView(sequence)
+        self._before: CellView | None = None
+        """The previous cell; None while nothing is known of it. Most keys never have one."""
         self.current = 0
         self.previous = 0
+
+    @property
+    def previous_cell(self) -> CellView:
+        """The cell before the current one."""
+        before = self._before
+        if before is None:
+            before = self._before = CellView(self.sequence - 1)
+        return before
 
     @property
     def expires_ms(self) -> int:
@@ -51,7 +62,7 @@ class SharedWindow(SharedCounter):
             self._restate(sequence)
             return
         follows = sequence == self.sequence + 1
-        self.previous_cell = self.current_cell if follows else CellView(sequence - 1)
+        self._before = self.current_cell if follows else None
         self.current_cell = CellView(sequence)
         self.ahead_of_shard = True
         self.sequence = sequence
@@ -80,7 +91,7 @@ class SharedWindow(SharedCounter):
 
     def begin_anew(self) -> None:
         super().begin_anew()
-        self.current_cell, self.previous_cell = CellView(self.sequence), CellView(self.sequence - 1)
+        self.current_cell, self._before = CellView(self.sequence), None
         self._recount()
 
     def fits_when_new(self, cost: int) -> bool:
@@ -89,18 +100,36 @@ class SharedWindow(SharedCounter):
     @property
     def credit(self) -> int:
         cell = self.current_cell
-        return max(0, cell.own - cell.total - cell.reserved)
+        credit = cell.own - cell.total - cell.reserved
+        return credit if credit > 0 else 0
 
     @property
     def unacked(self) -> int:
-        current, previous = self.current_cell, self.previous_cell
-        unacked = current.total + current.reserved - current.own
-        before = previous.total + previous.reserved - previous.own
-        return (unacked if unacked > 0 else 0) + (before if before > 0 else 0)
+        cell = self.current_cell
+        unacked = cell.total + cell.reserved - cell.own
+        if unacked < 0:
+            unacked = 0
+        cell_before = self._before
+        if cell_before is not None:
+            before = cell_before.total + cell_before.reserved - cell_before.own
+            if before > 0:
+                unacked += before
+        return unacked
+
+    @property
+    def unreported(self) -> bool:
+        # As `unacked` has it, in one call: this is asked of every counter after every call.
+        cell, before = self.current_cell, self._before
+        if cell.total + cell.reserved > cell.own:
+            return True
+        if before is not None and before.total + before.reserved > before.own:
+            return True
+        return self.refunds is not None and self.refunds.waiting
 
     @property
     def reserved(self) -> int:
-        return self.current_cell.reserved + self.previous_cell.reserved
+        before = self._before
+        return self.current_cell.reserved + (0 if before is None else before.reserved)
 
     @property
     def is_over_limit(self) -> bool:
@@ -129,7 +158,7 @@ class SharedWindow(SharedCounter):
 
     def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:
         cell = self.current_cell
-        if isinstance(charged, WindowAnswer) and charged.sequence == self.previous_cell.sequence:
+        if isinstance(charged, WindowAnswer) and charged.sequence == self.sequence - 1:
             cell = self.previous_cell
         cell.reserved += cost
         self._recount()
@@ -138,10 +167,13 @@ class SharedWindow(SharedCounter):
     def commit(self, cost: int, now_ms: int, charged: Answer) -> int:
         cell = self.current_cell
         assert isinstance(charged, WindowAnswer)  # noqa: S101 - a window's
-        if charged.sequence == self.previous_cell.sequence:
+        if charged.sequence == self.sequence - 1:
             cell = self.previous_cell
         cell.total += cost
-        self._recount()
+        if cell.own < cell.total + cell.reserved:
+            self._recount()
+        else:
+            self.lane_left = 0  # credit, which counted already, has become cost: the counts are what they were
         if self.unacked:
             self.flush(0)
         return cell.sequence
@@ -157,11 +189,13 @@ class SharedWindow(SharedCounter):
         self._recount()
 
     def report(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
-        cells = [self.current_cell.report()]
-        if self.refill or self.ahead_of_shard or self.previous_cell.unacked:
-            cells.append(self.previous_cell.report())
-        self.previous_cell.note_sent(0)
-        self.current_cell.note_sent(wanted)
+        cell, before = self.current_cell, self._before
+        cells: tuple[CellReport, ...] = (cell.report(),)
+        if self.refill or self.ahead_of_shard or (before is not None and before.unacked):
+            cells = (*cells, self.previous_cell.report())
+        if before is not None:
+            before.note_sent(0)
+        cell.note_sent(wanted)
         if not self.has_answer:
             self.first_wanted = max(self.first_wanted, wanted)
         self.credit_offered = self.credit if wanted else 0
@@ -176,15 +210,16 @@ class SharedWindow(SharedCounter):
             limit.precision,
             limit.algorithm is Algorithm.SLIDING_WINDOW,
             leaving,
-            tuple(cells),
+            cells,
             limit.publish_at,
             exchange_name(self.key, self.place, self.window_ms) if limit.publish_at else b"",
             limit.traffic_class is TrafficClass.ABUSE,
             self.reset,
-            self.demands(self.sequence),
+            self.demands(self.sequence) if limit.refund or self.refunds is not None else None,
         )
 
     def learn(self, answer: Any) -> bool:
+        # A WindowAnswer is flat: from 1 on the current cell's count, from 4 on the previous one's.
         if not self.has_answer and not 0 <= answer.sequence - self.sequence <= 1:
             self._restate(answer.sequence)
         self.own_time = None
@@ -194,9 +229,12 @@ class SharedWindow(SharedCounter):
         if self.ahead_of_shard:
             # The shard's current cell is the previous one here, if it is one at all.
             is_previous = answer.sequence == self.sequence - 1
-            remembers = self.previous_cell.learn(answer.current) if is_previous else True
+            remembers = self.previous_cell.learn(answer[1:4]) if is_previous else True
         else:
-            remembers = self.current_cell.learn(answer.current) & self.previous_cell.learn(answer.previous)
+            remembers = self.current_cell.learn(answer[1:4])
+            previous = answer[4:7]
+            if self._before is not None or previous != NOTHING:
+                remembers &= self.previous_cell.learn(previous)
         if self.refunds is not None and answer.refunds is not None:
             for back, place in ((answer.refunds[0], answer.sequence), (answer.refunds[1], answer.sequence - 1)):
                 if place == self.sequence:
@@ -204,28 +242,34 @@ class SharedWindow(SharedCounter):
                 elif place == self.sequence - 1:
                     self.refunds.previous.learn(back)
         self._recount()
-        if self.credit or not self.has_answer:
+        cell = self.current_cell
+        if not self.has_answer or cell.own > cell.total + cell.reserved:
             # There is credit, and what did not fit may be paid for now; or a first answer, and
             # what was denied until then was denied by this node's own clock.
             self.deny_until_ms = 0
         return remembers
 
     def lacks(self, answer: Any) -> bool:
-        current, previous = self.current_cell, self.previous_cell
+        before = self._before
+        seen_before = 0 if before is None else before.highest_total_seen
         if answer.sequence == self.sequence:
-            seen, seen_before = current.highest_total_seen, previous.highest_total_seen
-            return bool(answer.current.region_total < seen or answer.previous.region_total < seen_before)
+            if answer.region_total < self.current_cell.highest_total_seen:
+                return True
+            return bool(answer.previous_region_total < seen_before)
         is_previous = answer.sequence == self.sequence - 1
-        return bool(is_previous and answer.current.region_total < previous.highest_total_seen)
+        return bool(is_previous and answer.region_total < seen_before)
 
     def _recount(self) -> None:
         self.lane_left = 0
         cell = self.current_cell
         own, counted = cell.own, cell.total + cell.reserved
         self.current = cell.others + cell.foreign + (own if own > counted else counted)
-        cell = self.previous_cell
-        own, counted = cell.own, cell.total + cell.reserved
-        self.previous = cell.others + cell.foreign + (own if own > counted else counted)
+        before = self._before
+        if before is None:
+            self.previous = 0
+        else:
+            own, counted = before.own, before.total + before.reserved
+            self.previous = before.others + before.foreign + (own if own > counted else counted)
         if self.refunds is not None:
             self.current -= self.refunds.current.given
             self.previous -= self.refunds.previous.given
@@ -243,8 +287,9 @@ class SharedWindow(SharedCounter):
             current.highest_sent += previous.highest_sent
             if self.refunds is not None:
                 self.refunds.join()
-            previous = self.previous_cell = CellView(sequence - 1)
+            self._before = None
         self.sequence = current.sequence = sequence
-        previous.sequence = sequence - 1
+        if self._before is not None:
+            self._before.sequence = sequence - 1
         self.own_time = None
         self._recount()

@@ -61,6 +61,11 @@ class Rules(Protocol):
         """What decides the shard of this descriptor's counter; None: the counter's own key."""
         ...
 
+    def route(self, domain: str, entries: Sequence[tuple[str, str]]) -> tuple[object, bytes] | None:
+        """Of a descriptor whose last entry meets a rule for any value: that rule, as an object that stands for it and
+        the way to it, and the limit key. None: `match` must say, which says the same of such a descriptor."""
+        ...
+
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
         """The limit where the last entry ends, or None: no rule, or a rule without a limit."""
         ...

@@ -5,9 +5,10 @@ compiled beside the serving loop and swapped in whole, or refused whole with eve
 problem named; then the old set serves on. Nothing that happens to the directory ends
 the watch: it may vanish and come back.
 
-The directory is watched by looking at it: names, sizes, times and inodes, ten times a
+The directory is watched by looking at it: names, sizes, times and inodes, four times a
 second. That works for plain writes, editors that rename, links that Kubernetes swaps,
-and network file systems, which tell nobody about changes.
+and network file systems, which tell nobody about changes. A thread looks, and the loop
+hears of it only when there is something to do.
 """
 
 import asyncio
@@ -45,6 +46,11 @@ LOGGED_PROBLEMS = 100
 
 SourceKind = Literal["directory", "snapshot"]
 _Unseen = Literal["unseen"]
+
+
+def pause(stop: threading.Event, seconds: float) -> bool:
+    """Wait so long, or until `stop` is set; whether it is."""
+    return stop.wait(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +186,13 @@ class RuleStore:
 
     async def watch(self) -> None:
         """Follow the directory until cancelled."""
-        self._stop.clear()
+        # One of its own: the thread of an earlier watch may not have seen yet that it is over.
+        self._stop = threading.Event()
         executor = ThreadPoolExecutor(1, thread_name_prefix="headgate-rules")
         try:
             while True:
-                await asyncio.sleep(POLL_S)
                 try:
-                    await self._poll(executor)
+                    await self._follow(executor)
                 except Exception:
                     # Whatever it was, the old set serves on and the next change is looked at again.
                     self._log.exception("rules_watch_failed")
@@ -195,12 +201,10 @@ class RuleStore:
             self._stop.set()
             executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _poll(self, executor: ThreadPoolExecutor) -> None:
+    async def _follow(self, executor: ThreadPoolExecutor) -> None:
+        """Wait for a change, and see what it comes to."""
         loop = asyncio.get_running_loop()
-        state = await loop.run_in_executor(executor, signature, self._directory)
-        self.looked_at = self._now()
-        if state == self._seen and not self._retry_due():
-            return
+        state = await loop.run_in_executor(executor, self._look_out, self._stop)
         state = await self._settled(executor, state)
         if state == self._seen and not self._retry_due():
             return
@@ -218,6 +222,18 @@ class RuleStore:
             self._unchanged()
             return
         self._accept(loaded, in_sync=True)
+
+    def _look_out(self, stop: threading.Event) -> Signature | None:
+        """In the thread: look until the directory's state is another, or it is to be tried again, or `stop` is set.
+
+        There and not on the loop, which would be woken twice for each look: most of what an idle node cost.
+        """
+        while not pause(stop, POLL_S):
+            state = signature(self._directory)
+            self.looked_at = self._now()
+            if state != self._seen or self._retry_due():
+                return state
+        return None  # nobody listens any more
 
     def _retry_due(self) -> bool:
         return self._retry_at is not None and self._clock.monotonic() >= self._retry_at

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
+import pytest
 from headgate.region.deadline import ANSWER_TURNS, OWN_FAULT_S, Deadlines
 from headgate.region.waiting import Waiting
 from headgate.simulation.loop import run_virtually
 
+pytestmark = pytest.mark.pure("its requests are no Waiting, which a compiled queue insists on")
 DEADLINE_S = 0.005
 
 
@@ -16,6 +18,7 @@ class Request:
 
     def __init__(self) -> None:
         self.decided = False
+        self.began_s = 0.0
         self.ended: list[tuple[float, bool]] = []
 
     def time_is_up(self, *, own_fault: bool) -> None:
@@ -42,6 +45,7 @@ def begun(clock: Clock) -> Deadlines:
 
 def wait(deadlines: Deadlines, *requests: Request) -> None:
     for request in requests:
+        request.began_s = deadlines._monotonic()
         deadlines.add(cast(Waiting, request))
 
 

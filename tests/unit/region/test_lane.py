@@ -78,6 +78,8 @@ class Node:
         self.region = OneShard(clock)
         self.engine = RegionalEngine(self.region, monotonic=clock.monotonic, max_cells=10)
         self.limit, self.clock, self.lanes = limit, clock, lanes
+        self.charges: dict[int, Charge] = {}
+        """By cost, as plans keep them."""
         self.through = 0
         self.region.shard.heard(2, 0)
         self.ask(1)
@@ -91,7 +93,7 @@ class Node:
 
     def ask(self, cost: int) -> tuple[Any, ...] | None:
         """What the request is told: admitted, and a verdict; None if it would wait."""
-        charge = Charge(KEY, self.limit, cost)
+        charge = self.charges.setdefault(cost, Charge(KEY, self.limit, cost))
         if self.lanes and charge.quick:
             verdict: Verdict | None = self.engine.quick(charge)
             if verdict is not None:
@@ -192,12 +194,27 @@ def test_a_lane_and_the_plain_rule_decide_alike(
 
 @pytest.mark.parametrize("algorithm", [Algorithm.SLIDING_WINDOW, Algorithm.FIXED_WINDOW])
 def test_a_key_in_use_is_decided_through_its_lane(algorithm: Algorithm) -> None:
-    """After the first admission, which has it reported, and the second, which opens the lane."""
-    node = Node(Limit(20_000, Unit.MINUTE, algorithm=algorithm), ManualClock(UNIX_MS), lanes=True)
-    for _ in range(30):
-        admitted, _ = node.ask(1) or (False, None)
-        assert admitted
-    assert node.through == 28
+    """From the first one on where the grant is wide. Else after the first admission, which has it reported, and the
+    second, which opens the lane."""
+    for limit, plainly in ((20_000, 0), (1_000, 4)):
+        node = Node(Limit(limit, Unit.MINUTE, algorithm=algorithm), ManualClock(UNIX_MS), lanes=True)
+        for _ in range(20):
+            admitted, _ = node.ask(1) or (False, None)
+            assert admitted
+        assert node.through == 20 - plainly
+
+
+def test_a_counter_that_went_decides_nothing_though_a_charge_knows_it() -> None:
+    node = Node(Limit(20_000, Unit.MINUTE), ManualClock(UNIX_MS), lanes=True)
+    for _ in range(3):
+        node.ask(1)
+    charge = node.charges[1]
+    assert node.engine.quick(charge) is not None
+    assert node.engine.quick_all((charge,)) is not None
+    node.engine.counters.drop(KEY)
+    assert node.engine.quick(charge) is None
+    assert node.engine.quick_all((charge,)) is None
+    assert charge.counter is None
 
 
 @pytest.mark.parametrize(

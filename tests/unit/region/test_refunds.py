@@ -8,6 +8,7 @@ from headgate.limiter.decision import Charge, Decision, DecisionPath
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.protocol import Call, Want
+from headgate.region.alone import Alone
 from headgate.region.engine import RegionalEngine
 from headgate.region.refunds import DENIAL_MS, GIVEN_UP_MS, MOST_DEMANDED, Refunds
 from headgate.region.turns import turn_ms
@@ -55,7 +56,7 @@ class Node:
         self.region.clock.advance(ms)
         self.now_s += ms / 1000
 
-    def take(self, cost: int, limit: Limit = LIMIT) -> Decision | Waiting:
+    def take(self, cost: int, limit: Limit = LIMIT) -> Decision | Waiting | Alone:
         return self.engine.decide((Charge(b"k", limit, cost),))
 
     def back(self, cost: int, limit: Limit = LIMIT) -> Decision:
@@ -241,7 +242,7 @@ def test_a_denial_by_what_is_known_holds_for_as_long_as_that_is_new(nodes: tuple
     assert isinstance(again, Decision)
     assert (again.path, again.verdicts[0][2]) == (DecisionPath.LOCAL, retry_ms - DENIAL_MS + 1)
     b.pass_ms(1)
-    assert isinstance(b.take(1), Waiting), "somebody may have given something back: the shard is asked"
+    assert isinstance(b.take(1), Alone), "somebody may have given something back: the shard is asked"
 
 
 def test_without_refunds_a_denial_is_kept_until_it_fits(nodes: tuple[Node, Node]) -> None:
@@ -261,7 +262,7 @@ def test_without_the_shard_what_is_known_denies(nodes: tuple[Node, Node], limit:
     b.call(limit=limit)
     b.pass_ms(DENIAL_MS)
     waiting = b.take(1, limit)
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, Alone)
     decisions: list[Decision] = []
     waiting.on_decided = decisions.append
     b.shard.questions[0].fail()

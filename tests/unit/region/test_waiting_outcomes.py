@@ -17,6 +17,7 @@ import pytest
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit, OnError, Unit
 from headgate.origin.protocol import Answer, Count, WindowAnswer
+from headgate.region.alone import Alone
 from headgate.region.counters import SharedCounter
 from headgate.region.engine import RegionalEngine
 from headgate.region.waiting import Question, Waiting
@@ -67,7 +68,7 @@ class Request:
                 self._make_local(charge)
         decided = self.engine.decide(charges)
         self.decisions: list[Decision] = []
-        self.waiting: Waiting | None = None
+        self.waiting: Waiting | Alone | None = None
         if isinstance(decided, Decision):
             self.decisions.append(decided)
         else:

@@ -1,6 +1,7 @@
 """The directory in force: starting, following real files through every kind of change, and refusing bad ones."""
 
 import asyncio
+import concurrent.futures
 import os
 import shutil
 import statistics
@@ -99,6 +100,15 @@ class SetTime:
         self._asleep: asyncio.Future[None] | None = None
         mine = SimpleNamespace(sleep=self._sleep, get_running_loop=asyncio.get_running_loop)
         monkeypatch.setattr(store, "asyncio", mine)
+        monkeypatch.setattr(store, "pause", self._pause)
+        self._loop = asyncio.get_running_loop()
+
+    def _pause(self, stop: threading.Event, seconds: float) -> bool:
+        """In the watch's thread: sleeps on the loop, like the rest of it."""
+        asleep = asyncio.run_coroutine_threadsafe(self._sleep(seconds), self._loop)
+        while not asleep.done() and not stop.is_set():
+            concurrent.futures.wait([asleep], timeout=0.01)
+        return stop.is_set()
 
     async def _sleep(self, seconds: float) -> None:
         self._due_s = self.clock.monotonic() + seconds
@@ -122,7 +132,7 @@ class SetTime:
 
 
 @pytest.fixture
-def time_set(monkeypatch: pytest.MonkeyPatch) -> SetTime:
+async def time_set(monkeypatch: pytest.MonkeyPatch) -> SetTime:
     return SetTime(monkeypatch)
 
 
@@ -251,6 +261,31 @@ async def test_a_change_is_live_within_half_a_second_of_the_write(tmp_path: Path
             assert rig.limit() == requests
     assert rig.store.status.accepted == 21
     assert rig.store.status.version.counter == 21
+
+
+async def test_looking_wakes_the_loop_only_when_something_changed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, woken = [0], [0]
+    loop = asyncio.get_running_loop()
+    wake = loop.call_soon_threadsafe
+
+    def look(path: Path) -> directory.Signature | None:
+        looks[0] += 1
+        return directory.signature(path)
+
+    def count(*arguments: Any, **context: Any) -> asyncio.Handle:
+        woken[0] += 1
+        return wake(*arguments, **context)
+
+    rig.store.load_initial()
+    monkeypatch.setattr(store, "POLL_S", 0.001)
+    monkeypatch.setattr(store, "signature", look)
+    monkeypatch.setattr(loop, "call_soon_threadsafe", count)
+    async with rig.watching():
+        await until(lambda: looks[0] >= 50)
+        assert woken[0] == 0
+        rig.write(text(2))
+        await until(lambda: rig.limit() == 2)
+        assert woken[0] > 0
 
 
 def in_place(path: Path, content: str) -> None:
