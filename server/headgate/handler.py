@@ -22,7 +22,7 @@ from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.rule_name import RuleName, request_rule, rule_id
 from headgate.limiter.scopes import LimitsOfRegion, charges_of
-from headgate.plan import Decider, Met, Plan, Planned, Shape, Shapes
+from headgate.plan import MAX_OVER_LIMIT, Decider, Met, Plan, Planned, Shape, Shapes
 from headgate.rules.keys import override_key
 from headgate.rules.model import Rules, Version
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
@@ -90,8 +90,13 @@ class Recorder(Protocol):
 
     def quick(self, plan: "Plan", verdict: Verdict) -> None:
         """The same for the usual request: one charge, admitted here or denied from memory. Its id is not asked for."""
-        over = verdict[0]
-        self(plan, Decision(not over, DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL, [verdict]))
+        ...
+
+
+def decided_quickly(verdict: Verdict) -> Decision:
+    """The decision that `Recorder.quick` is told of, for recorders that have no shorter way."""
+    over = verdict[0]
+    return Decision(not over, DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL, [verdict])
 
 
 class Matched(NamedTuple):
@@ -142,6 +147,8 @@ class RateLimitHandler:
         self._settings = settings
         self._denied_trailer = wire.encode_raw_body(settings.denied_body.encode())
         self._plans_rules: Rules | None = None
+        self._overridden = len(self._overrides) > 0
+        """Whether any limit is not what its rule says."""
         self._forget_plans()
 
     def __call__(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
@@ -186,7 +193,12 @@ class RateLimitHandler:
 
     def _answer_later(self, plan: Plan, then: OnAnswer, decision: Decision) -> None:
         try:
-            answer = self._answer(plan, decision)
+            if plan.shape.quick == 1:
+                if self._record is not None:
+                    self._record(plan, decision)
+                answer = self._answer_one(plan, plan.shape, decision.path, decision.verdicts[0])
+            else:
+                answer = self._answer(plan, decision)
         except Exception as error:
             then(error)
         else:
@@ -194,23 +206,9 @@ class RateLimitHandler:
 
     def _in_future(self, plan: Plan) -> "bytes | asyncio.Future[bytes]":
         """`resume` for who would rather have a future."""
-        waiting: list[asyncio.Future[bytes]] = []
-
-        def then(answer: bytes | BaseException) -> None:
-            if waiting[0].done():
-                return  # the caller went away; what was charged stays charged
-            if isinstance(answer, bytes):
-                waiting[0].set_result(answer)
-            else:
-                waiting[0].set_exception(answer)
-
-        # The answer is written with the caller's context variables, as the callbacks of a future are: its trace is one.
-        run = copy_context().run
-        decision = plan.shape.ask(plan.charges, lambda decided: run(self._answer_later, plan, then, decided))
-        if decision is not None:
-            return self._answer(plan, decision)
-        waiting.append(asyncio.get_running_loop().create_future())
-        return waiting[0]
+        awaited = _Awaited(self._answer_later, plan)
+        decision = plan.shape.ask(plan.charges, awaited.decided)
+        return awaited.future() if decision is None else self._answer(plan, decision)
 
     # Costs that are known later, in two steps
 
@@ -238,9 +236,13 @@ class RateLimitHandler:
         tally = shape.tally
         if over:
             self.stats.denied[path] += 1
-            shape.count(Decision(False, path, [verdict]), self._over_limit, plan.charges)
-            status = wire.encode_status(shape.heads[0].over, 0, reset_ms)
-            return wire.CODE_OVER_LIMIT + status + self._denied_trailer + shape.denied
+            if tally is None:
+                shape.count(Decision(False, path, [verdict]), self._over_limit, plan.charges)
+            else:
+                tally.over[path] += 1
+                if len(self._over_limit) < MAX_OVER_LIMIT:
+                    self._over_limit.append(plan.charges[0])
+            return wire.CODE_OVER_LIMIT + wire.encode_status(shape.heads[0].over, 0, reset_ms) + shape.denied
         self.stats.admitted[path] += 1
         if tally is None:
             shape.count(Decision(True, path, [verdict]), self._over_limit, plan.charges)
@@ -254,11 +256,7 @@ class RateLimitHandler:
         """`_answer` for a request with several charges, all of them admitted, and nothing unusual about them."""
         self.stats.admitted[decision.path] += 1
         shape.count(decision, self._over_limit, plan.charges)
-        statuses = [
-            wire.encode_status(head.ok, remaining, reset_ms)
-            for head, (_, remaining, reset_ms) in zip(shape.heads, decision.verdicts, strict=True)
-        ]
-        return wire.CODE_OK + b"".join(statuses) + shape.trailer
+        return wire.CODE_OK + wire.encode_statuses(shape.heads, decision.verdicts) + shape.trailer
 
     def _answer(self, plan: Plan, decision: Decision) -> bytes:
         admitted, path, verdicts = decision
@@ -299,7 +297,7 @@ class RateLimitHandler:
         if admitted:
             parts.append(shape.trailer)
         else:
-            parts += (self._denied_trailer, shape.denied)
+            parts.append(shape.denied)
         if self._says_why:
             parts.append(self._reason(plan, decision, number))
         return b"".join(parts)
@@ -338,11 +336,13 @@ class RateLimitHandler:
     def _forget_plans(self) -> None:
         self._shapes = Shapes()
         self._plans: OrderedDict[bytes, Plan] = OrderedDict()
-        self._seen_once: OrderedDict[int, None] = OrderedDict()
+        self._seen_once: set[int] = set()
+        self._seen_before: set[int] = set()
         self.stats.plan_bytes = 0
 
     def _forget_plans_of(self, keys: Collection[bytes]) -> None:
         """Limits of these keys are no longer what they were; all other plans stay."""
+        self._overridden = len(self._overrides) > 0
         gone = [payload for payload, plan in self._plans.items() if any(charge.key in keys for charge in plan.charges)]
         for payload in gone:
             self.stats.plan_bytes -= self._plans.pop(payload).size
@@ -352,12 +352,12 @@ class RateLimitHandler:
         if len(payload) > MAX_CACHED_REQUEST_BYTES:
             return plan
         seen, name = self._seen_once, hash(payload)
-        if name not in seen:
-            if len(seen) >= self._settings.match_cache_entries:
-                seen.popitem(last=False)
-            seen[name] = None
+        if name not in seen and name not in self._seen_before:
+            # Two halves, of which the older one is forgotten as a whole.
+            if len(seen) >= self._settings.match_cache_entries // 2:
+                self._seen_before, self._seen_once = seen, set()
+            seen.add(name)
             return plan
-        del seen[name]
         self._plans[payload] = plan
         self.stats.plan_bytes += plan.size
         # First in, first out: a hot request is planned again once per turn of the cache,
@@ -371,8 +371,12 @@ class RateLimitHandler:
     def _plan(self, payload: bytes, rules: Rules, late: bool | None = None) -> Plan:
         """`late` says of all its costs whether they are charged in any case; None: as their limits say."""
         self.stats.planned += 1
+        bounds = self._settings.bounds
+        scanned = None if self._overridden or late is not None else wire.scan(payload, bounds)
+        if scanned is not None and (plan := self._shapes.routed(rules, scanned, len(payload))) is not None:
+            return plan
         try:
-            request = wire.parse_request(payload, self._settings.bounds)
+            request = wire.parse_request(payload, bounds) if scanned is None else wire.request_of(scanned)
             limits = rules.request_limits(request.domain) or self._settings.request_limits
             if limits is RequestLimits.REFUSE:
                 _refuse_limits(request)
@@ -398,6 +402,7 @@ class RateLimitHandler:
             planned,
             charges,
             trailer,
+            self._denied_trailer,
             self._engine,
             self._settings.near_limit_ratio,
             rules.version,
@@ -405,6 +410,8 @@ class RateLimitHandler:
         )
         if met is not None and shape.templates and in_force is matched and self.tallies.overflowed == overflowed:
             self._shapes.keep(domain, met[0], shape, met[2])
+            if scanned is not None:
+                self._shapes.keep_routed(rules, scanned, shape)
         return Plan(shape, charges, len(payload))
 
     def _met(
@@ -499,6 +506,38 @@ _Parts = tuple[Matched, ...]
 _Outcome = tuple[wire.StatusHead, Charge, Verdict]
 
 
+class _Awaited:
+    """Who waits for an answer with a future, which is made only if there is something to wait for.
+
+    No closure: compiled, one would hold itself, and the request with it, until the garbage collector comes.
+    """
+
+    __slots__ = ("_future", "_plan", "_run", "_write")
+
+    def __init__(self, write: "Callable[[Plan, OnAnswer, Decision], None]", plan: Plan) -> None:
+        self._write = write
+        self._plan = plan
+        # The answer is written with the caller's context variables, as the callbacks of a future are: its trace is one.
+        self._run = copy_context().run
+        self._future: asyncio.Future[bytes] | None = None
+
+    def future(self) -> "asyncio.Future[bytes]":
+        self._future = future = asyncio.get_running_loop().create_future()
+        return future
+
+    def decided(self, decision: Decision) -> None:
+        self._run(self._write, self._plan, self._answered, decision)
+
+    def _answered(self, answer: bytes | BaseException) -> None:
+        future = self._future
+        if future is None or future.done():
+            return  # the caller went away; what was charged stays charged
+        if isinstance(answer, bytes):
+            future.set_result(answer)
+        else:
+            future.set_exception(answer)
+
+
 def _told_nobody(_answer: bytes | BaseException) -> None:
     """What has been used is charged, whatever comes of it."""
 
@@ -517,22 +556,25 @@ def _match(
     entries, cost = descriptor.entries, descriptor.cost
     shard_key = rules.shard_key(domain, entries)
 
-    def by_itself(limit: Limit) -> Matched:
-        key = override_key(domain, entries, limit.window_ms)
-        return Matched(limit, key, cost, shard_key, request_rule(domain), entries, refund=descriptor.refund)
-
     asked = descriptor.override if rules.has_domain(domain) else None
     if asked is not None and limits is RequestLimits.ALLOW:
-        return (by_itself(asked),)
+        return (_by_itself(asked, domain, descriptor, shard_key),)
     match = rules.match(domain, entries)
     if match is None:
-        return () if asked is None else (by_itself(asked),)
+        return () if asked is None else (_by_itself(asked, domain, descriptor, shard_key),)
     in_force = overrides.limit_of(match.key, match.limit)
     value = _value_shown(match.limit, entries)
     rule = Matched(in_force, match.key, cost, shard_key, match.name, entries, value, descriptor.refund)
     if asked is None or not is_smaller(asked, in_force):
         return (rule,)
-    return rule, by_itself(lowered(asked, in_force))
+    return rule, _by_itself(lowered(asked, in_force), domain, descriptor, shard_key)
+
+
+def _by_itself(limit: Limit, domain: str, descriptor: wire.Descriptor, shard_key: bytes | None) -> Matched:
+    """A request's own limit, on a counter of its own."""
+    entries = descriptor.entries
+    key = override_key(domain, entries, limit.window_ms)
+    return Matched(limit, key, descriptor.cost, shard_key, request_rule(domain), entries, refund=descriptor.refund)
 
 
 def _value_shown(limit: Limit, entries: Sequence[tuple[str, str]]) -> str | None:

@@ -13,7 +13,7 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.rules.directory import Source as RulesSource
 from headgate.rules.store import RuleStore
-from headgate.runtime.recording import DecisionRecorder, Expander, make_look
+from headgate.runtime.recording import DecisionRecorder, Expander, make_write
 from headgate.telemetry.decisions.contents import save_content
 from headgate.telemetry.decisions.log import DecisionLog
 from headgate.telemetry.decisions.record import Event, Record, Source
@@ -81,7 +81,7 @@ class LoggedNode:
         return NotedLogger(logger, lambda kind, fields: self.log.note(kind, self.clock.now_ms(), **fields))
 
     def _handle(self, decider: Any) -> None:
-        look = make_look(self.engine, self.node, self.clock)
+        write = make_write(self.engine, self.node, self.clock)
         self.handler = RateLimitHandler(
             rules=lambda: self.rules,
             engine=decider,
@@ -89,7 +89,7 @@ class LoggedNode:
             settings=self._settings or AnswerSettings(),
             limits=self._limits,
             overrides=self.overrides,
-            record=DecisionRecorder(self.log, look, allowances=self._allowances, random=random.Random(self._run)),
+            record=DecisionRecorder(self.log, write, allowances=self._allowances, random=random.Random(self._run)),
         )
 
     def use(self, rules: str) -> None:

@@ -51,10 +51,12 @@ class TcpProxy:
         task.add_done_callback(self._tasks.discard)
         self.connections += 1
         try:
-            await asyncio.sleep(self.connect_delay_s)
-            await self._carry(reader, writer)
+            # Cancelled at the end, and then done: a stream's task that ends cancelled is taken for a fault.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(self.connect_delay_s)
+                await self._carry(reader, writer)
         finally:
-            writer.close()
+            await _close(writer)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held = False
@@ -73,10 +75,18 @@ class TcpProxy:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            up_writer.close()  # before anything is waited for: this may be cancelled once more
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            up_writer.close()
+            await _close(up_writer)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Until it is closed: the test's loop may end at once."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: Callable[[bytes], bool]) -> None:

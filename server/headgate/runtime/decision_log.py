@@ -21,7 +21,7 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.rules.directory import Source as RulesSource
 from headgate.runtime.identity import Identity
-from headgate.runtime.recording import DecisionRecorder, Expander, make_look
+from headgate.runtime.recording import DecisionRecorder, Expander, make_write
 from headgate.telemetry.decisions.collector import CollectorSink
 from headgate.telemetry.decisions.contents import PART, parts_of, save_content
 from headgate.telemetry.decisions.log import DecisionLog, LogStats, Sink
@@ -119,7 +119,7 @@ class DecisionLogging:
             return
         self.recorder = DecisionRecorder(
             self.log,
-            make_look(engine, node, self._clock),
+            make_write(engine, node, self._clock),
             allowances=self._settings.decision_log_allowances,
             random=self._random,
         )
@@ -148,6 +148,11 @@ class DecisionLogging:
         """Have what was logged lately written. Called every now and then."""
         if self.log is not None:
             self.log.flush()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something that `flush` is to be called for again soon."""
+        return self.log is not None and self.log.waiting
 
     @property
     def stats(self) -> LogStats:

@@ -11,6 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from headgate import __version__
+from headgate.build import BUILD
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.errors import ConfigError
@@ -123,4 +124,6 @@ class ExchangeService:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _version(self, _: web.Request) -> web.Response:
-        return web.json_response({"name": "headgate", "version": __version__, "region": self._settings.region})
+        return web.json_response(
+            {"name": "headgate", "version": __version__, "build": BUILD, "region": self._settings.region}
+        )

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from headgate.clock import Clock
 from headgate.explain.names import hash_of_descriptor, hash_of_key, terms_of
-from headgate.handler import Recorder
 from headgate.limiter.counters import BucketCounter, WindowCounter
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict
 from headgate.limiter.engine import Engine
@@ -44,9 +43,10 @@ _SHADOW: Final = int(Flag.SHADOW)
 _QUOTA: Final = int(Flag.QUOTA)
 _REFUND: Final = int(Flag.REFUND)
 
-Figures = tuple[int, int, int, int, int, int, int, int]
-"""Of one counter: time, own, others, foreign, previous, shard, live nodes, flags."""
-Look = Callable[[Charge], Figures]
+Write = Callable[[list[int], Charge, Verdict, int, int, int, int, bool], None]
+"""Appends the row of one charge to a page's numbers: the charge and its verdict, what of a row the recorder knows
+(thing, number, weight, way), and whether it was denied from memory. Then no clock is read: until when the counter
+denies, less what the verdict says of it, is when it was decided."""
 
 _ROW: Final = (
     "thing",
@@ -71,13 +71,13 @@ _LAST_NUMBER: Final = _ROW.index("number") - _WIDTH
 """Where in a page the id of the decision stands that was logged last."""
 
 
-class DecisionRecorder(Recorder):
+class DecisionRecorder:
     """Told of every decision; gives each an id, and writes those that are to be logged to the page."""
 
     def __init__(
         self,
         log: DecisionLog,
-        look: Look,
+        write: Write,
         *,
         allowances: int,
         random: random.Random,
@@ -85,7 +85,7 @@ class DecisionRecorder(Recorder):
         """`allowances`: one of so many is logged; 0 logs none."""
         self._log = log
         self._room = log.room
-        self._look = look
+        self._write = write
         self._every = allowances
         self._until_next = allowances
         self._number = random.getrandbits(64)
@@ -104,13 +104,19 @@ class DecisionRecorder(Recorder):
                 self._until_next = weight = self._every
         page = self._room()
         if page is not None:
+            flat = page.flat
             for charge, verdict in zip(plan.charges, verdicts, strict=True):
-                self._write(page, plan, charge, verdict, number, weight, way)
+                thing = page.things.get(charge)
+                if thing is None:
+                    thing = _tell(page, plan, charge)
+                self._write(flat, charge, verdict, thing, number, weight, way, False)
+                page.rows += 1
         return number
 
     def quick(self, plan: Plan, verdict: Verdict) -> None:
         """An allowance that is not logged costs no more than counting down."""
-        if verdict[0]:
+        denied = verdict[0]
+        if denied:
             weight, way = 1, _DENIED_QUICKLY
         else:
             self._until_next -= 1
@@ -121,19 +127,12 @@ class DecisionRecorder(Recorder):
         self._number = number = (self._number + 1) & _64_BITS
         page = self._room()
         if page is not None:
-            self._write(page, plan, plan.charges[0], verdict, number, weight, way)
-
-    def _write(
-        self, page: Page, plan: Plan, charge: Charge, verdict: Verdict, number: int, weight: int, way: int
-    ) -> None:
-        things = page.things
-        thing = things.get(charge)
-        if thing is None:
-            thing = things[charge] = len(things)
-            page.told.append((charge, plan.version))
-            page.size += plan.size
-        page.flat += (thing, number, weight, way, *verdict, *self._look(charge))
-        page.rows += 1
+            charge = plan.charges[0]
+            thing = page.things.get(charge)
+            if thing is None:
+                thing = _tell(page, plan, charge)
+            self._write(page.flat, charge, verdict, thing, number, weight, way, denied)
+            page.rows += 1
 
     def traced(self, number: int, trace_id: int) -> None:
         """The decision that was told last is part of a trace: its records say so, if it was logged."""
@@ -145,47 +144,81 @@ class DecisionRecorder(Recorder):
 
 def _is_ordinary(path: DecisionPath, verdicts: Sequence[Verdict]) -> bool:
     """No failure policy, and no shadow rule that had no room."""
-    return path in _ORDINARY and not any(over for over, _, _ in verdicts)
+    if path not in _ORDINARY:
+        return False
+    for over, _, _ in verdicts:  # noqa: SIM110 - `any` would make a generator for every decision that waited
+        if over:
+            return False
+    return True
 
 
-def look_alone(engine: Engine, clock: Clock) -> Look:
-    """Figures of a node on its own: all that counts is its own."""
+def _tell(page: Page, plan: Plan, charge: Charge) -> int:
+    """A charge that this page has no row of yet; the number that stands for it."""
+    thing = page.things[charge] = len(page.things)
+    page.told.append((charge, plan.version))
+    page.size += plan.size
+    return thing
+
+
+def write_alone(engine: Engine, clock: Clock) -> Write:
+    """Rows of a node on its own: all that counts is its own."""
     find, now = engine.counters.find, clock.now_ms
 
-    def look(charge: Charge) -> Figures:
-        now_ms = now()
+    def write(
+        flat: list[int], charge: Charge, verdict: Verdict, thing: int, number: int, weight: int, way: int, denied: bool
+    ) -> None:
         counter = find(charge.key)
+        over, remaining, wait_ms = verdict
+        now_ms = counter.deny_until_ms - wait_ms if denied and counter is not None else now()
+        own = previous = flags = 0
         if isinstance(counter, WindowCounter):
             # A denial from memory does not move the counter on to the window that it falls into.
             passed = now_ms // counter.window_ms - counter.sequence
             if passed <= 0:
-                return now_ms, counter.current, 0, 0, counter.previous, NO_SHARD, 1, 0
-            return now_ms, 0, 0, 0, counter.current if passed == 1 else 0, NO_SHARD, 1, 0
-        if isinstance(counter, BucketCounter):
-            return now_ms, _bucket_used(counter, charge, now_ms), 0, 0, 0, NO_SHARD, 1, 0
-        return now_ms, 0, 0, 0, 0, NO_SHARD, 1, _NO_COUNTER
+                own, previous = counter.current, counter.previous
+            elif passed == 1:
+                previous = counter.current
+        elif isinstance(counter, BucketCounter):
+            own = _bucket_used(counter, charge, now_ms)
+        else:
+            flags = _NO_COUNTER
+        flat += (
+            thing, number, weight, way, over, remaining, wait_ms, now_ms, own, 0, 0, previous, NO_SHARD, 1, flags,
+        )  # fmt: skip
 
-    return look
+    return write
 
 
-def look_in_region(engine: RegionalEngine, node: RegionNode) -> Look:
-    """Figures of a node of a region: its own, the others', the other regions'."""
+def write_in_region(engine: RegionalEngine, node: RegionNode) -> Write:
+    """Rows of a node of a region: its own, the others', the other regions'."""
     find = engine.counters.find
 
-    def look(charge: Charge) -> Figures:
+    def write(
+        flat: list[int], charge: Charge, verdict: Verdict, thing: int, number: int, weight: int, way: int, denied: bool
+    ) -> None:
         counter = find(charge.key)
+        over, remaining, wait_ms = verdict
+        own = others = foreign = previous = 0
         if counter is None:
             link = node.shard_of(charge.shard_key)
-            return link.now_ms(), 0, 0, 0, 0, link.index, node.live_nodes, _NO_COUNTER
-        shard = counter.shard
-        now_ms, away = shard.now_ms(), 0 if shard.available else _SHARD_AWAY
-        if isinstance(counter, SharedWindow):
-            cell = counter.current_cell
-            own = max(cell.own, cell.total + cell.reserved)
-            return now_ms, own, cell.others, cell.foreign, counter.previous, shard.index, node.live_nodes, away
-        return now_ms, _bucket_used(counter, charge, now_ms), 0, 0, 0, shard.index, node.live_nodes, away
+            now_ms, shard, flags = link.now_ms(), link.index, _NO_COUNTER
+        else:
+            place = counter.shard
+            # Who is denied because it is not the node's turn waits for that, or for room.
+            now_ms = counter.deny_until_ms - wait_ms if denied and counter.turns is None else place.now_ms()
+            shard, flags = place.index, 0 if place.available else _SHARD_AWAY
+            if isinstance(counter, SharedWindow):
+                cell = counter.current_cell
+                own, others, foreign, previous = cell.own, cell.others, cell.foreign, counter.previous
+                own = max(own, cell.total + cell.reserved)
+            else:
+                own = _bucket_used(counter, charge, now_ms)
+        flat += (
+            thing, number, weight, way, over, remaining, wait_ms, now_ms,
+            own, others, foreign, previous, shard, node.live_nodes, flags,
+        )  # fmt: skip
 
-    return look
+    return write
 
 
 def _bucket_used(counter: Any, charge: Charge, now_ms: int) -> int:
@@ -194,12 +227,12 @@ def _bucket_used(counter: Any, charge: Charge, now_ms: int) -> int:
     return int(-(-used // charge.limit.window_ms))
 
 
-def make_look(engine: Engine | RegionalEngine, node: RegionNode | None, clock: Clock) -> Look:
-    """How to look at the counters of this process."""
+def make_write(engine: Engine | RegionalEngine, node: RegionNode | None, clock: Clock) -> Write:
+    """How to write rows about the counters of this process."""
     if isinstance(engine, RegionalEngine):
         assert node is not None  # noqa: S101 - a regional engine is a node's
-        return look_in_region(engine, node)
-    return look_alone(engine, clock)
+        return write_in_region(engine, node)
+    return write_alone(engine, clock)
 
 
 class Expander:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from headgate_client.values import Descriptor, encode_request
 
-from headgate.handler import AnswerSettings, RateLimitHandler, Recorder
-from headgate.limiter.decision import Decision
+from headgate.handler import AnswerSettings, RateLimitHandler, decided_quickly
+from headgate.limiter.decision import Decision, Verdict
 from headgate.limiter.engine import Engine
 from headgate.limiter.rule_name import REQUEST_RULE
 from headgate.plan import Plan
@@ -41,7 +41,7 @@ class _LogClock:
         return self.time_ms / 1000
 
 
-class _Seen(Recorder):
+class _Seen:
     """Keeps what was decided."""
 
     def __init__(self) -> None:
@@ -50,6 +50,9 @@ class _Seen(Recorder):
     def __call__(self, plan: Plan, decision: Decision) -> int:
         self.decided.append((plan, decision))
         return 0
+
+    def quick(self, plan: Plan, verdict: Verdict) -> None:
+        self(plan, decided_quickly(verdict))
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 from headgate import __version__
 from headgate.address import UnixAddress, parse_address
+from headgate.build import BUILD
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.endpoint.socketfile import LOCK_SUFFIX
@@ -397,7 +398,6 @@ class Service:
         register(self._metrics, self._parts())
         self._tasks.start("housekeeping", self._housekeeping)
         self._tasks.start("rules", self._store.watch)
-        self._tasks.start("loop_lag", self._lag.run)
         if self._tokens is not None:
             self._tasks.start("tokens", self._tokens.watch)
 
@@ -451,15 +451,21 @@ class Service:
     # Serving
 
     async def _housekeeping(self) -> None:
-        calls = 0
+        """One timer for all that is looked after regularly, and for the loop's lag: an idle node costs its wake-ups."""
+        calls, monotonic = 0, self._clock.monotonic
         while True:
             await self._sweep()
-            self._book.expire()
-            self._memory.tick()
-            self._top.take_denied()
-            self._decisions.flush()
+            began_s = monotonic()
+            self._tidy()
             idle, calls = calls == self._transport.stats.calls, self._transport.stats.calls
-            await asyncio.sleep(IDLE_INTERVAL_S if idle else HOUSEKEEPING_INTERVAL_S)
+            quiet = idle and not self._decisions.waiting
+            await self._lag.sleep(IDLE_INTERVAL_S if quiet else HOUSEKEEPING_INTERVAL_S, monotonic() - began_s)
+
+    def _tidy(self) -> None:
+        self._book.expire()
+        self._memory.tick()
+        self._top.take_denied()
+        self._decisions.flush()
 
     async def _sweep(self) -> None:
         # One slice per turn of the loop: requests go in between.
@@ -492,6 +498,7 @@ class Service:
         return {
             "name": "headgate",
             "version": __version__,
+            "build": BUILD,
             "python": ".".join(map(str, sys.version_info[:3])),
             "transport": self._transport.name,
             "region": self.identity.region,

@@ -3,8 +3,8 @@
 import random
 
 from headgate.config import Settings
-from headgate.handler import Recorder
-from headgate.limiter.decision import Decision
+from headgate.handler import decided_quickly
+from headgate.limiter.decision import Decision, Verdict
 from headgate.plan import Plan
 from headgate.runtime.recording import DecisionRecorder
 from headgate.telemetry.metrics import Metrics
@@ -18,7 +18,7 @@ def open_tracing(settings: Settings, metrics: Metrics, rng: random.Random) -> Tr
     return Tracing(settings.otlp_endpoint, settings.trace_share, metrics.resource, rng)
 
 
-class SpanRecorder(Recorder):
+class SpanRecorder:
     """Puts what was decided, and how, into the decision's span, and the span's trace into the decision's records."""
 
     def __init__(self, log: DecisionRecorder | None) -> None:
@@ -45,6 +45,9 @@ class SpanRecorder(Recorder):
                 "headgate.rule_set": str(plan.version),
             }
         return number
+
+    def quick(self, plan: Plan, verdict: Verdict) -> None:
+        self(plan, decided_quickly(verdict))
 
 
 def register(metrics: Metrics, tracing: Tracing) -> None:

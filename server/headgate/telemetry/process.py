@@ -1,6 +1,7 @@
 """What the process itself is doing: memory, CPU, and how late its event loop runs."""
 
 import asyncio
+import math
 import os
 import resource
 import sys
@@ -10,12 +11,12 @@ from pathlib import Path
 from headgate.telemetry.metrics import Metrics
 
 LAG_INTERVAL_S = 0.1
-"""How often lateness is measured: ten wake-ups a second cost nothing and catch pauses that callers feel."""
+"""How often lateness is measured where nothing else wakes the loop regularly: pauses that callers feel are caught."""
 
 STALL_S = 0.05
 """A tick later than this is counted as a stall: ten times the default origin deadline."""
 
-LAG_WINDOW_TICKS = 150
+LAG_WINDOW_S = 15.0
 """The maximum covers the last one to two windows of 15 s, so that a scrape every 15 s misses no peak."""
 
 _STATM = Path("/proc/self/statm")
@@ -89,25 +90,36 @@ class LoopLag:
         self.last_s = 0.0
         self.stalls = 0
         self._peaks = [0.0, 0.0]
-        self._ticks = 0
+        self._window_ends_s = -math.inf
 
     @property
     def peak_s(self) -> float:
         return max(self._peaks)
 
-    def note(self, lag_s: float) -> None:
+    def note(self, lag_s: float, now_s: float) -> None:
         """Take one measurement into account."""
         self.last_s = lag_s
         self.stalls += lag_s > STALL_S
-        self._ticks += 1
-        if self._ticks % LAG_WINDOW_TICKS == 0:
-            self._peaks = [self._peaks[1], 0.0]
+        if now_s >= self._window_ends_s:
+            # Where nothing was measured for a whole window, there is nothing to keep of it.
+            lately = now_s < self._window_ends_s + LAG_WINDOW_S
+            self._peaks = [self._peaks[1] if lately else 0.0, 0.0]
+            self._window_ends_s = now_s + LAG_WINDOW_S
         self._peaks[1] = max(self._peaks[1], lag_s)
+
+    async def sleep(self, delay_s: float, held_s: float = 0.0) -> None:
+        """Sleep, and note how much longer it took.
+
+        For who wakes regularly anyway: a timer of our own would be another one. `held_s` is for how long they have
+        just kept the loop from running anything else, which their own timer can't see.
+        """
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + delay_s
+        await asyncio.sleep(delay_s)
+        now_s = loop.time()
+        self.note(max(0.0, held_s, now_s - due_s), now_s)
 
     async def run(self) -> None:
         """Measure until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + LAG_INTERVAL_S
-            await asyncio.sleep(LAG_INTERVAL_S)
-            self.note(max(0.0, loop.time() - due))
+            await self.sleep(LAG_INTERVAL_S)

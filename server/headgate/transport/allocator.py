@@ -22,7 +22,7 @@ _TRIM_BYTES = 4 * 1024 * 1024
 _ARENAS = 2
 # Trimming walks the heap, some milliseconds for a big one: at most twice a second. Late
 # enough that buffers below us, of the message that was noted, are free by then too.
-_DELAY_S = 0.5
+TRIM_DELAY_MS = 500
 
 
 def _glibc(name: str) -> Callable[..., int]:
@@ -43,13 +43,19 @@ class Trimmer:
 
     def __init__(self, trim: Callable[[int], int] | None = None) -> None:
         self._trim = trim or _glibc("malloc_trim")
-        self._due_at = math.inf
+        self.due_at = math.inf
+        """When to call `run`: never, while nothing was noted."""
+
+    @property
+    def noted(self) -> bool:
+        """Whether a trim is due, or will be."""
+        return self.due_at < math.inf
 
     def note(self, now: float) -> None:
         """Ask for a trim soon, because something large is about to be freed."""
-        self._due_at = min(self._due_at, now + _DELAY_S)
+        self.due_at = min(self.due_at, now + TRIM_DELAY_MS / 1000)
 
-    def run_if_due(self, now: float) -> None:
-        if now >= self._due_at:
-            self._due_at = math.inf
-            self._trim(0)
+    def run(self) -> None:
+        """Trim, now that it is due."""
+        self.due_at = math.inf
+        self._trim(0)

@@ -1,8 +1,8 @@
 """The receiving half of the native transport: a thread that takes calls off the front.
 
 It takes them whether or not the loop keeps up, because the front below queues without
-any bound. What is over a bound is refused right here and its bytes dropped; the rest
-goes to the loop in whole batches. Where callers need a token, those without one are
+any bound. What can be decided right here is (`take`). Of the rest, what is over a bound is refused
+and its bytes dropped; what is not goes to the loop in whole batches. Where callers need a token, those without one are
 refused here too: the front could check tokens by itself, but for good, and for health too.
 """
 
@@ -16,8 +16,9 @@ from pygrpc_native._native import NativeGrpcFront
 from headgate.endpoint.tokens import NO_TOKEN, TokenFile, header_of
 from headgate.errors import Status
 from headgate.telemetry.traces import parent_of
-from headgate.transport.allocator import Trimmer
+from headgate.transport.allocator import TRIM_DELAY_MS, Trimmer
 from headgate.transport.answers import STOPPING, expands, overloaded, too_large, unfinished
+from headgate.transport.deciding import RATE_LIMIT, Take
 from headgate.transport.guard.refusals import Refusal, Refusals
 from headgate.transport.interface import TransportLimits, TransportStats
 
@@ -28,14 +29,11 @@ if TYPE_CHECKING:
 # Large enough that handing over costs nothing per call, small enough for one turn of the
 # loop: 256 decisions of 20 µs are 5 ms.
 _BATCH_CALLS = 256
-# How long the thread sleeps when nothing comes; it then looks after memory. No signal waits for it: the loop is another
-# thread. Shorter is what an idle server costs.
-_IDLE_MS = 250
+# How long the thread sleeps when nothing comes. Nothing waits for it: signals go to the loop's thread, a front that is
+# closed wakes it, and memory has a time of its own. Shorter is what an idle server costs.
+_IDLE_MS = 60_000
 # The thread ends as soon as the front is closed.
 _JOIN_S = 5.0
-
-# The method that decisions are about; all others are health's.
-RATE_LIMIT = 0
 
 Batch = tuple[float, int, "list[Event]"]
 """When it was received (monotonic), the bytes of its payloads, its events."""
@@ -53,7 +51,9 @@ class Intake:
         tokens: TokenFile | None = None,
         refusals: Refusals | None = None,
         traces: bool = False,
+        take: Take | None = None,
     ) -> None:
+        """`take`: who is asked first, on that thread too; None: `deliver` gets everything."""
         self._front = front
         self._limits = limits
         self._stats = stats
@@ -67,6 +67,7 @@ class Intake:
         """Trace contexts of calls that are pending, where traces are on."""
         self._trimmer = Trimmer()
         self._refusing = False
+        self._take = take
         self._thread = threading.Thread(target=self._receive, name="headgate-receive", daemon=True)
 
     def start(self) -> None:
@@ -75,6 +76,7 @@ class Intake:
     def refuse_all(self) -> None:
         """Refuse all further calls, because the server is stopping."""
         self._refusing = True
+        self._take = None
 
     def join(self) -> None:
         """Wait for the thread's end. Close the front first."""
@@ -83,11 +85,20 @@ class Intake:
     def _receive(self) -> None:
         receive = self._receive_known if self._tokens is not None or self._traces else self._front.recv_batch
         trimmer, monotonic = self._trimmer, time.monotonic
-        while (events := receive(_BATCH_CALLS, _IDLE_MS)) is not None:
+        idle_ms = _IDLE_MS
+        while (events := receive(_BATCH_CALLS, idle_ms)) is not None:
             now = monotonic()
+            if now >= trimmer.due_at:
+                # Before what came now is looked at: what is noted of it is for another time.
+                trimmer.run()
+                idle_ms = _IDLE_MS
+            if events and self._take is not None:
+                events = self._take(now, events)
             if events:
                 self._admit(now, events)
-            trimmer.run_if_due(now)
+                idle_ms = TRIM_DELAY_MS if trimmer.noted else _IDLE_MS
+            # The next ones may be long in coming: nothing of these is held meanwhile.
+            events = None
 
     def _receive_known(self, max_events: int, timeout_ms: int) -> "list[Event] | None":
         """What `recv_batch` gives, without the calls of strangers: they are told so."""

@@ -112,7 +112,8 @@ class TransportStats:
     calls: int = 0
     """ShouldRateLimit calls received, whatever became of them."""
     accepted_calls: int = 0
-    """These, with the three that follow, may include health checks: they wait their turn too."""
+    """These, with the three that follow, may include health checks: they wait their turn too. What was decided as it
+    was received is in none of them: it has never been pending."""
     accepted_bytes: int = 0
     finished_calls: int = 0
     finished_bytes: int = 0

@@ -1,10 +1,10 @@
 """The fast transport: HTTP/2 in pygrpc-native, decisions where calls are received or on the asyncio loop.
 
-A receiving thread takes whole batches of calls. What needs nobody it decides itself, while it has the loop's
-turn (shared_loop.py): at most one of the two runs at a time, so what is behind the handler needs no lock. What
+A receiving thread takes whole batches of calls. What needs nobody it decides itself (deciding.py), while it has the
+loop's turn (shared_loop.py): at most one of the two runs at a time, so what is behind the handler needs no lock. What
 must wait for somebody is asked for there too, and answered from the loop when the answer comes. Health goes to the loop
-in whole batches; so does everything where the loop has no turn to give. The loop never waits for a call, so a
-signal waits for nobody.
+in whole batches; so does what comes when there is hardly room, and everything where the loop has no turn to give. The
+loop never waits for a call, so a signal waits for nobody.
 
 The front below bounds neither messages nor what it queues, and it has no TLS: for callers
 who aren't trusted it stands behind a guard (see guard/), which has both.
@@ -13,7 +13,6 @@ who aren't trusted it stands behind a guard (see guard/), which has both.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -28,14 +27,15 @@ from headgate.telemetry.traces import Tracing
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
+from headgate.transport.deciding import RATE_LIMIT, Take, not_bytes, taker
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
 from headgate.transport.guard.refusals import Refusals
-from headgate.transport.intake import RATE_LIMIT, Batch, Intake
-from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, StagedHandler, TransportStats, Undecided
+from headgate.transport.intake import Batch, Intake
+from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
 from headgate.transport.reflection import Reflection
 from headgate.transport.services import method_handlers
-from headgate.transport.shared_loop import SharedLoop, Turn
+from headgate.transport.shared_loop import SharedLoop
 from headgate.transport.timeouts import TIMEOUT_HEADER, Timeouts
 from headgate.transport.traced import decide_traced
 
@@ -76,6 +76,8 @@ class NativeTransport:
         self._handed_over = False
         # Calls that wait for the handler's future.
         self._waiting: set[int] = set()
+        # Answers that are sent when whoever gave them has given all: calls, their sizes, when they came, the answers.
+        self._ready: list[tuple[int, int, float, bytes]] = []
         self._started = False
         self._cleanup = AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop
@@ -101,10 +103,11 @@ class NativeTransport:
                 self._front,
                 self._limits,
                 self.stats,
-                self._deliver(),
+                self._hand_over,
                 self._callers.tokens,
                 self._refusals,
                 traces=self._endpoint.tracing is not None,
+                take=self._taker(),
             )
             self._intake.start()
             cleanup.push_async_callback(asyncio.to_thread, self._intake.join)
@@ -162,48 +165,17 @@ class NativeTransport:
 
     # Deciding, on the receiving thread
 
-    def _deliver(self) -> Callable[[Batch], None]:
+    def _taker(self) -> Take | None:
+        """None where all decisions are the loop's."""
         staged, loop = self._endpoint.staged, self._loop
         if staged is None or not isinstance(loop, SharedLoop) or self._endpoint.tracing is not None:
-            return self._hand_over
-        return partial(self._decide_here, staged, loop.turn)
+            return None
+        return taker(self, self._front.respond, staged, loop.turn, self._limits, self.stats, self._refusals)
 
-    def _decide_here(self, staged: StagedHandler, turn: Turn, batch: Batch) -> None:
-        """Answer what needs nobody, and ask for the rest; health goes to the loop."""
-        received_at, _, events = batch
-        at_once, respond, timeouts = staged.at_once, self._front.respond, self._timeouts
-        others: list[Event] = []
-        finished = size = 0
-        with turn:
-            waited_s = time.monotonic() - received_at
-            for event in events:
-                _, call_id, method, payload, timeout = event
-                if payload is None or method != RATE_LIMIT:
-                    others.append(event)
-                    continue
-                if type(timeout) is bytes and waited_s >= timeouts[timeout]:
-                    self.stats.dropped_expired += 1
-                else:
-                    try:
-                        answer = at_once(payload)
-                        if type(answer) is not bytes:
-                            if not isinstance(answer, Undecided):
-                                raise _not_bytes(answer)
-                            later = staged.resume(answer, partial(self._answered, call_id, len(payload), received_at))
-                            if later is None:
-                                self._waiting.add(call_id)
-                                continue
-                            answer = later
-                        respond(call_id, answer)
-                    except Exception as error:
-                        self._fail(call_id, error)
-                finished += 1
-                size += len(payload)
-            self.stats.finished_calls += finished
-            self.stats.finished_bytes += size
-            self.stats.durations.add(time.monotonic() - received_at, finished)
-        if others:
-            self._hand_over((received_at, sum([len(event[3] or b"") for event in others]), others))
+    def wait(self, call_id: int, size: int) -> None:
+        self._waiting.add(call_id)
+        self.stats.accepted_calls += 1
+        self.stats.accepted_bytes += size
 
     # Handing over, from the receiving thread to the loop
 
@@ -261,7 +233,7 @@ class NativeTransport:
                 else:
                     self._health.watch(call_id, payload, partial(self._send, call_id))
             except Exception as error:
-                self._fail(call_id, error)
+                self.fail(call_id, error)
         stats = self.stats
         stats.finished_calls += finished
         stats.finished_bytes += size
@@ -274,27 +246,35 @@ class NativeTransport:
     def _answer_later(self, call_id: int, size: int, received_at: float, answer: "asyncio.Future[bytes]") -> None:
         def ended(future: "asyncio.Future[bytes]") -> None:
             try:
-                self._answered(call_id, size, received_at, future.result())
+                self.end_wait(call_id, size, received_at, future.result())
             except (Exception, asyncio.CancelledError) as error:
-                self._answered(call_id, size, received_at, error)
+                self.end_wait(call_id, size, received_at, error)
 
         answer.add_done_callback(ended)
         self._waiting.add(call_id)
 
-    def _answered(self, call_id: int, size: int, received_at: float, answer: bytes | BaseException) -> None:
-        """A call that had to wait is answered, or has failed."""
+    def end_wait(self, call_id: int, size: int, received_at: float, answer: bytes | BaseException) -> None:
         self._waiting.discard(call_id)
-        if isinstance(answer, bytes):
-            self._front.respond(call_id, answer)
-            self.stats.durations.add(time.monotonic() - received_at)
-        elif isinstance(answer, BaseException):
-            self._fail(call_id, answer)
-        else:
-            self._fail(call_id, _not_bytes(answer))
+        if type(answer) is bytes:
+            # Answers of one reply come together, and go together: each by itself would wake the front.
+            if not self._ready:
+                self._loop.call_soon(self._send_ready)
+            self._ready.append((call_id, size, received_at, answer))
+            return
+        self.fail(call_id, answer if isinstance(answer, BaseException) else not_bytes(answer))
         self.stats.finished_calls += 1
         self.stats.finished_bytes += size
 
-    def _fail(self, call_id: int, error: BaseException) -> None:
+    def _send_ready(self) -> None:
+        ready, self._ready = self._ready, []
+        respond, stats, now_s = self._front.respond, self.stats, time.monotonic()
+        for call_id, size, received_at, answer in ready:
+            respond(call_id, answer)
+            stats.durations.add(now_s - received_at)
+            stats.finished_bytes += size
+        stats.finished_calls += len(ready)
+
+    def fail(self, call_id: int, error: BaseException) -> None:
         code, message = self._failures.answer(error)
         self._front.fail(call_id, code, message)
 
@@ -303,7 +283,3 @@ class NativeTransport:
         if self._front.stream_try_send(call_id, status) != STREAM_SENT:
             self._health.unwatch(call_id)
             self._front.fail(call_id, Status.UNAVAILABLE, "a Watch stream that isn't read is closed")
-
-
-def _not_bytes(answer: object) -> TypeError:
-    return TypeError(f"expected bytes from the handler, not {type(answer).__name__}")

@@ -25,15 +25,15 @@ class Turn:
         self._next = threading.Lock()
         """Held by who waits: the other one stands behind it, and can't be first again."""
         self._mine = threading.Lock()
+        self.give = self._mine.release
+        """Let the other one have it."""
 
     def take(self) -> None:
         """Wait for the turn."""
-        with self._next:
-            self._mine.acquire()
-
-    def give(self) -> None:
-        """Let the other one have it."""
-        self._mine.release()
+        # Nobody waits for it, and nobody has it: as mostly.
+        if self._next.locked() or not self._mine.acquire(False):
+            with self._next:
+                self._mine.acquire()
 
     def __enter__(self) -> None:
         self.take()

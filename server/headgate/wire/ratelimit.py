@@ -59,7 +59,8 @@ class RequestBounds:
 
 def parse_request(payload: bytes, bounds: RequestBounds = RequestBounds()) -> Request:  # noqa: B008 - frozen
     """Read and check one request. Raises BadRequest with what is wrong and where."""
-    return scan_request(payload, bounds) or _parse_with_protobuf(payload, bounds)
+    scanned = scan(payload, bounds)
+    return _parse_with_protobuf(payload, bounds) if scanned is None else request_of(scanned)
 
 
 # The tags of a request: a domain, a descriptor in it, an entry in that, its key and value; hits_addend.
@@ -70,7 +71,11 @@ _SHORT = 0x80
 """Lengths and numbers below it are one byte."""
 
 
-def scan_request(payload: bytes, bounds: RequestBounds) -> Request | None:
+Scanned = tuple[str, list[tuple[tuple[str, str], ...]], int]
+"""A request of the usual shape: its domain, the entries of each descriptor, and what each of them costs."""
+
+
+def scan(payload: bytes, bounds: RequestBounds) -> Scanned | None:
     """The request, if it is one as nearly all are: a domain, descriptors of keys with values, perhaps a small cost.
 
     None: anything else, good or bad, in any other order or with a length of 128 bytes or more; protobuf reads that.
@@ -84,42 +89,39 @@ def scan_request(payload: bytes, bounds: RequestBounds) -> Request | None:
         domain = payload[2:at].decode()
         cost, described = 1, []
         while at < end:
-            tag, length = payload[at], payload[at + 1]
+            tag, length = payload[at : at + 2]
             at += 2
             if tag != _DESCRIPTOR or length >= _SHORT:
                 if tag != _HITS or length >= _SHORT or at != end:
                     return None
                 cost = length or 1
                 break
-            if at + length > end:
+            descriptor_end = at + length
+            entries = []
+            while at < descriptor_end:
+                tag, length, key_tag, key_length = payload[at : at + 4]
+                key_at = at + 4
+                key_end, at = key_at + key_length, at + 2 + length
+                if tag != _ENTRY or length >= _SHORT or key_tag != _KEY or not key_length:
+                    return None
+                # Both texts end within the entry, and the second one with it: so neither length is 128 or more.
+                if payload[key_end] != _VALUE or key_end + 2 + payload[key_end + 1] != at:
+                    return None
+                entries.append((payload[key_at:key_end].decode(), payload[key_end + 2 : at].decode()))
+            if at != descriptor_end or not entries or len(entries) > bounds.max_entries:
                 return None
-            entries = _scan_entries(payload, at, at + length)
-            if not entries or len(entries) > bounds.max_entries:
-                return None
-            described.append(entries)
-            at += length
+            described.append(tuple(entries))
     except (IndexError, ValueError):
         return None  # it ends too early, or is no text
-    if not 0 < len(described) <= bounds.max_descriptors:
+    if at > end or not 0 < len(described) <= bounds.max_descriptors:
         return None
+    return domain, described, cost
+
+
+def request_of(scanned: Scanned) -> Request:
+    """The same as all other requests are."""
+    domain, described, cost = scanned
     return Request(domain, tuple([Descriptor(entries, cost, None) for entries in described]))
-
-
-def _scan_entries(payload: bytes, at: int, end: int) -> tuple[tuple[str, str], ...] | None:
-    """The entries of one descriptor that has nothing else, or None."""
-    entries = []
-    while at < end:
-        tag, length, key_tag, key_length = payload[at : at + 4]
-        key_end, entry_end = at + 4 + key_length, at + 2 + length
-        if tag != _ENTRY or length >= _SHORT or key_tag != _KEY or not key_length:
-            return None
-        if entry_end > end or key_end + 2 > entry_end or payload[key_end] != _VALUE:
-            return None
-        if key_end + 2 + payload[key_end + 1] != entry_end:
-            return None
-        entries.append((payload[at + 4 : key_end].decode(), payload[key_end + 2 : entry_end].decode()))
-        at = entry_end
-    return tuple(entries)
 
 
 def _parse_with_protobuf(payload: bytes, bounds: RequestBounds) -> Request:
@@ -200,14 +202,29 @@ _SMALL: Final = tuple(varint(number) for number in range(1 << 14))
 _MORE_FOLLOWS: Final = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << 14))
 _NANOS: Final = (b"", *(_RESET_NANOS + varint(ms * 1_000_000) for ms in range(1, 1000)))
 
+MAX_NUMBERS: Final = 4_096
+"""The high parts of numbers that are kept as they were written."""
+
 MAX_RESETS: Final = 4_096
 """Resets that are kept as they were written. In any millisecond many answers have the same; then they have others."""
 
 
+class _Numbers(dict[int, bytes]):
+    """Numbers as they were written: a lookup that fills itself, up to a bound."""
+
+    def __missing__(self, number: int) -> bytes:
+        if len(self) >= MAX_NUMBERS:
+            self.clear()
+        self[number] = encoded = varint(number)
+        return encoded
+
+
+_highs: Final = _Numbers()
+"""Of large numbers all but the 14 lowest bits: what remains of a large limit has the same ones many times."""
+
+
 def _number(number: int) -> bytes:
-    if number < 16384:
-        return _SMALL[number]
-    return _MORE_FOLLOWS[number & 16383] + _number(number >> 14)
+    return _SMALL[number] if number < 16384 else _MORE_FOLLOWS[number & 16383] + _highs[number >> 14]
 
 
 class _Resets(dict[int, bytes]):
@@ -225,14 +242,24 @@ class _Resets(dict[int, bytes]):
 _resets: Final = _Resets()
 
 
+_BEFORE_STATUS: Final = tuple(_STATUSES + varint(length) for length in range(256))
+"""What a status of so many bytes begins with: tag and length."""
+
+
+def _before_status(length: int) -> bytes:
+    return _BEFORE_STATUS[length] if length < 256 else _STATUSES + varint(length)
+
+
 class StatusHead:
     """The part of a descriptor's status that depends on its limit alone, for both codes."""
 
-    __slots__ = ("ok", "over")
+    __slots__ = ("ok", "over", "with_remaining")
 
     def __init__(self, limit: bytes) -> None:
         self.ok = CODE_OK + limit
         self.over = CODE_OVER_LIMIT + limit
+        self.with_remaining = self.ok + _STATUS_REMAINING
+        """What the number of remaining requests follows, if it is not 0."""
 
 
 @lru_cache(maxsize=4096)
@@ -257,7 +284,25 @@ def encode_status(head: bytes, remaining: int, reset_ms: int) -> bytes:
     if remaining:
         head += _STATUS_REMAINING + _number(remaining)
     body = head + _resets[reset_ms]
-    return _STATUSES + _number(len(body)) + body
+    return _before_status(len(body)) + body
+
+
+def encode_statuses(heads: Iterable[StatusHead], verdicts: Iterable[tuple[bool, int, int]]) -> bytes:
+    """The `statuses` of a request that is admitted by a limit each: as `encode_status`, in one go."""
+    parts: list[bytes] = []
+    last_ms, reset = -1, b""
+    for head, (_, remaining, reset_ms) in zip(heads, verdicts, strict=True):
+        if reset_ms != last_ms:
+            last_ms, reset = reset_ms, _resets[reset_ms]
+        if 0 < remaining < 16384:
+            body = head.with_remaining + _SMALL[remaining] + reset
+        elif remaining:
+            body = head.with_remaining + _MORE_FOLLOWS[remaining & 16383] + _highs[remaining >> 14] + reset
+        else:
+            body = head.ok + reset
+        length = len(body)
+        parts += (_BEFORE_STATUS[length] if length < 256 else _before_status(length), body)
+    return b"".join(parts)
 
 
 def _fixed_status(**fields: Any) -> bytes:

@@ -514,6 +514,25 @@ def test_other_nodes_used_the_limit_up(tmp_path: Path) -> None:
     assert answer["decision"]["counted"]["own"] == 2
 
 
+def test_a_denial_from_memory_is_logged_with_the_time_and_the_counts_of_its_moment(tmp_path: Path) -> None:
+    asked_ms = []
+
+    async def play(region: Region) -> None:
+        node = region.nodes[0]
+        for _ in range(6):
+            await node.ask_region(ANN)
+        for _ in range(3):
+            await asyncio.sleep(7)
+            asked_ms.append(node.node.earliest_ms())  # type: ignore[union-attr]
+            await node.ask_region(ANN)
+
+    played(tmp_path, rules(user(5, "hour")), play)
+    denied = [record for record in decisions(tmp_path / "node0" / "data") if record.path == "deny_cache"]
+    assert [record.time_ms for record in denied] == asked_ms
+    assert [(record.own, record.others, record.shard) for record in denied] == [(5, 0, 0)] * 3
+    assert denied[0].wait_ms - denied[1].wait_ms == asked_ms[1] - asked_ms[0]
+
+
 def test_other_regions_used_the_limit_up(tmp_path: Path) -> None:
     async def play(region: Region) -> None:
         node = region.nodes[0]

@@ -75,6 +75,18 @@ def test_a_denial_is_logged_with_what_it_was_decided_by(node: LoggedNode) -> Non
     assert record.wait_ms > 0
 
 
+def test_a_page_waits_for_a_quarter_of_a_second_and_the_log_says_so(node: LoggedNode) -> None:
+    assert not node.log.waiting
+    for _ in range(4):
+        node.ask({"user": "ann"})
+    node.log.flush()
+    assert node.log.waiting, "it has not waited for long enough"
+    node.clock.advance(250)
+    node.log.flush()
+    assert not node.log.waiting
+    node.stop()
+
+
 def test_the_weight_of_the_previous_window_is_told(node: LoggedNode) -> None:
     for _ in range(3):
         node.ask({"user": "ann"})
@@ -96,6 +108,7 @@ def test_a_denial_from_memory_tells_the_counts_of_the_window_it_falls_into(node:
     first, second = decisions(node.data_dir)
     assert (first.path, first.own, first.previous) == ("local", 3, 0)
     assert (second.path, second.own, second.previous) == ("deny_cache", 0, 3)
+    assert (first.time_ms, second.time_ms) == (NOW_MS, NOW_MS + 61_000)
 
 
 def test_a_bucket_tells_what_of_it_is_in_use(node: LoggedNode) -> None:

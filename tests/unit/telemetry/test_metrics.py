@@ -1,7 +1,10 @@
 """Metrics: plain numbers in, Prometheus text out, from a registry of our own."""
 
+import asyncio
+import time
+
 from headgate.telemetry.metrics import Metrics
-from headgate.telemetry.process import LAG_WINDOW_TICKS, STALL_S, LoopLag, cpu_seconds, resident_bytes
+from headgate.telemetry.process import LAG_WINDOW_S, STALL_S, LoopLag, cpu_seconds, resident_bytes
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -55,13 +58,32 @@ def test_the_process_knows_its_memory_and_time() -> None:
 
 def test_the_loops_lag_keeps_a_peak_for_a_window_and_counts_stalls() -> None:
     lag = LoopLag()
-    lag.note(0.2)
-    lag.note(0.001)
-    lag.note(STALL_S)
+    lag.note(0.2, 100.0)
+    lag.note(0.001, 100.1)
+    lag.note(STALL_S, 100.2)
     assert (lag.last_s, lag.peak_s, lag.stalls) == (STALL_S, 0.2, 1)
-    for _ in range(LAG_WINDOW_TICKS):
-        lag.note(0.002)
+    lag.note(0.002, 100.0 + LAG_WINDOW_S)
+    lag.note(0.002, 99.9 + 2 * LAG_WINDOW_S)
     assert lag.peak_s == 0.2
-    for _ in range(LAG_WINDOW_TICKS):
-        lag.note(0.002)
+    lag.note(0.002, 100.0 + 2 * LAG_WINDOW_S)
     assert lag.peak_s == 0.002
+
+
+def test_a_peak_is_forgotten_when_nothing_was_measured_for_two_windows() -> None:
+    lag = LoopLag()
+    lag.note(0.2, 100.0)
+    lag.note(0.001, 100.0 + 2 * LAG_WINDOW_S)
+    assert lag.peak_s == 0.001
+
+
+async def test_who_sleeps_regularly_measures_the_loops_lag() -> None:
+    """A loop that was blocked for 100 ms ran late by nearly as much, and so did one that the sleeper itself held."""
+    lag = LoopLag()
+    asyncio.get_running_loop().call_later(0.005, time.sleep, 0.1)
+    await lag.sleep(0.01)
+    assert lag.last_s > 0.06
+    assert lag.stalls == 1
+    await lag.sleep(0.0, held_s=0.3)
+    assert lag.last_s >= 0.3
+    assert lag.stalls == 2
+    assert lag.peak_s >= 0.3

@@ -6,7 +6,10 @@ import math
 import os
 import socket
 import stat
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -15,10 +18,13 @@ from headgate.endpoint.socketfile import LOCK_SUFFIX, SocketFile
 from headgate.endpoint.tls import TlsFiles
 from headgate.endpoint.trust import Trust
 from headgate.errors import BadRequest, ConfigError, NotReady
+from headgate.transport import intake
 from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import Failures
+from headgate.transport.deciding import RATE_LIMIT
 from headgate.transport.drain import FLUSH_S, wait_until_quiet
 from headgate.transport.health import Health
+from headgate.transport.intake import Intake
 from headgate.transport.interface import Serving, TransportLimits, TransportStats
 from headgate.transport.select import TransportKind, choose_transport
 from headgate.transport.timeouts import Timeouts, parse_timeout_s
@@ -112,15 +118,85 @@ def test_trimming_waits_a_little_and_happens_once() -> None:
         return 1
 
     trimmer = Trimmer(trim)
-    trimmer.run_if_due(100.0)
-    assert trims == []
+    assert trimmer.due_at == math.inf
+    assert not trimmer.noted
     trimmer.note(100.0)
     trimmer.note(100.4)
-    trimmer.run_if_due(100.4)
+    assert trimmer.due_at == 100.5
+    assert trimmer.noted
     assert trims == []
-    trimmer.run_if_due(100.5)
-    trimmer.run_if_due(200.0)
+    trimmer.run()
     assert trims == [0]
+    assert trimmer.due_at == math.inf
+    assert not trimmer.noted
+
+
+class FakeFront:
+    """Gives the receiving thread what a test has prepared; notes how long it would have waited, and who was refused."""
+
+    def __init__(self, *batches: list[Any]) -> None:
+        self.batches = [*batches]
+        self.timeouts_ms: list[int] = []
+        self.failed: list[int] = []
+
+    def recv_batch(self, _: int, timeout_ms: int) -> list[Any] | None:
+        self.timeouts_ms.append(timeout_ms)
+        return self.batches.pop(0) if self.batches else None
+
+    def fail(self, call_id: int, _code: int, _message: str) -> None:
+        self.failed.append(call_id)
+
+
+def received(front: FakeFront, times: list[float], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Receive all batches at these times; after how many of them the heap was trimmed."""
+    clock = iter(times)
+    trims: list[int] = []
+
+    def trim(_: int) -> int:
+        trims.append(len(front.timeouts_ms))
+        return 1
+
+    monkeypatch.setattr(intake, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(intake, "Trimmer", lambda: Trimmer(trim))
+    receiver = Intake(cast(Any, front), TransportLimits(max_message_bytes=10), TransportStats(), lambda _: None)
+    receiver.start()
+    receiver.join()
+    return trims
+
+
+def sent(call_id: int, payload: bytes) -> Any:
+    return (1, call_id, RATE_LIMIT, payload, "peer")
+
+
+def test_an_idle_receiver_sleeps_long_unless_memory_is_to_be_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call too large at 101 s: looked after half a second later, and then nothing wakes the thread again."""
+    front = FakeFront([], [sent(7, b"x" * 11)], [], [])
+    assert received(front, [100.0, 101.0, 101.5, 200.0], monkeypatch) == [3]
+    assert front.failed == [7]
+    assert front.timeouts_ms == [60_000, 60_000, 500, 60_000, 60_000]
+
+
+def test_a_call_that_is_too_large_when_a_trim_is_due_has_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is still held when the other's is made."""
+    front = FakeFront([sent(7, b"x" * 11)], [sent(8, b"x" * 11)], [])
+    assert received(front, [101.0, 101.6, 102.1], monkeypatch) == [2, 3]
+    assert front.timeouts_ms == [60_000, 500, 500, 60_000]
+
+
+def test_nothing_is_held_of_calls_that_were_dealt_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call may be a minute away."""
+    payloads = [bytes([number]) * 5 for number in range(3)]
+    front = FakeFront([sent(number, payload) for number, payload in enumerate(payloads)])
+    references: list[list[int]] = []
+
+    def receive(max_events: int, timeout_ms: int) -> list[Any] | None:
+        references.append([sys.getrefcount(payload) for payload in payloads])
+        return FakeFront.recv_batch(front, max_events, timeout_ms)
+
+    monkeypatch.setattr(front, "recv_batch", receive)
+    received(front, [100.0], monkeypatch)
+    held, after = references
+    assert [now - before for before, now in zip(held, after, strict=True)] == [-1, -1, -1]
 
 
 def _logger() -> tuple[CapturingLogger, structlog.typing.FilteringBoundLogger]:

@@ -143,6 +143,11 @@ class DecisionLog:
         if page.rows and self._clock.monotonic() - page.began_s >= FLUSH_S:
             self._turn()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether some decisions wait for `flush`."""
+        return self.page.rows > 0
+
     def note(self, kind: str, time_ms: int, **fields: Any) -> None:
         """Log an event, from any thread."""
         self._events.append(Event(time_ms, kind, fields, self._source))
