@@ -5,25 +5,30 @@
 #
 # Debian and not Alpine: the native transport has no wheel for musl. The same for amd64 and arm64. Everything from an index is
 # pinned with its hash (`make lock` keeps requirements/serve.lock); nothing else is fetched, so the same clone on the same base
-# gives the same files. `make image` builds it without an engine and looks into it. A release names its base by digest:
-# --build-arg PYTHON=docker.io/library/python@sha256:…
+# gives the same files. `make image` builds it without an engine and looks into it. A release names its bases by digest:
+# --build-arg PYTHON=docker.io/library/python@sha256:… --build-arg BUILD=docker.io/library/python@sha256:…
+#
+# The server is the compiled build, so the base that it is built on has a C compiler; of that nothing gets into the image. For pure
+# Python, which needs none: --build-arg COMPILE=0 --build-arg BUILD=docker.io/library/python:3.13-slim-bookworm
 
 ARG PYTHON=docker.io/library/python:3.13-slim-bookworm
+ARG BUILD=docker.io/library/python:3.13-bookworm
 
-FROM ${PYTHON} AS build
+FROM ${BUILD} AS build
+ARG COMPILE=1
 # The time that archives and images carry: a release sets that of its commit.
 ARG SOURCE_DATE_EPOCH=315532800
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH}
 WORKDIR /src
 RUN python3 -m venv /build
-COPY requirements/serve.lock requirements/
-# Wheels only: what would have to be compiled has no place here.
-RUN /build/bin/pip wheel --quiet --require-hashes --only-binary :all: --wheel-dir /wheels --requirement requirements/serve.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY requirements/serve.lock requirements/build.lock requirements/
+# Wheels only: nobody else's source is compiled here.
+RUN /build/bin/pip wheel --quiet --require-hashes --only-binary :all: --wheel-dir /wheels --requirement requirements/serve.lock \
+ && /build/bin/pip install --quiet --require-hashes --only-binary :all: --requirement requirements/build.lock
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY client client
 COPY server server
-RUN /build/bin/pip install --quiet --upgrade --no-index --find-links /wheels setuptools \
- && /build/bin/pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir /wheels ./client .
+RUN HEADGATE_COMPILE=${COMPILE} /build/bin/pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir /wheels ./client .
 # An environment without pip and setuptools, and compiled for good: where it runs nothing can be written.
 RUN python3 -m venv --without-pip /opt/headgate \
  && /build/bin/pip --python /opt/headgate/bin/python install --quiet --no-compile --no-index --find-links /wheels headgate \

@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SERVE_STAMP := $(VENV)/.serve-installed
 TEST_STAMP  := $(VENV)/.test-installed
 # With the modules that hold the versions: what is installed says which it is.
-PACKAGING   := pyproject.toml client/pyproject.toml server/headgate/__init__.py client/headgate_client/__init__.py
+PACKAGING   := pyproject.toml setup.py client/pyproject.toml server/headgate/__init__.py client/headgate_client/__init__.py
 # From the clone, with the setuptools that is locked.
 OURS        := --no-deps --no-build-isolation --editable ./client --editable .
 
@@ -29,13 +29,14 @@ BROWSER := $(or $(shell command -v chromium),/usr/bin/chromium)
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo regions test test-processes test-parts test-interfaces test-client test-regions unit coverage lint format bench bench-others verify simulate protos docs manifests image dist dist-check lock sbom audit clean
+.PHONY: help run demo regions test test-processes test-parts test-interfaces test-client test-regions test-compiled unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
 	@echo "make regions three regions on this machine, and what a limit means in them"
 	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080"
 	@echo "make test    lint and all tests"
+	@echo "make test-compiled  the tests of single parts, interfaces and whole regions on the compiled build (a C compiler; minutes)"
 	@echo "make unit    the tests of single parts, for the loop of edit and run: seconds"
 	@echo "make coverage  which lines no test runs (COVER=tests/unit for some tests only)"
 	@echo "make lint    ruff and mypy"
@@ -44,11 +45,12 @@ help:
 	@echo "make simulate  bad days from random seeds, for SECONDS=60"
 	@echo "make bench   measure what a decision costs, and write docs/performance.md (BENCH=--quick, --record, --only …)"
 	@echo "make bench-others  print the figures that other pages show"
+	@echo "make bench-compiled  compare the compiled build with pure Python"
 	@echo "make protos  generate messages and stubs from protos/"
 	@echo "make docs    write what follows from the code: settings, metrics, the client's examples, the chart's README, schemas, the version"
 	@echo "make manifests  plain Kubernetes manifests from the chart, for Kustomize, in build/manifests"
 	@echo "make image   build the Dockerfile without an engine, look into it and run it (Debian, root, apt)"
-	@echo "make dist    wheels, sdists, the chart's package, SBOM and checksums, in dist/"
+	@echo "make dist    wheels (one of them compiled for this machine), sdists, the chart's package, SBOM and checksums, in dist/"
 	@echo "make lock    pin what is installed, with hashes, in requirements/*.lock (UPGRADE=1: to the newest)"
 	@echo "make sbom    write build/sbom.cdx.json: what an image of requirements/serve.lock holds"
 	@echo "make audit   look what is locked up among known advisories"
@@ -81,6 +83,17 @@ test-regions: $(TEST_STAMP) $(PROMTOOL)
 
 test-client: $(TEST_STAMP) $(PROMTOOL)
 	$(BIN)/pytest tests/client tests/accuracy
+
+# The same source, compiled (setup.py) and beside it: nothing in server/ changes, and only who looks there first finds it.
+COMPILED       := build/compiled
+COMPILED_STAMP := $(COMPILED)/.made
+
+$(COMPILED_STAMP): $(TEST_STAMP) setup.py pyproject.toml requirements/compiled.py requirements/release.py $(shell find server -name '*.py')
+	$(BIN)/python requirements/compiled.py $(COMPILED)
+	@touch $@
+
+test-compiled: $(COMPILED_STAMP) $(PROMTOOL)
+	PYTHONPATH=$(CURDIR)/$(COMPILED) HEADGATE_TEST_BUILD=compiled $(BIN)/pytest tests/unit tests/conformance tests/simulation tests/accuracy
 
 unit: $(TEST_STAMP) $(PROMTOOL)
 	$(BIN)/pytest tests/unit tests/client -m 'not slow' --hypothesis-profile=fast
@@ -117,8 +130,13 @@ bench-others: $(TEST_STAMP)
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/regions_plot.py
 	$(BIN)/python benchmarks/client.py
+	$(MAKE) --no-print-directory bench-compiled
+
+bench-compiled: $(COMPILED_STAMP)
+	$(BIN)/python benchmarks/compiled.py $(COMPILED)
 
 verify: $(TEST_STAMP)
+	$(MAKE) --no-print-directory test-compiled
 	$(BIN)/python -m tests.accuracy.measure
 	$(BIN)/python -m tests.fault.table
 	$(BIN)/python benchmarks/overload.py
@@ -163,8 +181,10 @@ dist-check: dist
 	rm -rf build/clean build/arm64
 	$(PYTHON) -m venv build/clean
 	build/clean/bin/pip install --quiet --require-hashes --requirement requirements/serve.lock
-	build/clean/bin/pip install --quiet --no-deps dist/*.whl
-	cd / && $(CURDIR)/build/clean/bin/headgate version
+	build/clean/bin/pip install --quiet --no-deps --no-index --find-links dist headgate headgate-client
+	cd / && $(CURDIR)/build/clean/bin/headgate version | grep '(compiled)'
+	build/clean/bin/pip install --quiet --no-deps --force-reinstall dist/headgate-*-py3-none-any.whl
+	cd / && $(CURDIR)/build/clean/bin/headgate version | grep '(pure Python)'
 	build/clean/bin/pip download --quiet --no-deps --only-binary :all: --require-hashes $(ARM64) --python-version 3.13 \
 		--implementation cp --dest build/arm64 --requirement requirements/serve.lock
 
@@ -184,6 +204,7 @@ INPUTS := printf './client\nsetuptools>=77\n' |
 lock: $(TOOLS_STAMP)
 	$(INPUTS) $(COMPILE) pyproject.toml - --extra test --output-file requirements/test.lock
 	$(INPUTS) $(COMPILE) pyproject.toml - --constraints requirements/test.lock --output-file requirements/serve.lock
+	printf 'mypy[mypyc]>=2.4\nsetuptools>=77\n' | $(COMPILE) - --constraints requirements/test.lock --output-file requirements/build.lock
 
 sbom: $(TOOLS_STAMP)
 	@mkdir -p build

@@ -2,8 +2,10 @@
 
     python requirements/release.py DIRECTORY SBOM
 
-Wheels and sdists of both distributions, the chart's package, the SBOM, and SHA256SUMS over all of them. Everything
-carries the time of the commit and nobody's name, so the same commit gives the same files, whoever builds it.
+Wheels and sdists of both distributions, the chart's package, the SBOM, and SHA256SUMS over all of them. The server has
+two wheels: one for every platform, and one that is compiled for this platform and this Python (setup.py), which pip
+takes where it fits. Everything carries the time of the commit and nobody's name, so the same commit gives the same
+files, whoever builds it; what is compiled, with the same compiler.
 """
 
 import gzip
@@ -17,9 +19,12 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from packaging import tags
+
 ROOT = Path(__file__).parents[1]
 SUMS = "SHA256SUMS"
-BUILD = "import sys, setuptools.build_meta as b; to = sys.argv[1]; b.build_wheel(to); b.build_sdist(to)"
+WHEEL = "import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1], {'--build-option': sys.argv[2:]})"
+SDIST = "import sys, setuptools.build_meta as b; b.build_sdist(sys.argv[1])"
 
 
 def commit_time() -> str:
@@ -28,13 +33,39 @@ def commit_time() -> str:
 
 
 def build(project: Path, destination: Path) -> None:
+    """The sdist and the wheel for every platform."""
+    _build(project, destination, SDIST)
+    build_wheel(project, destination, compiled="0")
+
+
+def build_compiled(destination: Path) -> None:
+    """The server's wheel for this platform and this Python (setup.py)."""
+    build_wheel(ROOT, destination, *_platform(), compiled="1")
+
+
+def build_wheel(project: Path, destination: Path, *options: str, compiled: str) -> None:
+    """`compiled`: as HEADGATE_COMPILE says it."""
+    _build(project, destination, WHEEL, *options, compiled=compiled)
+
+
+def _platform() -> list[str]:
+    """For the C library of this machine and later ones: `linux_x86_64`, which wheels are by themselves, has no bound,
+    and an index refuses it."""
+    bounded = [tag for tag in tags.platform_tags() if tag.startswith(("manylinux", "musllinux"))]
+    return [f"--plat-name={bounded[0]}"] if bounded else []
+
+
+def _build(project: Path, destination: Path, program: str, *options: str, compiled: str = "0") -> None:
     """In a copy: setuptools leaves directories behind."""
     ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(shutil.copytree(project, Path(directory, "source"), ignore=ignored))
-        environ = {**os.environ, "SOURCE_DATE_EPOCH": commit_time()}
-        command = [sys.executable, "-c", BUILD, str(destination.resolve())]
-        subprocess.run(command, cwd=copy, env=environ, check=True, stdout=subprocess.DEVNULL)
+        environ = {**os.environ, "SOURCE_DATE_EPOCH": commit_time(), "HEADGATE_COMPILE": compiled}
+        command = [sys.executable, "-c", program, str(destination.resolve()), *options]
+        built = subprocess.run(command, cwd=copy, env=environ, check=False, stdout=subprocess.PIPE, text=True)
+        if built.returncode:
+            # Much is said of what goes well, too: only here does it matter.
+            raise SystemExit(f"{built.stdout}\n{project} was not built")
 
 
 def package_chart(destination: Path) -> None:
@@ -66,12 +97,14 @@ def sums(directory: Path) -> str:
     return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
 
 
-def release(destination: Path, sbom: Path | None) -> list[str]:
-    """Names of what was made."""
+def release(destination: Path, sbom: Path | None, *, compiled: bool) -> list[str]:
+    """Names of what was made. Compiling takes minutes: without it nothing else differs."""
     shutil.rmtree(destination, ignore_errors=True)
     destination.mkdir(parents=True)
     for project in (ROOT / "client", ROOT):
         build(project, destination)
+    if compiled:
+        build_compiled(destination)
     package_chart(destination)
     for archive in (*destination.glob("*.tar.gz"), *destination.glob("*.tgz")):
         steady(archive)
@@ -82,4 +115,4 @@ def release(destination: Path, sbom: Path | None) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(release(Path(sys.argv[1]), Path(sys.argv[2]))) + "\n")
+    sys.stdout.write("\n".join(release(Path(sys.argv[1]), Path(sys.argv[2]), compiled=True)) + "\n")

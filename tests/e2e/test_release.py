@@ -40,7 +40,7 @@ print(json.dumps([headgate.__file__, headgate_client.__file__, decision.allowed,
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("release") / "dist"
-    release.release(directory, None)
+    release.release(directory, None, compiled=False)
     return directory
 
 
@@ -102,6 +102,15 @@ def test_the_wheels_install_into_a_clean_environment_and_serve(dist: Path, tmp_p
     server, client, allowed, degraded, status = json.loads(asked.stdout)
     assert all(Path(path).is_relative_to(place) for path in (server, client))
     assert (allowed, degraded, status) == (True, False, 0)
+
+
+def test_where_nothing_can_be_compiled_a_wheel_is_pure_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself: only who insists on it (HEADGATE_COMPILE=1) is refused."""
+    monkeypatch.setenv("PATH", str(tmp_path))  # no compiler, and no git to ask for the time
+    monkeypatch.setattr(release, "commit_time", lambda: "315532800")
+    release.build_wheel(ROOT, tmp_path, compiled="auto")
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name == f"headgate-{__version__}-py3-none-any.whl"
 
 
 def test_the_changelog_has_what_is_released() -> None:

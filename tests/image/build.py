@@ -29,7 +29,8 @@ PLACE = ROOT / "build" / "image"
 TOOLS = ("buildah", "debootstrap")
 SUITE = "bookworm"
 PACKAGES = "python3,python3-venv,ca-certificates"
-BASE, NAME = "localhost/headgate-base", "localhost/headgate"
+COMPILER = "gcc,libc6-dev,python3-dev"
+BASE, BUILD_BASE, NAME = "localhost/headgate-base", "localhost/headgate-build-base", "localhost/headgate"
 CERTIFICATES = "/etc/ssl/certs"
 PATH = "PATH=/opt/headgate/bin:/usr/local/bin:/usr/bin:/bin"
 LARGEST_OF_OURS = 120 * 1024 * 1024
@@ -71,20 +72,20 @@ def buildah(*arguments: str) -> str:
     return run("buildah", *storage, *arguments, env={**os.environ, "STORAGE_DRIVER": "vfs"})
 
 
-def make_base() -> None:
+def make_base(base: str, packages: str) -> None:
     """Once: a Debian with Python, as an image."""
-    if BASE in buildah("images", "--format", "{{.Name}}").split():
+    if base in buildah("images", "--format", "{{.Name}}").split():
         return
-    say("making a base with debootstrap")
+    say(f"making {base} with debootstrap")
     with tempfile.TemporaryDirectory(dir=PLACE) as directory:
         root = Path(directory, "root")
-        run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root))
+        run("debootstrap", "--variant=minbase", f"--include={packages}", SUITE, str(root))
         for unneeded in ("var/cache/apt", "var/lib/apt/lists", "var/log"):
             shutil.rmtree(root / unneeded, ignore_errors=True)
         run("tar", "--create", "--file", f"{directory}/base.tar", "--directory", str(root), ".")
         shutil.rmtree(root)
         Path(directory, "Dockerfile").write_text("FROM scratch\nADD base.tar /\n")
-        buildah("bud", "--quiet", "--timestamp", "0", "--tag", BASE, directory)
+        buildah("bud", "--quiet", "--timestamp", "0", "--tag", base, directory)
 
 
 def build(tag: str) -> dict[str, Any]:
@@ -93,7 +94,8 @@ def build(tag: str) -> dict[str, Any]:
     trust = PLACE / "pip.conf"
     trust.write_text(f"[global]\ncert = {CERTIFICATES}/ca-certificates.crt\n")
     options = ["--no-cache", "--format", "docker", "--isolation", "chroot", "--timestamp", "0", "--tag", tag]
-    options += ["--build-arg", f"PYTHON={BASE}", "--build-arg", f"VERSION={__version__}"]
+    for argument in (f"PYTHON={BASE}", f"BUILD={BUILD_BASE}", f"VERSION={__version__}"):
+        options += ["--build-arg", argument]
     # This machine's authorities, during the build alone.
     options += ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro", "--volume", f"{trust}:/etc/pip.conf:ro"]
     buildah("bud", *options, str(ROOT))
@@ -150,6 +152,7 @@ def serve_from(root: Path, config: dict[str, Any]) -> None:
                 run(*inside, "headgate", "check", "--addr", "127.0.0.1:8081", "--domain", "edge", "user=a")
             )
             assert answer["overall_code"] == "OK", answer
+            assert run(*inside, "headgate", "version") == f"headgate {__version__} (compiled)\n"
             status = Path(f"/proc/{first}/status").read_text()
             assert "\nUid:\t10001\t10001\t10001\t10001\n" in status, status
             assert "\nCapBnd:\t0000000000000000\n" in status, status
@@ -184,7 +187,8 @@ def main() -> None:
     given = arguments.parse_args()
     PLACE.mkdir(parents=True, exist_ok=True)
     install_tools()
-    make_base()
+    make_base(BASE, PACKAGES)
+    make_base(BUILD_BASE, f"{PACKAGES},{COMPILER}")
     image = build(NAME)
     if not given.once:
         again = build(f"{NAME}-again")

@@ -35,8 +35,11 @@ def test_a_linter_has_nothing_to_say() -> None:
 
 def test_what_runs_is_built_elsewhere_and_on_the_same_debian() -> None:
     bases = [rest for name, rest in STEPS if name == "FROM"]
-    assert bases == ["${PYTHON} AS build", "${PYTHON}"]
-    assert STEPS[0] == ("ARG", "PYTHON=docker.io/library/python:3.13-slim-bookworm")
+    assert bases == ["${BUILD} AS build", "${PYTHON}"]
+    assert STEPS[:2] == [
+        ("ARG", "PYTHON=docker.io/library/python:3.13-slim-bookworm"),
+        ("ARG", "BUILD=docker.io/library/python:3.13-bookworm"),
+    ]
     commands = " ".join(rest for name, rest in LAST_STAGE if name == "RUN")
     assert not re.search(r"\b(pip install|apt|apk|curl|wget)\b", commands)
 

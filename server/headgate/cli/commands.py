@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable, Sequence
 
 from headgate import __version__
+from headgate.build import BUILD
 from headgate.cli import check, exchange, explain, key, rules, serve, simulate, tail, top
 from headgate.cli.output import EXIT_USAGE, fail, write
 from headgate.errors import ConfigError
 
 _DESCRIPTION = "Headgate: a rate-limit service for Envoy and everything else that speaks gRPC or HTTP."
-_NAME_AND_VERSION = f"headgate {__version__}"
+_NAME_AND_VERSION = f"headgate {__version__} ({BUILD})"
 _EPILOG = """\
 examples:
   headgate serve --rules examples/rules

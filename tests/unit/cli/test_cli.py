@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 from headgate import __version__
+from headgate.build import BUILD
 from headgate.cli import main
 from headgate.cli.descriptors import parse_descriptor
 from headgate.config import SETTINGS
@@ -268,13 +269,13 @@ def test_rules_explain_says_which_rule_and_why(tmp_path: Path, capsys: pytest.Ca
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
-    assert capsys.readouterr().out == f"headgate {__version__}\n"
+    assert capsys.readouterr().out == f"headgate {__version__} ({BUILD})\n"
 
 
 def test_version_as_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
-    assert (caught.value.code, capsys.readouterr().out) == (0, f"headgate {__version__}\n")
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"headgate {__version__} ({BUILD})\n")
 
 
 def test_the_help_of_serve_names_every_flag_default_and_variable(
