@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,8 +97,9 @@ def start_headgate(
     beside: Sequence[int] = (),
     grpc: str = "127.0.0.1:0",
     stdout: int | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Server:
-    """Serving the rules given, or what is in the directory."""
+    """Serving the rules given, or what is in the directory. `environ`: what is set besides."""
     if rules is not None:
         (directory / "bench.yaml").write_text(rules)
     command = [sys.executable, "-m", "headgate", "serve", "--rules", str(directory), "--log-format", "json"]
@@ -106,7 +107,9 @@ def start_headgate(
     if token is not None:
         (directory / "tokens").write_text(token)
         command += ["--token-file", str(directory / "tokens")]
-    process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environ or {})}
+    )
     assert process.stderr is not None
     for line in process.stderr:
         event = json.loads(line)
