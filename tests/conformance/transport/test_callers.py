@@ -46,9 +46,11 @@ async def check_health(channel: grpc.aio.Channel) -> int:
 
 
 def reflect(channel: grpc.aio.Channel, metadata: Metadata = ()) -> Any:
-    method: Any = channel.stream_stream(f"/{V1_SERVICE}/ServerReflectionInfo")
+    # One question, sent with the headers: of a stream that is refused before its first message is sent, grpc.aio says
+    # INTERNAL now and then, whatever the server said.
+    method: Any = channel.unary_stream(f"/{V1_SERVICE}/ServerReflectionInfo")
     request = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
-    return method(iter([request]), timeout=TIMEOUT_S, metadata=metadata)
+    return method(request, timeout=TIMEOUT_S, metadata=metadata)
 
 
 async def first(stream: Any) -> Any:
