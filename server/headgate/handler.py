@@ -372,9 +372,14 @@ class RateLimitHandler:
         """`late` says of all its costs whether they are charged in any case; None: as their limits say."""
         self.stats.planned += 1
         bounds = self._settings.bounds
-        scanned = None if self._overridden or late is not None else wire.scan(payload, bounds)
-        if scanned is not None and (plan := self._shapes.routed(rules, scanned, len(payload))) is not None:
-            return plan
+        scanned: wire.Scanned | None = None
+        if not self._overridden and late is None:
+            plan = self._shapes.alike(payload)
+            if plan is not None:
+                return plan
+            scanned = wire.scan(payload, bounds)
+            if scanned is not None and (plan := self._shapes.routed(rules, scanned, payload)) is not None:
+                return plan
         try:
             request = wire.parse_request(payload, bounds) if scanned is None else wire.request_of(scanned)
             limits = rules.request_limits(request.domain) or self._settings.request_limits

@@ -8,12 +8,12 @@ adds the counters' keys. So a request that was never seen before costs little mo
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Entries, Kind, Verdict
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import SlicedCharges
-from headgate.rules.model import Rules, Version
+from headgate.rules.model import AnyValue, Route, Rules, Version
 from headgate.telemetry.tallies import Tally
 from headgate.transport.interface import Undecided
 from headgate.wire import ratelimit as wire
@@ -219,11 +219,41 @@ Met = tuple[int, int, tuple[tuple[str, str], ...]]
 MOST_SHAPES: Final = 4_096
 """More than most rule sets have rules. When there are more, all are made anew."""
 
+MAX_EXAMPLE_BYTES: Final = 1024
+"""Longer requests are read each time. With MOST_ALIKE this bounds what examples take: 4 KiB for each length."""
+
+MOST_ALIKE: Final = 4
+"""Requests of one length that others are compared with. More would cost those that are like none of them more than
+they cost the rest; a length has few, unless there are very many rules."""
+
+
+class Example(NamedTuple):
+    """A request that was planned. Others that differ from it in their last value alone, and that is as long, have its
+    plan on another key: they are not even read."""
+
+    before: bytes
+    after: bytes
+    """What stands around the last value, lengths included."""
+    start: int
+    end: int
+    """Where that stands."""
+    rule: AnyValue
+    shape: Shape
+    key_head: bytes
+    key_tail: bytes
+    """What stands around it in the limit key."""
+    entries: Entries
+    """All but the last one."""
+    name: str
+    """The last one's key."""
+
 
 class Shapes:
     """The shapes of one rule set, by what requests met."""
 
     def __init__(self) -> None:
+        self._examples: dict[int, list[Example]] = {}
+        """By the length of the request."""
         self._routed: dict[tuple[object, ...], Shape] = {}
         """By cost and routes (rules/model.py): so whoever meets rules for any value is not even matched."""
         self._shapes: dict[tuple[str, tuple[Met, ...]], tuple[Shape, tuple[Limit, ...]]] = {}
@@ -239,15 +269,56 @@ class Shapes:
         charges = [template.on(*key) for template, key in zip(shape.templates, keys, strict=True)]
         return Plan(shape, tuple(charges), request_bytes)
 
-    def routed(self, rules: Rules, scanned: wire.Scanned, request_bytes: int) -> Plan | None:
+    def alike(self, payload: bytes) -> Plan | None:
+        """The plan of a request that differs from one before in its last value alone."""
+        size = len(payload)
+        for before, after, start, end, rule, shape, head, tail, entries, name in self._examples.get(size, ()):
+            if payload.startswith(before) and payload.endswith(after):
+                value = payload[start:end]
+                try:
+                    text = value.decode()
+                except UnicodeDecodeError:
+                    return None
+                if text in rule.values:
+                    return None
+                key = head + value + tail
+                return Plan(shape, (shape.templates[0].on(key, key, (*entries, (name, text))),), size)
+        return None
+
+    def _remember(self, payload: bytes, scanned: wire.Scanned, route: Route, shape: Shape) -> None:
+        """For requests that will be like this one."""
+        examples = self._examples.setdefault(len(payload), [])
+        if len(examples) >= MOST_ALIKE or len(payload) > MAX_EXAMPLE_BYTES:
+            return
+        _, ((*entries, (name, value)),), _, end = scanned
+        rule, key, tail = route
+        size = len(value.encode())
+        examples.append(
+            Example(
+                payload[: end - size],
+                payload[end:],
+                end - size,
+                end,
+                rule,
+                shape,
+                key[: len(key) - tail - size],
+                key[len(key) - tail :],
+                tuple(entries),
+                name,
+            )
+        )
+
+    def routed(self, rules: Rules, scanned: wire.Scanned, payload: bytes) -> Plan | None:
         """The plan of a request whose descriptors all meet rules for any value, if its shape is known."""
-        domain, described, cost = scanned
+        domain, described, cost, _ = scanned
+        request_bytes = len(payload)
         if len(described) == 1:
             entries = described[0]
             route = rules.route(domain, entries)
             shape = None if route is None else self._routed.get((cost, route[0]))
             if route is None or shape is None:
                 return None
+            self._remember(payload, scanned, route, shape)
             return Plan(shape, (shape.templates[0].on(route[1], route[1], entries),), request_bytes)
         routes: list[object] = [cost]
         keys = []
@@ -265,7 +336,7 @@ class Shapes:
 
     def keep_routed(self, rules: Rules, scanned: wire.Scanned, shape: Shape) -> None:
         """For requests that will meet the same rules for any value."""
-        domain, described, cost = scanned
+        domain, described, cost, _ = scanned
         routes = [rules.route(domain, entries) for entries in described]
         if None not in routes:
             if len(self._routed) >= MOST_SHAPES:

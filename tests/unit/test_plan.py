@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headgate.errors import RequestError
 from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.decision import Charge
 from headgate.limiter.engine import Engine
-from headgate.plan import MOST_SHAPES, Plan, Shape
+from headgate.plan import MOST_ALIKE, MOST_SHAPES, Plan, Shape
 from headgate.rules.directory import load_directory
 from headgate.rules.model import Rules
 from headgate.rules.ruleset import RuleSet
+from headgate.wire import ratelimit as wire
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
 from hypothesis import given
@@ -108,6 +110,60 @@ def test_of_every_sequence_of_requests_the_plans_are_as_if_each_were_the_first(
     for descriptors, hits in requests:
         payload = payload_of(descriptors, hits)
         assert shown(one._plan(payload, rules)) == shown(handler_of(rules)._plan(payload, rules))
+
+
+def planned(handler: RateLimitHandler, payload: bytes, rules: Rules) -> Any:
+    """The plan, or what is said of a request that has none."""
+    try:
+        return shown(handler._plan(payload, rules))
+    except RequestError as error:
+        return str(error)
+
+
+@given(data=st.data(), key=st.sampled_from(["user", "vip", "tokens"]), hits=st.sampled_from([0, 1, 130]))
+def test_whatever_bytes_stand_in_another_requests_place_are_planned_as_if_they_were_the_first(
+    rules: Rules, data: st.DataObject, key: str, hits: int
+) -> None:
+    """A request that was read is an example for others; what is like it in all but some bytes may be no request at all."""
+    one = handler_of(rules)
+    payload = payload_of([[(key, "ann")]], hits)
+    for _ in range(3):  # the first makes a shape, the second an example
+        one._plan(payload, rules)
+    for _ in range(3):
+        start = data.draw(st.integers(0, len(payload) - 1))
+        other = data.draw(st.binary(min_size=1, max_size=len(payload) - start))
+        changed = payload[:start] + other + payload[start + len(other) :]
+        assert planned(one, changed, rules) == planned(handler_of(rules), changed, rules)
+
+
+@pytest.mark.pure("compiled code calls scan without asking the module for it")
+def test_who_differs_from_another_in_the_last_value_alone_is_not_read(
+    rules: Rules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or nothing would have been won by examples."""
+    handler = handler_of(rules)
+    for name in ("ann", "bob"):
+        handler._plan(payload_of([[("user", name)]], 0), rules)
+    read: list[bytes] = []
+    scan = wire.scan
+
+    def noted(payload: bytes, bounds: wire.RequestBounds) -> wire.Scanned | None:
+        read.append(payload)
+        return scan(payload, bounds)
+
+    monkeypatch.setattr(wire, "scan", noted)
+    plan = handler._plan(payload_of([[("user", "eve")]], 0), rules)
+    assert plan.charges[0].entries == (("user", "eve"),)
+    routed = rules.route("edge", (("user", "ann"),)) is not None
+    assert bool(read) is not routed
+
+
+def test_examples_are_bounded_however_many_ways_callers_take(rules: Rules) -> None:
+    handler = handler_of(rules)
+    for number in range(100, 140):
+        handler._plan(payload_of([[("realm", str(number)), ("path", "/c")]], 0), rules)
+        handler._plan(payload_of([[("realm", "x"), ("path", "/" + "c" * number)]], 0), rules)
+    assert all(len(examples) <= MOST_ALIKE for examples in handler._shapes._examples.values())
 
 
 def test_requests_that_meet_the_same_rules_share_their_shape(rules: Rules) -> None:

@@ -95,9 +95,7 @@ class Charge:
         refund: bool = False,
         rule: RuleName = NO_NAME,
         entries: Entries = (),
-        like: "Charge | None" = None,
     ) -> None:
-        """`like`: a charge of the same rule and cost, which is as this one is going to be (`on`)."""
         self.key = key
         self.shard_key = key if shard_key is None else shard_key
         self.limit = limit
@@ -114,13 +112,6 @@ class Charge:
         Only for requests that one handler plans for one engine: others' charges may meet several."""
         self.logged: tuple[int, int, int] | None = None
         """What the decision log calls it, once it was logged."""
-        if like is not None:
-            self.algorithm: AlgorithmRules = like.algorithm
-            self.shadow: bool = like.shadow
-            self.quota: bool = like.quota
-            self.quick: bool = like.quick
-            """Nothing about it is unusual: what is kept with its key may decide it."""
-            return
         if refund:
             self.kind = Kind.REFUND
         elif bool(limit.overdraft) if late is None else late:
@@ -128,14 +119,31 @@ class Charge:
             self.cost = cost or 1
             if cost:
                 self._look = Charge(key, limit, 0, shadow=shadow, shard_key=shard_key, late=True, rule=rule)
-        self.algorithm = ALGORITHMS[limit.algorithm]
-        self.shadow = shadow or limit.shadow
-        self.quota = limit.quota and not self.shadow and not refund
-        self.quick = self.kind is Kind.TAKE and cost > 0 and not (limit.quota or self.shadow)
+        self.algorithm: AlgorithmRules = ALGORITHMS[limit.algorithm]
+        self.shadow: bool = shadow or limit.shadow
+        self.quota: bool = limit.quota and not self.shadow and not refund
+        self.quick: bool = self.kind is Kind.TAKE and cost > 0 and not (limit.quota or self.shadow)
+        """Nothing about it is unusual: what is kept with its key may decide it."""
 
     def on(self, key: bytes, shard_key: bytes, entries: Entries) -> "Charge":
         """The same charge on another key of the same rule; of TAKE charges only."""
-        return Charge(key, self.limit, self.cost, shard_key=shard_key, rule=self.rule, entries=entries, like=self)
+        # Field by field: one is made for every request that was not seen before, and nothing has to be worked out.
+        charge = Charge.__new__(Charge)
+        charge.key = key
+        charge.shard_key = shard_key
+        charge.entries = entries
+        charge.limit = self.limit
+        charge.cost = self.cost
+        charge.kind = self.kind
+        charge.rule = self.rule
+        charge.algorithm = self.algorithm
+        charge.shadow = self.shadow
+        charge.quota = self.quota
+        charge.quick = self.quick
+        charge.counter = None
+        charge.logged = None
+        charge._look = None
+        return charge
 
     @property
     def look(self) -> "Charge":

@@ -24,8 +24,9 @@ ANSWER_TURNS: Final = 4
 class Deadlines:
     """Has every waiting request of a node decided in time.
 
-    `add` may be called by any thread that has the loop's turn; the rest happens on the loop. What was decided in time
-    leaves the queue at its deadline: so it holds what one deadline's time brings, and no more.
+    `add` may be called by any thread that has the loop's turn; the rest happens on the loop. For each request that
+    comes two may leave that were decided in time; all have at their deadline. So the queue holds what one deadline's
+    time brings, and no more.
     """
 
     def __init__(self, deadline_s: float, monotonic: Callable[[], float]) -> None:
@@ -45,7 +46,13 @@ class Deadlines:
 
     def add(self, waiting: Waiting | Alone) -> None:
         """Decide it by policy if it still waits when its time is up."""
-        self._queue.append(waiting)
+        queue = self._queue
+        # Who leaves soon after it was decided is still in the processor's caches, and no garbage collector sees it.
+        if queue and queue[0].decided:
+            queue.popleft()
+            if queue and queue[0].decided:
+                queue.popleft()
+        queue.append(waiting)
         if not self._armed:
             self._armed = True
             try:

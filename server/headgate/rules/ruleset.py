@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import Steps, rule_id, steps_text
 from headgate.rules.keys import encode_part
-from headgate.rules.model import Match, Version
+from headgate.rules.model import Match, Route, Version
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, unpack_place
 
@@ -91,7 +91,7 @@ class RuleSet:
         root = self._domains.get(domain)
         return None if root is None else root.request_limits
 
-    def route(self, domain: str, entries: Sequence[tuple[str, str]]) -> tuple[object, bytes] | None:
+    def route(self, domain: str, entries: Sequence[tuple[str, str]]) -> Route | None:
         """The slot of the rule for any value where the last entry ends, and the limit key. The slot stands for the way
         to it: each is in one level, each level below one rule. None: there are wildcards on the way, the last value
         has a rule of its own, something else chooses the shard, or there is no limit."""
@@ -117,9 +117,9 @@ class RuleSet:
                 node, exact = self.nodes[number], True
                 limit_key += slot.exact_head + encode_part(value)
             level = node.children
-        if exact or node is None or node.limit is None:
+        if exact or slot is None or node is None or node.limit is None:
             return None
-        return slot, limit_key + node.tail
+        return slot, limit_key + node.tail, len(node.tail)
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
         """The limit of the rule where the last entry ends: exact values first, then wildcards, then the key alone."""

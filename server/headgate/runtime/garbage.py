@@ -7,10 +7,10 @@ drops one unlinks it), so walking them finds nothing. Hence:
 - after startup, everything that is there is collected once and then frozen, that is,
   never walked again;
 - automatic collections look at young objects only, and full ones never start by themselves;
-- when enough new objects have survived, a look at the young ones frees their cycles, and
-  what is left, mostly cells, is frozen too (a list splice, about a microsecond).
+- when enough new objects have survived such a look, the youngest are looked at once more, and
+  what is left, mostly cells, is frozen too (a list splice, about a microsecond): no object is looked at twice.
 
-What this gives up: a cycle that was alive at the very moment of a freeze and died
+What this gives up: a cycle that was alive at the very moment of a look and died
 later is not found. Freezes happen once per 10,000 objects that stayed, so what is
 lost that way is a small share of what the cells themselves take.
 """
@@ -52,7 +52,7 @@ class MemoryKeeper:
         young_collections = gc.get_count()[1]
         if young_collections == 0:
             return False
-        gc.collect(1)
+        gc.collect(0)
         self._freeze()
         return True
 

@@ -71,8 +71,9 @@ _SHORT = 0x80
 """Lengths and numbers below it are one byte."""
 
 
-Scanned = tuple[str, list[tuple[tuple[str, str], ...]], int]
-"""A request of the usual shape: its domain, the entries of each descriptor, and what each of them costs."""
+Scanned = tuple[str, list[tuple[tuple[str, str], ...]], int, int]
+"""A request of the usual shape: its domain, the entries of each descriptor, what each of them costs, and where the last
+of them ends, which is where its last value does."""
 
 
 def scan(payload: bytes, bounds: RequestBounds) -> Scanned | None:
@@ -88,6 +89,7 @@ def scan(payload: bytes, bounds: RequestBounds) -> Scanned | None:
         at = 2 + length
         domain = payload[2:at].decode()
         cost, described = 1, []
+        descriptor_end = at
         while at < end:
             tag, length = payload[at : at + 2]
             at += 2
@@ -115,12 +117,12 @@ def scan(payload: bytes, bounds: RequestBounds) -> Scanned | None:
         return None  # it ends too early, or is no text
     if at > end or not 0 < len(described) <= bounds.max_descriptors:
         return None
-    return domain, described, cost
+    return domain, described, cost, descriptor_end
 
 
 def request_of(scanned: Scanned) -> Request:
     """The same as all other requests are."""
-    domain, described, cost = scanned
+    domain, described, cost, _ = scanned
     return Request(domain, tuple([Descriptor(entries, cost, None) for entries in described]))
 
 
