@@ -124,7 +124,7 @@ def planned(handler: RateLimitHandler, payload: bytes, rules: Rules) -> Any:
 def test_whatever_bytes_stand_in_another_requests_place_are_planned_as_if_they_were_the_first(
     rules: Rules, data: st.DataObject, key: str, hits: int
 ) -> None:
-    """A request that was read is an example for others; what is like it in all but some bytes may be no request at all."""
+    """A request that was read is an example for others; what is like it but for some bytes may be no request at all."""
     one = handler_of(rules)
     payload = payload_of([[(key, "ann")]], hits)
     for _ in range(3):  # the first makes a shape, the second an example

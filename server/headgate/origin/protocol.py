@@ -10,7 +10,7 @@ All messages are tuples of numbers and bytes, so that they cross to Lua as they 
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from headgate.origin.book import BookMark
 from headgate.origin.quota_protocol import QuotaReport, Share
@@ -60,33 +60,112 @@ class Refund(NamedTuple):
     """All other regions together."""
 
 
-class WindowReport(NamedTuple):
-    """One limit key under a sliding or fixed window."""
+class WindowTerms(NamedTuple):
+    """What reports of many keys have in common: whose they are, and the limit."""
 
-    key: bytes
     component: bytes
-    """Whose total this is: the node's run and the key's incarnation in it."""
-    number: int
-    held: int
-    """The grant that the node may still be using."""
+    """Whose totals these are: the node's run and the keys' incarnation in it."""
     limit: int
     window_ms: int
     precision: int
     sliding: bool
     leaving: bool
-    """The node drains and gives its grant back."""
-    cells: tuple[CellReport, ...]
+    """The node drains and gives its grants back."""
     publish_at: int = 0
-    """From which region total on the key is published to other regions; 0: never."""
-    name: bytes = b""
-    """What the key is called between regions (exchange_name); empty while it is not published."""
+    """From which region total on a key is published to other regions; 0: never."""
     urgent: bool = False
     """Published in the lane that exchangers read more often."""
+
+
+class _FlatWindowReport(NamedTuple):
+    key: bytes
+    terms: WindowTerms
+    number: int
+    held: int
+    """The grant that the node may still be using."""
+    cells: tuple[CellReport, ...]
+    name: bytes = b""
+    """What the key is called between regions (exchange_name); empty while it is not published."""
     reset: int = UNBOUND
     """To which reset of the key this belongs; 0: it was never reset. A higher number than the record's empties the
     record; a lower one is from before a reset, and counts nothing."""
     demands: tuple[Demand, ...] | None = None
     """By window; None: the limit has no refunds, and none are answered."""
+
+
+class WindowReport(_FlatWindowReport):
+    """One limit key under a sliding or fixed window. Whoever has its terms makes the tuple from those."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        key: bytes,
+        component: bytes,
+        number: int,
+        held: int,
+        limit: int,
+        window_ms: int,
+        precision: int,
+        sliding: bool,
+        leaving: bool,
+        cells: tuple[CellReport, ...],
+        publish_at: int = 0,
+        name: bytes = b"",
+        urgent: bool = False,
+        reset: int = UNBOUND,
+        demands: tuple[Demand, ...] | None = None,
+    ) -> Self:
+        """From all that it says, for whoever has no terms."""
+        terms = WindowTerms(component, limit, window_ms, precision, sliding, leaving, publish_at, urgent)
+        return tuple.__new__(cls, (key, terms, number, held, cells, name, reset, demands))
+
+    def _replace(self, **changes: Any) -> Self:
+        """The same with other fields, those of its terms among them."""
+        terms = {name: changes.pop(name) for name in WindowTerms._fields if name in changes}
+        if terms:
+            changes["terms"] = self.terms._replace(**terms)
+        return super()._replace(**changes)
+
+    @property
+    def component(self) -> bytes:
+        """As in `WindowTerms`, and so are all that follow."""
+        return self.terms.component
+
+    @property
+    def limit(self) -> int:
+        """The most that may be admitted in a window."""
+        return self.terms.limit
+
+    @property
+    def window_ms(self) -> int:
+        """How long a window is."""
+        return self.terms.window_ms
+
+    @property
+    def precision(self) -> int:
+        """`P`: what all grants together may be."""
+        return self.terms.precision
+
+    @property
+    def sliding(self) -> bool:
+        """Whether the window slides."""
+        return self.terms.sliding
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the grant is given back."""
+        return self.terms.leaving
+
+    @property
+    def publish_at(self) -> int:
+        """From where on other regions are told."""
+        return self.terms.publish_at
+
+    @property
+    def urgent(self) -> bool:
+        """Whether they are told sooner."""
+        return self.terms.urgent
 
 
 class BucketReport(NamedTuple):

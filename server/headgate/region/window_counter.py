@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from headgate.limiter.counters import window_load
 from headgate.limiter.limit import Algorithm, Limit, TrafficClass
-from headgate.origin.protocol import Answer, CellReport, Report, WindowAnswer, WindowReport, exchange_name
+from headgate.origin.protocol import (
+    Answer,
+    CellReport,
+    Report,
+    WindowAnswer,
+    WindowReport,
+    WindowTerms,
+    exchange_name,
+)
 from headgate.region.cells import CellView
 from headgate.region.counters import Hold, SharedCounter, shared
 from headgate.region.shard import Shard
@@ -18,6 +26,29 @@ MOST_LATE: Final = 2**44
 2^53, where Lua's numbers end. What is beyond it is denied as long as what is at it."""
 NOTHING: Final = (0, 0, 0)
 """What most answers say of the previous cell."""
+
+MOST_TERMS: Final = 4_096
+"""As many limits may have their terms kept; when there are more, all are made anew."""
+_new: Final = tuple.__new__
+"""Makes a named tuple from a tuple without asking its class: several are made per report."""
+_kept_terms: dict[int, tuple[Limit, WindowTerms]] = {}
+
+
+def _terms(limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
+    """What reports of a component under a limit have in common, as one object: made once, and packed once per call."""
+    kept = _kept_terms.get(id(limit))
+    if kept is not None and kept[0] is limit:
+        terms = kept[1]
+        if terms.component is component and terms.leaving is leaving:
+            return terms
+    if len(_kept_terms) >= MOST_TERMS:
+        _kept_terms.clear()
+    sliding, urgent = limit.algorithm is Algorithm.SLIDING_WINDOW, limit.traffic_class is TrafficClass.ABUSE
+    terms = WindowTerms(
+        component, limit.requests_per_unit, limit.window_ms, limit.precision, sliding, leaving, limit.publish_at, urgent
+    )
+    _kept_terms[id(limit)] = limit, terms
+    return terms
 
 
 class SharedWindow(SharedCounter):
@@ -196,27 +227,15 @@ class SharedWindow(SharedCounter):
         if before is not None:
             before.note_sent(0)
         cell.note_sent(wanted)
-        if not self.has_answer:
-            self.first_wanted = max(self.first_wanted, wanted)
+        if wanted > self.first_wanted and not self.has_answer:
+            self.first_wanted = wanted
         self.credit_offered = self.credit if wanted else 0
-        limit = self.limit
-        return WindowReport(
-            self.key,
-            self.component,
-            number,
-            self.held(now_s),
-            limit.requests_per_unit,
-            self.window_ms,
-            limit.precision,
-            limit.algorithm is Algorithm.SLIDING_WINDOW,
-            leaving,
-            cells,
-            limit.publish_at,
-            exchange_name(self.key, self.place, self.window_ms) if limit.publish_at else b"",
-            limit.traffic_class is TrafficClass.ABUSE,
-            self.reset,
-            self.demands(self.sequence) if limit.refund or self.refunds is not None else None,
-        )
+        limit, key = self.limit, self.key
+        terms = _terms(limit, self.component, leaving)
+        name = exchange_name(key, self.place, self.window_ms) if terms.publish_at else b""
+        demands = self.demands(self.sequence) if limit.refund or self.refunds is not None else None
+        held = self.held(now_s) if self.grant else 0
+        return _new(WindowReport, (key, terms, number, held, cells, name, self.reset, demands))
 
     def learn(self, answer: Any) -> bool:
         # A WindowAnswer is flat: from 1 on the current cell's count, from 4 on the previous one's.

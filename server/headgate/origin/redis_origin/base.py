@@ -28,7 +28,6 @@ from headgate.origin.protocol import (
     Pulse,
     Reply,
     Stamp,
-    WindowReport,
     key_of_name,
 )
 from headgate.origin.quota_book import MOST_ROWS
@@ -36,12 +35,11 @@ from headgate.origin.quota_protocol import QuotaLease, QuotaSave, QuotaSaved, Qu
 from headgate.origin.redis_origin.codec import (
     REGION,
     pack_ahead,
-    pack_demands,
+    pack_call,
     pack_entries,
     pack_foreign,
     pack_names,
     pack_quotas,
-    pack_reports,
     pack_step,
     unpack_changes,
     unpack_components,
@@ -134,16 +132,17 @@ class RedisOrigin(ABC):
     async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
         prefix = self._prefixes[shard]
         # A call without reports still says by its key where it belongs.
-        keys = [prefix + LIMIT + report.key for report in call.reports] or [prefix + LIVE]
+        record = prefix + LIMIT
+        keys = [record + report.key for report in call.reports] or [prefix + LIVE]
         names = quotas = b""
-        if any(isinstance(report, WindowReport) and report.publish_at for report in call.reports):
+        reports, later, demands, publishes = pack_call(call)
+        if publishes:
             names = pack_names(call.reports)
             keys += self._outbox(shard)
         if call.quotas:
             quotas = pack_quotas(call.quotas, len(keys) + 1)
             keys += self._quota(shard)
-        reports, later = pack_reports(call)
-        arguments = (reports, later, quotas, pack_ahead(call.ahead), pack_demands(call.reports), names)
+        arguments = (reports, later, quotas, pack_ahead(call.ahead), demands, names)
         packed, epoch = await self._run(shard, self._scripts.call, keys, arguments, timeout_s)
         with _ours(shard):
             return unpack_reply(packed, epoch, call)

@@ -6,7 +6,7 @@ layouts are those that state.lua and import.lua open with.
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -26,6 +26,7 @@ from headgate.origin.protocol import (
     Want,
     WindowAnswer,
     WindowReport,
+    WindowTerms,
     costs_by_report,
 )
 from headgate.origin.quota_protocol import QuotaKind, QuotaReport, QuotaSeen, QuotaStep, QuotaStepped, Share
@@ -60,54 +61,71 @@ _new: Final = tuple.__new__
 _NO_REFUNDS: Final = (None,)
 
 
-def pack_reports(call: Call) -> tuple[bytes, bytes]:
-    """A call's reports as the script reads them, and those of its requests that it decides when all are merged: two
-    arguments."""
+class PackedCall(NamedTuple):
+    """A call as the script reads it, without what few calls have."""
+
+    reports: bytes
+    later: bytes
+    """Those of its requests that are decided when all reports are merged."""
+    demands: bytes
+    """What its reports demand back; nothing where no limit has refunds."""
+    publishes: bool
+    """Whether any of its keys may have to be told to other regions."""
+
+
+def pack_call(call: Call) -> PackedCall:
+    """In one pass over the reports: what is done for each of them here is done for every key that anybody asks for."""
     when, costs, later = decided(call)
     terms = Terms()
     buckets = 0
     flat: list[Any] = [len(call.reports), 0, len(call.requests)]
+    demanded: list[int] = []
+    index = 0
     for report, at, cost in zip(call.reports, when, costs, strict=True):
+        index += 1  # noqa: SIM113 - enumerate would make a tuple of each
         if isinstance(report, WindowReport):
-            _add_window(flat, terms, report, at, cost)
+            # All at once: reading attributes one by one takes longer than all the rest here.
+            _, own_terms, number, held, cells, _, reset, demands = report
+            place = terms.places.get(id(own_terms)) or terms.of_window(own_terms)
+            flat += (place, at, cost, number, held, reset, len(cells))
+            for cell in cells:
+                flat += cell
         else:
             _add_bucket(flat, terms, report, at, cost)
+            demands = report.demands
             buckets += 1
+        if demands is not None:
+            demanded += (index, len(demands), *chain.from_iterable(demands))
     flat[1] = buckets
-    return _pack(terms.flat) + _pack(flat), _pack_requests(later)
+    packed = _pack(terms.flat) + _pack(flat)
+    return PackedCall(packed, _pack_requests(later), _pack(demanded) if demanded else b"", terms.publish)
 
 
 class Terms:
-    """What reports of a call have in common, each once: flat, and where each begins, from 1 on."""
+    """What reports of a call have in common, in words of state.lua: flat, and where each begins, from 1 on."""
 
-    __slots__ = ("flat", "places")
+    __slots__ = ("flat", "places", "publish")
 
     def __init__(self) -> None:
         self.flat: list[Any] = []
-        self.places: dict[tuple[Any, ...], int] = {}
+        self.places: dict[Any, int] = {}
+        """Of windows by their identity: reports that have the same terms mostly have the same object, and each of those
+        lives as long as the call."""
+        self.publish = False
 
-    def add(self, told: tuple[Any, ...]) -> int:
-        """The place of terms that are new, in words of state.lua."""
-        place = len(self.flat) + 1
-        self.flat += told
-        return place
-
-
-def _add_window(flat: list[Any], terms: Terms, report: WindowReport, when: int, cost: int) -> None:
-    # All at once: reading attributes one by one takes longer than all the rest here.
-    (
-        _, component, number, held, limit, window_ms, precision, sliding, leaving,
-        cells, publish_at, _, urgent, reset, _,
-    ) = report  # fmt: skip
-    common = component, limit, window_ms, precision, sliding, leaving, publish_at, urgent
-    place = terms.places.get(common)
-    if place is None:
+    def of_window(self, terms: WindowTerms) -> int:
+        """The place of a window's terms that are new."""
+        component, limit, window_ms, precision, sliding, leaving, publish_at, urgent = terms
         kind = SLIDING if sliding else FIXED
         told = kind, COMPONENT + component, limit, window_ms, precision, int(leaving), publish_at, int(urgent)
-        place = terms.places[common] = terms.add(told)
-    flat += (place, when, cost, number, held, reset, len(cells))
-    for cell in cells:
-        flat += cell
+        self.publish |= publish_at > 0
+        return self.add(id(terms), told)
+
+    def add(self, name: Any, told: tuple[Any, ...]) -> int:
+        """The place of terms that are new."""
+        place = self.places[name] = len(self.flat) + 1
+        self.flat += told
+        return place
 
 
 def _add_bucket(flat: list[Any], terms: Terms, report: BucketReport, when: int, cost: int) -> None:
@@ -116,7 +134,7 @@ def _add_bucket(flat: list[Any], terms: Terms, report: BucketReport, when: int, 
     place = terms.places.get(common)
     if place is None:
         told = BUCKET, BUCKET_COMPONENT + component, rate, window_ms, precision, int(leaving), burst, debt
-        place = terms.places[common] = terms.add(told)
+        place = terms.add(common, told)
     flat += (place, when, cost, number, held, reset)
     # Total, reserved, acknowledged; answered ms and rest; since.
     flat += numbers
@@ -181,15 +199,6 @@ def pack_ahead(ahead: Sequence[Ahead]) -> bytes:
     flat: list[int] = []
     for report, requests, cost in ahead:
         flat += (report + 1, requests, cost)
-    return _pack(flat) if flat else b""
-
-
-def pack_demands(reports: Sequence[Report]) -> bytes:
-    """What a call's reports demand back: the script's fifth argument; nothing where no limit has refunds."""
-    flat: list[int] = []
-    for index, report in enumerate(reports):
-        if report.demands is not None:
-            flat += (index + 1, len(report.demands), *chain.from_iterable(report.demands))
     return _pack(flat) if flat else b""
 
 

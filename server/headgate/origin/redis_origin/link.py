@@ -28,17 +28,9 @@ CLOSE_TIMEOUT_S: Final = 1.0
 NOT_YET: Final = object()
 """In a reply's place, while there is only a part of it."""
 
-Command = Sequence[bytes | str | int]
-
-
-def packed_command(command: Command) -> bytes:
-    """A command as Redis reads it: an array of strings, each with its length."""
-    parts = [b"*%d\r\n" % len(command)]
-    for part in command:
-        if type(part) is not bytes:
-            part = str(part).encode()  # noqa: PLW2901 - the same part, as bytes
-        parts.append(b"$%d\r\n%b\r\n" % (len(part), part))
-    return b"".join(parts)
+Command = tuple[bytes | str | int, ...]
+_pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]
+"""A command as Redis reads it. (The stubs know commands of one part only.)"""
 
 
 class Lost(Exception):
@@ -78,7 +70,7 @@ class Session(asyncio.Protocol):
         last = futures[-1]
         # What is written first is answered first.
         self._pending.extend(futures)
-        self._transport.write(b"".join([packed_command(command) for command in commands]))
+        self._transport.write(b"".join(map(_pack, commands)))
         timer = self._loop.call_later(timeout_s, _expire, last)
         try:
             # With the last one all are there.
