@@ -88,15 +88,15 @@ class Recorder(Protocol):
         """A decision, whatever it is; its id."""
         ...
 
-    def quick(self, plan: "Plan", verdict: Verdict) -> None:
-        """The same for the usual request: one charge, admitted here or denied from memory. Its id is not asked for."""
+    def quick(self, plan: "Plan", verdict: Verdict, path: DecisionPath) -> None:
+        """The same for the usual request: one charge, admitted here or by its shard, or denied from memory. Its id is
+        not asked for."""
         ...
 
 
-def decided_quickly(verdict: Verdict) -> Decision:
+def decided_quickly(verdict: Verdict, path: DecisionPath) -> Decision:
     """The decision that `Recorder.quick` is told of, for recorders that have no shorter way."""
-    over = verdict[0]
-    return Decision(not over, DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL, [verdict])
+    return Decision(not verdict[0], path, [verdict])
 
 
 class Matched(NamedTuple):
@@ -170,9 +170,9 @@ class RateLimitHandler:
         if quick == 1:
             verdict = self._engine.quick(plan.charges[0])
             if verdict is not None:
-                if self._record is not None:
-                    self._record.quick(plan, verdict)
                 path = DecisionPath.DENY_CACHE if verdict[0] else DecisionPath.LOCAL
+                if self._record is not None:
+                    self._record.quick(plan, verdict, path)
                 return self._answer_one(plan, shape, path, verdict)
         elif quick:
             verdicts = self._engine.quick_all(plan.charges)
@@ -194,9 +194,14 @@ class RateLimitHandler:
     def _answer_later(self, plan: Plan, then: OnAnswer, decision: Decision) -> None:
         try:
             if plan.shape.quick == 1:
-                if self._record is not None:
+                admitted, path, (verdict,) = decision
+                if self._record is None:
+                    pass
+                elif admitted and (path is DecisionPath.ORIGIN or path is DecisionPath.EXACT):
+                    self._record.quick(plan, verdict, path)
+                else:
                     self._record(plan, decision)
-                answer = self._answer_one(plan, plan.shape, decision.path, decision.verdicts[0])
+                answer = self._answer_one(plan, plan.shape, path, verdict, wire.encode_status_again)
             else:
                 answer = self._answer(plan, decision)
         except Exception as error:
@@ -227,7 +232,14 @@ class RateLimitHandler:
         """Undo what something did not come to of its estimate."""
         self._engine.give_back(self._plan(payload, self._rules(), late=False).charges)
 
-    def _answer_one(self, plan: Plan, shape: Shape, path: DecisionPath, verdict: Verdict) -> bytes:
+    def _answer_one(
+        self,
+        plan: Plan,
+        shape: Shape,
+        path: DecisionPath,
+        verdict: Verdict,
+        encode_status: Callable[[bytes, int, int], bytes] = wire.encode_status,
+    ) -> bytes:
         """`_answer` for the usual request: one charge, and nothing unusual about it. Who calls it has recorded it.
 
         What is counted of a decision is counted in these three, and nowhere else.
@@ -242,7 +254,7 @@ class RateLimitHandler:
                 tally.over[path] += 1
                 if len(self._over_limit) < MAX_OVER_LIMIT:
                     self._over_limit.append(plan.charges[0])
-            return wire.CODE_OVER_LIMIT + wire.encode_status(shape.heads[0].over, 0, reset_ms) + shape.denied
+            return wire.CODE_OVER_LIMIT + encode_status(shape.heads[0].over, 0, reset_ms) + shape.denied
         self.stats.admitted[path] += 1
         if tally is None:
             shape.count(Decision(True, path, [verdict]), self._over_limit, plan.charges)
@@ -250,7 +262,7 @@ class RateLimitHandler:
             tally.within[path] += 1
             if remaining < shape.near_first:
                 tally.near += 1
-        return wire.CODE_OK + wire.encode_status(shape.heads[0].ok, remaining, reset_ms) + shape.trailer
+        return wire.CODE_OK + encode_status(shape.heads[0].ok, remaining, reset_ms) + shape.trailer
 
     def _answer_all(self, plan: Plan, shape: Shape, decision: Decision) -> bytes:
         """`_answer` for a request with several charges, all of them admitted, and nothing unusual about them."""

@@ -69,8 +69,8 @@ def one_component_per_run(patch: Patch) -> None:
     """A key that was evicted and comes back starts at 0 in its old component."""
     new_counter = RegionalEngine._new_counter
 
-    def careless(engine: RegionalEngine, charge: Any) -> Any:
-        counter = new_counter(engine, charge)
+    def careless(engine: RegionalEngine, *given: Any) -> Any:
+        counter = new_counter(engine, *given)
         counter.component = engine._region.run
         return counter
 

@@ -362,7 +362,7 @@ async def test_a_fault_in_answering_later_fails_the_answer(load: Callable[[str],
     answer = handler(request)
     assert isinstance(answer, asyncio.Future)
     engine.asked[0](Decision(True, DecisionPath.EXACT, []))
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError, match="unpack"):
         await answer
 
 
@@ -521,8 +521,8 @@ class Numbered:
     def __call__(self, plan: Any, decision: Decision) -> int:
         return 0xABC
 
-    def quick(self, plan: Any, verdict: Verdict) -> None:
-        self(plan, decided_quickly(verdict))
+    def quick(self, plan: Any, verdict: Verdict, path: DecisionPath) -> None:
+        self(plan, decided_quickly(verdict, path))
 
 
 @pytest.mark.parametrize(

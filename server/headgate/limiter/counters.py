@@ -185,11 +185,6 @@ class CounterTable(Generic[C]):
     def __iter__(self) -> Iterator[C]:
         return iter(self._counters.values())
 
-    @property
-    def full(self) -> bool:
-        """Whether there is room only for who takes another's place."""
-        return len(self._counters) >= self.max_cells
-
     def recent(self, number: int) -> list[C]:
         """The most recently used ones, the last first."""
         return list(islice(reversed(self._counters.values()), number))
@@ -199,13 +194,25 @@ class CounterTable(Generic[C]):
 
         False: there is none to be made, because no counter may go.
         """
+        if self.put(counter):
+            return True
+        return (self._expire_one(now_ms) or self._evict_one(now_ms)) and self.put(counter)
+
+    def put(self, counter: C) -> bool:
+        """Take in a new counter as the most recently used one, if there is room."""
         counters = self._counters
-        if len(counters) >= self.max_cells and not self._expire_one(now_ms) and not self._evict_one(now_ms):
+        if len(counters) >= self.max_cells:
             return False
         counters[counter.key] = counter
         self.stats.created += 1
-        expires_ms = counter.expires_ms
-        self._file(counter, expires_ms if expires_ms > now_ms else now_ms)
+        # As `_file` does, without a call: this is done for every new key.
+        tick = counter.expires_ms // WHEEL_TICK_MS + 1
+        slot = self._wheel.get(tick)
+        if slot is None:
+            self._file(counter, counter.expires_ms)
+        else:
+            slot[counter] = None
+            counter.wheel_slot = slot
         return True
 
     def drop(self, key: bytes) -> bool:

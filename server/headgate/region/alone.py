@@ -6,13 +6,19 @@ requests that wait: a `Waiting` of one leg is made, as if it had asked. (waiting
 tests/unit/region/test_alone.py holds both equal.)
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from headgate.limiter.decision import Charge, Decision, DecisionPath
 from headgate.origin.protocol import Answer, Want
 from headgate.region.counters import SharedCounter
 from headgate.region.outcomes import NEAR
-from headgate.region.waiting import Asking, Handed, Leg, OnDecided, Question, Waiting, nobody
+from headgate.region.stats import WAIT_BOUNDS_S
+from headgate.region.waiting import Asking, Handed, Leg, Now, OnDecided, Question, Waiting, nobody
+
+_new: Final = tuple.__new__
+"""Makes a named tuple without asking its class."""
 
 
 class Alone(Leg):
@@ -66,20 +72,20 @@ class Alone(Leg):
         """As a question does."""
         place = positions[self.counter]
         self.places = [place]
-        return (Want(place, self.charge.cost),)
+        return (_new(Want, (place, self.charge.cost)),)
 
     def meets(self, positions: Mapping[SharedCounter, int]) -> bool:
         """As a question does."""
         return self.counter in positions
 
-    def told(self, charged: bool, answers: Sequence[Answer], now_s: float, decided: list[Handed]) -> None:
+    def told(self, charged: bool, answers: Sequence[Answer], now: Now, decided: list[Handed]) -> None:
         """As a question is, at a time that the link has just read. What was charged is handed on by the link, after all
         of a reply is decided: the same work many times in a row is cheaper than different work in turns."""
         answer = answers[self.places[0]]
         if not charged:
             self.answer(False, [answer])
         elif not self.decided:
-            decided.append((self.on_decided, self._charged(answer, now_s)))
+            decided.append((self.on_decided, self._charged(answer, *now)))
             self.on_decided = nobody
 
     def answer(self, charged: bool, answers: list[Answer]) -> None:
@@ -88,15 +94,15 @@ class Alone(Leg):
             return
         if charged:
             on_decided, self.on_decided = self.on_decided, nobody
-            on_decided(self._charged(answers[0], self._asking.monotonic()))
+            now_s = self._asking.monotonic()
+            on_decided(self._charged(answers[0], now_s, self.counter.shard.time.at_ms(now_s)))
         else:
             waiting, question = self._as_waiting()
             waiting.answered(question, False, answers)
 
-    def _charged(self, answer: Answer, now_s: float) -> Decision:
+    def _charged(self, answer: Answer, now_s: float, now_ms: int) -> Decision:
         self.decided = True
         counter, charge = self.counter, self.charge
-        now_ms = counter.shard.time.at_ms(now_s)
         counted_in = counter.commit(charge.cost, now_ms, answer)
         counter.pins -= 1
         now_ms = counter.advance(now_ms)
@@ -104,8 +110,11 @@ class Alone(Leg):
         if counted_in < counter.sequence:
             reset_ms = 0  # its window has just ended
         path = DecisionPath.EXACT if self.outcome == NEAR else DecisionPath.ORIGIN
-        self._asking.note_wait(now_s - self.began_s)
-        return Decision(True, path, [(False, remaining, reset_ms)])
+        # As `note_wait` does.
+        stats, waited_s = self._asking.stats, now_s - self.began_s
+        stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
+        stats.waits_sum_s += waited_s
+        return _new(Decision, (True, path, [(False, remaining, reset_ms)]))
 
     def fail(self) -> None:
         """The shard was not reached, or nobody knows whether it was."""

@@ -135,8 +135,8 @@ class RegionalEngine:
         now_s = self._monotonic()
         counter = self.counters.find(charge.key)
         if counter is None:
-            counter = self._new_counter(charge)
-            if not self._place(counter):
+            counter = self._new_counter(charge, now_s)
+            if not self.counters.put(counter) and not self._make_room_for(counter):
                 return self._unplaced((charge,), [], [])
             outcome = COLD if counter.fits_when_new(charge.cost) else self._try(counter, charge, now_s)
         else:
@@ -313,13 +313,13 @@ class RegionalEngine:
         if counter is not None:
             self.counters.touch(charge.key)
             return counter
-        counter = self._new_counter(charge)
-        return counter if self._place(counter) else None
+        counter = self._new_counter(charge, self._monotonic())
+        return counter if self.counters.put(counter) or self._make_room_for(counter) else None
 
-    def _place(self, counter: SharedCounter) -> bool:
-        """Put a new counter into the table. False: there is no room."""
-        # What may go to make room is what has expired by every shard's time.
-        return self.counters.add(counter, self._region.earliest_ms() if self.counters.full else 0)
+    def _make_room_for(self, counter: SharedCounter) -> bool:
+        """Put a new counter in another's place. False: there is none to be had."""
+        # What may go is what has expired by every shard's time.
+        return self.counters.add(counter, self._region.earliest_ms())
 
     def reset_to(self, key: bytes, number: int) -> None:
         """The key was reset: a counter of an earlier reset begins anew. One that is not there will hear of it."""
@@ -341,17 +341,19 @@ class RegionalEngine:
         self.counters.stats.incarnation += 1
         return self.component_name()
 
-    def _new_counter(self, charge: Charge) -> SharedCounter:
-        shard = self._region.shard_of(charge.shard_key)
+    def _new_counter(self, charge: Charge, now_s: float) -> SharedCounter:
+        place, limit = charge.shard_key, charge.limit
+        shard = self._region.shard_of(place)
         # A key that went and comes back owns a new component: it can't start at 0 in the old one.
-        component = self.component_name()
-        limit = charge.limit
+        component = self._component
+        if self.counters.stats.incarnation != self._incarnation:
+            component = self.component_name()
         counter: SharedCounter
         if limit.algorithm is Algorithm.GCRA:
             counter = SharedBucket(charge.key, component, shard, limit)
         else:
-            counter = SharedWindow(charge.key, component, shard, limit, shard.now_ms())
-        counter.place = charge.shard_key
+            counter = SharedWindow(charge.key, component, shard, limit, shard.time.at_ms(now_s))
+        counter.place = place
         return counter
 
     def _unplaced(self, charges: tuple[Charge, ...], counters: list[SharedCounter], outcomes: list[int]) -> Decision:

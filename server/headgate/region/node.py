@@ -135,7 +135,11 @@ class RegionNode:
         if type(charges) is SlicedCharges:
             charges = self.slices.in_force(charges)
         decided = self.engine.decide(charges)
-        return decided if type(decided) is Decision else self._later(decided, then)
+        if isinstance(decided, Decision):
+            return decided
+        decided.on_decided = then
+        self._deadlines.add(decided)
+        return None
 
     def ask_late(self, charges: tuple[Charge, ...], then: OnDecided) -> Decision | None:
         """The same where some charges are late costs or looks. A request of late costs alone is decided at once."""

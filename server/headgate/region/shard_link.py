@@ -101,6 +101,8 @@ class CallBatch:
     """Of the counters that requests wait for and that are, or were, at their limits."""
     limits: list[Limit]
     """Under which the counters were reported, in the order of the reports."""
+    components: list[bytes]
+    """As which they were."""
 
 
 class Hope(NamedTuple):
@@ -431,7 +433,9 @@ class ShardLink:
         self.stats.wants += len(requests)
         quotas = self._slices.report(counters, now_s)
         limits = [counter.limit for counter in counters]
-        return CallBatch(Call(tuple(reports), requests, quotas, ahead), counters, questions, positions, hopes, limits)
+        components = [counter.component for counter in counters]
+        call = Call(tuple(reports), requests, quotas, ahead)
+        return CallBatch(call, counters, questions, positions, hopes, limits, components)
 
     def _hopes(self, wanted: dict[SharedCounter, int], now_s: float) -> list[Hope]:
         """What to ask ahead for, of what is wanted; it is added to that."""
@@ -516,8 +520,8 @@ class ShardLink:
     def _apply(self, batch: CallBatch, reply: Reply, sent_s: float) -> None:
         usable_until_s = sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER)
         remembers, was_reset, unreadable = True, False, False
-        for counter, report, answer in zip(batch.counters, batch.call.reports, reply.answers, strict=True):
-            if report.component != counter.component:
+        for counter, component, answer in zip(batch.counters, batch.components, reply.answers, strict=True):
+            if component is not counter.component:
                 counter.failed()  # the counter has begun anew since
             elif answer.grant == UNREADABLE:
                 self._unreadable(counter)
@@ -532,6 +536,7 @@ class ShardLink:
                 was_reset = True
         stale = self._stale(batch, reply) if was_reset else set()
         answers, now_s = reply.answers, self._clock.monotonic()
+        now = now_s, self.time.at_ms(now_s)
         decided: list[Handed] = []
         for question, charged in zip(batch.questions, reply.charged, strict=True):
             if stale and not stale.isdisjoint(question.places):
@@ -539,7 +544,7 @@ class ShardLink:
             elif unreadable:
                 self._answer(question, charged, [answers[place] for place in question.places])
             else:
-                question.told(charged, answers, now_s, decided)
+                question.told(charged, answers, now, decided)
         for on_decided, decision in decided:
             on_decided(decision)
         if batch.hopes or not all(reply.charged):
@@ -564,7 +569,7 @@ class ShardLink:
         ]
         for counter, limit, requests, cost in (*batch.hopes, *without):
             position = batch.positions[counter]
-            anew = batch.call.reports[position].component != counter.component
+            anew = batch.components[position] is not counter.component
             if anew or position in stale or reply.answers[position].grant in (NO_GRANT, UNREADABLE):
                 continue
             room = room_at(counter, limit, reply.time_ms)

@@ -28,6 +28,8 @@ from headgate.region.verdicts import decision_of
 OnDecided = Callable[[Decision], None]
 Handed = tuple[OnDecided, Decision]
 """A decision that is still to be handed on, and to whom."""
+Now = tuple[float, int]
+"""One instant: by the monotonic clock, in seconds, and by the shard's, in milliseconds."""
 
 
 def nobody(_decision: Decision) -> None:
@@ -140,7 +142,7 @@ class Question:
         """Before it is sent: whether the shard must still be asked, by what it has said meanwhile."""
         return self._waiting.look_again(self)
 
-    def told(self, charged: bool, answers: Sequence[Answer], _now_s: float, _decided: list[Handed]) -> None:
+    def told(self, charged: bool, answers: Sequence[Answer], _now: Now, _decided: list[Handed]) -> None:
         """`answer`, from the answers to all reports of the call."""
         self.answer(charged, [answers[place] for place in self.places])
 

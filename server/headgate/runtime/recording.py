@@ -31,7 +31,6 @@ _PATH_NAMES: Final = tuple([path.value for path in _PATHS])
 _WAYS: Final = {id(path): number for number, path in enumerate(_PATHS)}
 _ADMITTED: Final = 64
 """Added to the number of a path for what was admitted."""
-_ADMITTED_QUICKLY: Final = _PATHS.index(DecisionPath.LOCAL) + _ADMITTED
 _DENIED_QUICKLY: Final = _PATHS.index(DecisionPath.DENY_CACHE)
 
 # As plain numbers: flags of the enum's own kind take a microsecond to put together.
@@ -113,7 +112,7 @@ class DecisionRecorder:
                 page.rows += 1
         return number
 
-    def quick(self, plan: Plan, verdict: Verdict) -> None:
+    def quick(self, plan: Plan, verdict: Verdict, path: DecisionPath) -> None:
         """An allowance that is not logged costs no more than counting down."""
         denied = verdict[0]
         if denied:
@@ -123,7 +122,7 @@ class DecisionRecorder:
             if self._until_next:
                 return
             self._until_next = weight = self._every
-            way = _ADMITTED_QUICKLY
+            way = _WAYS[id(path)] + _ADMITTED
         self._number = number = (self._number + 1) & _64_BITS
         page = self._room()
         if page is not None:

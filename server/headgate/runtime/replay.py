@@ -15,7 +15,7 @@ from typing import Any, Final
 from headgate_client.values import Descriptor, encode_request
 
 from headgate.handler import AnswerSettings, RateLimitHandler, decided_quickly
-from headgate.limiter.decision import Decision, Verdict
+from headgate.limiter.decision import Decision, DecisionPath, Verdict
 from headgate.limiter.engine import Engine
 from headgate.limiter.rule_name import REQUEST_RULE
 from headgate.plan import Plan
@@ -51,8 +51,8 @@ class _Seen:
         self.decided.append((plan, decision))
         return 0
 
-    def quick(self, plan: Plan, verdict: Verdict) -> None:
-        self(plan, decided_quickly(verdict))
+    def quick(self, plan: Plan, verdict: Verdict, path: DecisionPath) -> None:
+        self(plan, decided_quickly(verdict, path))
 
 
 @dataclass(slots=True)

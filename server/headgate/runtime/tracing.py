@@ -4,7 +4,7 @@ import random
 
 from headgate.config import Settings
 from headgate.handler import decided_quickly
-from headgate.limiter.decision import Decision, Verdict
+from headgate.limiter.decision import Decision, DecisionPath, Verdict
 from headgate.plan import Plan
 from headgate.runtime.recording import DecisionRecorder
 from headgate.telemetry.metrics import Metrics
@@ -46,8 +46,8 @@ class SpanRecorder:
             }
         return number
 
-    def quick(self, plan: Plan, verdict: Verdict) -> None:
-        self(plan, decided_quickly(verdict))
+    def quick(self, plan: Plan, verdict: Verdict, path: DecisionPath) -> None:
+        self(plan, decided_quickly(verdict, path))
 
 
 def register(metrics: Metrics, tracing: Tracing) -> None:

@@ -41,8 +41,8 @@ class Calls(Protocol):
         """Send what the error means to callers."""
         ...
 
-    def wait(self, call_id: int, size: int) -> None:
-        """The call has no answer yet."""
+    def wait(self, call_ids: list[int], size: int) -> None:
+        """These calls, of so many bytes together, have no answer yet."""
         ...
 
     def end_wait(self, call_id: int, size: int, received_at: float, answer: bytes | BaseException) -> None:
@@ -63,7 +63,8 @@ def taker(
     max_calls, max_bytes, max_size = limits.max_pending_calls, limits.max_pending_bytes, limits.max_message_bytes
     max_free = min(max_calls, max_bytes // max_size)
     refusal_size, is_refusal = (-1, bytes.isspace) if refusals is None else (refusals.size, refusals.matches)
-    at_once, fail, take_turn, give_turn = staged.at_once, calls.fail, turn.take, turn.give
+    at_once, staged_resume, take_turn, give_turn = staged.at_once, staged.resume, turn.take, turn.give
+    fail, wait, end_wait = calls.fail, calls.wait, calls.end_wait
     timeouts, monotonic, add_durations = Timeouts(), time.monotonic, stats.durations.add
 
     def may_be_too_many(count: int) -> bool:
@@ -77,7 +78,8 @@ def taker(
             return events
         left: list[Event] = []
         undecided: list[tuple[object, int, int]] = []
-        answered = 0
+        waiting: list[int] = []
+        answered = waiting_bytes = 0
         take_turn()
         try:
             waited_s = monotonic() - received_at
@@ -103,28 +105,26 @@ def taker(
                             undecided.append((answer, call_id, size))
                     except Exception as error:
                         fail(call_id, error)
-            for waiting in undecided:
-                answered += resume(*waiting, received_at)
+            for plan, call_id, size in undecided:
+                try:
+                    if not isinstance(plan, Undecided):
+                        raise not_bytes(plan)
+                    soon = staged_resume(plan, partial(end_wait, call_id, size, received_at))
+                    if soon is None:
+                        waiting.append(call_id)
+                        waiting_bytes += size
+                    else:
+                        respond(call_id, soon)
+                        answered += 1
+                except Exception as error:
+                    fail(call_id, error)
+            if waiting:
+                wait(waiting, waiting_bytes)
             stats.calls += count - len(left)
             add_durations(monotonic() - received_at, answered)
         finally:
             give_turn()
         return left
-
-    def resume(undecided: object, call_id: int, size: int, received_at: float) -> bool:
-        """Ask for what is not decided; whether it is, and answered, all the same."""
-        try:
-            if not isinstance(undecided, Undecided):
-                raise not_bytes(undecided)
-            answer = staged.resume(undecided, partial(calls.end_wait, call_id, size, received_at))
-        except Exception as error:
-            fail(call_id, error)
-            return False
-        if answer is None:
-            calls.wait(call_id, size)
-            return False
-        respond(call_id, answer)
-        return True
 
     return take
 

@@ -172,9 +172,9 @@ class NativeTransport:
             return None
         return taker(self, self._front.respond, staged, loop.turn, self._limits, self.stats, self._refusals)
 
-    def wait(self, call_id: int, size: int) -> None:
-        self._waiting.add(call_id)
-        self.stats.accepted_calls += 1
+    def wait(self, call_ids: list[int], size: int) -> None:
+        self._waiting.update(call_ids)
+        self.stats.accepted_calls += len(call_ids)
         self.stats.accepted_bytes += size
 
     # Handing over, from the receiving thread to the loop
@@ -268,10 +268,17 @@ class NativeTransport:
     def _send_ready(self) -> None:
         ready, self._ready = self._ready, []
         respond, stats, now_s = self._front.respond, self.stats, time.monotonic()
+        together, came_at, finished_bytes = 0, 0.0, 0
         for call_id, size, received_at, answer in ready:
             respond(call_id, answer)
-            stats.durations.add(now_s - received_at)
-            stats.finished_bytes += size
+            finished_bytes += size
+            # Most came together: what came in one batch is counted in one go.
+            if received_at != came_at:
+                stats.durations.add(now_s - came_at, together)
+                together, came_at = 0, received_at
+            together += 1
+        stats.durations.add(now_s - came_at, together)
+        stats.finished_bytes += finished_bytes
         stats.finished_calls += len(ready)
 
     def fail(self, call_id: int, error: BaseException) -> None:

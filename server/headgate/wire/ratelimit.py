@@ -289,6 +289,13 @@ def encode_status(head: bytes, remaining: int, reset_ms: int) -> bytes:
     return _before_status(len(body)) + body
 
 
+MAX_STATUSES: Final = 64
+"""Statuses that are kept whole: those of the answers that a shard's last few replies brought."""
+
+encode_status_again: Final = lru_cache(maxsize=MAX_STATUSES)(encode_status)
+"""`encode_status` for answers that come together: those to requests for new keys of one limit are all the same."""
+
+
 def encode_statuses(heads: Iterable[StatusHead], verdicts: Iterable[tuple[bool, int, int]]) -> bytes:
     """The `statuses` of a request that is admitted by a limit each: as `encode_status`, in one go."""
     parts: list[bytes] = []

@@ -62,10 +62,10 @@ class Rig:
     def fail(self, call_id: int, error: BaseException) -> None:
         self.answers[call_id] = type(error)
 
-    def wait(self, call_id: int, size: int) -> None:
-        self.stats.accepted_calls += 1
+    def wait(self, call_ids: list[int], size: int) -> None:
+        self.stats.accepted_calls += len(call_ids)
         self.stats.accepted_bytes += size
-        self.answers[call_id] = None
+        self.answers.update(dict.fromkeys(call_ids))
 
     def end_wait(self, call_id: int, size: int, received_at: float, answer: bytes | BaseException) -> None:
         self.answers[call_id] = (size, received_at, answer)

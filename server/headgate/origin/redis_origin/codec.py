@@ -143,24 +143,31 @@ def _add_bucket(flat: list[Any], terms: Terms, report: BucketReport, when: int, 
 def decided(call: Call) -> tuple[list[int], list[int], list[tuple[int, Sequence[Want]]]]:
     """Per report when its wants are decided and what the want is that is decided at once (state.lua); and the requests
     that are decided later, by number."""
-    asked = [0] * len(call.reports)
-    for wants in call.requests:
-        for report, _ in wants:
-            asked[report] += 1
-    when, costs = [0] * len(asked), [0] * len(asked)
+    requests, reports = call.requests, len(call.reports)
+    when, costs = [0] * reports, [0] * reports
     for report in _kept(call):
         when[report] = LATER
     later: list[tuple[int, Sequence[Want]]] = []
-    for number, wants in enumerate(call.requests, 1):
+    displaced = False
+    for number, wants in enumerate(requests, 1):
         if len(wants) == 1:
             report, cost = wants[0]
-            if asked[report] == 1 and not when[report]:
+            if not when[report]:
                 when[report], costs[report] = number, cost
                 continue
         later.append((number, wants))
         for report, _ in wants:
+            if when[report] > 0:  # by a request that is no longer the only one
+                later.append((when[report], requests[when[report] - 1]))
+                costs[report], displaced = 0, True
             when[report] = LATER
+    if displaced:
+        later.sort(key=_number_of)
     return when, costs, later
+
+
+def _number_of(decided_later: tuple[int, Sequence[Want]]) -> int:
+    return decided_later[0]
 
 
 def _kept(call: Call) -> Iterable[int]:
@@ -290,16 +297,20 @@ def unpack_entries(packed: bytes) -> tuple[BookEntry, ...]:
 def unpack_reply(packed: bytes, epoch: bytes, call: Call) -> Reply:
     """A script's reply as the protocol's values, in the order of the call's reports and requests."""
     flat: tuple[int, ...] = msgpack.unpackb(packed, use_list=False)
-    answers: list[Answer] = []
-    at = 1 + len(call.requests)
+    first = at = 1 + len(call.requests)
     charged = tuple([charged == 1 for charged in flat[1:at]])
-    for report in call.reports:
-        if isinstance(report, WindowReport):
-            answers.append(_new(WindowAnswer, flat[at : at + 9] + _NO_REFUNDS))
-            at += 9
-        else:
-            answers.append(_new(BucketAnswer, flat[at : at + 5] + _NO_REFUNDS))
-            at += 5
+    answers: list[Answer] = []
+    if BucketReport in set(map(type, call.reports)):
+        for report in call.reports:
+            if isinstance(report, WindowReport):
+                answers.append(_new(WindowAnswer, flat[at : at + 9] + _NO_REFUNDS))
+                at += 9
+            else:
+                answers.append(_new(BucketAnswer, flat[at : at + 5] + _NO_REFUNDS))
+                at += 5
+    else:
+        at += 9 * len(call.reports)
+        answers = [_new(WindowAnswer, flat[place : place + 9] + _NO_REFUNDS) for place in range(first, at, 9)]
     until = at + 2 * len(call.quotas)
     shares = tuple(map(Share, flat[at:until:2], flat[at + 1 : until : 2]))
     return Reply(flat[0], epoch, _with_refunds(call.reports, answers, flat, until), charged, shares)
