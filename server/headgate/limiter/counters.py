@@ -194,22 +194,24 @@ class CounterTable(Generic[C]):
 
         False: there is none to be made, because no counter may go.
         """
-        if self.put(counter):
+        if self.put(counter, now_ms):
             return True
-        return (self._expire_one(now_ms) or self._evict_one(now_ms)) and self.put(counter)
+        return (self._expire_one(now_ms) or self._evict_one(now_ms)) and self.put(counter, now_ms)
 
-    def put(self, counter: C) -> bool:
-        """Take in a new counter as the most recently used one, if there is room."""
+    def put(self, counter: C, now_ms: int = 0) -> bool:
+        """The same if there is room already. Whoever does not know the time may leave it out."""
         counters = self._counters
         if len(counters) >= self.max_cells:
             return False
         counters[counter.key] = counter
         self.stats.created += 1
+        expires_ms = counter.expires_ms
+        if expires_ms < now_ms:
+            expires_ms = now_ms
         # As `_file` does, without a call: this is done for every new key.
-        tick = counter.expires_ms // WHEEL_TICK_MS + 1
-        slot = self._wheel.get(tick)
+        slot = self._wheel.get(expires_ms // WHEEL_TICK_MS + 1)
         if slot is None:
-            self._file(counter, counter.expires_ms)
+            self._file(counter, expires_ms)
         else:
             slot[counter] = None
             counter.wheel_slot = slot
