@@ -205,9 +205,7 @@ class CounterTable(Generic[C]):
             return False
         counters[counter.key] = counter
         self.stats.created += 1
-        expires_ms = counter.expires_ms
-        if expires_ms < now_ms:
-            expires_ms = now_ms
+        expires_ms = max(counter.expires_ms, now_ms)
         # As `_file` does, without a call: this is done for every new key.
         slot = self._wheel.get(expires_ms // WHEEL_TICK_MS + 1)
         if slot is None:

@@ -178,8 +178,11 @@ class SharedCounter(KeyCounter, ABC):
     def answered(self, answer: Any, usable_until_s: float) -> bool:
         """The call was answered. False: the shard has forgotten something, and this report did not restore it."""
         self.lane_left = 0
-        if answer.reset != self.reset and not self._comes_to(answer.reset):
-            return True
+        if answer.reset != self.reset:
+            if self.reset != UNBOUND:
+                self._meet(answer.reset)
+                return True
+            self.reset = answer.reset
         remembers = self.learn(answer) or self.refill
         self.has_answer = True
         if answer.grant != NO_GRANT:
@@ -191,15 +194,11 @@ class SharedCounter(KeyCounter, ABC):
         self.pins -= 1
         return remembers
 
-    def _comes_to(self, reset: int) -> bool:
-        """Whether an answer of another reset concerns this counter: an earlier one does not, a later one empties it."""
-        if self.reset == UNBOUND:
-            self.reset = reset
-            return True
+    def _meet(self, reset: int) -> None:
+        """An answer is of another reset: an earlier one does not concern the counter, a later one empties it."""
         self.failed()
         if reset > self.reset:
             self.reset_to(reset)
-        return False
 
     def reset_to(self, number: int) -> None:
         """The key was reset: what this node has of it, reported or not, is from before, and goes."""

@@ -50,7 +50,7 @@ class RegionalEngine:
         By the lanes where they are open, else by the plain rule.
         """
         if len(charges) == 1:
-            return self._decide_one(charges[0])
+            return self.decide_one(charges[0])
         verdicts = lane.through_all(self.counters, charges, self._monotonic())
         if verdicts is not None:
             return Decision(True, DecisionPath.LOCAL, verdicts)
@@ -130,7 +130,7 @@ class RegionalEngine:
             verdicts.append(self._admitted(counter, charge, remaining, now_s))
         return Decision(True, DecisionPath.LOCAL, verdicts)
 
-    def _decide_one(self, charge: Charge) -> Decision | Waiting | Alone:
+    def decide_one(self, charge: Charge) -> Decision | Waiting | Alone:
         """`decide` for the usual request, which has one charge."""
         now_s = self._monotonic()
         counter = self.counters.find(charge.key)

@@ -132,9 +132,13 @@ class RegionNode:
 
         On any thread that has the loop's turn; `then` is called on the loop.
         """
+        decided: Decision | Waiting | Alone
         if type(charges) is SlicedCharges:
-            charges = self.slices.in_force(charges)
-        decided = self.engine.decide(charges)
+            decided = self.engine.decide(self.slices.in_force(charges))
+        elif len(charges) == 1:
+            decided = self.engine.decide_one(charges[0])
+        else:
+            decided = self.engine.decide(charges)
         if isinstance(decided, Decision):
             return decided
         decided.on_decided = then

@@ -9,6 +9,7 @@ from typing import Any, Final
 from headgate.limiter.counters import window_load
 from headgate.limiter.limit import Algorithm, Limit, TrafficClass
 from headgate.origin.protocol import (
+    UNBOUND,
     Answer,
     CellReport,
     Report,
@@ -227,16 +228,61 @@ class SharedWindow(SharedCounter):
             cells = (*cells, self.previous_cell.report())
         if before is not None:
             before.note_sent(0)
-        cell.note_sent(wanted)
+        sent = cell.total + cell.reserved
+        self.credit_offered = cell.own - sent if wanted and cell.own > sent else 0
+        if sent + wanted > cell.highest_sent:
+            cell.highest_sent = sent + wanted
         if wanted > self.first_wanted and not self.has_answer:
             self.first_wanted = wanted
-        self.credit_offered = self.credit if wanted else 0
         limit, key = self.limit, self.key
         terms = _terms(limit, self.component, leaving)
         name = exchange_name(key, self.place, self.window_ms) if terms.publish_at else b""
         demands = self.demands(self.sequence) if limit.refund or self.refunds is not None else None
         held = self.held(now_s) if self.grant else 0
         return _new(WindowReport, (key, terms, number, held, cells, name, self.reset, demands))
+
+    def answered(self, answer: Any, usable_until_s: float) -> bool:
+        """As for all counters; at once where it is a key's first answer, and tells of this window alone.
+
+        That is what most answers are where traffic has a long tail. (tests/unit/region/test_first_answers.py holds both
+        ways equal.)
+        """
+        cell = self.current_cell
+        if self.has_answer or cell.total or cell.reserved or self._before is not None or self.refunds is not None:
+            return SharedCounter.answered(self, answer, usable_until_s)
+        sequence, own, total, foreign, own_before, total_before, foreign_before, grant, reset, _ = answer
+        if (
+            sequence != self.sequence
+            or reset != self.reset != UNBOUND
+            or not 0 <= own <= cell.highest_sent
+            or own > total
+            or grant < 0
+            or own_before
+            or total_before
+            or foreign_before
+        ):
+            return SharedCounter.answered(self, answer, usable_until_s)
+        cell.own = own
+        cell.others = total - own
+        cell.foreign = foreign
+        cell.highest_total_seen = total
+        if total > cell.highest_sent:
+            cell.others_at_least = total - cell.highest_sent
+        self.current = total + foreign
+        self.previous = 0
+        self.lane_left = 0
+        self.deny_until_ms = 0
+        self.ahead_of_shard = False
+        self.own_time = None
+        self.has_answer = True
+        self.reset = reset
+        if grant != self.grant:
+            self.grant = shared(grant)
+        self.usable_until_s = usable_until_s
+        self.refill = False
+        self.credit_offered = 0
+        self.pins -= 1
+        return True
 
     def learn(self, answer: Any) -> bool:
         # A WindowAnswer is flat: from 1 on the current cell's count, from 4 on the previous one's.

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -281,7 +282,7 @@ class Service:
     def _make_handler(self) -> None:
         self._decisions.attach(self._engine, self._node)
         self._handler = RateLimitHandler(
-            rules=lambda: self._store.current,
+            rules=partial(getattr, self._store, "current"),  # asked at every request: no frame of Python's
             engine=self._decider,
             random=self._random,
             settings=answer_settings(self.settings),
