@@ -215,7 +215,7 @@ class SharedWindow(SharedCounter):
             exchange_name(self.key, self.place, self.window_ms) if limit.publish_at else b"",
             limit.traffic_class is TrafficClass.ABUSE,
             self.reset,
-            self.demands(self.sequence) if limit.refund or self.refunds is not None else None,
+            self.demands(self.sequence, leaving, now_s) if limit.refund or self.refunds is not None else None,
         )
 
     def learn(self, answer: Any) -> bool:
