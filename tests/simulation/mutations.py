@@ -484,8 +484,8 @@ def subtract_by_own_view(patch: Patch) -> None:
     """A node subtracts what it demands back, from what it knows, without waiting for the shard."""
     demand = SharedCounter.demand
 
-    def careless(counter: SharedCounter, cost: int, now_ms: int) -> None:
-        demand(counter, cost, now_ms)
+    def careless(counter: SharedCounter, cost: int, now_ms: int, now_s: float) -> None:
+        demand(counter, cost, now_ms, now_s)
         if isinstance(counter, SharedWindow) and counter.refunds is not None:
             counter.refunds.current.region += min(cost, max(0, counter.current))
             counter._recount()
@@ -519,7 +519,7 @@ def refunds_per_call(patch: Patch) -> None:
 def one_net_counter(patch: Patch) -> None:
     """What is given back is taken out of the node's own total, and only the rest is told."""
 
-    def careless(counter: SharedCounter, cost: int, now_ms: int) -> None:
+    def careless(counter: SharedCounter, cost: int, now_ms: int, now_s: float) -> None:
         if isinstance(counter, SharedWindow):
             counter.unspend(min(cost, counter.current_cell.total))
         counter.shard.flush(counter, soon=False)
@@ -531,10 +531,10 @@ def refunds_restored_by_a_floor(patch: Patch) -> None:
     """After a loss every node vouches for all that it knew to have been given back, whoever demanded it."""
     report = Refunds.report
 
-    def careless(refunds: Refunds, sequence: int) -> tuple[Demand, ...]:
+    def careless(refunds: Refunds, sequence: int, *, remembers: bool) -> tuple[Demand, ...]:
         for cell in (refunds.current, refunds.previous):
             cell.own = max(cell.own, cell.region)
-        return report(refunds, sequence)
+        return report(refunds, sequence, remembers=remembers)
 
     patch.setattr(Refunds, "report", careless)
 

@@ -60,7 +60,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.look_again_and_keep: ("network-131", "charged"),
     mutations.subtract_by_own_view: ("refunds-114", "refunds"),
     mutations.refunds_without_a_cap: ("refunds-114", "refunds"),
-    mutations.refunds_per_call: ("refunds-114", "refunds"),
+    mutations.refunds_per_call: ("refunds-24", "refunds"),
     mutations.one_net_counter: ("refunds-114", "beliefs"),
     mutations.refunds_restored_by_a_floor: ("refunds-114", "refunds"),
     mutations.denials_outlive_refunds: ("refunds-114", "denial"),

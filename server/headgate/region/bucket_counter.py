@@ -188,15 +188,15 @@ class SharedBucket(SharedCounter):
             self.since_ms,
             limit.debt,
             self.reset,
-            self._demand(),
+            self._demand(leaving, now_s),
         )
 
-    def _demand(self) -> tuple[Demand] | None:
+    def _demand(self, leaving: bool, now_s: float) -> tuple[Demand] | None:
         """One for all time; it also says to which refunds the arrival time belongs that is reported."""
-        if self.demands(0) is None or self.refunds is None:
+        if self.demands(0, leaving, now_s) is None or self.refunds is None:
             return None
         back = self.refunds.current
-        return (Demand(0, back.demanded, back.settled, back.region),)
+        return (back.demand(0, back.region, remembers=leaving or self.shard.remembers(now_s)),)
 
     def learn(self, answer: Any) -> bool:
         if answer.own > max(self.own, self.total + self._reserved):

@@ -143,26 +143,33 @@ class SharedCounter(KeyCounter, ABC):
             calm = not soon and unacked * NEXT_TO_NOTHING <= self.grant and not self.limit.refund
             self.shard.flush(self, soon=soon, calm=calm)
 
-    def demand(self, cost: int, now_ms: int) -> None:
-        """Demand so much back. As late as an ordinary report: what it is for may have been admitted at another node,
+    def demand(self, cost: int, now_ms: int, now_s: float) -> None:
+        """Demand so much back. Later than an ordinary report: what it is for may have been admitted at another node,
         and the shard gives back only what it has heard of."""
         if self.refunds is None:
             self.refunds = Refunds()
-        self.refunds.demand(cost, now_ms)
-        self.shard.flush(self, soon=False)
+        self.refunds.demand(cost, now_ms, now_s)
+        self.shard.flush(self, soon=False, back=True)
 
     @property
     def unreported(self) -> bool:
         """Whether the shard has yet to hear of something."""
         return bool(self.unacked) or (self.refunds is not None and self.refunds.waiting)
 
-    def demands(self, sequence: int) -> tuple[Demand, ...] | None:
+    def pressing(self, now_s: float) -> bool:
+        """Whether the next report tells the shard something: what is demanded back may have to wait for its time."""
+        if self.refill or self.unacked:
+            return True
+        return self.refunds is not None and self.refunds.telling and self.shard.remembers(now_s)
+
+    def demands(self, sequence: int, leaving: bool, now_s: float) -> tuple[Demand, ...] | None:
         """For a report: what is demanded back; None where there are no refunds."""
         if self.refunds is None:
             if not self.limit.refund:
                 return None
             self.refunds = Refunds()
-        return self.refunds.report(sequence)
+        self.refunds.come_due(now_s, leaving=leaving)
+        return self.refunds.report(sequence, remembers=leaving or self.shard.remembers(now_s))
 
     # What the shard link tells it
 

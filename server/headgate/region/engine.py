@@ -253,7 +253,7 @@ class RegionalEngine:
     def _refund(self, counter: SharedCounter, charge: Charge) -> None:
         """Demand it back, whatever else the request comes to. The shard says how much of it there is to give."""
         counter.limit = charge.limit
-        counter.demand(charge.cost, counter.advance(counter.shard.now_ms()))
+        counter.demand(charge.cost, counter.advance(counter.shard.now_ms()), self._monotonic())
 
     def _look(self, counter: SharedCounter, look: Charge, now_s: float) -> int:
         """What remains if one more unit may be admitted here, or why not (outcomes.py)."""

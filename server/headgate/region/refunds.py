@@ -3,7 +3,9 @@
 A node only demands. What there is to give the shard knows, and what it gave is in its answers; until then nothing
 is subtracted here: two nodes that subtract by their own views give one hit back twice. A demand is the sum of all
 demands in its window, never "give 5 back": it may be told late, twice, or again after a loss.
-(docs/convergence.md, section 11.)
+
+It is told late on purpose. The shard drops what it has no hits for, so it must have heard of them before: of those that
+another node has just charged, and of all that it lost with its memory. (docs/convergence.md, section 11.)
 """
 
 from typing import Final
@@ -16,6 +18,12 @@ denies callers what is free; shorter asks more often for keys that are at their 
 GIVEN_UP_MS: Final = 10_000
 """A bucket has no windows by which an old demand would go. A record outlives its bucket by twice as long: a demand
 whose answer was lost is not dealt with a second time by one that has forgotten it."""
+TOLD_AFTER_S: Final = 0.5
+"""How long a demand waits before the shard is told: twice as long as a hit does where hits may be given back. With less
+it comes before the hits that another node charged, and finds nothing to give; with more, room comes back later."""
+REFILL_S: Final = 3.0
+"""For how long demands wait after a shard was found to have lost its memory. By then every node has noticed, with a
+heartbeat or after the longest cooldown of its breaker, and has told it again what there was to give back."""
 MOST_DEMANDED: Final = 2**44
 """In one window: four thousand times the largest limit, and far below where Lua's numbers end."""
 
@@ -23,13 +31,17 @@ MOST_DEMANDED: Final = 2**44
 class CellRefunds:
     """Of one window; of a bucket for all time."""
 
-    __slots__ = ("demanded", "foreign", "own", "region", "settled")
+    __slots__ = ("demanded", "due", "due_next", "foreign", "own", "region", "settled")
 
     def __init__(self) -> None:
         self.demanded = 0
         """What this node has demanded back."""
+        self.due = 0
+        """Of that, what has waited for long enough: what the shard may be told. It never falls."""
+        self.due_next = 0
+        """What will have, when the wait under way ends: what had been demanded when it began."""
         self.settled = 0
-        """Of that, what the shard has dealt with. Answers raise it; it never falls."""
+        """What the shard has dealt with of what is demanded. Answers raise it; it never falls."""
         self.own = 0
         """What was taken out of this cell for this node: it tells a shard that lost its memory. It never falls."""
         self.region = 0
@@ -48,6 +60,10 @@ class CellRefunds:
         """Whether the shard has not dealt with all of it."""
         return self.demanded > self.settled
 
+    def demand(self, sequence: int, refunded: int, *, remembers: bool) -> Demand:
+        """For a report: nothing that the shard would have to give now, unless it remembers what there is to give."""
+        return Demand(sequence, self.due if remembers else self.settled, self.settled, refunded)
+
     def learn(self, refund: Refund) -> None:
         """Merge what the shard told."""
         self.settled = max(self.settled, refund.settled)
@@ -57,6 +73,8 @@ class CellRefunds:
     def join(self, other: "CellRefunds") -> None:
         """Take in what was demanded in a window that turned out to be this one."""
         self.demanded += other.demanded
+        self.due += other.due
+        self.due_next += other.due_next
         self.settled += other.settled
         self.own += other.own
 
@@ -64,7 +82,7 @@ class CellRefunds:
 class Refunds:
     """Of one counter. There are none where no limit had refunds."""
 
-    __slots__ = ("asked_s", "current", "previous", "since_ms")
+    __slots__ = ("_last_s", "_tell_s", "asked_s", "current", "previous", "since_ms")
 
     def __init__(self) -> None:
         self.current = CellRefunds()
@@ -73,17 +91,47 @@ class Refunds:
         """When the last answered call was sent: what it said of room is as old as that."""
         self.since_ms = 0
         """When the first was demanded of what the shard has not dealt with."""
+        self._last_s = 0.0
+        """When the last was demanded."""
+        self._tell_s = 0.0
+        """When the wait under way ends; 0 while nothing waits."""
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to tell the shard."""
+        """Whether there is something to tell the shard, now or when it has waited for long enough."""
         return self.current.waiting or self.previous.waiting
 
-    def demand(self, cost: int, now_ms: int) -> None:
+    @property
+    def telling(self) -> bool:
+        """Whether there is something to tell the shard that has waited for long enough."""
+        return self.current.due > self.current.settled or self.previous.due > self.previous.settled
+
+    def demand(self, cost: int, now_ms: int, now_s: float) -> None:
         """From now on so much more is demanded back."""
         if not self.waiting:
             self.since_ms = now_ms
         self.current.demanded = min(MOST_DEMANDED, self.current.demanded + cost)
+        self._last_s = now_s
+        if not self._tell_s:
+            self._wait()
+
+    def come_due(self, now_s: float, *, leaving: bool) -> None:
+        """A report goes out: what has waited for long enough is told, by a node that leaves all of it.
+
+        What is demanded during a wait waits for the end of the next one: for half a second at least, a second at most.
+        """
+        while self._tell_s and (leaving or now_s >= self._tell_s):
+            for cell in (self.current, self.previous):
+                cell.due = cell.due_next
+            self._wait()
+
+    def _wait(self) -> None:
+        """Let wait for its time whatever has been demanded by now and is not due; 0 says that there is nothing."""
+        self._tell_s = 0.0
+        for cell in (self.current, self.previous):
+            if cell.demanded > cell.due:
+                self._tell_s = self._last_s + TOLD_AFTER_S
+            cell.due_next = cell.demanded
 
     def roll(self, *, follows: bool) -> None:
         """Go on to a later window. What was demanded two windows ago was charged even before: it is over."""
@@ -95,12 +143,10 @@ class Refunds:
         self.current.join(self.previous)
         self.previous = CellRefunds()
 
-    def report(self, sequence: int) -> tuple[Demand, ...]:
+    def report(self, sequence: int, *, remembers: bool) -> tuple[Demand, ...]:
         """What the next call tells the shard, of the cells that have something to tell."""
         cells = ((sequence, self.current), (sequence - 1, self.previous))
-        return tuple(
-            [Demand(at, cell.demanded, cell.settled, cell.own) for at, cell in cells if cell.demanded or cell.own]
-        )
+        return tuple([cell.demand(at, cell.own, remembers=remembers) for at, cell in cells if cell.due or cell.own])
 
     def give_up(self, now_ms: int) -> None:
         """Of a bucket: what could not be told for so long is no longer demanded."""

@@ -72,6 +72,11 @@ class Shard(Protocol):
         """A question was not answered by its request's deadline."""
         ...
 
-    def flush(self, counter: "SharedCounter", *, soon: bool, calm: bool = False) -> None:
-        """The counter has something to report: within 25 ms if `soon`, 2 s if `calm`, else 250 ms."""
+    def remembers(self, now_s: float) -> bool:
+        """Whether it knows what there is to give back: not while it may have lost its memory, until it is refilled."""
+        ...
+
+    def flush(self, counter: "SharedCounter", *, soon: bool, calm: bool = False, back: bool = False) -> None:
+        """The counter has something to report: within 25 ms if `soon`, 2 s if `calm`, else 250 ms; in half a second
+        what is demanded `back`."""
         ...

@@ -27,6 +27,7 @@ from headgate.region.alone import Alone
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
 from headgate.region.counters import SharedCounter
 from headgate.region.flush_queues import FlushQueues
+from headgate.region.refunds import REFILL_S
 from headgate.region.shard_clock import ShardClock
 from headgate.region.slices import Slices
 from headgate.region.turns import begin_turn, requests_ahead, room_at
@@ -182,6 +183,8 @@ class ShardLink:
         self._say_unreadable_s = -math.inf
         self._behind_since_s = math.inf
         """When the first of the calls was sent that failed since the last answer; never, if none did."""
+        self._refilled_s = -math.inf
+        """When all nodes have told it again what it was last found to have lost."""
         self._open_since_s: float | None = None
         """Since when the breaker has not been closed; None while it is."""
         self._probes = 0
@@ -207,9 +210,14 @@ class ShardLink:
         self._stirred = False
         self._wake.set()
 
-    def flush(self, counter: SharedCounter, *, soon: bool, calm: bool = False) -> None:
-        """Have the counter reported within 25 ms, if `soon`, within 2 s if `calm`, else within 250 ms."""
-        due_s = self._flushes.add(counter, soon=soon, calm=calm, now_s=self._clock.monotonic())
+    def remembers(self, now_s: float) -> bool:
+        """Whether it knows what there is to give back. A shard that did not answer may come back with nothing."""
+        return now_s >= self._refilled_s and self._behind_since_s == math.inf
+
+    def flush(self, counter: SharedCounter, *, soon: bool, calm: bool = False, back: bool = False) -> None:
+        """Have the counter reported within 25 ms, if `soon`, within 2 s if `calm`, else within 250 ms; in half a second
+        what is demanded `back`."""
+        due_s = self._flushes.add(counter, soon=soon, calm=calm, back=back, now_s=self._clock.monotonic())
         if due_s is not None:
             self._arm(due_s)
 
@@ -329,6 +337,10 @@ class ShardLink:
 
     def lost_memory(self, reason: str) -> None:
         """Tell it again what every live counter of this node contained."""
+        now_s = self._clock.monotonic()
+        if now_s >= self._refilled_s + REFILL_S:
+            # Not again at once: a shard that loses something all the time would never be asked to give back.
+            self._refilled_s = now_s + REFILL_S
         if self._refill:
             # Under way already; what it is told is the newest anyway. But what is told once per loss, resets, may
             # have been told to the memory that is gone.
@@ -553,7 +565,8 @@ class ShardLink:
             self._look_again(batch)
         for counter in batch.counters:
             if not counter.flush_due_s and (counter.refill or counter.unreported):
-                self.flush(counter, soon=True)  # the shard is not in that window yet, or lacks something in it
+                # The shard is not in that window yet, or lacks something in it; or it is too early to demand it back.
+                self.flush(counter, soon=counter.pressing(now_s))
         if not remembers:
             self.lost_memory(LOWER_TOTAL)
 
@@ -634,10 +647,11 @@ class ShardLink:
             question.fail()
 
     def _give_back_reports(self, batch: CallBatch) -> None:
+        now_s = self._clock.monotonic()
         self._slices.failed(batch.call.quotas, batch.counters)
         for counter in batch.counters:
             counter.failed()
             if counter.refill:
                 self._refill.append(counter)
             if counter.unreported:
-                self.flush(counter, soon=True)
+                self.flush(counter, soon=counter.pressing(now_s))

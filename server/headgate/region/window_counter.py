@@ -237,7 +237,7 @@ class SharedWindow(SharedCounter):
         limit, key = self.limit, self.key
         terms = _terms(limit, self.component, leaving)
         name = exchange_name(key, self.place, self.window_ms) if terms.publish_at else b""
-        demands = self.demands(self.sequence) if limit.refund or self.refunds is not None else None
+        demands = self.demands(self.sequence, leaving, now_s) if limit.refund or self.refunds is not None else None
         held = self.held(now_s) if self.grant else 0
         return _new(WindowReport, (key, terms, number, held, cells, name, self.reset, demands))
 

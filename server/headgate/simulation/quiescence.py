@@ -14,6 +14,7 @@ from headgate.region.bucket_counter import SharedBucket
 from headgate.region.cells import CellView
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
+from headgate.region.refunds import REFILL_S
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.client import waiting
 from headgate.simulation.watch import Watch
@@ -21,6 +22,8 @@ from headgate.simulation.world import NodeSlot, World
 
 HEAL_S: Final = 4.0
 """Longer than the longest cooldown with its jitter, a call's timeout, and a heartbeat."""
+GIVEN_S: Final = REFILL_S + 1.0
+"""Where something is demanded back of a shard that lost its memory: longer than that waits, then."""
 LEAST_IDLE_MS: Final = 5_000
 LONGEST_WINDOW_MS: Final = 10_000
 """Of the keys whose liveness is looked at: two windows of an hour would take longer than all the rest."""
@@ -31,6 +34,8 @@ READ_S: Final = 0.6
 async def settle(world: World, watch: Watch) -> None:
     """Long enough for breakers and refills; then each node reports, and then each reads."""
     await asyncio.sleep(HEAL_S)
+    if any(counter.refunds is not None and counter.refunds.waiting for _, _, counter in world.counters()):
+        await asyncio.sleep(GIVEN_S)
     for slot, _, counter in world.counters():
         if counter.unreported:
             watch.violate("left_over", f"{slot.name} {counter.key.decode()}: {counter.unacked} not reported of itself")

@@ -18,6 +18,7 @@ METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 LARGEST = 20
 FAULTS = 4
 """In turn: replies lost, Redis wiped, a node killed, and nothing; each after an equal share of the requests."""
+LOST_REPLIES, WIPE, KILL = 1, 2, 3
 TOKENS = "operator=token-of-the-operator\n"
 
 
@@ -73,18 +74,18 @@ class Ledger:
     def break_something(self, turn: int) -> None:
         world = self._world
         region = world.names[turn % len(world.names)]
-        match turn % FAULTS:
-            case 1:
-                world.redis[region].client.client_kill_filter(_type="normal", skipme=True)
-            case 2:
-                world.redis[region].client.flushall()
-            case 3:
-                # What a killed node had not reported is gone with it, by design: so it has reported.
-                self.wait_counted()
-                node = world.nodes[region][0]
-                node.send(signal.SIGKILL)
-                node.wait_exit()
-                world.begin_node(region, 0, *self._flags).wait_ready()
+        fault = turn % FAULTS
+        if fault == LOST_REPLIES:
+            world.redis[region].client.client_kill_filter(_type="normal", skipme=True)
+        elif fault == WIPE:
+            world.redis[region].client.flushall()
+        elif fault == KILL:
+            # What a killed node had not reported is gone with it, by design: so it has reported.
+            self.wait_counted()
+            node = world.nodes[region][0]
+            node.send(signal.SIGKILL)
+            node.wait_exit()
+            world.begin_node(region, 0, *self._flags).wait_ready()
 
 
 def operators(directory: Path) -> tuple[str, ...]:
@@ -127,10 +128,16 @@ def _reset(world: World, ledger: Ledger, flags: tuple[str, ...], chance: random.
         wait_until(lambda node=node: _is_let_in(node, ledger.value), "the reset on every node", every_s=LOOK_S)  # type: ignore[misc]
     ledger.forget()
     ledger.wait_counted()
-    for turn in (1, 2):
+    for turn in (LOST_REPLIES, WIPE):
         for region in world.names:
-            ledger.charge(region, chance.choice(world.nodes[region]), chance.randint(1, LARGEST))
-            ledger.give_back(region, chance.choice(world.nodes[region]), 1)
+            charging, giving = chance.choice(world.nodes[region]), chance.choice(world.nodes[region])
+            ledger.charge(region, charging, chance.randint(1, LARGEST))
+            if turn == WIPE:
+                # What is told before anybody notices the wipe is given of what the teller brings along, by design.
+                giving = charging
+            else:
+                ledger.wait_counted()  # a call that fails may hold a charge back for longer than a refund waits
+            ledger.give_back(region, giving, 1)
         ledger.break_something(turn)
         ledger.wait_counted()
 

@@ -31,6 +31,7 @@ class QuietShard:
     def __init__(self, index: int = 0, *, own_time: OwnTime | None = None) -> None:
         self.index = index
         self.available = True
+        self.remembering = True
         self.time = self
         self.spread_ms = 2
         self.own_time = own_time
@@ -60,7 +61,10 @@ class QuietShard:
     def late(self) -> None:
         self.late_questions += 1
 
-    def flush(self, counter: Any, *, soon: bool, calm: bool = False) -> None:
+    def remembers(self, now_s: float) -> bool:
+        return self.remembering
+
+    def flush(self, counter: Any, *, soon: bool, calm: bool = False, back: bool = False) -> None:
         self.flushed.append(counter.key)
 
 

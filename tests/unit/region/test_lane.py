@@ -51,8 +51,11 @@ class QueueingShard:
     def late(self) -> None:
         raise AssertionError("nobody waits here")
 
-    def flush(self, counter: Any, *, soon: bool, calm: bool = False) -> None:
-        self.queues.add(counter, soon=soon, calm=calm, now_s=self._clock.monotonic())
+    def remembers(self, now_s: float) -> bool:
+        return True
+
+    def flush(self, counter: Any, *, soon: bool, calm: bool = False, back: bool = False) -> None:
+        self.queues.add(counter, soon=soon, calm=calm, back=back, now_s=self._clock.monotonic())
 
 
 class OneShard:

@@ -10,7 +10,7 @@ from headgate.origin.memory import MemoryOrigin
 from headgate.origin.protocol import Call, Want
 from headgate.region.alone import Alone
 from headgate.region.engine import RegionalEngine
-from headgate.region.refunds import DENIAL_MS, GIVEN_UP_MS, MOST_DEMANDED, Refunds
+from headgate.region.refunds import DENIAL_MS, GIVEN_UP_MS, MOST_DEMANDED, TOLD_AFTER_S, Refunds
 from headgate.region.turns import turn_ms
 from headgate.region.waiting import Waiting
 
@@ -60,8 +60,10 @@ class Node:
         return self.engine.decide((Charge(b"k", limit, cost),))
 
     def back(self, cost: int, limit: Limit = LIMIT) -> Decision:
+        """Give it back, and let that wait until the shard may be told."""
         decision = self.engine.decide_late((Charge(b"k", limit, cost, refund=True),))
         assert isinstance(decision, Decision), "a refund waits for nobody"
+        self.now_s += TOLD_AFTER_S
         return decision
 
     @property
@@ -339,13 +341,71 @@ def test_a_demand_on_a_bucket_is_given_up_before_a_record_may_have_forgotten_it(
     assert not a.counter.unreported
 
 
+# When the shard is told
+
+
+def demanded(refunds: Refunds) -> int:
+    """What the next report tells of the window in which it is made."""
+    return sum(demand.demanded for demand in refunds.report(1, remembers=True) if demand.sequence == 1)
+
+
+def test_each_is_told_after_its_own_time() -> None:
+    refunds = Refunds()
+    told: list[int] = []
+    for tenth in range(13):
+        now_s = 100 + tenth / 10
+        if tenth in (0, 1, 3):
+            refunds.demand(10**tenth, NOW_MS, now_s)
+        refunds.come_due(now_s + 0.01, leaving=False)
+        told.append(demanded(refunds))
+    assert told == [0, 0, 0, 0, 0, 1, 1, 1, 1011, 1011, 1011, 1011, 1011], "the others together, when the last may be"
+
+
+def test_one_that_is_early_is_neither_forgotten_nor_pressing(nodes: tuple[Node, Node]) -> None:
+    a, _ = nodes
+    a.admit(10)
+    a.back(4)
+    a.now_s -= TOLD_AFTER_S
+    a.call()
+    assert (a.counter.unreported, a.counter.pressing(a.now_s), a.counter.current) == (True, False, 10)
+    a.now_s += TOLD_AFTER_S
+    a.call(lost=True)
+    assert (a.counter.unreported, a.counter.pressing(a.now_s)) == (True, True)
+    a.call()
+    assert (a.counter.unreported, a.counter.pressing(a.now_s), a.counter.current) == (False, False, 6)
+
+
+def test_none_is_told_to_a_shard_that_may_have_lost_its_memory(nodes: tuple[Node, Node]) -> None:
+    a, _ = nodes
+    a.admit(10)
+    a.back(4)
+    a.shard.remembering = False
+    a.call()
+    assert (a.counter.unreported, a.counter.current) == (True, 10)
+    a.shard.remembering = True
+    a.call()
+    assert (a.counter.unreported, a.counter.current) == (False, 6)
+
+
+def test_one_that_is_early_goes_into_the_next_window_too(nodes: tuple[Node, Node]) -> None:
+    a, _ = nodes
+    a.admit(10)
+    a.back(4)
+    a.pass_ms(WINDOW_MS)
+    a.call()
+    assert (a.counter.unreported, a.counter.previous) == (False, 6)
+    a.back(3)
+    a.call()
+    assert (a.counter.unreported, a.counter.previous) == (False, 3)
+
+
 # What a node keeps
 
 
 def test_what_is_demanded_is_bounded() -> None:
     refunds = Refunds()
     for _ in range(3):
-        refunds.demand(MOST_DEMANDED - 1, NOW_MS)
+        refunds.demand(MOST_DEMANDED - 1, NOW_MS, 100.0)
     assert refunds.current.demanded == MOST_DEMANDED
 
 
@@ -367,6 +427,7 @@ def test_what_a_reservation_did_not_come_to_is_given_back_to_all(nodes: tuple[No
     a, b = nodes
     a.admit(100)
     b.engine.give_back((Charge(b"k", LIMIT, 40),))
+    b.now_s += TOLD_AFTER_S
     b.call()
     a.call()
     assert [node.counter.current for node in nodes] == [60, 60]
