@@ -9,11 +9,11 @@ import random
 import pytest
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin
-from headgate.origin.protocol import LOOK, UNREADABLE, Ahead, Call, CellReport, Report, Want
+from headgate.origin.protocol import LOOK, UNBOUND, UNREADABLE, Ahead, Call, CellReport, Report, Want, exchange_name
 from headgate.origin.redis_origin.codec import LATER, decided
 from headgate.origin.select import open_origin
 
-from tests.conformance.origin.cases import bucket, cell, counts, said, window
+from tests.conformance.origin.cases import WINDOW_MS, bucket, cell, counts, said, window
 from tests.conformance.origin.conftest import SCRIPTS, RedisHarness, RedisSetup
 from tests.conformance.origin.test_reference import History
 from tests.support.waiting import PATIENCE_S
@@ -37,14 +37,51 @@ class SoleWants(History):
         return Call(tuple(reports.values()), tuple(requests))
 
 
+class NewKeys(SoleWants):
+    """Calls with many keys that nobody has asked for yet, and some that somebody has."""
+
+    new = 0
+
+    def call(self) -> Call:
+        self.now_ms += self.chooser.choice([0, 1, 400, 3_000])
+        reports: dict[bytes, Report] = {}
+        for number in range(12):
+            report = self.new_key(number) if self.chooser.random() < 0.8 else self.report()
+            reports.setdefault(report.key, report)
+        costs = [self.chooser.choice([LOOK, 1, 1, 1, 2]) for _ in reports]
+        return Call(tuple(reports.values()), tuple((Want(place, cost),) for place, cost in enumerate(costs)))
+
+    def new_key(self, number: int) -> Report:
+        """One report in three has something in it that a new key's has not."""
+        self.new += 1
+        odd = [0] * 8
+        if self.chooser.random() < 0.3:
+            odd[self.chooser.randrange(8)] = 1
+        told = CellReport(self.now_ms // WINDOW_MS - odd[0], odd[1], odd[2], odd[3], odd[4])
+        limit, precision = self.chooser.choice([1, 20]), self.chooser.choice([0, 5])
+        report = window(
+            self.chooser.choice("aab"),
+            number * (1 - odd[5]),
+            *[told] * (1 + odd[6]),
+            key=f"new-{self.new}",
+            limit=limit,
+            held=odd[7],
+            precision=precision,
+        )
+        name = exchange_name(report.key, report.key, WINDOW_MS)
+        publish_at = self.chooser.choice([0, 0, 1, 2])
+        return report._replace(reset=self.chooser.choice([UNBOUND, 0, 0, 3]), publish_at=publish_at, name=name)
+
+
 def kept(call: Call) -> Call:
     """The same, with every report kept until all are merged."""
     return call._replace(ahead=tuple(Ahead(place, 0, 1) for place in range(len(call.reports))))
 
 
 @pytest.mark.parametrize("seed", range(200, 212))
-async def test_at_once_and_later_are_the_same(one_redis: RedisSetup, seed: int) -> None:
-    history, here = SoleWants(seed, clock_is_set=seed % 2 == 0), RedisHarness(one_redis)
+@pytest.mark.parametrize("kind", [SoleWants, NewKeys])
+async def test_at_once_and_later_are_the_same(one_redis: RedisSetup, kind: type[SoleWants], seed: int) -> None:
+    history, here = kind(seed, clock_is_set=seed % 2 == 0), RedisHarness(one_redis)
     there = open_origin(one_redis.url, clock=SystemClock(), region="there", scripts=SCRIPTS)
     at_once = 0
     try:
@@ -57,17 +94,34 @@ async def test_at_once_and_later_are_the_same(one_redis: RedisSetup, seed: int) 
             plain = await here.origin.call(0, call, PATIENCE_S)
             later = await there.call(0, kept(call), PATIENCE_S)
             assert plain == later, f"step {step}: {call}"
-            assert _records(one_redis, HERE) == _records(one_redis, THERE), f"step {step}: {call}"
+            told = [report.key for report in call.reports]
+            assert _records(one_redis, HERE, told) == _records(one_redis, THERE, told), f"step {step}: {call}"
+        assert _all_keys(one_redis, HERE) == _all_keys(one_redis, THERE) != set()
+        assert _published(one_redis, HERE) == _published(one_redis, THERE)
     finally:
         await here.origin.close()
         await there.close()
     assert at_once > 50
 
 
-def _records(setup: RedisSetup, prefix: bytes) -> dict[bytes, object]:
-    client = setup.first.client
-    keys = [key for key in client.keys(prefix.decode() + "k:*") if isinstance(key, bytes)]
-    return {key.removeprefix(prefix): client.hgetall(key) for key in keys}
+def _records(setup: RedisSetup, prefix: bytes, keys: list[bytes]) -> list[object]:
+    """What stands under each key, and whether that goes by itself, and not at once."""
+    with setup.first.client.pipeline(transaction=False) as pipeline:
+        for key in keys:
+            pipeline.hgetall(prefix + b"k:" + key)
+            pipeline.pttl(prefix + b"k:" + key)
+        replies = pipeline.execute()
+    return [*replies[::2], *[left_ms > WINDOW_MS for left_ms in replies[1::2]]]
+
+
+def _all_keys(setup: RedisSetup, prefix: bytes) -> set[bytes]:
+    keys = setup.first.client.keys(prefix.decode() + "k:*")
+    return {key.removeprefix(prefix) for key in keys if isinstance(key, bytes)}
+
+
+def _published(setup: RedisSetup, prefix: bytes) -> object:
+    """What other regions are to be told, in the order of its changes."""
+    return setup.first.client.zrange(prefix + b"changed:0", 0, -1)
 
 
 def _at_once(call: Call) -> list[bool]:

@@ -345,7 +345,7 @@ local function keep(key, needed, told)
   end
 end
 
--- Write the totals and, if there is one, another field.
+-- Write the totals and, if there is one, another field. Returns what was written of them, and until when the key is needed.
 local function save_window(key, record, field, value)
   local before, ahead_f, reset, refunds = record.told, record.ahead_f, record.reset, record.refunds
   local needed = (record.sequence + (ahead_f > 0 and 3 or 2)) * record.window
@@ -371,4 +371,5 @@ local function save_window(key, record, field, value)
     call('HSET', key, 'w', totals)
   end
   keep(key, needed, before)
+  return totals, needed
 end

@@ -37,8 +37,8 @@ local function roll_component(component, sequence)
   end
 end
 
-window_kind.load = function(record, component, key, field, place)
-  local packed = try('HMGET', key, 'w', field)
+window_kind.load = function(record, component, key, field, place, _, packed)
+  packed = packed or try('HMGET', key, 'w', field)
   if packed.err then
     return not_a_record(key, packed.err)
   end
@@ -168,14 +168,18 @@ window_kind.charge = function(report, missing)
   component.n = n + missing
 end
 
-local function packed_component(record, component)
-  local part = bytes_of[record.sequence] .. bytes_of[component.n] .. bytes_of[component.previous_n] .. bytes_of[component.held]
-    .. bytes_of[component.generation] .. pack(component.number)
+-- What a run's part begins with; its call number follows.
+local function component_head(record, component)
+  return bytes_of[record.sequence] .. bytes_of[component.n] .. bytes_of[component.previous_n] .. bytes_of[component.held]
+    .. bytes_of[component.generation]
+end
+
+local function packed_component(head, component)
   local back = component.back
   if back and back.r + back.previous_r + back.demanded + back.previous_demanded > 0 then
-    return part .. pack(back.r, back.previous_r, back.demanded, back.previous_demanded)
+    return head .. pack(component.number, back.r, back.previous_r, back.demanded, back.previous_demanded)
   end
-  return part
+  return head .. pack(component.number)
 end
 
 -- Remember the report, if other regions are to be told: its key's totals have changed, and are at the threshold or
@@ -192,7 +196,9 @@ end
 
 window_kind.finish = function(report)
   local record, component, index = report.record, report.component, report.index
-  save_window(report.key, record, report.field, packed_component(record, component))
+  local head = component_head(record, component)
+  report.head = head
+  report.totals, report.needed = save_window(report.key, record, report.field, packed_component(head, component))
   if report.publish_at > 0 then
     publish(record, index, report.publish_at)
   end

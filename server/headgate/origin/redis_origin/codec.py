@@ -109,17 +109,22 @@ class Terms:
     def __init__(self) -> None:
         self.flat: list[Any] = []
         self.places: dict[Any, int] = {}
-        """Of windows by their identity: reports that have the same terms mostly have the same object, and each of those
-        lives as long as the call."""
+        """By themselves, and of windows also by their identity: reports that have the same mostly have the same object,
+        and each of those lives as long as the call."""
         self.publish = False
 
     def of_window(self, terms: WindowTerms) -> int:
-        """The place of a window's terms that are new."""
+        """The place of a window's terms that are new, or another object."""
+        place = self.places.get(terms)
+        if place is not None:
+            self.places[id(terms)] = place
+            return place
         component, limit, window_ms, precision, sliding, leaving, publish_at, urgent = terms
         kind = SLIDING if sliding else FIXED
         told = kind, COMPONENT + component, limit, window_ms, precision, int(leaving), publish_at, int(urgent)
         self.publish |= publish_at > 0
-        return self.add(id(terms), told)
+        self.places[id(terms)] = place = self.add(terms, told)
+        return place
 
     def add(self, name: Any, told: tuple[Any, ...]) -> int:
         """The place of terms that are new."""
