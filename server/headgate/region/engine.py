@@ -22,7 +22,7 @@ from headgate.region.overflow import Overflow
 from headgate.region.refunds import DENIAL_MS
 from headgate.region.stats import RegionalStats
 from headgate.region.turns import note_near
-from headgate.region.verdicts import decision_of, denied_from_memory, verdict_of
+from headgate.region.verdicts import decision_of, denial, denied_from_memory
 from headgate.region.waiting import Asking, FreeLeg, Leg, Region, Waiting
 from headgate.region.window_counter import SharedWindow
 
@@ -100,10 +100,11 @@ class RegionalEngine:
         denied = known and now_ms < counter.deny_until_ms
         if turns is None:
             return (True, 0, counter.deny_until_ms - now_ms) if denied else None
-        if not denied and not turns.denies(counter, counter.missing(charge.cost), now_s):
+        waits = turns.denies(counter, counter.missing(charge.cost), now_s)
+        if not denied and not waits:
             return None
         turns.count(charge.cost, now_s)
-        return verdict_of(Leg(charge, counter, OVER), DecisionPath.DENY_CACHE, now_s)
+        return denial(charge, counter, now_ms, turns.left_ms(now_s) if waits else 0)
 
     def quick_all(self, charges: tuple[Charge, ...]) -> list[Verdict] | None:
         """All charges of a request through their lanes; None, and nothing charged: `decide` must."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headgate.limiter.decision import (
+    Charge,
     Decision,
     DecisionPath,
     Verdict,
@@ -18,6 +19,7 @@ from headgate.limiter.decision import (
 from headgate.region import policy
 
 if TYPE_CHECKING:
+    from headgate.region.counters import SharedCounter
     from headgate.region.waiting import Leg
 
 NOT_BY_COUNTS_RETRY_MS = 1
@@ -39,14 +41,13 @@ def denied_from_memory(leg: "Leg", now_s: float) -> bool:
     counter = leg.counter
     if counter.shard.now_ms() < counter.deny_until_ms and denied_before(counter, leg.charge):
         return True
-    return _turn_ms(leg, now_s) > 0
+    return _turn_ms(leg.charge, counter, now_s) > 0
 
 
-def _turn_ms(leg: "Leg", now_s: float) -> int:
+def _turn_ms(charge: Charge, counter: "SharedCounter", now_s: float) -> int:
     """How long the node will not ask for so much; 0 if it may."""
-    counter = leg.counter
     turns = counter.turns
-    if turns is None or not turns.denies(counter, counter.missing(leg.charge.cost), now_s):
+    if turns is None or not turns.denies(counter, counter.missing(charge.cost), now_s):
         return 0
     return turns.left_ms(now_s)
 
@@ -58,22 +59,35 @@ def verdict_of(leg: "Leg", path: DecisionPath, now_s: float) -> Verdict:
     now_ms = counter.advance(counter.shard.now_ms())
     if leg.outcome >= 0:
         return False, *algorithm.standing(counter, limit, now_ms)
-    if now_ms < counter.deny_until_ms and denied_before(counter, charge) and counter.deny_cost == charge.cost:
-        return True, 0, max(counter.deny_until_ms - now_ms, _turn_ms(leg, now_s))
-    retry_ms = _retry_ms(leg, now_ms)
-    degraded = path in policy.PATHS.values()
-    turn_ms = _turn_ms(leg, now_s)
-    if not retry_ms or degraded:
-        return True, 0, max(retry_ms, turn_ms, policy.DEGRADED_RETRY_MS if degraded else NOT_BY_COUNTS_RETRY_MS)
+    turn_ms = _turn_ms(charge, counter, now_s)
+    if path in policy.PATHS.values() and not _is_kept(charge, counter, now_ms):
+        return True, 0, max(_retry_ms(charge, counter, now_ms), turn_ms, policy.DEGRADED_RETRY_MS)
+    return denial(charge, counter, now_ms, turn_ms)
+
+
+def denial(charge: Charge, counter: "SharedCounter", now_ms: int, turn_ms: int) -> Verdict:
+    """What a charge is told that is over its limit, and not by a failure policy: when to come again. It is kept.
+
+    `turn_ms`: how long the node will not ask for so much; 0 if it may. The counter has come to `now_ms`.
+    """
+    if _is_kept(charge, counter, now_ms):
+        return True, 0, max(counter.deny_until_ms - now_ms, turn_ms)
+    retry_ms = _retry_ms(charge, counter, now_ms)
+    if not retry_ms:
+        return True, 0, max(turn_ms, NOT_BY_COUNTS_RETRY_MS)
     # A reservation may be released again, and the denial with it; what was charged may be given back at any time.
-    if not counter.reserved and not limit.refund:
+    if not counter.reserved and not charge.limit.refund:
         remember_denial(counter, charge, now_ms + retry_ms)
     return True, 0, max(retry_ms, turn_ms)
 
 
-def _retry_ms(leg: "Leg", now_ms: int) -> int:
+def _is_kept(charge: Charge, counter: "SharedCounter", now_ms: int) -> bool:
+    """Whether the denial that is kept with the counter is this charge's."""
+    return now_ms < counter.deny_until_ms and counter.deny_cost == charge.cost and counter.deny_limit is charge.limit
+
+
+def _retry_ms(charge: Charge, counter: "SharedCounter", now_ms: int) -> int:
     """How long until it fits by all that is known; 0 when it does, because credit has come back since."""
-    charge, counter = leg.charge, leg.counter
     missing = counter.missing(charge.cost)
     if charge.algorithm.take(counter, charge.limit, now_ms, missing) >= 0:
         charge.algorithm.release(counter, charge.limit, missing)
