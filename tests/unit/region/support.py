@@ -68,6 +68,22 @@ class QuietShard:
         self.flushed.append(counter.key)
 
 
+class OneShard:
+    """Implements the engine's `Region`: one shard, which answers nothing by itself."""
+
+    run = b"run"
+
+    def __init__(self, live_nodes: int = 1) -> None:
+        self.live_nodes = live_nodes
+        self.shard = QuietShard()
+
+    def shard_of(self, key: bytes) -> QuietShard:
+        return self.shard
+
+    def earliest_ms(self) -> int:
+        return self.shard.time_ms
+
+
 def window_limit(
     limit: int = 30, *, algorithm: Algorithm = Algorithm.SLIDING_WINDOW, on_error: OnError = OnError.LOCAL
 ) -> Limit:

@@ -11,26 +11,10 @@ from headgate.region.window_counter import SharedWindow
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.region.support import NOTHING, NOW_MS, SEQUENCE, QuietShard
+from tests.unit.region.support import NOTHING, NOW_MS, SEQUENCE, OneShard
 
 KEY = b"k"
 NOW_S = 100.0
-
-
-class OneShard:
-    """Implements the engine's `Region`."""
-
-    run = b"run"
-    live_nodes = 1
-
-    def __init__(self) -> None:
-        self.shard = QuietShard()
-
-    def shard_of(self, key: bytes) -> QuietShard:
-        return self.shard
-
-    def earliest_ms(self) -> int:
-        return self.shard.time_ms
 
 
 class Side:
