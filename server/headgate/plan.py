@@ -219,9 +219,6 @@ Met = tuple[int, int, tuple[tuple[str, str], ...]]
 MOST_SHAPES: Final = 4_096
 """More than most rule sets have rules. When there are more, all are made anew."""
 
-MAX_EXAMPLE_BYTES: Final = 1024
-"""Longer requests are read each time. With MOST_ALIKE this bounds what examples take: 4 KiB for each length."""
-
 MOST_ALIKE: Final = 4
 """Requests of one length that others are compared with. More would cost those that are like none of them more than
 they cost the rest; a length has few, unless there are very many rules."""
@@ -253,7 +250,8 @@ class Shapes:
 
     def __init__(self) -> None:
         self._examples: dict[int, list[Example]] = {}
-        """By the length of the request."""
+        """By the length of the request. What is scanned has lengths of one byte, and an example one descriptor: so it is
+        shorter than 300 bytes, and there are no more lengths than that."""
         self._routed: dict[tuple[object, ...], Shape] = {}
         """By cost and routes (rules/model.py): so whoever meets rules for any value is not even matched."""
         self._shapes: dict[tuple[str, tuple[Met, ...]], tuple[Shape, tuple[Limit, ...]]] = {}
@@ -288,7 +286,7 @@ class Shapes:
     def _remember(self, payload: bytes, scanned: wire.Scanned, route: Route, shape: Shape) -> None:
         """For requests that will be like this one."""
         examples = self._examples.setdefault(len(payload), [])
-        if len(examples) >= MOST_ALIKE or len(payload) > MAX_EXAMPLE_BYTES:
+        if len(examples) >= MOST_ALIKE:
             return
         _, ((*entries, (name, value)),), _, end = scanned
         rule, key, tail = route

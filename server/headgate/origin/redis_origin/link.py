@@ -26,8 +26,8 @@ CLOSE_TIMEOUT_S: Final = 1.0
 """How long a closing waits for the other side to say goodbye."""
 
 BUFFER_BYTES: Final = 65_536
-"""Of what is received at a time: more than most replies. One for all that comes on a connection: a new one for each reply,
-as asyncio makes by itself, takes the kernel nearly as long as all the rest of a call takes this process."""
+"""Of what is received at a time: more than most replies. One for all that comes on a connection: a new one for each
+reply, as asyncio makes by itself, takes the kernel nearly as long as all the rest of a call takes this process."""
 
 NOT_YET: Final = object()
 """In a reply's place, while there is only a part of it."""
