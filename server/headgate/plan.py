@@ -250,7 +250,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self._examples: dict[int, list[Example]] = {}
-        """By the length of the request. What is scanned has lengths of one byte, and an example one descriptor: so it is
+        """By the length of the request. What is scanned has lengths of one byte, an example one descriptor: so it is
         shorter than 300 bytes, and there are no more lengths than that."""
         self._routed: dict[tuple[object, ...], Shape] = {}
         """By cost and routes (rules/model.py): so whoever meets rules for any value is not even matched."""

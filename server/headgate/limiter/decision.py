@@ -127,23 +127,7 @@ class Charge:
 
     def on(self, key: bytes, shard_key: bytes, entries: Entries) -> "Charge":
         """The same charge on another key of the same rule; of TAKE charges only."""
-        # Field by field: one is made for every request that was not seen before, and nothing has to be worked out.
-        charge = Charge.__new__(Charge)
-        charge.key = key
-        charge.shard_key = shard_key
-        charge.entries = entries
-        charge.limit = self.limit
-        charge.cost = self.cost
-        charge.kind = self.kind
-        charge.rule = self.rule
-        charge.algorithm = self.algorithm
-        charge.shadow = self.shadow
-        charge.quota = self.quota
-        charge.quick = self.quick
-        charge.counter = None
-        charge.logged = None
-        charge._look = None
-        return charge
+        return _Copied(self, key, shard_key, entries)
 
     @property
     def look(self) -> "Charge":
@@ -154,6 +138,29 @@ class Charge:
     def fails_alone(self) -> bool:
         """A shadow rule or a quota does not stand or fall with the request's other charges."""
         return self.shadow or self.quota
+
+
+class _Copied(Charge):
+    """A charge like another, on another key. One is made for every request that was not seen before, and nothing has to
+    be worked out for it."""
+
+    __slots__ = ()
+
+    def __init__(self, like: Charge, key: bytes, shard_key: bytes, entries: Entries) -> None:
+        self.key = key
+        self.shard_key = shard_key
+        self.entries = entries
+        self.limit = like.limit
+        self.cost = like.cost
+        self.kind = like.kind
+        self.rule = like.rule
+        self.algorithm = like.algorithm
+        self.shadow = like.shadow
+        self.quota = like.quota
+        self.quick = like.quick
+        self.counter = None
+        self.logged = None
+        self._look = None
 
 
 Verdict = tuple[bool, int, int]
