@@ -14,33 +14,17 @@ from headgate.region.waiting import Leg, Question, Waiting
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.region.support import NOTHING, NOW_MS, SEQUENCE, QuietShard
+from tests.unit.region.support import NOTHING, NOW_MS, SEQUENCE, OneShard, QuietShard
 
 KEY = b"k"
 LIMIT = 10
-
-
-class OneShard:
-    """Implements the engine's `Region`."""
-
-    run = b"run"
-    live_nodes = 3
-
-    def __init__(self) -> None:
-        self.shard = QuietShard()
-
-    def shard_of(self, key: bytes) -> QuietShard:
-        return self.shard
-
-    def earliest_ms(self) -> int:
-        return self.shard.time_ms
 
 
 class Side:
     """One of the two ways to wait: which counter it is about, what was decided, and what there is to be seen of it."""
 
     def __init__(self, charge: Charge, outcome: int, available: bool, *, alone: bool) -> None:
-        self.region = OneShard()
+        self.region = OneShard(QuietShard())
         self.region.shard.available = available
         self.now_s = 1.0
         self.engine = RegionalEngine(self.region, monotonic=lambda: self.now_s, max_cells=10)
