@@ -11,36 +11,19 @@ from headgate.region.window_counter import SharedWindow
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.region.support import NOTHING, NOW_MS, SEQUENCE, QuietShard
+from tests.unit.region.support import NOTHING, NOW_MS, SEQUENCE, OneShard, QuietShard
 
 KEY = b"k"
 NOW_S = 100.0
-
-
-class OneShard:
-    """Implements the engine's `Region`."""
-
-    run = b"run"
-    live_nodes = 1
-
-    def __init__(self) -> None:
-        self.shard = QuietShard()
-
-    def shard_of(self, key: bytes) -> QuietShard:
-        return self.shard
-
-    def earliest_ms(self) -> int:
-        return self.shard.time_ms
 
 
 class Side:
     """A node with one key near its limit, which is denied by what is kept with it, or by the plain rule alone."""
 
     def __init__(self, limit: Limit, used: int, credit: int, *, plain: bool) -> None:
-        self.region = OneShard()
+        self.region = OneShard(QuietShard())
         self.engine = RegionalEngine(self.region, monotonic=lambda: NOW_S, max_cells=10)
-        if plain:
-            self.engine._denied_again = lambda *_: None  # type: ignore[method-assign]
+        self.plain = plain
         self.counter = SharedWindow(KEY, b"run.0", self.region.shard, limit, NOW_MS)
         self.engine.counters.add(self.counter, NOW_MS)
         answer = WindowAnswer(SEQUENCE, Count(credit, used, 0), NOTHING, 0)
@@ -48,6 +31,7 @@ class Side:
         self.counter.answered(answer, NOW_S + 5)
 
     def ask(self, charge: Charge) -> Any:
+        charge.quick = not self.plain
         decided = self.engine.decide((charge,))
         return decided if isinstance(decided, Decision) else type(decided)
 
@@ -85,8 +69,7 @@ def test_it_is_denied_as_the_plain_rule_denies(
             side.counter.turns = turns = Turns(limit)
             turns.ends_s, turns.room, turns.sequence = NOW_S + turn[0], turn[1], SEQUENCE
     for cost in costs:
-        charge = Charge(KEY, limit, cost)
-        assert sides[0].ask(charge) == sides[1].ask(charge)
+        assert sides[0].ask(Charge(KEY, limit, cost)) == sides[1].ask(Charge(KEY, limit, cost))
         assert sides[0].seen() == sides[1].seen()
 
 
