@@ -36,7 +36,7 @@ help:
 	@echo "make regions three regions on this machine, and what a limit means in them"
 	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080"
 	@echo "make test    lint and all tests"
-	@echo "make test-compiled  the tests of single parts, interfaces and whole regions on the compiled build (a C compiler; minutes)"
+	@echo "make test-compiled  all tests on the compiled build (a C compiler; many minutes)"
 	@echo "make unit    the tests of single parts, for the loop of edit and run: seconds"
 	@echo "make coverage  which lines no test runs (COVER=tests/unit for some tests only)"
 	@echo "make lint    ruff and mypy"
@@ -66,8 +66,10 @@ regions: $(SERVE_STAMP)
 	$(BIN)/python examples/regions/run.py
 
 # Five parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
+ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-processes test-parts test-interfaces test-client test-regions
+
 test: lint $(PROMTOOL)
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-processes test-parts test-interfaces test-client test-regions
+	$(MAKE) $(ALL_TESTS)
 
 test-processes: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
 	$(BIN)/pytest tests/e2e --ignore tests/e2e/regions --ignore tests/e2e/envoy
@@ -92,8 +94,9 @@ $(COMPILED_STAMP): $(TEST_STAMP) setup.py pyproject.toml requirements/compiled.p
 	$(BIN)/python requirements/compiled.py $(COMPILED)
 	@touch $@
 
+# The same parts as of `make test`. Processes that tests start inherit the path, and tests/e2e/test_cli.py asks one of them what it is.
 test-compiled: $(COMPILED_STAMP) $(PROMTOOL)
-	PYTHONPATH=$(CURDIR)/$(COMPILED) HEADGATE_TEST_BUILD=compiled $(BIN)/pytest tests/unit tests/conformance tests/simulation tests/accuracy
+	PYTHONPATH=$(CURDIR)/$(COMPILED) HEADGATE_TEST_BUILD=compiled $(MAKE) $(ALL_TESTS)
 
 unit: $(TEST_STAMP) $(PROMTOOL)
 	$(BIN)/pytest tests/unit tests/client -m 'not slow' --hypothesis-profile=fast

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headgate import __version__
+from headgate.build import BUILD
 from headgate.telemetry.tallies import MAX_DOMAINS
 from headgate_client import AsyncClient, Client, Code, Descriptor, RateLimitError
 from prometheus_client.parser import text_string_to_metric_families
@@ -114,6 +116,15 @@ def test_the_installed_command_is_the_module() -> None:
     assert shutil.which(str(command))
     done = subprocess.run([command, "version"], capture_output=True, text=True, check=True, env=clean_environ({}))
     assert done.stdout == run("version").stdout
+
+
+def test_what_tests_start_is_the_build_that_is_tested(rules: Path, tmp_path: Path) -> None:
+    """As tests/conftest.py says which; also where a test puts modules of its own before all others."""
+    said = f"headgate {__version__} ({BUILD})\n"
+    own_modules = {"PYTHONPATH": str(tmp_path)}
+    assert [run("version", environ=environ).stdout for environ in ({}, own_modules)] == [said, said]
+    with serve(rules, environ=own_modules) as headgate:
+        assert headgate.get("/version").json()["build"] == BUILD
 
 
 def test_the_examples_are_good_and_limit_users_to_at_most_100_a_minute() -> None:

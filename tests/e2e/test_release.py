@@ -81,10 +81,12 @@ def test_the_same_commit_gives_the_same_files(dist: Path, tmp_path: Path) -> Non
 def test_the_wheels_install_into_a_clean_environment_and_serve(dist: Path, tmp_path: Path) -> None:
     """Ours from the wheels alone; what they depend on is lent by this environment, so that no index is asked."""
     place = tmp_path / "clean"
+    # Where the compiled build is tested, it is on the path: pip would find ours installed, and Python find it first.
+    environ = {**clean_environ({}), "PYTHONPATH": ""}
     venv.create(place, with_pip=False)
     python = place / "bin" / "python"
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*install, *map(str, dist.glob("*.whl"))], check=True, timeout=300)
+    subprocess.run([*install, *map(str, dist.glob("*.whl"))], env=environ, check=True, timeout=300)
     (packages,) = place.glob("lib/python3*/site-packages")
     lent = next(Path(entry) for entry in sys.path if entry.endswith("site-packages"))
     # After its own, so that ours come from the wheels; and no .pth of the lender, which leads to this clone.
@@ -92,7 +94,7 @@ def test_the_wheels_install_into_a_clean_environment_and_serve(dist: Path, tmp_p
     asked = subprocess.run(
         [python, "-c", ASK, place / "bin" / "headgate", ROOT / "examples" / "rules"],
         cwd=tmp_path,
-        env={**clean_environ({}), "PYTHONPATH": ""},
+        env=environ,
         capture_output=True,
         text=True,
         timeout=300,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headgate.build import BUILD
 
 from tests.support.headgate import FREE_PORTS, Headgate, http_request, serve, start, write_rules
 from tests.support.redis_servers import RedisServer
@@ -131,6 +132,7 @@ def test_one_port_one_limit_one_picture(
 
         version = headgate.get("/version").json()
         assert (version["workers"], version["transport"], "versions" in version) == (workers, transport, False)
+        assert version["build"] == BUILD
         assert "digests" not in headgate.get("/rules").json()
         assert headgate.get("/rules?domain=edge&limit=1").json()["shown"] == 1
         assert (headgate.get("/rules?domain=no").status, headgate.get("/no").status) == (400, 404)

@@ -102,62 +102,62 @@ def test_no_request_waits_twice() -> None:
 # The cell that was charged
 
 
+CHARGED = Limit(50, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW, precision_millionths=0)
+
+
+async def over_the_boundary(*, expected: tuple[int, int]) -> None:
+    """Charged just before a window ends, answered after; what the origin has of both windows."""
+    world = RegionWorld(3)
+    node = await world.start_node(delay_ms=(0.2, 0.2))
+    await world.ask(node, one(CHARGED))
+    world.networks[0].delay_ms = (60.0, 60.0)  # it knows the time well, and then has to wait
+    sequence = world.clock.now_ms() // 1000 + 1
+    await asyncio.sleep(((sequence + 1) * 1000 - world.clock.now_ms() - 40) / 1000)
+    world.ask_soon(node, one(CHARGED, cost=30))
+    await asyncio.sleep(0.05)
+    assert world.clock.now_ms() // 1000 == sequence + 1
+    world.ask_soon(node, one(CHARGED, cost=0))  # and so the node's own counter is the next one
+    await world.quiet(0.4)
+    await world.ask(node, one(CHARGED, cost=0))
+    record = world.record(KEY)
+    counts = {record.sequence: record.current.region_total, record.sequence - 1: record.previous.region_total}
+    assert (counts[sequence], counts.get(sequence + 1, 0)) == expected
+
+
+def test_hits_of_a_slow_reply_belong_to_the_cell_that_was_charged() -> None:
+    virtually(over_the_boundary(expected=(30, 0)))
+
+
 @pytest.mark.pure("it plants a bug in a compiled class")
-def test_hits_of_a_slow_reply_belong_to_the_cell_that_was_charged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the node's current cell instead, what the origin charged in the old one is charged again in the new one."""
-    limit = Limit(50, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW, precision_millionths=0)
-
-    async def over_the_boundary() -> tuple[int, int]:
-        """Charged just before a window ends, answered after; what the origin has of both windows."""
-        world = RegionWorld(3)
-        node = await world.start_node(delay_ms=(0.2, 0.2))
-        await world.ask(node, one(limit))
-        world.networks[0].delay_ms = (60.0, 60.0)  # it knows the time well, and then has to wait
-        sequence = world.clock.now_ms() // 1000 + 1
-        await asyncio.sleep(((sequence + 1) * 1000 - world.clock.now_ms() - 40) / 1000)
-        world.ask_soon(node, one(limit, cost=30))
-        await asyncio.sleep(0.05)
-        assert world.clock.now_ms() // 1000 == sequence + 1
-        world.ask_soon(node, one(limit, cost=0))  # and so the node's own counter is the next one
-        await world.quiet(0.4)
-        await world.ask(node, one(limit, cost=0))
-        record = world.record(KEY)
-        counts = {record.sequence: record.current.region_total, record.sequence - 1: record.previous.region_total}
-        return counts[sequence], counts.get(sequence + 1, 0)
-
-    async def right() -> None:
-        assert await over_the_boundary() == (30, 0)
-
-    async def wrong() -> None:
-        assert await over_the_boundary() == (30, 30)
-
-    virtually(right())
+def test_in_the_current_cell_what_was_charged_in_the_old_one_is_charged_again(monkeypatch: pytest.MonkeyPatch) -> None:
     mutations.the_cell_of_now(monkeypatch)
-    virtually(wrong())
+    virtually(over_the_boundary(expected=(30, 30)))
+
+
+async def away_while_the_window_ends(*, admitted: bool) -> None:
+    """The shard's clock is a little slow; whether 30 more are admitted where 40 of 50 are gone."""
+    world = RegionWorld(4)
+    world.shards[0] = shard = SimulatedShard(LoopClock(UNIX_MS, drift_ppm=-5_000))
+    node = await world.start_node()
+    link = node.links[0]
+    await asyncio.sleep(0.05)
+    assert (await world.ask(node, one(CHARGED, cost=40))).admitted
+    # So that nothing corrects the node's notion of the time.
+    world.networks[0].connected = False
+    await asyncio.sleep(1.001 - world.clock.now_ms() % 1000 / 1000)
+    assert shard.time_ms() // 1000 == link.now_ms() // 1000 - 1
+    world.networks[0].connected = True
+    assert (await world.ask(node, one(CHARGED, cost=30))).admitted is admitted
+
+
+def test_a_shard_that_is_still_in_the_last_window_is_told_what_was_spent_there() -> None:
+    virtually(away_while_the_window_ends(admitted=False))
 
 
 @pytest.mark.pure("it plants a bug in a compiled class")
-def test_a_shard_that_is_still_in_the_last_window_is_told_what_was_spent_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its clock is a little slow. Told of the new window alone, it takes all that was charged for credit."""
-    limit = Limit(50, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW, precision_millionths=0)
-
-    async def history(*, admitted: bool) -> None:
-        world = RegionWorld(4)
-        world.shards[0] = shard = SimulatedShard(LoopClock(UNIX_MS, drift_ppm=-5_000))
-        node = await world.start_node()
-        link = node.links[0]
-        await asyncio.sleep(0.05)
-        assert (await world.ask(node, one(limit, cost=40))).admitted
-        # Away while the window ends, so that nothing corrects the node's notion of the time.
-        world.networks[0].connected = False
-        await asyncio.sleep(1.001 - world.clock.now_ms() % 1000 / 1000)
-        assert shard.time_ms() // 1000 == link.now_ms() // 1000 - 1
-        world.networks[0].connected = True
-        assert (await world.ask(node, one(limit, cost=30))).admitted is admitted, "40 of 50 are gone"
-
-    virtually(history(admitted=False))
+def test_told_of_the_new_window_alone_it_takes_all_that_was_charged_for_credit(monkeypatch: pytest.MonkeyPatch) -> None:
     mutations.the_new_window_alone(monkeypatch)
-    virtually(history(admitted=True))
+    virtually(away_while_the_window_ends(admitted=True))
 
 
 # Grants

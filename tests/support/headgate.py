@@ -202,8 +202,11 @@ def _kill_group(group: int) -> bool:
 
 
 def clean_environ(extra: Mapping[str, str]) -> dict[str, str]:
+    """This environment without our settings, and `extra`. What the Python path is asked to hold comes before what it
+    holds already: on the compiled build, where that build is (Makefile)."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE_")}
-    return {**kept, **extra}
+    paths = [path for path in (extra.get("PYTHONPATH"), kept.get("PYTHONPATH")) if path]
+    return {**kept, **extra, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
 
 
 @contextlib.contextmanager

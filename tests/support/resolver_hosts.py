@@ -8,7 +8,6 @@ hosts.set("shard-0.test", GONE)
 ```
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -24,8 +23,7 @@ class ResolverHosts:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        path = [str(Path(__file__).parent / "resolver"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        return {"PYTHONPATH": os.pathsep.join(filter(None, path)), "RESOLVER_HOSTS": str(self._file)}
+        return {"PYTHONPATH": str(Path(__file__).parent / "resolver"), "RESOLVER_HOSTS": str(self._file)}
 
     def set(self, name: str, answer: str) -> None:
         """From the next question on."""

@@ -1,4 +1,4 @@
-"""What the compiled build is made of. It compiles nothing: `make test-compiled` does, and runs other tests over it."""
+"""What the compiled build is made of. It compiles nothing: `make test-compiled` does, and runs all tests over it."""
 
 import importlib.util
 import re
@@ -67,6 +67,20 @@ def test_what_compiles_it_is_locked_as_it_is_tested() -> None:
     assert pins[0][wanted.name] in wanted.specifier
     assert "setuptools" in pins[0]
     assert f"'{wanted}\\nsetuptools" in (ROOT / "Makefile").read_text(), "what `make lock` asks for"
+
+
+def test_every_test_is_in_a_part_that_runs_on_both_builds() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    (words,) = re.findall(r"^ALL_TESTS := (.+)$", makefile, re.MULTILINE)
+    recipes = dict(re.findall(r"^(test[a-z-]*):.*\n\t(.+)$", makefile, re.MULTILINE))
+    assert all(recipes[name].endswith("$(MAKE) $(ALL_TESTS)") for name in ("test", "test-compiled"))
+    left = {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert len(left) > 200
+    for part in [word for word in words.split() if not word.startswith("--")]:
+        ignored = set(map(Path, re.findall(r"--ignore (\S+)", recipes[part])))
+        named = set(map(Path, re.findall(r"(?<!--ignore )\btests/\S+", recipes[part])))
+        left -= {path for path in left if named & set(path.parents) and not ignored & set(path.parents)}
+    assert left == set()
 
 
 @pytest.mark.parametrize("asked", ["2", "yes"])

@@ -24,7 +24,7 @@ class Side:
     """One of the two ways to wait: which counter it is about, what was decided, and what there is to be seen of it."""
 
     def __init__(self, charge: Charge, outcome: int, available: bool, *, alone: bool) -> None:
-        self.region = OneShard(live_nodes=3)
+        self.region = OneShard()
         self.region.shard.available = available
         self.now_s = 1.0
         self.engine = RegionalEngine(self.region, monotonic=lambda: self.now_s, max_cells=10)

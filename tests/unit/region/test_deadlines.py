@@ -2,28 +2,17 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, cast
+from typing import Any
 
-import pytest
+from headgate.limiter.decision import Decision
 from headgate.region.deadline import ANSWER_TURNS, OWN_FAULT_S, Deadlines
-from headgate.region.waiting import Waiting
+from headgate.region.stats import RegionalStats
+from headgate.region.waiting import Asking, Waiting
 from headgate.simulation.loop import run_virtually
 
-pytestmark = pytest.mark.pure("its requests are no Waiting, which a compiled queue insists on")
+from tests.unit.region.support import OneShard, QuietShard
+
 DEADLINE_S = 0.005
-
-
-class Request:
-    """As far as deadlines know one that waits."""
-
-    def __init__(self) -> None:
-        self.decided = False
-        self.began_s = 0.0
-        self.ended: list[tuple[float, bool]] = []
-
-    def time_is_up(self, *, own_fault: bool) -> None:
-        self.decided = True
-        self.ended.append((round(asyncio.get_running_loop().time(), 6), own_fault))
 
 
 class Clock:
@@ -37,16 +26,29 @@ class Clock:
         return self._loop.time() + self.missed_s
 
 
+class Request:
+    """One that begins to wait now, for a shard that answers nothing; when its time was up, if ever."""
+
+    def __init__(self, deadlines: Deadlines, clock: Clock) -> None:
+        self.shard = QuietShard()
+        self.ended_s: list[float] = []
+        asking = Asking(OneShard(self.shard), RegionalStats(), clock.monotonic, lambda leg, now_s: 0)
+        self._waiting = Waiting(asking, (), clock.monotonic())
+        self._waiting.has_asked(self.shard)
+        self._waiting.on_decided = self._end
+        deadlines.add(self._waiting)
+
+    def _end(self, decision: Decision) -> None:
+        self.ended_s.append(round(asyncio.get_running_loop().time(), 6))
+
+    def answer(self) -> None:
+        self._waiting.decided = True
+
+
 def begun(clock: Clock) -> Deadlines:
     deadlines = Deadlines(DEADLINE_S, clock.monotonic)
     deadlines.start()
     return deadlines
-
-
-def wait(deadlines: Deadlines, *requests: Request) -> None:
-    for request in requests:
-        request.began_s = deadlines._monotonic()
-        deadlines.add(cast(Waiting, request))
 
 
 def virtually(history: Coroutine[Any, Any, None]) -> None:
@@ -55,26 +57,27 @@ def virtually(history: Coroutine[Any, Any, None]) -> None:
 
 def test_who_still_waits_at_the_deadline_is_decided_then_and_nobody_else() -> None:
     async def history() -> None:
-        deadlines = begun(Clock())
-        first, second, later = Request(), Request(), Request()
-        wait(deadlines, first, second)
+        clock = Clock()
+        deadlines = begun(clock)
+        first, second = Request(deadlines, clock), Request(deadlines, clock)
         await asyncio.sleep(0.002)
-        wait(deadlines, later)
-        first.decided = True
+        later = Request(deadlines, clock)
+        first.answer()
         await asyncio.sleep(1)
-        assert (first.ended, second.ended, later.ended) == ([], [(0.005, False)], [(0.007, False)])
+        requests = (first, second, later)
+        assert [request.ended_s for request in requests] == [[], [0.005], [0.007]]
+        assert [request.shard.late_questions for request in requests] == [0, 1, 1]
 
     virtually(history())
 
 
 def test_what_was_decided_leaves_the_queue_and_the_timer_rests() -> None:
     async def history() -> None:
-        deadlines = begun(Clock())
+        clock = Clock()
+        deadlines = begun(clock)
         for _ in range(3):
-            requests = [Request() for _ in range(100)]
-            wait(deadlines, *requests)
-            for request in requests:
-                request.decided = True
+            for request in [Request(deadlines, clock) for _ in range(100)]:
+                request.answer()
             await asyncio.sleep(2 * DEADLINE_S)
             assert not deadlines._queue
             assert not deadlines._armed
@@ -85,20 +88,19 @@ def test_what_was_decided_leaves_the_queue_and_the_timer_rests() -> None:
 def test_a_loop_that_comes_late_first_reads_what_has_arrived() -> None:
     async def history() -> None:
         clock = Clock()
-        deadlines, request = begun(clock), Request()
-        wait(deadlines, request)
+        request = Request(begun(clock), clock)
 
         def answer_after(turns: int) -> None:
             if turns:
                 asyncio.get_running_loop().call_soon(answer_after, turns - 1)
             else:
-                request.decided = True
+                request.answer()
 
         await asyncio.sleep(DEADLINE_S - 0.0001)
         clock.missed_s = 0.01
         asyncio.get_running_loop().call_later(0.0001, answer_after, ANSWER_TURNS - 1)
         await asyncio.sleep(1)
-        assert request.ended == []
+        assert request.ended_s == []
 
     virtually(history())
 
@@ -106,11 +108,10 @@ def test_a_loop_that_comes_late_first_reads_what_has_arrived() -> None:
 def test_a_process_that_stood_still_blames_no_shard() -> None:
     async def history() -> None:
         clock = Clock()
-        deadlines, request = begun(clock), Request()
-        wait(deadlines, request)
+        request = Request(begun(clock), clock)
         await asyncio.sleep(DEADLINE_S - 0.0001)
         clock.missed_s = 2 * OWN_FAULT_S
         await asyncio.sleep(1)
-        assert [own_fault for _, own_fault in request.ended] == [True]
+        assert (len(request.ended_s), request.shard.late_questions) == (1, 0)
 
     virtually(history())
