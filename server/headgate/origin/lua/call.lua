@@ -89,7 +89,7 @@ local function take_in(index, at)
       end
     end
   else
-    out[first_answer + index] = pack(unpack(kind.unreadable))
+    out[first_answer + index] = kind.unreadable
     if when > 0 then
       out[1 + when] = NOT_CHARGED
     end

@@ -37,7 +37,7 @@
 -- ARGV[6]  packed, or empty if no key is published: what each key is called between regions
 -- Returns  packed, flat: the shard's time;
 --          per request 1 if it was charged, else 0
---          per window  sequence; n, t, f; previous n, t, f; grant; reset
+--          per window  sequence; n, t, f; previous n, t, f; grant; reset; nil, in whose place refunds are put
 --          per bucket  n; arrival ms and rest; grant; reset
 --          then what quota_call.lua and refund.lua add
 --          A grant of -2 is UNREADABLE: nothing was done for this key, the other numbers are 0.
@@ -52,6 +52,7 @@ local FIRST_REPORT = 4
 local LATER = -1
 local LOOK = -1
 local NO_GRANT = -1
+local NIL = pack(nil)
 
 local terms, flat = parts(ARGV[1])
 local deferred, open_records, changed = {}, {}, {}
@@ -62,7 +63,7 @@ local slice_limits, slice_bursts
 -- one array.
 local reports, buckets, requests = flat[1], flat[2], flat[3]
 local out, first_answer = { bytes_of[now] }, 1 + requests
-local numbers = 1 + requests + 9 * (reports - buckets) + 5 * buckets
+local numbers = 1 + requests + 10 * (reports - buckets) + 5 * buckets
 for at = 2, first_answer + reports do
   out[at] = ''
 end
@@ -79,8 +80,8 @@ end
 --   charge  so much more
 --   finish  write and answer
 -- `unreadable` is the answer where that was not possible, `passing` the report that is done at once.
-local window_kind = { unreadable = { 0, 0, 0, 0, 0, 0, 0, UNREADABLE, 0 }, passing = { record = {}, component = {} } }
-local bucket_kind = { unreadable = { 0, 0, 0, UNREADABLE, 0 }, passing = { record = {}, component = {} } }
+local window_kind = { unreadable = pack(0, 0, 0, 0, 0, 0, 0, UNREADABLE, 0) .. NIL, passing = { record = {}, component = {} } }
+local bucket_kind = { unreadable = pack(0, 0, 0, UNREADABLE, 0), passing = { record = {}, component = {} } }
 window_kind.passing.kind, bucket_kind.passing.kind = window_kind, bucket_kind
 
 -- What stands under a key is of another type, unless it may not be read at all.

@@ -204,7 +204,7 @@ window_kind.finish = function(report)
   end
   out[first_answer + index] = bytes_of[record.sequence] .. bytes_of[component.n] .. bytes_of[record.t] .. bytes_of[record.f]
     .. bytes_of[component.previous_n] .. bytes_of[record.previous_t] .. bytes_of[record.previous_f]
-    .. bytes_of[report.grant] .. bytes_of[record.reset]
+    .. bytes_of[report.grant] .. bytes_of[record.reset] .. NIL
   if window_refunds then
     window_refunds(index, record, component)
   end
