@@ -202,7 +202,8 @@ class ShardLink:
     def ask(self, question: Question | Alone) -> None:
         """Put the question into the next call."""
         self._questions.append(question)
-        if not self._stirred:
+        # While a call is under way there is nothing to stir: what waits is looked at when it is over.
+        if not self._stirred and self._sent_s == math.inf:
             self._stirred = True
             self._on_loop(self._stir)
 
