@@ -122,7 +122,7 @@ class WindowReport(_FlatWindowReport):
 
     def _replace(self, **changes: Any) -> Self:
         """The same with other fields, those of its terms among them."""
-        terms = {name: changes.pop(name) for name in WindowTerms._fields if name in changes}
+        terms = {name: changes.pop(name) for name in WindowTerms.__annotations__ if name in changes}
         if terms:
             changes["terms"] = self.terms._replace(**terms)
         return super()._replace(**changes)
