@@ -52,7 +52,8 @@ local FIRST_REPORT = 4
 local LATER = -1
 local LOOK = -1
 local NO_GRANT = -1
-local NIL = pack(nil)
+-- As msgpack has it, and so in what is unreadable: zeros, UNREADABLE in the grant's place, and that.
+local NIL = '\192'
 
 local terms, flat = parts(ARGV[1])
 local deferred, open_records, changed = {}, {}, {}
@@ -80,8 +81,8 @@ end
 --   charge  so much more
 --   finish  write and answer
 -- `unreadable` is the answer where that was not possible, `passing` the report that is done at once.
-local window_kind = { unreadable = pack(0, 0, 0, 0, 0, 0, 0, UNREADABLE, 0) .. NIL, passing = { record = {}, component = {} } }
-local bucket_kind = { unreadable = pack(0, 0, 0, UNREADABLE, 0), passing = { record = {}, component = {} } }
+local window_kind = { unreadable = '\0\0\0\0\0\0\0\254\0\192', passing = { record = {}, component = {} } }
+local bucket_kind = { unreadable = '\0\0\0\254\0', passing = { record = {}, component = {} } }
 window_kind.passing.kind, bucket_kind.passing.kind = window_kind, bucket_kind
 
 -- What stands under a key is of another type, unless it may not be read at all.
