@@ -1,10 +1,13 @@
 """Plots of lines and of bars, as SVG: no library, and the same bytes for the same figures."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 WIDTH, HEIGHT = 860, 360
 LEFT, TOP, PLOT_W, PLOT_H = 64, 56, 760, 230
+LETTER_W = 7
+"""How wide a letter of a legend is, rounded up."""
 COLOURS: Final = ("#0969da", "#cf222e", "#1a7f37", "#8250df", "#9a6700", "#59636e")
 STYLE: Final = """
     .page { fill: #ffffff; } .grid { stroke: #d1d9e0; }
@@ -32,6 +35,12 @@ def _frame(title: str, description: str, body: list[str]) -> str:
     return "\n".join([*lines, *body, "</svg>", ""])
 
 
+def _round_up(most: float) -> float:
+    """Four steps to it are numbers that people say: 1, 2, 2.5 or 5, and ten times as much or as little."""
+    scale = 10.0 ** math.floor(math.log10(most / 4))
+    return next(4 * scale * step for step in (1, 2, 2.5, 5, 10) if 4 * scale * step >= most)
+
+
 def _grid(most: float, unit: str) -> list[str]:
     lines = []
     for part in range(5):
@@ -43,18 +52,21 @@ def _grid(most: float, unit: str) -> list[str]:
 
 def _legend(names: Sequence[str]) -> list[str]:
     lines = []
+    x, y = LEFT, HEIGHT - 30
     for number, name in enumerate(names):
-        x = LEFT + 255 * (number % 3)
-        y = HEIGHT - 30 + 18 * (number // 3)
+        wide = 20 + LETTER_W * len(name)
+        if x > LEFT and x + wide > WIDTH:
+            x, y = LEFT, y + 18
         lines.append(f'  <rect x="{x}" y="{y - 9}" width="14" height="9" fill="{COLOURS[number % len(COLOURS)]}"/>')
         lines.append(f'  <text x="{x + 20}" y="{y}">{name}</text>')
+        x += wide + 24
     return lines
 
 
 def bars(title: str, description: str, groups: Mapping[str, Mapping[str, float]], unit: str = "") -> str:
     """One group of bars per kind, one bar in it per name; a name that a group lacks leaves a gap."""
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
-    most = max((value for group in groups.values() for value in group.values()), default=1.0) * 1.08
+    most = _round_up(max((value for group in groups.values() for value in group.values()), default=1.0))
     width = PLOT_W / max(1, len(groups))
     bar = width * 0.8 / max(1, len(names))
     body = _grid(most, unit)
@@ -74,13 +86,13 @@ def bars(title: str, description: str, groups: Mapping[str, Mapping[str, float]]
 def lines(title: str, description: str, series: Mapping[str, Points], *, x_unit: str, y_unit: str) -> str:
     """One line per name."""
     most_x = max((x for points in series.values() for x, _ in points), default=1.0)
-    most_y = max((y for points in series.values() for _, y in points), default=1.0) * 1.08 or 1.0
+    most_y = _round_up(max((y for points in series.values() for _, y in points), default=1.0) or 1.0)
     body = _grid(most_y, y_unit)
     for part in range(5):
-        text = f"{most_x * part / 4:.3g}{x_unit}"
-        body.append(
-            f'  <text class="note" x="{LEFT + PLOT_W * part / 4 - 14:.1f}" y="{TOP + PLOT_H + 18}">{text}</text>'
-        )
+        x = most_x * part / 4
+        text = f"{x:,.0f}{x_unit}" if most_x >= 100 else f"{x:.3g}{x_unit}"
+        at = f'x="{LEFT + PLOT_W * part / 4:.1f}" y="{TOP + PLOT_H + 18}" text-anchor="middle"'
+        body.append(f'  <text class="note" {at}>{text}</text>')
     for number, points in enumerate(series.values()):
         path = " L ".join(
             [f"{LEFT + PLOT_W * x / most_x:.1f} {TOP + PLOT_H * (1 - y / most_y):.1f}" for x, y in sorted(points)]

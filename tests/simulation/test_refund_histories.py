@@ -63,6 +63,7 @@ def test_what_one_node_has_just_charged_another_may_give_back(busy: bool) -> Non
     virtually(history())
 
 
+@pytest.mark.pure("it writes down when a method of a compiled class is called")
 @pytest.mark.parametrize("counted", [True, False], ids=["of what was counted", "of what was only just charged"])
 @pytest.mark.parametrize("epoch", [None, b"second"], ids=["flushed", "restarted"])
 def test_a_shard_that_lost_its_memory_is_refilled_before_it_is_asked_to_give_back(
@@ -91,7 +92,13 @@ def test_a_shard_that_lost_its_memory_is_refilled_before_it_is_asked_to_give_bac
     virtually(history())
 
 
-@pytest.mark.parametrize("simpler", [False, True], ids=["it knows better", "it tells them"])
+@pytest.mark.parametrize(
+    "simpler",
+    [
+        pytest.param(False, id="it knows better"),
+        pytest.param(True, id="it tells them", marks=pytest.mark.pure("it plants a bug in a compiled class")),
+    ],
+)
 def test_a_shard_that_did_not_answer_is_not_asked_to_give_back_before_it_is_known_to_remember(
     simpler: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
