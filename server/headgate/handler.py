@@ -195,12 +195,11 @@ class RateLimitHandler:
         try:
             if plan.shape.quick == 1:
                 admitted, path, (verdict,) = decision
-                if self._record is None:
-                    pass
-                elif admitted and (path is DecisionPath.ORIGIN or path is DecisionPath.EXACT):
-                    self._record.quick(plan, verdict, path)
-                else:
-                    self._record(plan, decision)
+                if self._record is not None:
+                    if admitted and (path is DecisionPath.ORIGIN or path is DecisionPath.EXACT):
+                        self._record.quick(plan, verdict, path)
+                    else:
+                        self._record(plan, decision)
                 answer = self._answer_one(plan, plan.shape, path, verdict, wire.encode_status_again)
             else:
                 answer = self._answer(plan, decision)
