@@ -16,7 +16,7 @@ from headgate.telemetry.decisions.record import (
     NO_SHARD,
     Event,
     Record,
-    Want,
+    RecordFilter,
     event_to_json,
     record_to_json,
     text_of_time,
@@ -106,7 +106,7 @@ def explain(view: LogView, question: Question) -> Explanation:
         sentences = unlogged(question.entries, known, missing, events)
         return Explanation(question, Outcome.NOT_LOGGED, sentences=tuple(sentences), counts=counts)
     record = min(found, key=lambda each: _interest(each, question.at_ms))
-    request = view.decisions(Want(numbers=frozenset((record.number,))))
+    request = view.decisions(RecordFilter(numbers=frozenset((record.number,))))
     request = [part for part in request if part.source == record.source]
     causes = tuple(causes_of(record, request, history))
     meanwhile = going_on(record, history, question.window_ms)
@@ -125,11 +125,13 @@ def explain(view: LogView, question: Question) -> Explanation:
     )
 
 
-def _want(question: Question) -> Want:
+def _want(question: Question) -> RecordFilter:
     if question.number is not None:
-        return Want(numbers=frozenset((question.number,)))
+        return RecordFilter(numbers=frozenset((question.number,)))
     who = frozenset((hash_of_descriptor(question.domain, question.entries),))
-    return Want(who=who, since_ms=question.at_ms - question.window_ms, until_ms=question.at_ms + question.window_ms)
+    return RecordFilter(
+        who=who, since_ms=question.at_ms - question.window_ms, until_ms=question.at_ms + question.window_ms
+    )
 
 
 def _interest(record: Record, at_ms: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
 from headgate.telemetry.decisions.contents import PART, Content, joined, load_content
-from headgate.telemetry.decisions.record import Event, Record, Source, Want, event_from_json, record_from_json
+from headgate.telemetry.decisions.record import Event, Record, RecordFilter, Source, event_from_json, record_from_json
 from headgate.telemetry.decisions.segments import ReadStats, read_segments
 
 MAX_RECORDS: Final = 100_000
@@ -42,7 +42,7 @@ class LogView:
     _homes: dict[Source, Path] = field(default_factory=dict)
     """Whose events were found in which data directory."""
 
-    def read(self, want: Want | None) -> Iterator[Record | Event]:
+    def read(self, want: RecordFilter | None) -> Iterator[Record | Event]:
         """All events, and the decisions that are wanted; without a `want` all of them."""
         self.stats = ReadStats()
         for path in self.paths:
@@ -55,7 +55,7 @@ class LogView:
                     yield from self._read_lines(file, want)
         yield from self._read_lines(self.lines, want)
 
-    def decisions(self, want: Want) -> list[Record]:
+    def decisions(self, want: RecordFilter) -> list[Record]:
         """The decisions that are wanted, by time."""
         found: list[Record] = []
         for entry in self.read(want):
@@ -67,7 +67,7 @@ class LogView:
 
     def events(self) -> list[Event]:
         """All events, by time; contents of rule sets that were among them are kept for `rules`."""
-        found = [entry for entry in self.read(Want(numbers=frozenset((-1,)))) if isinstance(entry, Event)]
+        found = [entry for entry in self.read(RecordFilter(numbers=frozenset((-1,)))) if isinstance(entry, Event)]
         self._shipped.update(joined([event.fields for event in found if event.kind == PART]))
         return sorted([event for event in found if event.kind != PART], key=lambda event: event.time_ms)
 
@@ -99,7 +99,7 @@ class LogView:
         except RulesError:
             return None  # of a version that accepted more, or less
 
-    def _read_lines(self, lines: Iterable[str], want: Want | None) -> Iterator[Record | Event]:
+    def _read_lines(self, lines: Iterable[str], want: RecordFilter | None) -> Iterator[Record | Event]:
         for text in lines:
             entries = entries_of_line(text)
             self.stats.skipped_lines += bool(not entries and text.strip())

@@ -50,7 +50,7 @@ class Kind(IntEnum):
 
     TAKE = 0
     """The cost, if it fits beside all others of the request."""
-    LOOK = 1
+    PEEK = 1
     """Whether there is room for one unit; it charges nothing."""
     LATE = 2
     """The cost, in any case: what it pays for is over. Whether it fitted is only told."""
@@ -61,7 +61,7 @@ class Kind(IntEnum):
 class Charge:
     """One descriptor's part of a request: what it costs, on which key, under which limit.
 
-    Under a limit with overdraft a cost is known when all is over: it is LATE, and a cost of 0 is a LOOK. `late=True`
+    Under a limit with overdraft a cost is known when all is over: it is LATE, and a cost of 0 is a PEEK. `late=True`
     makes a cost late under any limit, `late=False` under none. `refund=True` gives the cost back. Requests with such
     charges go to `decide_late` of the engine, all others to `decide`.
     """
@@ -115,7 +115,7 @@ class Charge:
         if refund:
             self.kind = Kind.REFUND
         elif bool(limit.overdraft) if late is None else late:
-            self.kind = Kind.LATE if cost else Kind.LOOK
+            self.kind = Kind.LATE if cost else Kind.PEEK
             self.cost = cost or 1
             if cost:
                 self._look = Charge(key, limit, 0, shadow=shadow, shard_key=shard_key, late=True, rule=rule)

@@ -143,7 +143,7 @@ class Engine:
         if charge.kind is Kind.LATE and remaining < 0:
             algorithm.overdraw(counter, limit, now_ms, charge.cost)
             counter.deny_until_ms = 0  # it holds for longer now
-        elif charge.kind is Kind.LOOK and remaining >= 0:
+        elif charge.kind is Kind.PEEK and remaining >= 0:
             algorithm.release(counter, limit, charge.cost)
             remaining += charge.cost
         return remaining

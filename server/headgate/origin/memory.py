@@ -16,25 +16,25 @@ from headgate.origin.interface import LEASE_MS, NODE_GONE_MS, REGION_GONE_MS
 from headgate.origin.look import KeyLook, look_at
 from headgate.origin.outbox import Outbox
 from headgate.origin.protocol import (
-    LOOK,
     NO_GRANT,
+    PEEK,
     UNREADABLE,
-    Ahead,
     Answer,
     BucketAnswer,
     BucketReport,
     Call,
     Changes,
+    ChargeRequest,
     Count,
     ForeignCount,
     Lane,
+    Prefetch,
     Published,
     Pulse,
     Refund,
     Reply,
     Report,
     Stamp,
-    Want,
     WindowAnswer,
     WindowReport,
     costs_by_report,
@@ -355,7 +355,7 @@ class MemoryOrigin:
     def _charge(
         self,
         call: Call,
-        wants: tuple[Want, ...],
+        wants: tuple[ChargeRequest, ...],
         records: list[Record],
         grants: list[int],
         spoken_for: list[int],
@@ -365,17 +365,17 @@ class MemoryOrigin:
         missing: dict[int, int] = {}
         for index, cost in costs.items():
             report, record = call.reports[index], records[index]
-            missing[index] = record.missing(report, spoken_for[index], 1 if cost == LOOK else cost)
+            missing[index] = record.missing(report, spoken_for[index], 1 if cost == PEEK else cost)
             if grants[index] == NO_GRANT or not record.fits(report, now_ms, missing[index]):
                 return False
         for index, cost in costs.items():
-            if cost == LOOK:
+            if cost == PEEK:
                 continue
             records[index].charge(call.reports[index], missing[index], now_ms)
             spoken_for[index] += cost
         return True
 
-    def _charge_ahead(self, record: Record, call: Call, ahead: Ahead, spoken_for: int, now_ms: int) -> None:
+    def _charge_ahead(self, record: Record, call: Call, ahead: Prefetch, spoken_for: int, now_ms: int) -> None:
         """As many whole requests as fit beyond the credit that is left."""
         report = call.reports[ahead.report]
         fit, beyond = 0, ahead.requests + 1

@@ -200,18 +200,18 @@ class BucketReport(NamedTuple):
 Report = WindowReport | BucketReport
 
 
-LOOK = -1
+PEEK = -1
 """In a want's place for the cost: decided as a cost of 1 would be, and not charged."""
 
 
-class Want(NamedTuple):
+class ChargeRequest(NamedTuple):
     """One cost that waits for the origin's decision, on the key of the call's `report`-th report."""
 
     report: int
     cost: int
 
 
-class Ahead(NamedTuple):
+class Prefetch(NamedTuple):
     """Requests to come, on the key of the call's `report`-th report: charged when all wants are, as many as fit."""
 
     report: int
@@ -221,12 +221,12 @@ class Ahead(NamedTuple):
     """Of each."""
 
 
-def costs_by_report(wants: Iterable[Want]) -> dict[int, int]:
-    """What one request wants of each report: the sum of its costs, or LOOK where it only looks."""
+def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
+    """What one request wants of each report: the sum of its costs, or PEEK where it only looks."""
     costs: dict[int, int] = {}
     for report, cost in wants:
-        known = costs.get(report, LOOK)
-        costs[report] = LOOK if known == cost == LOOK else max(0, known) + max(0, cost)
+        known = costs.get(report, PEEK)
+        costs[report] = PEEK if known == cost == PEEK else max(0, known) + max(0, cost)
     return costs
 
 
@@ -234,11 +234,11 @@ class Call(NamedTuple):
     """One round trip to a shard: what this node reports, and what its requests want to be charged."""
 
     reports: tuple[Report, ...]
-    requests: tuple[tuple[Want, ...], ...]
+    requests: tuple[tuple[ChargeRequest, ...], ...]
     """Wants by request: those of one request are charged all or none."""
     quotas: tuple[QuotaReport, ...] = ()
     """Of the reported keys those whose limit is a quota: before anything is charged, each is cut to its slice."""
-    ahead: tuple[Ahead, ...] = ()
+    ahead: tuple[Prefetch, ...] = ()
     """What is to be charged beyond the requests, at most once per report."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headgate.limiter.decision import Charge, Decision, DecisionPath
-from headgate.origin.protocol import Answer, Want
+from headgate.origin.protocol import Answer, ChargeRequest
 from headgate.region.counters import SharedCounter
 from headgate.region.outcomes import NEAR
 from headgate.region.stats import WAIT_BOUNDS_S
@@ -68,11 +68,11 @@ class Alone(Leg):
             return False
         return True
 
-    def wants(self, positions: Mapping[SharedCounter, int]) -> tuple[Want, ...]:
+    def wants(self, positions: Mapping[SharedCounter, int]) -> tuple[ChargeRequest, ...]:
         """As a question does."""
         place = positions[self.counter]
         self.places = [place]
-        return (_new(Want, (place, self.charge.cost)),)
+        return (_new(ChargeRequest, (place, self.charge.cost)),)
 
     def meets(self, positions: Mapping[SharedCounter, int]) -> bool:
         """As a question does."""

@@ -43,7 +43,7 @@ class Overflow:
         remaining = algorithm.take(counter, charge.limit, now_ms, charge.cost)
         if charge.kind is Kind.LATE:
             return self._late(charge, counter, remaining, now_ms)
-        if charge.kind is Kind.LOOK and remaining >= 0:
+        if charge.kind is Kind.PEEK and remaining >= 0:
             algorithm.release(counter, charge.limit, charge.cost)
         return remaining
 

@@ -22,7 +22,7 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.limiter.limit import Limit
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import NO_GRANT, UNBOUND, UNREADABLE, Ahead, Answer, Call, Reply
+from headgate.origin.protocol import NO_GRANT, UNBOUND, UNREADABLE, Answer, Call, Prefetch, Reply
 from headgate.region.alone import Alone
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
 from headgate.region.counters import SharedCounter
@@ -441,7 +441,7 @@ class ShardLink:
             reports.append(counter.sent(next(numbers), asking, leaving, now_s))
         positions = dict(zip(counters, range(len(counters)), strict=True))
         requests = tuple([question.wants(positions) for question in questions])
-        ahead = tuple([Ahead(positions[hope.counter], hope.requests, hope.cost) for hope in hopes if hope.requests])
+        ahead = tuple([Prefetch(positions[hope.counter], hope.requests, hope.cost) for hope in hopes if hope.requests])
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
         quotas = self._slices.report(counters, now_s)

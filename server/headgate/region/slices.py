@@ -173,7 +173,7 @@ def charge_on(source: Charge, limit: Limit) -> Charge:
     return Charge(
         source.key,
         limit,
-        0 if source.kind is Kind.LOOK else source.cost,
+        0 if source.kind is Kind.PEEK else source.cost,
         shadow=source.shadow,
         shard_key=source.shard_key,
         late=source.kind is not Kind.TAKE,
@@ -185,4 +185,4 @@ def charge_on(source: Charge, limit: Limit) -> Charge:
 
 def _offered(charge: Charge) -> int:
     """A look costs nothing: what it looks for comes later. What is given back was offered before."""
-    return 0 if charge.kind in (Kind.LOOK, Kind.REFUND) else charge.cost
+    return 0 if charge.kind in (Kind.PEEK, Kind.REFUND) else charge.cost

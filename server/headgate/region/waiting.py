@@ -17,7 +17,7 @@ from typing import Protocol
 
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.decision import Charge, Decision, DecisionPath, denies
-from headgate.origin.protocol import LOOK, Answer, Want
+from headgate.origin.protocol import PEEK, Answer, ChargeRequest
 from headgate.region import policy
 from headgate.region.counters import Hold, SharedCounter
 from headgate.region.outcomes import NEAR, admitted, must_ask
@@ -128,11 +128,11 @@ class Question:
             wanted[leg.counter] = wanted.get(leg.counter, 0) + (leg.charge.cost if leg.takes else 0)
         return True
 
-    def wants(self, positions: Mapping[SharedCounter, int]) -> tuple[Want, ...]:
+    def wants(self, positions: Mapping[SharedCounter, int]) -> tuple[ChargeRequest, ...]:
         """It goes with a call: what it asks for, by the positions of its counters' reports there."""
         self.places = [positions[leg.counter] for leg in self.legs]
-        costs = [leg.charge.cost if leg.takes else LOOK for leg in self.legs]
-        return tuple(map(Want, self.places, costs))
+        costs = [leg.charge.cost if leg.takes else PEEK for leg in self.legs]
+        return tuple(map(ChargeRequest, self.places, costs))
 
     def meets(self, positions: Mapping[SharedCounter, int]) -> bool:
         """Whether a call had one of its counters."""

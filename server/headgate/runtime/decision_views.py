@@ -21,7 +21,7 @@ from headgate.explain.history import History
 from headgate.explain.sentences import reason_of
 from headgate.explain.view import LogView
 from headgate.limiter.decision import Entries
-from headgate.telemetry.decisions.record import Event, Record, Want
+from headgate.telemetry.decisions.record import Event, Record, RecordFilter
 
 RECENT: Final = 50
 """Denials that are shown, the newest."""
@@ -65,7 +65,7 @@ class DecisionViews:
         found: Iterable[Record | Event]
         if self._follower is None:
             self._follower = Follower(directory)
-            found = LogView([directory]).decisions(Want(since_ms=self._clock.now_ms() - FIRST_LOOK_MS))
+            found = LogView([directory]).decisions(RecordFilter(since_ms=self._clock.now_ms() - FIRST_LOOK_MS))
         else:
             found = self._follower.read()
         for record in found:

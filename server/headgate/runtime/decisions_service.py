@@ -19,7 +19,7 @@ from headgate.errors import BadRequest, NotReady
 from headgate.explain.following import Follower
 from headgate.explain.view import LogView
 from headgate.telemetry.decisions.contents import load_content
-from headgate.telemetry.decisions.record import Event, Record, Want, event_to_json, record_to_json
+from headgate.telemetry.decisions.record import Event, Record, RecordFilter, event_to_json, record_to_json
 from headgate.v1 import decisions_pb2 as pb
 
 SERVICE: Final = "headgate.v1.Decisions"
@@ -89,16 +89,16 @@ class DecisionsService:
 
     def _find(self, directory: Path, request: pb.FindRequest) -> pb.FindResponse:
         view = LogView([directory])
-        want = Want(
+        want = RecordFilter(
             who=frozenset((request.who,) if request.who else ()),
             numbers=frozenset((request.number,) if request.number else ()),
             since_ms=request.since_ms,
-            until_ms=request.until_ms or Want().until_ms,
+            until_ms=request.until_ms or RecordFilter().until_ms,
         )
         records = view.decisions(want)
         # With them, the other limits that their requests met.
         numbers = frozenset(record.number for record in records[-MAX_LINES:])
-        records = view.decisions(Want(numbers=numbers)) if numbers else []
+        records = view.decisions(RecordFilter(numbers=numbers)) if numbers else []
         events = view.events()
         answer = pb.FindResponse(skipped_bytes=view.stats.skipped_bytes)
         answer.more = len(records) > MAX_LINES or len(events) > MAX_LINES

@@ -60,7 +60,7 @@ class DecisionWatch:
             if charge.kind is Kind.LATE:
                 # Charged whatever was decided, if there was room for its key.
                 self.promised[asked.node, charge.key] += charge.cost if counter is not None else 0
-            elif charge.kind is Kind.LOOK:
+            elif charge.kind is Kind.PEEK:
                 self._looked(asked, charge, counter, decision)
             elif charge.kind is Kind.TAKE and decision.admitted and not over and not unplaced:
                 self.promised[asked.node, charge.key] += charge.cost

@@ -2,7 +2,7 @@
 
 from headgate.limiter.limit import Limit
 from headgate.origin.protocol import (
-    LOOK,
+    PEEK,
     Answer,
     BucketAnswer,
     BucketReport,
@@ -58,7 +58,7 @@ class ShardWatch:
             self._books.cells[report.key, sequence].raise_to(report.component, count.own)
         for wants, charged in zip(call.requests, reply.charged, strict=True):
             for want in wants:
-                if charged and want.cost == LOOK:
+                if charged and want.cost == PEEK:
                     self._looked(call.reports[want.report], reply.answers[want.report], reply.time_ms)
         for report, sequence, count in counted:
             self._counted(index, report.key, sequence, report.component, count)

@@ -8,18 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate.origin.protocol import (
-    LOOK,
     NO_GRANT,
+    PEEK,
     UNBOUND,
-    Ahead,
     Answer,
     BucketAnswer,
     BucketReport,
     Call,
     CellReport,
+    ChargeRequest,
     Count,
+    Prefetch,
     Report,
-    Want,
     WindowAnswer,
     WindowReport,
 )
@@ -81,9 +81,11 @@ def long_counts(own: int, region_total: int, *, grant: int = 0) -> WindowAnswer:
     return WindowAnswer(DAY_SEQUENCE, Count(own, region_total, 0), Count(0, 0, 0), grant)
 
 
-def said(*reports: Report, wants: tuple[tuple[int, ...], ...] = (), ahead: tuple[Ahead, ...] = ()) -> Call:
+def said(*reports: Report, wants: tuple[tuple[int, ...], ...] = (), ahead: tuple[Prefetch, ...] = ()) -> Call:
     """A call; `wants` are costs by request, each on the report of its position."""
-    requests = tuple(tuple(Want(index, cost) for index, cost in enumerate(request) if cost >= 0) for request in wants)
+    requests = tuple(
+        tuple(ChargeRequest(index, cost) for index, cost in enumerate(request) if cost >= 0) for request in wants
+    )
     return Call(tuple(reports), requests, ahead=ahead)
 
 
@@ -128,12 +130,12 @@ def _ahead() -> list[Case]:
             [
                 Step(
                     0,
-                    said(window("a", 1, cell(2), limit=10), wants=((3,),), ahead=(Ahead(0, 4, 2),)),
+                    said(window("a", 1, cell(2), limit=10), wants=((3,),), ahead=(Prefetch(0, 4, 2),)),
                     (counts((9, 9)),),
                     (True,),
                 ),
-                Step(1, said(window("b", 1, cell(0), limit=10), ahead=(Ahead(0, 4, 2),)), (counts((0, 9)),)),
-                Step(2, said(window("b", 2, cell(0), limit=10), ahead=(Ahead(0, 4, 1),)), (counts((1, 10)),)),
+                Step(1, said(window("b", 1, cell(0), limit=10), ahead=(Prefetch(0, 4, 2),)), (counts((0, 9)),)),
+                Step(2, said(window("b", 2, cell(0), limit=10), ahead=(Prefetch(0, 4, 1),)), (counts((1, 10)),)),
             ],
         ),
         Case(
@@ -141,17 +143,17 @@ def _ahead() -> list[Case]:
             [
                 Step(
                     0,
-                    said(window("a", 1, cell(0), limit=10), wants=((1,),), ahead=(Ahead(0, 4, 1),)),
+                    said(window("a", 1, cell(0), limit=10), wants=((1,),), ahead=(Prefetch(0, 4, 1),)),
                     (counts((5, 5)),),
                     (True,),
                 ),
                 Step(
                     1,
-                    said(window("a", 2, cell(3), limit=10), wants=((1,),), ahead=(Ahead(0, 4, 1),)),
+                    said(window("a", 2, cell(3), limit=10), wants=((1,),), ahead=(Prefetch(0, 4, 1),)),
                     (counts((8, 8)),),
                     (True,),
                 ),
-                Step(2, said(window("a", 3, cell(4), limit=8), ahead=(Ahead(0, 9, 1),)), (counts((8, 8)),)),
+                Step(2, said(window("a", 3, cell(4), limit=8), ahead=(Prefetch(0, 9, 1),)), (counts((8, 8)),)),
             ],
         ),
         Case(
@@ -160,18 +162,18 @@ def _ahead() -> list[Case]:
                 Step(0, said(window("a", 2, cell(4), limit=10)), (counts((4, 4)),)),
                 Step(
                     1,
-                    said(window("a", 1, cell(4), limit=10), ahead=(Ahead(0, 2, 1),)),
+                    said(window("a", 1, cell(4), limit=10), ahead=(Prefetch(0, 2, 1),)),
                     (counts((4, 4), grant=NO_GRANT),),
                 ),
-                Step(2, said(window("a", 3, cell(4), limit=3), ahead=(Ahead(0, 2, 1),)), (counts((4, 4)),)),
+                Step(2, said(window("a", 3, cell(4), limit=3), ahead=(Prefetch(0, 2, 1),)), (counts((4, 4)),)),
             ],
         ),
         Case(
             "a bucket is charged ahead as far as its burst goes",
             [
-                Step(0, said(bucket("a", 1), wants=((1,),), ahead=(Ahead(0, 9, 2),)), (arrival(5, 5_000),), (True,)),
-                Step(1_000, said(bucket("b", 1), ahead=(Ahead(0, 2, 1),)), (arrival(1, 6_000),)),
-                Step(1_000, said(bucket("a", 2, 1), ahead=(Ahead(0, 9, 2),)), (arrival(5, 6_000),)),
+                Step(0, said(bucket("a", 1), wants=((1,),), ahead=(Prefetch(0, 9, 2),)), (arrival(5, 5_000),), (True,)),
+                Step(1_000, said(bucket("b", 1), ahead=(Prefetch(0, 2, 1),)), (arrival(1, 6_000),)),
+                Step(1_000, said(bucket("a", 2, 1), ahead=(Prefetch(0, 9, 2),)), (arrival(5, 6_000),)),
             ],
         ),
         Case(
@@ -184,7 +186,7 @@ def _ahead() -> list[Case]:
                         bucket("a", 1),
                         window("a", 1, cell(7), key="y"),
                         wants=((1, 1, -1),),
-                        ahead=(Ahead(0, 5, 1), Ahead(1, 1, 3)),
+                        ahead=(Prefetch(0, 5, 1), Prefetch(1, 1, 3)),
                     ),
                     (counts((3, 3)), arrival(4, 4_000), counts((7, 7))),
                     (True,),
@@ -496,7 +498,8 @@ def _shapes() -> list[Case]:
         Case(
             "two wants of a request on one report count together",
             [
-                Step(0, Call((window("a", 1, cell(0), limit=5),), ((Want(0, 3), Want(0, 3)), (Want(0, 3), Want(0, 2)))),
+                Step(0, Call((window("a", 1, cell(0), limit=5),),
+                             ((ChargeRequest(0, 3), ChargeRequest(0, 3)), (ChargeRequest(0, 3), ChargeRequest(0, 2)))),
                      (counts((5, 5)),), (False, True)),
             ],
         ),
@@ -946,12 +949,12 @@ def _resets() -> list[Case]:
     ]  # fmt: skip
 
 
-MIXED = (Want(0, LOOK), Want(1, 2))
+MIXED = (ChargeRequest(0, PEEK), ChargeRequest(1, 2))
 
 
 def looks(*reports: Report) -> Call:
     """A call with a request that looks at every key."""
-    return Call(tuple(reports), (tuple([Want(index, LOOK) for index in range(len(reports))]),))
+    return Call(tuple(reports), (tuple([ChargeRequest(index, PEEK) for index in range(len(reports))]),))
 
 
 TABLES: list[Callable[[], list[Case]]] = [

@@ -9,7 +9,17 @@ import random
 import pytest
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin
-from headgate.origin.protocol import LOOK, UNBOUND, UNREADABLE, Ahead, Call, CellReport, Report, Want, exchange_name
+from headgate.origin.protocol import (
+    PEEK,
+    UNBOUND,
+    UNREADABLE,
+    Call,
+    CellReport,
+    ChargeRequest,
+    Prefetch,
+    Report,
+    exchange_name,
+)
 from headgate.origin.redis_origin.codec import LATER, decided
 from headgate.origin.select import open_origin
 
@@ -31,7 +41,7 @@ class SoleWants(History):
             report = self.report()
             reports.setdefault(report.key, report)
         places = self.chooser.sample(range(len(reports)), self.chooser.randint(0, len(reports)))
-        requests = [(Want(place, self.chooser.choice([LOOK, 0, 1, 2, 9])),) for place in places]
+        requests = [(ChargeRequest(place, self.chooser.choice([PEEK, 0, 1, 2, 9])),) for place in places]
         if requests and self.chooser.random() < 0.2:
             requests.append(requests[0])
         return Call(tuple(reports.values()), tuple(requests))
@@ -48,8 +58,8 @@ class NewKeys(SoleWants):
         for number in range(12):
             report = self.new_key(number) if self.chooser.random() < 0.8 else self.report()
             reports.setdefault(report.key, report)
-        costs = [self.chooser.choice([LOOK, 1, 1, 1, 2]) for _ in reports]
-        return Call(tuple(reports.values()), tuple((Want(place, cost),) for place, cost in enumerate(costs)))
+        costs = [self.chooser.choice([PEEK, 1, 1, 1, 2]) for _ in reports]
+        return Call(tuple(reports.values()), tuple((ChargeRequest(place, cost),) for place, cost in enumerate(costs)))
 
     def new_key(self, number: int) -> Report:
         """One report in three has something in it that a new key's has not."""
@@ -75,7 +85,7 @@ class NewKeys(SoleWants):
 
 def kept(call: Call) -> Call:
     """The same, with every report kept until all are merged."""
-    return call._replace(ahead=tuple(Ahead(place, 0, 1) for place in range(len(call.reports))))
+    return call._replace(ahead=tuple(Prefetch(place, 0, 1) for place in range(len(call.reports))))
 
 
 @pytest.mark.parametrize("seed", range(200, 212))
@@ -136,9 +146,9 @@ def test_only_sole_wants_of_sole_reports_are_decided_at_once() -> None:
     assert _at_once(said(one, two, wants=((1,), (2,), (-1, 1)))) == [False, False, True], "two requests on one key"
     assert _at_once(said(one, two, three, wants=((1, 1), (-1, -1, 1)))) == [False, True], "one request on two keys"
     assert _at_once(said(one, two, wants=((1, 1), (1,), (-1, 1)))) == [False, False, False]
-    assert _at_once(said(one, two, wants=((1,), (-1, 1)), ahead=(Ahead(0, 1, 1),))) == [False, True]
+    assert _at_once(said(one, two, wants=((1,), (-1, 1)), ahead=(Prefetch(0, 1, 1),))) == [False, True]
     assert _at_once(said(one, window("b", 1, key="1"), two, wants=((1,), (-1, -1, 1)))) == [False, True]
-    assert _at_once(Call((one,), ((Want(0, LOOK),),))) == [True]
+    assert _at_once(Call((one,), ((ChargeRequest(0, PEEK),),))) == [True]
     assert _at_once(Call((one,), ((),))) == [False], "one that wants nothing is charged by nobody's leave"
 
 
@@ -154,7 +164,13 @@ async def test_every_decision_lands_at_its_own_request(origin: Origin) -> None:
     """Requests in another order than reports, some decided at once and some later."""
     full = window("a", 1, cell(100), key="full")
     reports = (full, window("a", 1, key="x"), window("a", 1, key="y"), window("a", 1, key="z"))
-    wants = ((Want(3, 1),), (Want(0, 1),), (Want(1, 1), Want(2, 1)), (Want(1, 100),), ())
+    wants = (
+        (ChargeRequest(3, 1),),
+        (ChargeRequest(0, 1),),
+        (ChargeRequest(1, 1), ChargeRequest(2, 1)),
+        (ChargeRequest(1, 100),),
+        (),
+    )
     reply = await origin.call(0, Call(reports, wants), PATIENCE_S)
     await origin.close()
     assert reply.charged == (True, False, True, False, True)
@@ -163,7 +179,7 @@ async def test_every_decision_lands_at_its_own_request(origin: Origin) -> None:
 
 async def test_a_look_at_once_charges_nothing_and_sees_what_is_full(origin: Origin) -> None:
     reports = (window("a", 1, cell(100), key="full"), window("a", 1, cell(99), key="nearly"))
-    reply = await origin.call(0, Call(reports, ((Want(0, LOOK),), (Want(1, LOOK),))), PATIENCE_S)
+    reply = await origin.call(0, Call(reports, ((ChargeRequest(0, PEEK),), (ChargeRequest(1, PEEK),))), PATIENCE_S)
     await origin.close()
     assert reply.charged == (False, True)
     assert reply.answers == (counts((100, 100)), counts((99, 99)))
@@ -205,7 +221,9 @@ async def test_terms_are_each_report_s_own(origin: Origin) -> None:
     chooser = random.Random(1)
     limits = [chooser.choice([3, 5, 7]) for _ in range(40)]
     reports = [window(chooser.choice("abc"), 1, key=f"k{place}", limit=limit) for place, limit in enumerate(limits)]
-    wants = tuple((Want(place, 5),) for place in range(len(limits)))
-    reply = await origin.call(0, Call((*reports, bucket("a", 1, burst=4)), (*wants, (Want(40, 5),))), PATIENCE_S)
+    wants = tuple((ChargeRequest(place, 5),) for place in range(len(limits)))
+    reply = await origin.call(
+        0, Call((*reports, bucket("a", 1, burst=4)), (*wants, (ChargeRequest(40, 5),))), PATIENCE_S
+    )
     await origin.close()
     assert reply.charged == (*(limit >= 5 for limit in limits), False)

@@ -9,16 +9,16 @@ import random
 import pytest
 from headgate.origin import memory
 from headgate.origin.protocol import (
-    Ahead,
     BucketReport,
     Call,
     CellReport,
+    ChargeRequest,
     Demand,
     ForeignCount,
     Lane,
+    Prefetch,
     Report,
     Stamp,
-    Want,
     WindowReport,
     exchange_name,
 )
@@ -54,17 +54,18 @@ class History:
         requests = tuple(self.wants(len(reports)) for _ in range(self.chooser.randint(0, 4)))
         return Call(reports, requests, ahead=self.ahead(len(reports)))
 
-    def ahead(self, reports: int) -> tuple[Ahead, ...]:
+    def ahead(self, reports: int) -> tuple[Prefetch, ...]:
         """On some of the reports, from few requests to more than ever fit."""
         chooser = self.exchanger
         places = chooser.sample(range(reports), chooser.randint(0, min(2, reports)))
-        return tuple(Ahead(place, chooser.choice([1, 3, 50, 2**20]), chooser.choice([1, 2, 7])) for place in places)
+        return tuple(Prefetch(place, chooser.choice([1, 3, 50, 2**20]), chooser.choice([1, 2, 7])) for place in places)
 
-    def wants(self, reports: int) -> tuple[Want, ...]:
+    def wants(self, reports: int) -> tuple[ChargeRequest, ...]:
         if not reports:
             return ()
         return tuple(
-            Want(self.chooser.randrange(reports), self.chooser.randint(0, 9)) for _ in range(self.chooser.randint(0, 3))
+            ChargeRequest(self.chooser.randrange(reports), self.chooser.randint(0, 9))
+            for _ in range(self.chooser.randint(0, 3))
         )
 
     def report(self) -> Report:

@@ -35,7 +35,7 @@ def world() -> World:
 
 def test_what_a_cost_is_follows_from_the_rule() -> None:
     assert Charge(b"k", TOKENS, 5).kind is Kind.LATE
-    assert Charge(b"k", TOKENS, 0).kind is Kind.LOOK
+    assert Charge(b"k", TOKENS, 0).kind is Kind.PEEK
     assert Charge(b"k", PLAIN, 5).kind is Kind.TAKE
     assert Charge(b"k", PLAIN, 0).kind is Kind.TAKE
     assert Charge(b"k", PLAIN, 5, late=True).kind is Kind.LATE

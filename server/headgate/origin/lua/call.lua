@@ -14,11 +14,11 @@ end
 
 -- A request with one want, of a report that no other one wants: whether it was charged.
 local function charge_sole(report, cost)
-  local kind, needed = report.kind, missing(report, cost == LOOK and 1 or cost)
+  local kind, needed = report.kind, missing(report, cost == PEEK and 1 or cost)
   if report.grant < 0 or not kind.fits(report, needed) then
     return NOT_CHARGED
   end
-  if cost ~= LOOK then
+  if cost ~= PEEK then
     kind.charge(report, needed)
   end
   return CHARGED
@@ -104,13 +104,13 @@ local function charge(wants, first, last)
     if not report or report.grant < 0 then
       return NOT_CHARGED
     end
-    report.missing = missing(report, wants[at + 1] == LOOK and 1 or wants[at + 1])
+    report.missing = missing(report, wants[at + 1] == PEEK and 1 or wants[at + 1])
     if not report.kind.fits(report, report.missing) then
       return NOT_CHARGED
     end
   end
   for at = first, last, 2 do
-    if wants[at + 1] ~= LOOK then
+    if wants[at + 1] ~= PEEK then
       local report = deferred[wants[at]]
       report.kind.charge(report, report.missing)
       report.charged = report.charged + wants[at + 1]

@@ -19,7 +19,7 @@
 --            0  place of its terms
 --            1  when its wants are decided: 0 it has none; above 0 at once, for the request of that number, which has
 --               no other want; LATER (-1) when all reports are merged
---            2  the cost of that want; -1 is a LOOK: decided as a cost of 1 would be, and not charged
+--            2  the cost of that want; -1 is a PEEK: decided as a cost of 1 would be, and not charged
 --            3  call number          4  held: the grant in use
 --            5  reset: to which reset of the key it belongs; -1 to whatever the record has
 --          of a window:
@@ -50,7 +50,7 @@
 local FIXED, BUCKET = 1, 2
 local FIRST_REPORT = 4
 local LATER = -1
-local LOOK = -1
+local PEEK = -1
 local NO_GRANT = -1
 -- As msgpack has it, and so in what is unreadable: zeros, UNREADABLE in the grant's place, and that.
 local NIL = '\192'

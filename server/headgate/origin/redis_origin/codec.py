@@ -13,18 +13,18 @@ import msgpack
 
 from headgate.origin.book import BookEntry
 from headgate.origin.protocol import (
-    Ahead,
     Answer,
     BucketAnswer,
     BucketReport,
     Call,
     Changes,
+    ChargeRequest,
     ForeignCount,
+    Prefetch,
     Published,
     Refund,
     Reply,
     Report,
-    Want,
     WindowAnswer,
     WindowReport,
     WindowTerms,
@@ -150,14 +150,14 @@ def _add_bucket(flat: list[Any], terms: Terms, report: BucketReport, when: int, 
     flat += numbers
 
 
-def decided(call: Call) -> tuple[list[int], list[int], list[tuple[int, Sequence[Want]]]]:
+def decided(call: Call) -> tuple[list[int], list[int], list[tuple[int, Sequence[ChargeRequest]]]]:
     """Per report when its wants are decided and what the want is that is decided at once (state.lua); and the requests
     that are decided later, by number."""
     requests, reports = call.requests, len(call.reports)
     when, costs = [0] * reports, [0] * reports
     for report in _kept(call):
         when[report] = LATER
-    later: list[tuple[int, Sequence[Want]]] = []
+    later: list[tuple[int, Sequence[ChargeRequest]]] = []
     displaced = False
     for number, wants in enumerate(requests, 1):
         if len(wants) == 1:
@@ -176,7 +176,7 @@ def decided(call: Call) -> tuple[list[int], list[int], list[tuple[int, Sequence[
     return when, costs, later
 
 
-def _number_of(decided_later: tuple[int, Sequence[Want]]) -> int:
+def _number_of(decided_later: tuple[int, Sequence[ChargeRequest]]) -> int:
     return decided_later[0]
 
 
@@ -191,7 +191,7 @@ def _kept(call: Call) -> Iterable[int]:
     return chain(ahead, *(indexes for indexes in sharing.values() if len(indexes) > 1))
 
 
-def _pack_requests(requests: Sequence[tuple[int, Sequence[Want]]]) -> bytes:
+def _pack_requests(requests: Sequence[tuple[int, Sequence[ChargeRequest]]]) -> bytes:
     """Requests with one want per report; nothing is packed for nothing."""
     flat: list[int] = []
     for number, wants in requests:
@@ -211,7 +211,7 @@ def pack_names(reports: Sequence[Report]) -> bytes:
     return _pack(flat)
 
 
-def pack_ahead(ahead: Sequence[Ahead]) -> bytes:
+def pack_ahead(ahead: Sequence[Prefetch]) -> bytes:
     """What a call asks for beyond its requests: the script's fourth argument; nothing is packed for nothing."""
     flat: list[int] = []
     for report, requests, cost in ahead:

@@ -20,8 +20,8 @@ from headgate.telemetry.decisions.record import (
     Batch,
     Event,
     Record,
+    RecordFilter,
     Source,
-    Want,
     event_from_json,
     event_to_json,
 )
@@ -75,7 +75,7 @@ def decode(data: bytes, position: int) -> tuple[bytes, int]:
     return zlib.decompress(packed), end + length
 
 
-def entries_of(body: bytes, want: Want | None = None) -> Iterator[Record | Event]:
+def entries_of(body: bytes, want: RecordFilter | None = None) -> Iterator[Record | Event]:
     """What a block's body holds: all of it, or all events and the decisions that are wanted."""
     if body[:1] == _DECISIONS:
         batch, source = _decisions(body)

@@ -219,7 +219,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class RecordFilter:
     """Which decisions a reader is after: of a descriptor, a counter or an id, in a stretch of time."""
 
     who: frozenset[int] = frozenset()
