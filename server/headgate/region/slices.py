@@ -18,6 +18,7 @@ from headgate.limiter.shares import floor_share
 from headgate.origin.protocol import Reply, exchange_name
 from headgate.origin.quota_protocol import QuotaKind, QuotaReport
 from headgate.region.counters import SharedCounter
+from headgate.region.urgency import Urgency
 
 REPORT_S: Final = 1.0
 """How long what was offered may wait for a report: as often as slices are reckoned anew."""
@@ -118,7 +119,7 @@ class Slices:
         counter = self._counters.find(key)
         if counter is not None:  # else it is cold, and asks anyway
             slice_.due_s = now_s + REPORT_S
-            counter.shard.flush(counter, soon=False)
+            counter.shard.flush(counter, Urgency.LATER)
 
     def _add(self, charge: Charge) -> KeySlice:
         for key in list(self._first(LOOKED_AT)):

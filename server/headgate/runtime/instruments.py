@@ -20,8 +20,8 @@ from headgate.region.active import ActiveRegions
 from headgate.region.breaker import BreakerState
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
-from headgate.region.shard_link import CALL_BOUNDS_S, ShardLink
-from headgate.region.stats import WAIT_BOUNDS_S
+from headgate.region.shard_link import ShardLink
+from headgate.region.stats import CALL_BOUNDS_S, WAIT_BOUNDS_S
 from headgate.reservations.service import Limits
 from headgate.rules.store import RuleStore
 from headgate.runtime.decision_log import DecisionLogging
@@ -246,7 +246,7 @@ def _region(metrics: Metrics, node: RegionNode) -> None:
         "headgate_shard_replay_backlog",
         "Counters whose totals wait to be reported to a shard.",
         ("shard",),
-        per_shard(lambda link: link.queued_flushes),
+        per_shard(lambda link: link.session.queued_flushes),
     )
     metrics.labelled_gauge(
         "headgate_shard_replay_age_seconds",

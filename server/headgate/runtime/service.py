@@ -308,7 +308,7 @@ class Service:
             self._origin,
             key=SigningKey(self._book, self._random, self._clock.monotonic),
             run=f"{self.identity.node}/{self.identity.run}".encode(),
-            now_ms=lambda shard: self._clock.now_ms() if node is None else node.links[shard].now_ms(),
+            now_ms=lambda shard: self._clock.now_ms() if node is None else node.links[shard].session.now_ms(),
             random_bytes=self._random.randbytes,
         )
 
