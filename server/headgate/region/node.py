@@ -19,14 +19,16 @@ from headgate.clock import Clock
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import SlicedCharges
-from headgate.origin.book import BOOK
 from headgate.origin.interface import HEARTBEAT_S, NODE_GONE_MS, Origin, OriginError, OriginTimeout
-from headgate.origin.protocol import UNREADABLE, Call
-from headgate.region.book import BookReplica
+from headgate.origin.operations.call import Call
+from headgate.origin.operations.heartbeat import Heartbeat
+from headgate.origin.protocol import UNREADABLE
+from headgate.origin.region_map import MAP_KEY
 from headgate.region.breaker import BreakerSettings
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
+from headgate.region.region_map import RegionMapReplica
 from headgate.region.resets import Reset, Resets
 from headgate.region.session import ShardSession
 from headgate.region.shard_link import ShardLink
@@ -85,7 +87,7 @@ class RegionNode:
                 numbers=numbers,
                 live_counters=lambda: self.engine.counters,
                 new_component=self.engine.next_component_name,
-                slices=self.slices,
+                extension=self.slices,
                 on_reset=self._heard_reset,
                 on_lost_memory=self._lost_memory,
                 deadline_s=deadline_s,
@@ -93,9 +95,9 @@ class RegionNode:
             )
             for index in range(origin.shards)
         ]
-        self.book = BookReplica(
+        self.region_map = RegionMapReplica(
             origin,
-            now_ms=self.links[origin.shard_of(BOOK)].session.now_ms,
+            now_ms=self.links[origin.shard_of(MAP_KEY)].session.now_ms,
             random=random,
             logger=logger,
             data_dir=data_dir,
@@ -153,7 +155,7 @@ class RegionNode:
     async def _tell_reset(self, shard: int, reset: Reset) -> int:
         """Tell the key's shard of the reset; return the number that its record has then."""
         report = reset.report(self.run + b".reset", next(self._numbers))
-        reply = await self._origin.call(shard, Call((report,), ()), RESET_TIMEOUT_S)
+        reply = await self._origin.run(shard, Call((report,), ()), RESET_TIMEOUT_S)
         if reply.answers[0].grant == UNREADABLE:
             raise OriginError(f"shard {shard}: the key's record can't be read")
         return reply.answers[0].reset
@@ -226,7 +228,7 @@ class RegionNode:
         for link in self.links:
             self._tasks.append(asyncio.create_task(link.run(), name=f"shard-{link.index}"))
             self._tasks.append(asyncio.create_task(self._heartbeats(link), name=f"heartbeat-{link.index}"))
-        self._tasks.append(asyncio.create_task(self.book.run(), name="book"))
+        self._tasks.append(asyncio.create_task(self.region_map.run(), name="region_map"))
 
     @property
     def running(self) -> bool:
@@ -254,7 +256,7 @@ class RegionNode:
     async def _beat(self, link: ShardLink) -> None:
         sent_s = self._clock.monotonic()
         try:
-            pulse = await self._origin.heartbeat(link.index, self.run, HEARTBEAT_TIMEOUT_S)
+            pulse = await self._origin.run(link.index, Heartbeat(self.run), HEARTBEAT_TIMEOUT_S)
         except Exception as error:
             # Foreseen or not: a heartbeat that fails must neither be the last nor keep a node from starting.
             link.last_error = str(error) if isinstance(error, OriginError) else f"{type(error).__name__}: {error}"
@@ -264,8 +266,8 @@ class RegionNode:
             return
         had_beaten, self._pulses[link.index] = self._pulses[link.index], pulse.live_nodes
         link.session.heard(pulse.time_ms, pulse.epoch, sent_s, self._clock.monotonic())
-        if link.index == self.book.shard:
-            self.book.heard(pulse.book, pulse.epoch)
+        if link.index == self.region_map.shard:
+            self.region_map.heard(pulse.region_map, pulse.epoch)
         self._note_live_nodes(max(self._pulses))
         self._regions_heard[link.index] = pulse.regions_heard
         self._on_regions_heard(max(self._regions_heard))

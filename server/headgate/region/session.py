@@ -14,17 +14,19 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from headgate.clock import Clock
 from headgate.limiter.limit import Limit
-from headgate.origin.protocol import UNREADABLE, Call, Prefetch, Reply, WindowTerms
+from headgate.origin.operation import Operation
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.protocol import UNREADABLE, Prefetch, WindowTerms
 from headgate.region.counters import SharedCounter
+from headgate.region.extension import CallExtension
 from headgate.region.flush_queues import FlushQueues
 from headgate.region.interned import Interned
 from headgate.region.refunds import REFILL_S
 from headgate.region.shard_clock import ShardClock
-from headgate.region.slices import Slices
 from headgate.region.stats import SessionStats
 from headgate.region.under_way import CallUnderWay
 from headgate.region.urgency import Urgency
@@ -85,7 +87,7 @@ class ShardSession:
         numbers: Iterator[int],
         live_counters: Callable[[], Iterable[SharedCounter]],
         new_component: Callable[[], bytes],
-        slices: Slices,
+        extension: CallExtension,
         events: SessionEvents,
     ) -> None:
         self.index = index
@@ -96,6 +98,8 @@ class ShardSession:
         self.time = ShardClock(clock)
         self.now_ms = self.time.now_ms
         self.stats = SessionStats()
+        self.reports_sent = 0
+        """Reports in the last call."""
         self.new_component = new_component
         self._interned = Interned()
         self.interned = self._interned.number
@@ -104,7 +108,7 @@ class ShardSession:
         self._pause_random = pause_random
         self._numbers = numbers
         self._live_counters = live_counters
-        self._slices = slices
+        self._extension = extension
         self._events = events
         self._epoch = b""
         self._questions: deque[Question] = deque()
@@ -172,8 +176,8 @@ class ShardSession:
 
     # The next call
 
-    def next_call(self, now_s: float, *, empty: bool = False) -> Call | None:
-        """Return the next call, which is under way from now on; None if there is nothing to say.
+    def next_call(self, now_s: float, *, empty: bool = False) -> Operation[Any] | None:
+        """Return the next call as an operation, which is under way from now on; None if there is nothing to say.
 
         `empty`: a call without anything to say will do, to try whether the shard answers.
         """
@@ -194,12 +198,14 @@ class ShardSession:
         positions = dict(zip(counters, range(len(counters)), strict=True))
         requests = tuple([question.charge_requests(positions) for question in questions])
         ahead = tuple([Prefetch(positions[counter], *much) for counter, much in prefetched.items() if much[0]])
+        self.reports_sent = len(reports)
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
-        call = Call(tuple(reports), requests, self._slices.report(counters, now_s), ahead)
+        call = Call(tuple(reports), requests, ahead)
+        extended = self._extension.extend(call, counters, now_s)
         hoped = {counter: requests * cost for counter, (requests, cost) in prefetched.items()}
-        self._under_way = CallUnderWay(call, counters, questions, positions, hoped, now_s)
-        return call
+        self._under_way = CallUnderWay(call, extended, counters, questions, positions, hoped, now_s)
+        return call if extended is None else extended.operation
 
     def _take_questions(self, wanted: dict[SharedCounter, int]) -> list[Question]:
         questions, taken = self._questions, list[Question]()
@@ -238,16 +244,18 @@ class ShardSession:
 
     # What came of a call
 
-    def received(self, reply: Reply, now_s: float) -> list[Decided]:
-        """Take in the reply to the call under way; return the decisions that follow."""
+    def received(self, result: Any, now_s: float) -> list[Decided]:
+        """Take in the result of the call under way; return the decisions that follow."""
         under_way = self._end_call()
+        reply = under_way.reply_of(result)
         self._behind_since_s = math.inf
         if not self.heard(reply.time_ms, reply.epoch, under_way.sent_s, now_s):
             # It means nothing, the shard's clock having been set: what the call carried goes with the next.
             self._requeue(under_way, now_s)
             self._questions.extendleft(reversed(under_way.questions))
             return []
-        self._slices.learn(under_way.call.quotas, under_way.counters, reply, under_way.sent_s)
+        if under_way.extended is not None:
+            under_way.extended.learn(result, under_way.sent_s)
         remembers = self._learn(under_way, reply, now_s)
         decided = self._answer(under_way, reply, now_s)
         for counter in under_way.counters:
@@ -276,7 +284,8 @@ class ShardSession:
         return under_way
 
     def _requeue(self, under_way: CallUnderWay, now_s: float) -> None:
-        self._slices.failed(under_way.call.quotas, under_way.counters)
+        if under_way.extended is not None:
+            under_way.extended.failed()
         for counter in under_way.counters:
             counter.failed()
             if counter.refill:

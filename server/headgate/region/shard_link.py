@@ -9,17 +9,16 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import Reply
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
 from headgate.region.counters import SharedCounter
+from headgate.region.extension import CallExtension
 from headgate.region.session import MAX_REPORTS, ShardSession
-from headgate.region.slices import Slices
 from headgate.region.waiting import Decided, Question
 
 CALL_TIMEOUT_S: Final = 0.5
@@ -58,7 +57,7 @@ class ShardLink:
         numbers: Iterator[int],
         live_counters: Callable[[], Iterable[SharedCounter]],
         new_component: Callable[[], bytes],
-        slices: Slices,
+        extension: CallExtension,
         on_reset: Callable[[SharedCounter, int], None],
         on_lost_memory: Callable[[int], None],
         deadline_s: float,
@@ -73,7 +72,7 @@ class ShardLink:
             numbers=numbers,
             live_counters=live_counters,
             new_component=new_component,
-            slices=slices,
+            extension=extension,
             events=self,
         )
         self.stats = self.session.stats
@@ -137,7 +136,7 @@ class ShardLink:
         self._sent_s, self._missed = self._monotonic(), False
         self.stats.calls += 1
         try:
-            reply = await self._origin.call(self.index, call, CALL_TIMEOUT_S)
+            result = await self._origin.run(self.index, call, CALL_TIMEOUT_S)
         except OriginError as error:
             self._failed(str(error))
         except Exception as error:
@@ -149,8 +148,8 @@ class ShardLink:
             hand_on(self.session.failed(self._monotonic()))
             raise
         else:
-            self._succeeded(reply, decisive=decisive)
-        return len(call.reports)
+            self._succeeded(result, decisive=decisive)
+        return self.session.reports_sent
 
     async def leave(self, timeout_s: float) -> None:
         """Report everything, and give all grants back."""
@@ -175,12 +174,12 @@ class ShardLink:
             if self.breaker.state is not BreakerState.HALF_OPEN:
                 return
 
-    def _succeeded(self, reply: Reply, *, decisive: bool) -> None:
+    def _succeeded(self, result: Any, *, decisive: bool) -> None:
         now_s = self._monotonic()
         took_s, self._sent_s = now_s - self._sent_s, math.inf
         self.stats.answered(took_s)
         self._judge(took_s, decisive=decisive)
-        hand_on(self.session.received(reply, now_s))
+        hand_on(self.session.received(result, now_s))
 
     def _judge(self, took_s: float, *, decisive: bool) -> None:
         """Tell the breaker of an answered call: heartbeats don't count, they may pass where calls do not.

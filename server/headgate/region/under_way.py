@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from headgate.origin.protocol import NO_GRANT, UNBOUND, UNREADABLE, Call, Reply
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.protocol import NO_GRANT, UNBOUND, UNREADABLE
 from headgate.region.counters import SharedCounter
+from headgate.region.extension import ExtendedCall
 from headgate.region.waiting import Question
 
 NOTHING_RENEWED: Final = (NO_GRANT, UNREADABLE)
@@ -15,11 +17,12 @@ NOTHING_RENEWED: Final = (NO_GRANT, UNREADABLE)
 class CallUnderWay:
     """A call that was sent, and those whom its answers are for."""
 
-    __slots__ = ("call", "components", "counters", "hoped", "limits", "positions", "questions", "sent_s")
+    __slots__ = ("call", "components", "counters", "extended", "hoped", "limits", "positions", "questions", "sent_s")
 
     def __init__(
         self,
         call: Call,
+        extended: ExtendedCall | None,
         counters: list[SharedCounter],
         questions: list[Question],
         positions: dict[SharedCounter, int],
@@ -27,6 +30,8 @@ class CallUnderWay:
         sent_s: float,
     ) -> None:
         self.call = call
+        self.extended = extended
+        """The call with what a feature added to it; None: nothing."""
         self.counters = counters
         """Those that report, in the order of the reports."""
         self.questions = questions
@@ -39,6 +44,11 @@ class CallUnderWay:
         """The limits under which the counters were reported, in the order of the reports."""
         self.components = [counter.component for counter in counters]
         """The components as which they were reported."""
+
+    def reply_of(self, result: Any) -> Reply:
+        """Return the call's reply out of the result of what was sent."""
+        reply: Reply = result if self.extended is None else self.extended.reply_of(result)
+        return reply
 
     def stale(self, reply: Reply, heard: Callable[[SharedCounter, int], None]) -> set[int]:
         """Return the positions of reports from before a reset of their keys; tell `heard` of every reset."""

@@ -9,7 +9,8 @@ from typing import Any, Final
 from headgate.limiter.counters import window_load
 from headgate.limiter.decision import ALGORITHMS, Charge, Verdict
 from headgate.limiter.limit import Limit
-from headgate.origin.protocol import Answer, CellReport, Report, WindowAnswer, WindowReport, exchange_name
+from headgate.origin.names import exchange_name
+from headgate.origin.protocol import Answer, CellReport, Report, WindowAnswer, WindowReport
 from headgate.region.cells import CellView, Hold
 from headgate.region.counters import NEXT_TO_NOTHING, Shard, SharedCounter
 

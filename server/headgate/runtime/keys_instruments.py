@@ -8,7 +8,7 @@ from headgate.telemetry.metrics import Metrics
 
 def register_keys(metrics: Metrics, keys: KeysService) -> None:
     """Overrides in force, what operators did here, and how the node keeps up with the region's book."""
-    stats, book = keys.stats, keys.region.book.stats
+    stats, book = keys.stats, keys.region.region_map.stats
 
     def actions() -> Iterable[tuple[int, Mapping[str, str]]]:
         yield stats.looks, {"action": "get"}

@@ -36,10 +36,10 @@ from headgate.limiter.overrides import Overrides
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import Origin
 from headgate.region.active import ActiveRegions
-from headgate.region.book import BookReplica
 from headgate.region.engine import RegionalEngine
 from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
+from headgate.region.region_map import RegionMapReplica
 from headgate.reservations.service import Limits
 from headgate.reservations.signing import SigningKey
 from headgate.rules.describe import describe_rules
@@ -229,14 +229,14 @@ class Service:
         origin = self._origin = open_regions_origin(settings, self._clock, self.logger)
         if origin.exclusive:
             self._decider = self._engine = Engine(self._clock, max_cells=settings.max_cells)
-            self._book = BookReplica(
+            self._region_map = RegionMapReplica(
                 origin,
                 now_ms=self._clock.now_ms,
                 random=self._random,
                 logger=self.logger,
                 data_dir=settings.data_dir,
             )
-            await self._book.refresh()
+            await self._region_map.refresh()
             return
         self._node = RegionNode(
             origin,
@@ -252,7 +252,7 @@ class Service:
             on_regions_heard=self._active.heard,
             data_dir=settings.data_dir,
         )
-        self._decider, self._engine, self._book = self._node, self._node.engine, self._node.book
+        self._decider, self._engine, self._region_map = self._node, self._node.engine, self._node.region_map
         await self._node.start()
         await self._join_others(origin)
 
@@ -291,7 +291,7 @@ class Service:
             record=self._recorder(),
             on_unknown_domain=lambda domain: self.logger.warning("unknown_domain", domain=domain),
         )
-        follow(self._book, self._overrides)
+        follow(self._region_map, self._overrides)
         self._reservations = self._make_reservations()
         self._stop_reservations = self._reservations.stop
         self._top = Top(self._handler.take_over_limit, self._engine.counters, self._clock)
@@ -306,7 +306,7 @@ class Service:
         return Limits(
             self._handler,
             self._origin,
-            key=SigningKey(self._book, self._random, self._clock.monotonic),
+            key=SigningKey(self._region_map, self._random, self._clock.monotonic),
             run=f"{self.identity.node}/{self.identity.run}".encode(),
             now_ms=lambda shard: self._clock.now_ms() if node is None else node.links[shard].session.now_ms(),
             random_bytes=self._random.randbytes,
@@ -383,11 +383,11 @@ class Service:
     def _make_keys(self) -> KeysService:
         names = KeyNames(lambda: self._store.current, self._limits, self._overrides)
         if self._node is not None:
-            resetting.follow(self._book, names, self._node)
+            resetting.follow(self._region_map, names, self._node)
         return KeysService(
             names,
             self._overrides,
-            KeysRegion(self.identity.node, self._origin, self._book, self._engine, self._node),
+            KeysRegion(self.identity.node, self._origin, self._region_map, self._engine, self._node),
             self._clock,
             self._noted,
         )
@@ -463,7 +463,7 @@ class Service:
             await self._lag.sleep(IDLE_INTERVAL_S if quiet else HOUSEKEEPING_INTERVAL_S, monotonic() - began_s)
 
     def _tidy(self) -> None:
-        self._book.expire()
+        self._region_map.expire()
         self._memory.tick()
         self._top.take_denied()
         self._decisions.flush()

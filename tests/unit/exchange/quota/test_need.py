@@ -2,7 +2,7 @@
 
 import pytest
 from headgate.exchange.quota.need import HIGHEST_NEED, is_published, is_told_anew, need_of
-from headgate.origin.offered import Offered
+from headgate.origin.quota.offered import Offered
 
 
 @pytest.mark.parametrize(

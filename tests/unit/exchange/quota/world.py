@@ -16,7 +16,7 @@ from headgate.exchange.quota.ledger import QuotaLedger
 from headgate.exchange.quota.message import QuotaMessage
 from headgate.exchange.quota.plan import Deadlines, Enforced
 from headgate.limiter.shares import WHOLE, cost_within, floor_share
-from headgate.origin.offered import Offered
+from headgate.origin.quota.offered import Offered
 
 STEP_MS: Final = 500
 TICK_MS: Final = 1_000
