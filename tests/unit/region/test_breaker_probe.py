@@ -66,11 +66,12 @@ def test_a_probe_that_meets_a_fault_is_not_the_last() -> None:
             origin,  # type: ignore[arg-type]  # what a link calls of it
             clock=clock,
             random=random.Random(1),
+            pause_random=random.Random(1),
             logger=logger,
             numbers=itertools.count(1),
             live_counters=lambda: (),
             new_component=lambda: b"",
-            slices=Slices(CounterTable(1, lambda counter: True), monotonic=clock.monotonic, most=1),
+            extension=Slices(CounterTable(1, lambda counter: True), monotonic=clock.monotonic, most=1),
             on_reset=lambda *_: None,
             on_lost_memory=lambda *_: None,
             deadline_s=DEADLINE_S,
