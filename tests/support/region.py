@@ -68,6 +68,7 @@ class RegionWorld:
         if not isinstance(decision, Decision):
             self.waits += 1
             decision = await decision
+        assert isinstance(decision, Decision)
         self.outcomes[decision.path.value, decision.admitted] += 1
         if decision.admitted:
             for charge in charges:

@@ -5,6 +5,7 @@ its descriptors have room, when it passes although some have none, and for how l
 denial may be answered from memory.
 """
 
+from collections.abc import Callable
 from enum import IntEnum, StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -126,7 +127,7 @@ class Charge:
         """Nothing about it is unusual: what is kept with its key may decide it."""
 
     def on(self, key: bytes, shard_key: bytes, entries: Entries) -> "Charge":
-        """The same charge on another key of the same rule; of TAKE charges only."""
+        """The same charge on another key of the same rule."""
         return _Copied(self, key, shard_key, entries)
 
     @property
@@ -160,7 +161,7 @@ class _Copied(Charge):
         self.quick = like.quick
         self.counter = None
         self.logged = None
-        self._look = None
+        self._look = None if like._look is None else like._look.on(key, shard_key, ())
 
 
 Verdict = tuple[bool, int, int]
@@ -174,6 +175,18 @@ class Decision(NamedTuple):
     admitted: bool
     path: DecisionPath
     verdicts: list[Verdict]
+
+
+OnDecided = Callable[[Decision], None]
+
+
+class PendingDecision:
+    """A request whose decision comes later. Set `on_decided` at once: it is called with the decision, once, on the
+    loop."""
+
+    __slots__ = ("on_decided",)
+
+    on_decided: OnDecided
 
 
 def denied_before(counter: KeyCounter, charge: Charge) -> bool:

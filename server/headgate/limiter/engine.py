@@ -6,8 +6,6 @@ thread, and on a clock that it asks once per request. Its counters are all there
 know; `region/engine.py` decides where a region counts together.
 """
 
-from collections.abc import Callable
-
 from headgate.clock import Clock
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.counters import CounterTable, KeyCounter
@@ -54,19 +52,19 @@ class Engine:
         self.counters.touch(charge.key)
         return False, remaining, algorithm.reset_ms(counter, limit, now_ms)
 
-    def quick_all(self, charges: tuple[Charge, ...]) -> None:
-        """Several charges have no shorter way here."""
-
-    def ask(self, charges: tuple[Charge, ...], _then: Callable[[Decision], None]) -> Decision:
-        """A node on its own never asks anybody."""
-        return self.decide(charges)
-
-    def ask_late(self, charges: tuple[Charge, ...], _then: Callable[[Decision], None]) -> Decision:
-        """Nor for late costs and looks."""
-        return self.decide_late(charges)
-
     def decide(self, charges: tuple[Charge, ...]) -> Decision:
         """Decide all charges of one request together: charge every one of them, or none."""
+        if len(charges) == 1 and charges[0].quick:
+            verdict = self.quick(charges[0])
+            if verdict is not None:
+                over = verdict[0]
+                return Decision(not over, DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL, [verdict])
+        for charge in charges:
+            if charge.kind is not Kind.TAKE:
+                return self.decide_late(charges)
+        return self._decide_taking(charges)
+
+    def _decide_taking(self, charges: tuple[Charge, ...]) -> Decision:
         now_ms = self._now()
         find, touch = self.counters.find, self.counters.touch
         counters: list[KeyCounter] = []
@@ -111,6 +109,10 @@ class Engine:
             counters.append(counter)
             outcomes.append(self._late_outcome(counter, charge, now_ms))
         return self._decide_over(seen, counters, outcomes, now_ms)
+
+    def uncharge(self, charges: tuple[Charge, ...]) -> None:
+        """Undo costs that were charged, as far as they still count."""
+        self.give_back(charges)
 
     def give_back(self, charges: tuple[Charge, ...]) -> None:
         """Take costs that were charged out of their counters again, as far as they still count there."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
-from headgate.limiter.decision import Charge, Decision
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, PendingDecision
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import SlicedCharges
 from headgate.origin.book import BOOK
@@ -31,7 +31,7 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.resets import Reset, Resets
 from headgate.region.shard_link import ShardLink
 from headgate.region.slices import Slices
-from headgate.region.waiting import OnDecided, Waiting
+from headgate.region.waiting import Waiting
 
 HEARTBEAT_TIMEOUT_S: Final = 0.9
 """Under the heartbeat's period, so that one that stalls does not delay the next."""
@@ -41,19 +41,31 @@ RESET_ATTEMPTS: Final = 5
 """Of one reset: a second one is needed only if the record's number is ahead of the time, or another node was first."""
 
 
-class _Later:
-    """Hands a decision on to a future, which is made only if there is something to wait for."""
+class _Asked(PendingDecision):
+    """A decision that comes later, also for who would rather await it."""
 
     __slots__ = ("_future",)
 
-    def of(self, decision: Decision | None) -> "Decision | asyncio.Future[Decision]":
-        if decision is not None:
-            return decision
-        self._future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+    def __init__(self) -> None:
+        self._future: asyncio.Future[Decision] | None = None
+
+    def decided(self, decision: Decision) -> None:
+        self.on_decided(decision)
+
+    def add_done_callback(self, done: Callable[[Any], object]) -> None:
+        self.future().add_done_callback(done)
+
+    def __await__(self) -> Any:
+        return self.future().__await__()
+
+    def future(self) -> "asyncio.Future[Decision]":
+        if self._future is None:
+            self._future = asyncio.get_running_loop().create_future()
+            self.on_decided = self._settle
         return self._future
 
-    def __call__(self, decision: Decision) -> None:
-        if not self._future.done():  # the caller may have gone away; what was decided is counted all the same
+    def _settle(self, decision: Decision) -> None:
+        if self._future is not None and not self._future.done():
             self._future.set_result(decision)
 
 
@@ -81,9 +93,6 @@ class RegionNode:
         self.live_nodes = live_nodes
         """Keeps its last value while the shards are away; over a restart it is handed in."""
         self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells)
-        # The request path calls these directly: by what is kept with the keys; None where `ask` must decide.
-        self.quick = self.engine.quick
-        self.quick_all = self.engine.quick_all
         self.slices = Slices(self.engine.counters, monotonic=clock.monotonic, most=max_cells)
         self._deadlines = Deadlines(deadline_s, clock.monotonic)
         self._on_live_nodes = on_live_nodes
@@ -127,49 +136,52 @@ class RegionNode:
         self._tasks: list[asyncio.Task[None]] = []
         self._teaching: set[asyncio.Task[None]] = set()
 
-    def ask(self, charges: tuple[Charge, ...], then: OnDecided) -> Decision | None:
-        """Decide, at once where that is possible. None: `then` is called with the decision, within the deadline.
-
-        On any thread that has the loop's turn; `then` is called on the loop.
-        """
-        decided: Decision | Waiting | Alone
-        if type(charges) is SlicedCharges:
-            decided = self.engine.decide(self.slices.in_force(charges))
-        elif len(charges) == 1:
-            decided = self.engine.decide_one(charges[0])
+    def decide(self, charges: tuple[Charge, ...]) -> Any:
+        """Decide, at once where that is possible; else within the deadline. On any thread that has the loop's lock."""
+        if len(charges) == 1:
+            charge = charges[0]
+            if charge.quick:
+                verdict = self.engine.quick(charge)
+                if verdict is not None:
+                    over = verdict[0]
+                    return Decision(not over, DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL, [verdict])
         else:
-            decided = self.engine.decide(charges)
+            quick = True
+            for charge in charges:
+                quick = quick and charge.quick
+            if quick:
+                verdicts = self.engine.quick_all(charges)
+                if verdicts is not None:
+                    return Decision(True, DecisionPath.LOCAL, verdicts)
+        decided = self._asked(charges)
         if isinstance(decided, Decision):
             return decided
-        decided.on_decided = then
+        asked = _Asked()
+        decided.on_decided = asked.decided
         self._deadlines.add(decided)
-        return None
+        return asked
 
-    def ask_late(self, charges: tuple[Charge, ...], then: OnDecided) -> Decision | None:
-        """The same where some charges are late costs or looks. A request of late costs alone is decided at once."""
-        if type(charges) is SlicedCharges:
+    def _asked(self, charges: tuple[Charge, ...]) -> Decision | Waiting | Alone:
+        taking = True
+        for charge in charges:
+            taking = taking and charge.kind is Kind.TAKE
+        sliced = type(charges) is SlicedCharges
+        if sliced:
             charges = self.slices.in_force(charges)
-        return self._later(self.engine.decide_late(charges), then)
+        if not taking:
+            return self.engine.decide_late(charges)
+        if len(charges) == 1 and not sliced:
+            return self.engine.decide_one(charges[0])
+        return self.engine.decide(charges)
 
-    def _later(self, decided: Decision | Waiting | Alone, then: OnDecided) -> Decision | None:
-        if isinstance(decided, Decision):
-            return decided
-        decided.on_decided = then
-        self._deadlines.add(decided)
-        return None
+    def decide_late(self, charges: tuple[Charge, ...]) -> Any:
+        return self.decide(charges)
 
-    def decide(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
-        """`ask` for who would rather wait for a future. On the loop."""
-        later = _Later()
-        return later.of(self.ask(charges, later))
-
-    def decide_late(self, charges: tuple[Charge, ...]) -> "Decision | asyncio.Future[Decision]":
-        """`ask_late` with a future."""
-        later = _Later()
-        return later.of(self.ask_late(charges, later))
+    def uncharge(self, charges: tuple[Charge, ...]) -> None:
+        """Costs that were charged and came to less are given back, as far as this node charged them."""
+        self.engine.give_back(charges)
 
     def give_back(self, charges: tuple[Charge, ...]) -> None:
-        """Costs that were charged and came to less are given back, as far as this node charged them."""
         self.engine.give_back(charges)
 
     async def reset(self, key: bytes, limit: Limit, shard_key: bytes | None = None) -> int:

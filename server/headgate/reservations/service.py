@@ -22,6 +22,7 @@ from headgate_client.wire.headgate.v1 import limits_pb2 as pb
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
 from headgate.origin.claims import ClaimState
 from headgate.origin.interface import Origin, OriginError
+from headgate.pending import PendingAnswer, answer_future
 from headgate.reservations import ids
 from headgate.reservations.ids import Reservation
 from headgate.reservations.signing import SigningKey
@@ -48,7 +49,7 @@ Call = Callable[[bytes], Awaitable[bytes]]
 class Charging(Protocol):
     """What decides: the handler, which takes serialized RateLimitRequests."""
 
-    def reserve(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
+    def reserve(self, payload: bytes) -> bytes | PendingAnswer:
         """Decide an estimate; it is charged if it fits."""
         ...
 
@@ -56,7 +57,7 @@ class Charging(Protocol):
         """Charge in any case."""
         ...
 
-    def give_back(self, payload: bytes) -> None:
+    def uncharge(self, payload: bytes) -> None:
         """Undo so much of what was charged."""
         ...
 
@@ -96,8 +97,8 @@ class OpenCount:
             self.count -= self._by_second.pop(second)
 
 
-class Limits:
-    """The methods of the service."""
+class ReservationService:
+    """Serves `headgate.v1.Limits`: Reserve and Settle."""
 
     def __init__(
         self,
@@ -148,9 +149,7 @@ class Limits:
         now_ms = self._now_ms(self._origin.shard_of(nonce))
         self._check_room(now_ms)
         key = await self._key.current()
-        answer = self._charging.reserve(asked)
-        # Shielded: a caller that leaves must not cancel a decision that others may share.
-        decided = answer if isinstance(answer, bytes) else await asyncio.shield(answer)
+        decided = await answer_future(self._charging.reserve(asked))
         response = pb.ReserveResponse(decision=RateLimitResponse.FromString(decided))
         if response.decision.overall_code == RateLimitResponse.OK:
             self.stats.reserved += 1
@@ -256,7 +255,7 @@ class Limits:
         if difference:
             message.hits_addend = abs(difference)
             payload = message.SerializeToString()
-            (self._charging.charge_late if difference > 0 else self._charging.give_back)(payload)
+            (self._charging.charge_late if difference > 0 else self._charging.uncharge)(payload)
 
 
 def _expired() -> NotFound:

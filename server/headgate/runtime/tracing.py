@@ -3,8 +3,7 @@
 import random
 
 from headgate.config import Settings
-from headgate.handler import decided_quickly
-from headgate.limiter.decision import Decision, DecisionPath, Verdict
+from headgate.limiter.decision import Decision
 from headgate.plan import Plan
 from headgate.runtime.recording import DecisionRecorder
 from headgate.telemetry.metrics import Metrics
@@ -45,9 +44,6 @@ class SpanRecorder:
                 "headgate.rule_set": str(plan.version),
             }
         return number
-
-    def quick(self, plan: Plan, verdict: Verdict, path: DecisionPath) -> None:
-        self(plan, decided_quickly(verdict, path))
 
 
 def register(metrics: Metrics, tracing: Tracing) -> None:

@@ -3,14 +3,13 @@
 Unexpected errors are logged here with their traceback, at a bounded rate.
 """
 
-import asyncio
 import contextlib
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock, SystemClock
 from headgate.endpoint.methods import sendable
-from headgate.errors import NotReady, RequestError, Status, status_of
+from headgate.errors import RequestError, Status, status_of
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.traces import trace_of
 from headgate.transport.interface import TransportLimits, TransportStats
@@ -44,10 +43,8 @@ class Failures:
         # A traceback has some 2 KB: a fault in every call must not log 20 MB a second.
         self._logger = BoundedLogger(logger, clock or SystemClock())
 
-    def answer(self, error: BaseException) -> tuple[int, str]:
+    def answer(self, error: Exception) -> tuple[int, str]:
         """Status code and message for the caller."""
-        if isinstance(error, asyncio.CancelledError):
-            error = NotReady(STOPPING)
         status, message = status_of(error)
         if not isinstance(error, RequestError):
             self._stats.failed_internal += 1

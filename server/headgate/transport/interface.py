@@ -1,11 +1,10 @@
 """The seam between sockets and decisions: bytes in, bytes out.
 
-A transport serves Envoy's `RateLimitService`, gRPC health and reflection on one
-address, and knows nothing of what the bytes mean. All of them call the handler on
-the asyncio loop's thread, so that what is behind it needs no lock.
+A transport serves Envoy's `RateLimitService`, gRPC health and reflection on one address, and knows nothing of what the
+bytes mean. It calls the handler on the asyncio loop, or, as the native one does, on another thread that holds the
+loop's lock (shared_loop.py): one of them at a time, so that what is behind the handler needs no lock of its own.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Protocol
 from structlog.typing import FilteringBoundLogger
 
 from headgate.endpoint.socketfile import OWNER_ONLY
+from headgate.pending import PendingAnswer
 from headgate.telemetry.histogram import HistogramCounts
 from headgate.telemetry.traces import Tracing
 from headgate.transport.callers import EVERYBODY, Callers
@@ -26,36 +26,14 @@ DURATION_BOUNDS_S = (
 RATE_LIMIT_SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 RATE_LIMIT_METHOD = f"/{RATE_LIMIT_SERVICE}/ShouldRateLimit"
 
-Handler = Callable[[bytes], "bytes | asyncio.Future[bytes]"]
-"""Serialized RateLimitRequest to serialized RateLimitResponse.
 
-Answers at once where it can (then no task, no future, nothing to schedule), else with
-a future. Raises, or the future raises, what `errors.status_of` maps to a status. The
-future is the handler's own: a transport never cancels it, whatever its caller does. A
-handler that cancels it says that it is shutting down (UNAVAILABLE).
-"""
+class Handler(Protocol):
+    """Answers serialized RateLimitRequests with serialized RateLimitResponses."""
 
-
-class StagedHandler(Protocol):
-    """A handler that can be asked on any thread that has the loop's turn, in two steps: the second may wait."""
-
-    def at_once(self, payload: bytes) -> "bytes | Undecided":
-        """The answer, if it is quickly had; else what `resume` goes on with. Raises as `Handler` does."""
+    def answer(self, payload: bytes) -> bytes | PendingAnswer:
+        """Answer at once where that is possible, else later. Raises, or hands on later, what `errors.status_of` maps to
+        a status. On the loop, or on a thread that holds its lock."""
         ...
-
-    def resume(self, undecided: "Undecided", then: "OnAnswer") -> bytes | None:
-        """Decide what was left. None: somebody is asked, and `then` is called with what comes of it, on the loop."""
-        ...
-
-
-OnAnswer = Callable[[bytes | BaseException], None]
-"""Called once: with the answer, or with what `Handler` would raise."""
-
-
-class Undecided:
-    """A request that `at_once` has understood and not decided: opaque to transports."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +83,15 @@ class GuardStats:
 class TransportStats:
     """Plain counters: incremented where it happens, read by whoever exports them.
 
-    Each counter is written by one thread only, or by whoever has the loop's turn, so none needs a lock; what is
+    Each counter is written by one thread only, or by whoever holds the loop's lock, so none needs another; what is
     pending is the difference of two that only grow.
     """
 
     calls: int = 0
     """ShouldRateLimit calls received, whatever became of them."""
     accepted_calls: int = 0
-    """These, with the three that follow, may include health checks: they wait their turn too. What was decided as it
-    was received is in none of them: it has never been pending."""
+    """Calls that had to wait, health checks among them. A call that was answered as it was received is in none of these
+    four: it has never been pending."""
     accepted_bytes: int = 0
     finished_calls: int = 0
     finished_bytes: int = 0
@@ -181,8 +159,6 @@ class Serving:
     """Further unary methods, by path, for the same callers."""
     tracing: Tracing | None = None
     """None: nothing is traced, and nobody looks for a caller's trace context."""
-    staged: StagedHandler | None = None
-    """The same handler, for transports that can decide where they receive; None: they ask `handler` on the loop."""
 
 
 TransportFactory = Callable[[Serving], Transport]
