@@ -24,7 +24,8 @@ class AnswerWriter:
     def __init__(self, settings: AnswerSettings, random: random.Random) -> None:
         self._settings = settings
         self._random = random
-        self._extras = settings.response_headers or bool(settings.reason_header) or settings.reason_metadata
+        self._says_why = bool(settings.reason_header) or settings.reason_metadata
+        self._has_headers = settings.response_headers
 
     def write(self, plan: Plan, decision: Decision, number: int) -> bytes:
         """Write the answer: overall code, a status per descriptor, and whatever else the settings add.
@@ -33,25 +34,20 @@ class AnswerWriter:
         """
         admitted, _, verdicts = decision
         shape = plan.shape
-        parts = [wire.CODE_OK if admitted else wire.CODE_OVER_LIMIT]
+        answer = wire.CODE_OK if admitted else wire.CODE_OVER_LIMIT
         hidden = _hidden(plan, verdicts) if shape.pairs else NOTHING
         for index, charge in enumerate(plan.charges):
+            answer += shape.before[index]
             if hidden and index in hidden:
                 continue
             over, remaining, reset_ms = verdicts[index]
             head = shape.heads[index]
-            parts.append(wire.encode_status(head.over if over and not charge.shadow else head.ok, remaining, reset_ms))
-        if shape.fixed is not None:
-            charged = iter(parts[1:])
-            parts[1:] = [status or next(charged) for status in shape.fixed]
-        if not self._extras:
-            parts.append(shape.trailer if admitted else shape.denied)
-            return b"".join(parts)
-        if self._settings.response_headers:
-            parts.append(wire.encode_headers(self._headers(plan, decision)))
-        parts.append(shape.trailer if admitted else shape.denied)
-        parts.append(self._reason(plan, decision, number))
-        return b"".join(parts)
+            answer += wire.encode_status(head.over if over and not charge.shadow else head.ok, remaining, reset_ms)
+        answer += shape.after
+        if self._has_headers:
+            answer += wire.encode_headers(self._headers(plan, decision))
+        answer += shape.trailer if admitted else shape.denied
+        return answer + self._reason(plan, decision, number) if self._says_why else answer
 
     def _headers(self, plan: Plan, decision: Decision) -> list[tuple[str, str]]:
         """Headers of the descriptor that matters most: the longest denial, or the least left."""

@@ -138,11 +138,9 @@ class RateLimitHandler:
         shape = plan.shape
         for index, charge in enumerate(plan.charges):
             over, remaining, _ = verdicts[index]
-            tally = shape.tallies[index]
-            extra = charge.cost - 1
-            if charge.kind is Kind.REFUND:
+            tally, extra = shape.tallies[index], shape.extra_costs[index]
+            if shape.refunds and charge.kind is Kind.REFUND:
                 tally.refunded += charge.cost
-                extra = -1
             if not over:
                 tally.within[path] += 1
                 tally.within_extra += extra

@@ -75,15 +75,18 @@ class Shape:
     """All that plans have in common whose requests meet the same rules at the same cost: everything but the keys."""
 
     __slots__ = (
+        "after",
         "answer",
+        "before",
         "charges",
         "denied",
-        "fixed",
+        "extra_costs",
         "heads",
         "near",
         "others",
         "pairs",
         "path",
+        "refunds",
         "sliced",
         "tallies",
         "trailer",
@@ -107,8 +110,8 @@ class Shape:
         """At least one is a quota's: its limit is yet to be cut to its slice."""
         self.heads = tuple([wire.status_head(charge.limit) for charge in charges])
         """The part of each status that depends on the limit alone."""
-        self.fixed = tuple([d.status for d in descriptors]) if not all(d.charges for d in descriptors) else None
-        """Statuses of the descriptors that have no charge; None: all have one."""
+        self.before, self.after = _fixed_statuses(descriptors)
+        """Statuses of the descriptors that have no charge: before each charge's own, and after the last."""
         self.pairs = _pairs(descriptors)
         """Positions where two charges, this one and the next, are of one descriptor: a rule's and a request's limit."""
         self.path = DecisionPath.UNLIMITED if any(d.unlimited for d in descriptors) else DecisionPath.NO_RULE
@@ -122,6 +125,10 @@ class Shape:
         """The rule's counts, one per charge."""
         self.others = tuple([tally for d in descriptors if not d.charges for tally in d.tallies])
         """The counts of descriptors without a charge."""
+        self.refunds = any(charge.kind is Kind.REFUND for charge in charges)
+        """At least one charge is given back."""
+        self.extra_costs = tuple([-1 if charge.kind is Kind.REFUND else charge.cost - 1 for charge in charges])
+        """Per charge, what it costs beyond 1; a refund costs nothing."""
         self.near = tuple([_near(charge.limit, near_limit_ratio) for charge in charges])
         """Per charge: an admission that leaves less is near the limit."""
         self.answer = b"" if charges else b"".join([wire.CODE_OK, *(d.status for d in descriptors), trailer])
@@ -161,6 +168,19 @@ def _near(limit: Limit, ratio: float) -> int:
     """Return what an admission must leave, not to be near the limit."""
     most = limit.burst or limit.requests_per_unit
     return most - int(most * ratio)
+
+
+def _fixed_statuses(descriptors: list[PlannedDescriptor]) -> tuple[tuple[bytes, ...], bytes]:
+    """Statuses that never change: those that stand before each charge's own, and those after the last."""
+    before: list[bytes] = []
+    waiting = b""
+    for descriptor in descriptors:
+        if not descriptor.charges:
+            waiting += descriptor.status
+        for _ in descriptor.charges:
+            before.append(waiting)
+            waiting = b""
+    return tuple(before), waiting
 
 
 def _pairs(descriptors: list[PlannedDescriptor]) -> tuple[int, ...]:

@@ -6,6 +6,8 @@ thread, and on a clock that it asks once per request. Its counters are all there
 know; `region/engine.py` decides where a region counts together.
 """
 
+from typing import Final
+
 from headgate.clock import Clock
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.counters import CounterTable, KeyCounter
@@ -20,6 +22,11 @@ from headgate.limiter.decision import (
     only_shadow_over,
     remember_denial,
 )
+
+_new: Final = tuple.__new__
+_LOCAL: Final = DecisionPath.LOCAL
+_DENY_CACHE: Final = DecisionPath.DENY_CACHE
+_TAKE: Final = Kind.TAKE
 
 
 class Engine:
@@ -58,9 +65,9 @@ class Engine:
             verdict = self.quick(charges[0])
             if verdict is not None:
                 over = verdict[0]
-                return Decision(not over, DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL, [verdict])
+                return _new(Decision, (not over, _DENY_CACHE if over else _LOCAL, [verdict]))
         for charge in charges:
-            if charge.kind is not Kind.TAKE:
+            if charge.kind is not _TAKE:
                 return self.decide_late(charges)
         return self._decide_taking(charges)
 

@@ -41,6 +41,12 @@ RESET_ATTEMPTS: Final = 5
 """Of one reset: a second one is needed only if the record's number is ahead of the time, or another node was first."""
 
 
+_new: Final = tuple.__new__
+_LOCAL: Final = DecisionPath.LOCAL
+_DENY_CACHE: Final = DecisionPath.DENY_CACHE
+_TAKE: Final = Kind.TAKE
+
+
 class _Asked(PendingDecision):
     """A decision that comes later, also for who would rather await it."""
 
@@ -144,7 +150,7 @@ class RegionNode:
                 verdict = self.engine.quick(charge)
                 if verdict is not None:
                     over = verdict[0]
-                    return Decision(not over, DecisionPath.DENY_CACHE if over else DecisionPath.LOCAL, [verdict])
+                    return _new(Decision, (not over, _DENY_CACHE if over else _LOCAL, [verdict]))
         else:
             quick = True
             for charge in charges:
@@ -152,7 +158,7 @@ class RegionNode:
             if quick:
                 verdicts = self.engine.quick_all(charges)
                 if verdicts is not None:
-                    return Decision(True, DecisionPath.LOCAL, verdicts)
+                    return _new(Decision, (True, _LOCAL, verdicts))
         decided = self._asked(charges)
         if isinstance(decided, Decision):
             return decided
@@ -164,7 +170,7 @@ class RegionNode:
     def _asked(self, charges: tuple[Charge, ...]) -> Decision | Waiting | Alone:
         taking = True
         for charge in charges:
-            taking = taking and charge.kind is Kind.TAKE
+            taking = taking and charge.kind is _TAKE
         sliced = type(charges) is SlicedCharges
         if sliced:
             charges = self.slices.in_force(charges)

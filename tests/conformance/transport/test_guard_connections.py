@@ -34,8 +34,8 @@ def frequent_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick_retirement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.transport.guard.relay.RETIRE_S", 0.1)
-    monkeypatch.setattr("headgate.transport.guard.relay.RETIRE_MAX_S", 0.2)
+    monkeypatch.setattr("headgate.transport.guard.retirement.RETIRE_S", 0.1)
+    monkeypatch.setattr("headgate.transport.guard.retirement.RETIRE_MAX_S", 0.2)
 
 
 @asynccontextmanager

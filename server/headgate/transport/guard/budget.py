@@ -22,8 +22,8 @@ class Backlog:
         return self.bytes > self.max_bytes
 
 
-class Share:
-    """One connection's part of it."""
+class BudgetShare:
+    """One connection's part of a budget."""
 
     __slots__ = ("_budget", "_used_bytes")
 

@@ -6,7 +6,7 @@ caller has to be told is left in `to_caller`, to be sent between two frames of t
 """
 
 from headgate.errors import Status
-from headgate.transport.guard.budget import Share
+from headgate.transport.guard.budget import BudgetShare
 from headgate.transport.guard.frames import (
     CONTINUATION,
     DATA,
@@ -72,7 +72,9 @@ class ProtocolViolation(Exception):
 class Inspector:
     """Reads one caller's frames on their way to the front, and keeps back what is over a bound."""
 
-    def __init__(self, max_message_bytes: int, max_streams: int, refusals: Refusals, share: Share, now: float) -> None:
+    def __init__(
+        self, max_message_bytes: int, max_streams: int, refusals: Refusals, share: BudgetShare, now: float
+    ) -> None:
         self.now = now
         self.open: dict[int, int] = {}
         """Calls under way: SILENT, ASKED or BEGUN."""

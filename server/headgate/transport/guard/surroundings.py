@@ -1,15 +1,12 @@
-"""What a relay needs beside its caller: buffers, bounds, and who looks at what passes."""
+"""The surroundings of a relay: buffers, bounds, and who looks at what passes."""
 
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from headgate.transport.guard.budget import Backlog
 from headgate.transport.guard.frames import MAX_FRAME_BYTES
-
-if TYPE_CHECKING:
-    from headgate.transport.guard.relay import Relay
 
 READ_BYTES = 64 * 1024
 """Read at once: what a busy caller sends between two turns of the loop."""
@@ -58,7 +55,7 @@ class GuardTimeouts:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every relay shares: the loop, the clock, the bounds, and whom to tell of its end."""
+    """Things that relays share: buffers, bounds, and the way to the front."""
 
     backlog: Backlog
     relieve: Callable[[], None]
@@ -67,6 +64,4 @@ class Surroundings:
     timeouts: GuardTimeouts
     connect: Callable[[], socket.socket]
     """To the front. Raises OSError."""
-    on_end: Callable[["Relay", str], None]
-    """Told once, with the reason."""
     now: float
