@@ -1,4 +1,4 @@
-"""From a decision to the bytes of its answer, written by hand from parts that the plan has ready."""
+"""The answer to a request: from a decision to bytes, written by hand from parts that the plan has ready."""
 
 import random
 from typing import Final
@@ -86,7 +86,7 @@ def _deciding(plan: Plan, decision: Decision) -> tuple[Charge, Verdict]:
 
 
 def _reason_of(charge: Charge, version: Version, path: DecisionPath, number: int) -> dict[str, str]:
-    """Why a request was decided as it was, in the fewest words: none of them has a space in it."""
+    """The reason for a decision, in the fewest words: none of them has a space in it."""
     reason = {
         "domain": rule_id(charge.rule.domain, ()),
         "rule": charge.rule.id,

@@ -17,7 +17,7 @@ from headgate.wire import ratelimit as wire
 
 PLAN_BYTES: Final = 200
 CHARGE_BYTES: Final = 300
-"""What the objects of a plan, and of each of its charges, take beside the bytes in them: rounded up."""
+"""Bytes that the objects of a plan, and of each of its charges, take beside the bytes in them: rounded up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class AnswerSettings:
     match_cache_bytes: int = 32 * 1024 * 1024
     bounds: wire.RequestBounds = field(default_factory=wire.RequestBounds)
     request_limits: RequestLimits = RequestLimits.ALLOW
-    """For domains that don't say it themselves."""
+    """Default for domains that don't say it themselves."""
     near_limit_ratio: float = 0.8
-    """From which share of a limit on an admission is counted as near it."""
+    """Share of a limit from which on an admission is counted as near it."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""From a request's bytes to its plan, in two ways: the bytes were seen before, or they are read and matched.
+"""Planning: from a request's bytes to its plan. Either the bytes were seen before, or they are read and matched.
 
 Plans are kept by the request's raw bytes, so a request that has been seen under these rules is neither parsed nor
 matched again. All others are parsed, matched, and given the shape that requests share which meet the same limits at
@@ -132,7 +132,7 @@ class Planner:
         """The rules that everything kept here belongs to."""
         self._cache = PlanCache(settings, stats)
         self._shapes: dict[object, tuple[Shape, list[Limit]]] = {}
-        """By what requests met, with the limits they met, so that no other limits get their identities."""
+        """Shapes by what requests met, with the limits they met, so that no other limits get their identities."""
         limits.on_change = self._forget
         overrides.on_change = self._cache.drop
 

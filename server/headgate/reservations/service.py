@@ -39,7 +39,7 @@ MOST_REMEMBERED: Final = 100_000
 """Settlements that this node made or heard of: it answers for them without asking."""
 CLAIM_TIMEOUT_S: Final = 0.5
 ANSWER_S: Final = 1.0
-"""How long a caller waits for the origin; the settlement goes on without him."""
+"""Time that a caller waits for the origin; the settlement goes on without him."""
 RETRY_S: Final = 1.0
 MAX_ACTUAL: Final = 2**32 - 1
 
@@ -47,7 +47,7 @@ Call = Callable[[bytes], Awaitable[bytes]]
 
 
 class Charging(Protocol):
-    """What decides: the handler, which takes serialized RateLimitRequests."""
+    """The handler, which decides serialized RateLimitRequests."""
 
     def reserve(self, payload: bytes) -> bytes | PendingAnswer:
         """Decide an estimate; it is charged if it fits."""
@@ -80,7 +80,7 @@ class ReservationStats:
 
 
 class OpenCount:
-    """How many reservations have not expired, by the second in which they do."""
+    """Number of reservations that have not expired, by the second in which they do."""
 
     def __init__(self) -> None:
         self._by_second: OrderedDict[int, int] = OrderedDict()
@@ -121,7 +121,7 @@ class ReservationService:
         self._random_bytes = random_bytes
         self._waiting: dict[bytes, asyncio.Task[pb.SettleResponse]] = {}
         self._settled: OrderedDict[bytes, int] = OrderedDict()
-        """What each was settled with, as far as this node made it or heard of it lately."""
+        """The amount that each was settled with, as far as this node made it or heard of it lately."""
         self._counted_s = 0
 
     @property
@@ -130,11 +130,11 @@ class ReservationService:
         return len(self._waiting)
 
     def methods(self) -> Mapping[str, Call]:
-        """By path."""
+        """Methods by path."""
         return {f"/{SERVICE}/Reserve": self._reserve, f"/{SERVICE}/Settle": self._settle}
 
     async def stop(self) -> None:
-        """What waits for the origin is given up: those estimates stand."""
+        """Give up the settlements that wait for the origin: those estimates stand."""
         tasks = list(self._waiting.values())
         for task in tasks:
             task.cancel()

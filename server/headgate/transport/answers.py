@@ -1,4 +1,4 @@
-"""What callers are told when they get no decision: one wording for all transports.
+"""Answers to callers who get no decision: one wording for all transports.
 
 Unexpected errors are logged here with their traceback, at a bounded rate.
 """
@@ -18,7 +18,7 @@ STOPPING = "the server is stopping"
 
 
 def too_large(size: int, limits: TransportLimits) -> str:
-    """In grpc-core's words, so that both transports say the same."""
+    """The refusal of a message, in grpc-core's words, so that both transports say the same."""
     return f"SERVER: Received message larger than max ({size} vs. {limits.max_message_bytes})"
 
 
@@ -31,7 +31,7 @@ def unfinished(limits: TransportLimits) -> str:
 
 
 def overloaded(limits: TransportLimits) -> str:
-    """For a call that was refused because too much is pending."""
+    """The refusal of a call because too much is pending."""
     return f"overloaded: more than {limits.max_pending_calls} calls or {limits.max_pending_bytes} bytes are pending"
 
 

@@ -32,15 +32,15 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class HttpSources:
-    """What the HTTP server answers with, as functions that it calls for each request."""
+    """Sources of the HTTP server's answers, as functions that it calls for each request."""
 
     handler: Handler
     accepts: Callable[[], bool]
-    """Whether decisions are made: from ready to the end of draining."""
+    """Says whether decisions are made: from ready to the end of draining."""
     readiness: Callable[[], tuple[bool, Mapping[str, Any]]]
     rules: Callable[[Mapping[str, str]], Mapping[str, Any]]
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
-    """From what a scraper accepts to the text and its content type."""
+    """Returns the text and its content type, for what a scraper accepts."""
     version: Mapping[str, str]
     regions: Callable[[], Mapping[str, Any]] = dict
     recent: Callable[[], Awaitable[Mapping[str, Any]]] | None = None

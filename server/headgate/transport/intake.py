@@ -35,7 +35,7 @@ _IDLE_MS = 60_000
 _JOIN_S = 5.0
 
 HealthBatch = tuple[float, int, "list[Event]"]
-"""When it was received (monotonic), the bytes of its payloads, its events: health calls, and ends of Watch streams."""
+"""Time of receipt (monotonic), bytes of the payloads, and events: health calls, and ends of Watch streams."""
 
 
 class Intake:

@@ -21,7 +21,7 @@ from headgate.transport.callers import EVERYBODY, Callers
 DURATION_BOUNDS_S = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 )  # fmt: skip
-"""By which decisions are counted: most take well under a millisecond, and none longer than its deadline."""
+"""Bounds of the histogram of decisions: most take well under a millisecond, and none longer than its deadline."""
 
 RATE_LIMIT_SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 RATE_LIMIT_METHOD = f"/{RATE_LIMIT_SERVICE}/ShouldRateLimit"
@@ -43,9 +43,9 @@ class GuardLimits:
     max_connections: int = 1_000
     max_connections_per_address: int = 200
     handshake_timeout_s: float = 10.0
-    """From the connection to the first bytes of HTTP/2, TLS included."""
+    """Time from the connection to the first bytes of HTTP/2, TLS included."""
     message_timeout_s: float = 10.0
-    """From the first byte of a message, a header block or a frame to its last; also for one who does not read."""
+    """Time from the first byte of a message, a header block or a frame to its last; also for one who does not read."""
     idle_timeout_s: float = 300.0
     """Without a call under way."""
     max_connection_age_s: float = 3_600.0
@@ -66,13 +66,13 @@ class TransportLimits:
 
 @dataclass(slots=True)
 class GuardStats:
-    """What became of connections, by reasons that the code names; all zero where no guard is."""
+    """Counts of connections, by reasons that the code names; all zero where no guard is."""
 
     accepted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
     unfinished_bytes: int = 0
-    """As of the last tick."""
+    """Bytes at the last tick."""
 
     @property
     def live(self) -> int:
@@ -100,11 +100,11 @@ class TransportStats:
     refused_unauthenticated: int = 0
     refused_forbidden: int = 0
     refused_unfinished: int = 0
-    """By the guard, because too much is unfinished already."""
+    """Calls refused by the guard, because too much is unfinished already."""
     dropped_expired: int = 0
     failed_internal: int = 0
     durations: HistogramCounts = field(default_factory=lambda: HistogramCounts(DURATION_BOUNDS_S))
-    """From when calls were received to their answers. Calls that came together and were answered at once count with the
+    """Time from receiving calls to their answers. Calls that came together and were answered at once count with the
     time of all of them: so a batch costs one measurement, and a figure is never too low."""
     guard: GuardStats = field(default_factory=GuardStats)
 
@@ -125,7 +125,7 @@ class Transport(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it listens, as a client would dial it: `host:port` (the real port) or `unix:/path`."""
+        """The address that a client would dial: `host:port` (the real port) or `unix:/path`."""
         ...
 
     async def start(self) -> None:
@@ -133,7 +133,7 @@ class Transport(Protocol):
         ...
 
     def set_serving(self, serving: bool) -> None:
-        """What gRPC health answers from now on, Watch streams included. Not serving until told."""
+        """Set what gRPC health answers from now on, Watch streams included. Not serving until told."""
         ...
 
     async def stop(self, timeout_s: float) -> None:
@@ -146,7 +146,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What a transport serves, where, to whom, and within which bounds."""
+    """The task of a transport: what it serves, where, to whom, and within which bounds."""
 
     address: str
     handler: Handler
@@ -162,4 +162,4 @@ class Serving:
 
 
 TransportFactory = Callable[[Serving], Transport]
-"""How the service makes its transport, whichever it is."""
+"""Makes the service's transport, whichever it is."""

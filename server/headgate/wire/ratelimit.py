@@ -27,7 +27,7 @@ OVERRIDE_UNITS: Final = {
     5: Unit.MONTH,
     6: Unit.YEAR,
 }
-"""What a per-request limit may name. Envoy's enum for it has no week."""
+"""Units that a per-request limit may name. Envoy's enum for it has no week."""
 
 
 class Descriptor(NamedTuple):
@@ -49,12 +49,12 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestBounds:
-    """How much one request may ask for: what it costs a shard, and this process, follows from it."""
+    """Bounds on one request: what it costs a shard, and this process, follows from it."""
 
     max_descriptors: int = 32
     """Each may charge two limits, a rule's and the request's own; a call to a shard carries at most 64."""
     max_entries: int = 32
-    """Of one descriptor: rules have as many levels."""
+    """Entries of one descriptor: rules have as many levels."""
 
 
 def parse_request(payload: bytes, bounds: RequestBounds = RequestBounds()) -> Request:  # noqa: B008 - frozen
@@ -209,7 +209,7 @@ class _Numbers(dict[int, bytes]):
 
 
 _highs: Final = _Numbers()
-"""Of large numbers all but the 14 lowest bits: what remains of a large limit has the same ones many times."""
+"""High parts of large numbers, without the 14 lowest bits: what remains of a large limit repeats them many times."""
 
 
 def _number(number: int) -> bytes:
@@ -232,7 +232,7 @@ _resets: Final = _Resets()
 
 
 _BEFORE_STATUS: Final = tuple(_STATUSES + varint(length) for length in range(256))
-"""What a status of so many bytes begins with: tag and length."""
+"""First bytes of a status, by its length: tag and length."""
 
 
 def _before_status(length: int) -> bytes:

@@ -33,7 +33,7 @@ ACCEPTED_AT_ONCE = 64
 AGE_JITTER = 0.1
 """Connections that began together, as after a restart, must not end together."""
 CLOSE_S = 0.5
-"""For callers to take the last answers and close their side, once the front is gone."""
+"""Time for callers to take the last answers and close their side, once the front is gone."""
 UNFINISHED_SHARE = 16
 """One connection may hold this part of all unfinished bytes, and never less than a message."""
 

@@ -19,7 +19,7 @@ from headgate.transport.guard.surroundings import BUFFER_BYTES, READ_BYTES, Fram
 MAX_KEPT_BYTES = BUFFER_BYTES + READ_BYTES
 """Kept for a side that does not take it: what was read at once, and what the guard has to add."""
 LINGER_S = 2.0
-"""How long a caller may take to read the end and close its side."""
+"""Time that a caller may take to read the end and close its side."""
 
 _AGAIN = (BlockingIOError, InterruptedError)
 
@@ -61,7 +61,7 @@ class Relay:
 
     @property
     def is_delivering(self) -> bool:
-        """Whether the caller may still be told something that the front has said."""
+        """The caller may still be told something that the front has said."""
         return self._front is not None or self._finishing
 
     # The caller's socket; with TLS it is another one (see tls_relay.py)
@@ -71,11 +71,11 @@ class Relay:
         return self._caller.recv_into(self._scratch.view[offset : offset + READ_BYTES])
 
     def _encode(self, data: "bytes | memoryview") -> "bytes | memoryview":
-        """What goes over the wire for it."""
+        """Return the bytes that go over the wire for it."""
         return data
 
     def _farewell(self) -> bytes:
-        """What goes over the wire last."""
+        """Return the bytes that go over the wire last."""
         return b""
 
     # Opening: nothing reaches the front before the caller has said that it speaks HTTP/2.
@@ -281,7 +281,7 @@ class Relay:
         return before + data
 
     def _wait_for(self, slow: socket.socket, flush: Callable[[], None], instead_of: socket.socket | None) -> None:
-        """Until it takes what is kept for it, the other side is not read."""
+        """Stop reading the other side until the slow one takes what is kept for it."""
         if self._ended:
             return
         if instead_of is not None:

@@ -1,11 +1,11 @@
-"""When a caller is told to go elsewhere: after the connection's longest age, or when it was idle for too long."""
+"""The end of connections: callers are told to go elsewhere after the longest age, or after too long without a call."""
 
 from headgate.transport.guard.surroundings import GuardTimeouts
 
 RETIRE_S = 5.0
-"""Between telling a caller to go elsewhere and closing: calls that crossed the message are served."""
+"""Time between telling a caller to go elsewhere and closing: calls that crossed the message are served."""
 RETIRE_MAX_S = 30.0
-"""The same, for callers with calls that don't end."""
+"""Time between the two for callers with calls that don't end."""
 
 
 class Retirement:
@@ -15,7 +15,7 @@ class Retirement:
         self._timeouts = timeouts
         self._opened_at = self._idle_since = opened_at
         self._began_at = 0.0
-        """When the caller was told to go elsewhere; 0: not yet."""
+        """Time at which the caller was told to go elsewhere; 0: not yet."""
         self._seen_stream = 0
 
     def begin(self, now: float, *, busy: bool, last_stream: int) -> str | None:

@@ -11,7 +11,7 @@ from headgate.transport.guard.frames import MAX_FRAME_BYTES
 READ_BYTES = 64 * 1024
 """Read at once: what a busy caller sends between two turns of the loop."""
 BUFFER_BYTES = READ_BYTES + 2 * MAX_FRAME_BYTES + 2048
-"""With room for a frame, and a record of TLS, of which the beginning came before."""
+"""Size with room for a frame, and a record of TLS, of which the beginning came before."""
 
 
 class Frames(Protocol):
@@ -44,7 +44,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class GuardTimeouts:
-    """How long each phase of a connection may take, in seconds."""
+    """Longest duration of each phase of a connection, in seconds."""
 
     handshake_s: float
     message_s: float
@@ -63,5 +63,5 @@ class Surroundings:
     scratch: Scratch
     timeouts: GuardTimeouts
     connect: Callable[[], socket.socket]
-    """To the front. Raises OSError."""
+    """Connects to the front. Raises OSError."""
     now: float

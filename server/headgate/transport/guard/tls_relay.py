@@ -1,4 +1,4 @@
-"""The same relay for a caller who speaks TLS.
+"""A relay for a caller who speaks TLS.
 
 Records are taken apart and made in memory: one system call per read or write, however
 many records there are.
