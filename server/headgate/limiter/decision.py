@@ -7,7 +7,7 @@ denial may be answered from memory.
 
 from collections.abc import Callable
 from enum import IntEnum, StrEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from headgate.limiter.algorithm import AlgorithmRules
 from headgate.limiter.fixed_window import FixedWindow
@@ -173,10 +173,8 @@ class Decision(NamedTuple):
 OnDecided = Callable[[Decision], None]
 
 
-class PendingDecision:
+class PendingDecision(Protocol):
     """A request whose decision comes later. Set `on_decided` at once: the loop calls it once, with the decision."""
-
-    __slots__ = ("on_decided",)
 
     on_decided: OnDecided
 

@@ -1,6 +1,6 @@
 """What the rest of the program sees of rules: a rule set, and what a descriptor matched in it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -41,19 +41,6 @@ class Version:
         return f"{self.counter}-{self.digest[:12]}"
 
 
-class AnyValue(Protocol):
-    """A rule for any value of a key, as an object that stands for it and for the way to it."""
-
-    @property
-    def values(self) -> Mapping[str, int]:
-        """The values that have rules of their own."""
-        ...
-
-
-Route = tuple[AnyValue, bytes, int]
-"""The rule, the limit key, and how many bytes of that come behind the last value."""
-
-
 class Rules(Protocol):
     """A compiled rule set: immutable, so that one reference decides one request."""
 
@@ -72,11 +59,6 @@ class Rules(Protocol):
 
     def shard_key(self, domain: str, entries: Sequence[tuple[str, str]]) -> bytes | None:
         """What decides the shard of this descriptor's counter; None: the counter's own key."""
-        ...
-
-    def route(self, domain: str, entries: Sequence[tuple[str, str]]) -> Route | None:
-        """Of a descriptor whose last entry meets a rule for any value. None: `match` must say, which says the same of
-        such a descriptor."""
         ...
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:

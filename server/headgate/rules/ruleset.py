@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import Steps, rule_id, steps_text
 from headgate.rules.keys import encode_part
-from headgate.rules.model import Match, Route, Version
+from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits
-from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, unpack_place
+from headgate.rules.tree import NOWHERE, Level, RuleNode, unpack_place
 
 
 class Domain:
@@ -90,36 +90,6 @@ class RuleSet:
         """What the domain's file says of limits in requests; None where it says nothing."""
         root = self._domains.get(domain)
         return None if root is None else root.request_limits
-
-    def route(self, domain: str, entries: Sequence[tuple[str, str]]) -> Route | None:
-        """The slot of the rule for any value where the last entry ends, and the limit key. The slot stands for the way
-        to it: each is in one level, each level below one rule. None: there are wildcards on the way, the last value
-        has a rule of its own, something else chooses the shard, or there is no limit."""
-        root = self._domains.get(domain)
-        if root is None or root.shard_by:
-            return None
-        level: Level | None = root.level
-        node: RuleNode | None = None
-        slot: KeySlot | None = None
-        exact = False
-        limit_key = root.head
-        for key, value in entries:
-            slot = level.get(key) if level is not None else None
-            if slot is None or slot.wildcards is not None:
-                return None
-            number = slot.values.get(value)
-            if number is None:
-                node, exact = slot.any_node, False
-                if node is None:
-                    return None
-                limit_key += slot.any_head + encode_part(value)
-            else:
-                node, exact = self.nodes[number], True
-                limit_key += slot.exact_head + encode_part(value)
-            level = node.children
-        if exact or slot is None or node is None or node.limit is None:
-            return None
-        return slot, limit_key + node.tail, len(node.tail)
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
         """The limit of the rule where the last entry ends: exact values first, then wildcards, then the key alone."""

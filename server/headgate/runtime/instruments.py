@@ -22,7 +22,7 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.region.shard_link import ShardLink
 from headgate.region.stats import CALL_BOUNDS_S, WAIT_BOUNDS_S
-from headgate.reservations.service import Limits
+from headgate.reservations.service import ReservationService
 from headgate.rules.store import RuleStore
 from headgate.runtime.decision_log import DecisionLogging
 from headgate.runtime.garbage import MemoryKeeper
@@ -78,7 +78,7 @@ class Parts:
     logs: LogSink
     tasks: BackgroundTasks
     keys: KeysService
-    reservations: Limits
+    reservations: ReservationService
     decisions: DecisionLogging
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from headgate_client.values import Descriptor, encode_request
 
-from headgate.handler import AnswerSettings, RateLimitHandler, decided_quickly
-from headgate.limiter.decision import Decision, DecisionPath, Verdict
+from headgate.handler import AnswerSettings, RateLimitHandler
+from headgate.limiter.decision import Decision
 from headgate.limiter.engine import Engine
 from headgate.limiter.rule_name import REQUEST_RULE
 from headgate.plan import Plan
@@ -50,9 +50,6 @@ class _Seen:
     def __call__(self, plan: Plan, decision: Decision) -> int:
         self.decided.append((plan, decision))
         return 0
-
-    def quick(self, plan: Plan, verdict: Verdict, path: DecisionPath) -> None:
-        self(plan, decided_quickly(verdict, path))
 
 
 @dataclass(slots=True)
@@ -123,7 +120,7 @@ def replay(records: Iterable[Record], rules: RuleSet) -> Replay:
             result.denied_callers_before.update([c for c, part in zip(callers, parts, strict=True) if part.over])
         for _ in range(first.weight):
             seen.decided.clear()
-            handler(payload)
+            handler.answer(payload)
             if seen.decided:
                 _count(result, *seen.decided[0])
     return result

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from headgate.reservations.service import Limits
+from headgate.reservations.service import ReservationService
 from headgate.telemetry.metrics import Metrics
 
 Rows = Iterable[tuple[int, Mapping[str, str]]]
 
 
-def register_reservations(metrics: Metrics, limits: Limits) -> None:
+def register_reservations(metrics: Metrics, limits: ReservationService) -> None:
     """What was reserved and settled here, and what waits."""
     stats = limits.stats
 

@@ -40,7 +40,7 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
 from headgate.region.region_map import RegionMapReplica
-from headgate.reservations.service import Limits
+from headgate.reservations.service import ReservationService
 from headgate.reservations.signing import SigningKey
 from headgate.rules.describe import describe_rules
 from headgate.rules.store import RuleStore
@@ -301,9 +301,9 @@ class Service:
         own = self._decisions.recorder
         return own if self._tracing is None else SpanRecorder(own)
 
-    def _make_reservations(self) -> Limits:
+    def _make_reservations(self) -> ReservationService:
         node = self._node
-        return Limits(
+        return ReservationService(
             self._handler,
             self._origin,
             key=SigningKey(self._region_map, self._random, self._clock.monotonic),
@@ -325,7 +325,6 @@ class Service:
             reuse_port=self._worker is not None and self._worker.reuse_port,
             socket_mode=int(settings.socket_mode, 8),
             services=self._reservations.methods(),
-            staged=self._handler,
             tracing=self._tracing,
         )
         self._transport: Transport = make_transport(endpoint)

@@ -3,8 +3,7 @@
 import random
 
 from headgate.config import Settings
-from headgate.handler import decided_quickly
-from headgate.limiter.decision import Decision, DecisionPath, Verdict
+from headgate.limiter.decision import Decision
 from headgate.plan import Plan
 from headgate.runtime.recording import DecisionRecorder
 from headgate.telemetry.metrics import Metrics
@@ -46,12 +45,9 @@ class SpanRecorder:
             }
         return number
 
-    def quick(self, plan: Plan, verdict: Verdict, path: DecisionPath) -> None:
-        self(plan, decided_quickly(verdict, path))
-
 
 def register(metrics: Metrics, tracing: Tracing) -> None:
-    """What became of spans."""
+    """Register the counts of spans that were sent or dropped."""
     metrics.labelled_counter(
         "headgate_trace_spans",
         "Spans of decisions, sent to the collector or dropped because it did not take them.",

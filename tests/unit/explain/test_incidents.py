@@ -284,7 +284,7 @@ def test_the_limit_came_with_the_request(tmp_path: Path) -> None:
     request.descriptors[0].limit.requests_per_unit = 1
     request.descriptors[0].limit.unit = "MINUTE"  # type: ignore[assignment]
     for _ in range(2):
-        incident.node.handler(request.SerializeToString())
+        incident.node.handler.answer(request.SerializeToString())
     answer = incident.explained()
     assert (answer["cause"], answer["decision"]["rule"]) == ("limit_in_request", "(request)")
 

@@ -14,7 +14,7 @@ from headgate.origin.operations.take_claim import TakeClaim
 from headgate.region.region_map import RegionMapReplica
 from headgate.reservations import ids, service
 from headgate.reservations.ids import Reservation
-from headgate.reservations.service import Limits
+from headgate.reservations.service import ReservationService
 from headgate.reservations.signing import SigningKey
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
@@ -80,7 +80,7 @@ class Charged:
     def charge_late(self, payload: bytes) -> None:
         self.used += RateLimitRequest.FromString(payload).hits_addend
 
-    def give_back(self, payload: bytes) -> None:
+    def uncharge(self, payload: bytes) -> None:
         self.used -= RateLimitRequest.FromString(payload).hits_addend
 
 
@@ -93,12 +93,12 @@ class World:
         self.charged = Charged()
         self.nodes = [self._node(number) for number in range(nodes)]
 
-    def _node(self, number: int) -> Limits:
+    def _node(self, number: int) -> ReservationService:
         chance = random.Random(number)
         book = RegionMapReplica(
             self.origin, now_ms=self.clock.now_ms, random=chance, logger=structlog.get_logger().bind()
         )
-        return Limits(
+        return ReservationService(
             self.charged,
             self.origin,
             key=SigningKey(book, chance, asyncio.get_running_loop().time),

@@ -345,7 +345,7 @@ def test_what_is_given_back_is_told(tmp_path: Path) -> None:
     node.ask({"user": "ann"}, cost=5)
     request = encode_request("d", [{"user": "ann"}], 1)
     request.descriptors[0].hits_addend.value, request.descriptors[0].is_negative_hits = 2, True
-    node.handler(request.SerializeToString())
+    node.handler.answer(request.SerializeToString())
     node.stop()
     taken, given = decisions(node.data_dir)
     assert (taken.flags & Flag.REFUND, given.flags & Flag.REFUND) == (0, Flag.REFUND)
