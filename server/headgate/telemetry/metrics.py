@@ -83,11 +83,11 @@ class Metrics:
         """Whose metrics they are: with what OTEL_RESOURCE_ATTRIBUTES adds."""
 
     def counter(self, name: str, description: str, read: ReadOne) -> None:
-        """A total that only grows; exported as `name_total`."""
+        """A total that only grows; exported as `<name>_total`."""
         self.labelled_counter(name, description, (), lambda: [(read(), {})])
 
     def labelled_counter(self, name: str, description: str, labels: Sequence[str], read: ReadMany) -> None:
-        """A total that only grows for each set of labels; exported as `name_total`."""
+        """A total that only grows for each set of labels; exported as `<name>_total`."""
         self._add(Instrument(name, Kind.COUNTER, description, tuple(labels), read, unit=_unit(name)))
 
     def bare_counter(self, name: str, description: str, labels: Sequence[str], read: ReadMany) -> None:
@@ -103,7 +103,7 @@ class Metrics:
         self._add(Instrument(name, Kind.GAUGE, description, tuple(labels), read, unit=_unit(name)))
 
     def histogram(self, name: str, description: str, bounds: Sequence[float], read: Callable[[], Buckets]) -> None:
-        """How values spread over buckets; exported as `name_bucket{le}`, `name_count` and `name_sum`."""
+        """How values spread over buckets; exported as `<name>_bucket{le}`, `<name>_count` and `<name>_sum`."""
         self.labelled_histogram(name, description, (), bounds, lambda: [(read(), {})])
 
     def labelled_histogram(
