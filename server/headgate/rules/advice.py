@@ -1,4 +1,4 @@
-"""What is allowed in rules and hardly meant: rules that nothing can match, names that nobody has.
+"""Advice about rules that are allowed and hardly intended: rules that nothing can match, names that no rule has.
 
 Never a reason to refuse a set: `headgate rules check` says it, and serving goes on.
 """

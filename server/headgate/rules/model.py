@@ -1,4 +1,4 @@
-"""What the rest of the program sees of rules: a rule set, and what a descriptor matched in it."""
+"""Interface of rules to the rest of the program: a rule set, and the match of a descriptor in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Match(NamedTuple):
 
     @property
     def name(self) -> RuleName:
-        """What metrics, logs and answers call the rule."""
+        """Name of the rule in metrics, logs and answers."""
         return rule_name(self.domain, self.limit.name, self.steps)
 
 
@@ -63,20 +63,21 @@ class Rules(Protocol):
         ...
 
     def has_domain(self, domain: str) -> bool:
-        """Whether any file names the domain."""
+        """Return true if any file names the domain."""
         ...
 
     def request_limits(self, domain: str) -> RequestLimits | None:
-        """What becomes of limits that come with requests; None: as the server is set."""
+        """The domain's policy for limits that come with requests; None: the server's setting decides."""
         ...
 
     def shard_key(self, domain: str, entries: Sequence[tuple[str, str]]) -> bytes | None:
-        """What decides the shard of this descriptor's counter; None: the counter's own key."""
+        """Key that chooses the shard of this descriptor's counter; None: the counter's own key."""
         ...
 
     def route(self, domain: str, entries: Sequence[tuple[str, str]]) -> Route | None:
-        """Of a descriptor whose last entry meets a rule for any value. None: `match` must say, which says the same of
-        such a descriptor."""
+        """Route of a descriptor whose last entry meets a rule for any value; None if it meets another kind, which only
+        `match` finds. For the descriptors that it routes, `match` gives an equal result.
+        """
         ...
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:

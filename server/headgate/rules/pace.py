@@ -11,10 +11,10 @@ from collections.abc import Callable
 from headgate.clock import Clock
 
 SLICE_S = 0.0005
-"""How long the loader works before it lets others run: a tenth of the request path's deadline."""
+"""Seconds that the loader works before it lets others run: a tenth of the request path's deadline."""
 
 BREAK_S = 0.00005
-"""How long it then sleeps: long enough for a waiting thread to take over, short enough not to matter."""
+"""Seconds that it then sleeps: long enough for a waiting thread to take over, short enough not to matter."""
 
 QUIET_S = 3.0
 """Loads that take longer than this tell how far they are."""
