@@ -2,10 +2,10 @@
 
 A name in backticks is checked if it can be nothing but code: it has an underscore, a dot between two words, capitals
 within (`ShardLink`), brackets at its end, or it is the path of a source file. A single plain word (`limit`) may be a
-value, a field or a command, and is not. It exists if the code has that word outside of comments and docstrings, in Python, Lua,
-protos, YAML or a schema; `Class.member` if that class or one that it inherits from has the member; a metric if
-docs/metrics.md has it (another test compares that page with the code), and a `HEADGATE_…` variable if there is a setting
-of that name.
+value, a field or a command, and is not. It exists if the code has that word outside of comments and docstrings, in
+Python, Lua, protos, YAML or a schema; `Class.member` if that class or one that it inherits from has the member; a
+metric if docs/metrics.md has it (another test compares that page with the code), and a `HEADGATE_…` variable if there
+is a setting of that name.
 """
 
 import ast

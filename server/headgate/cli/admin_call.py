@@ -46,7 +46,9 @@ def _resolved(name: str) -> list[str]:
 
 
 def on_all(addresses: Sequence[str], ask: Callable[[str], T]) -> list[T]:
-    """What all servers answer, asked at once; a warning for each that does not. Raises ConfigError if none does."""
+    """Ask all servers at once and return the answers; warn for each that gives none. Raises ConfigError if none
+    answers.
+    """
 
     def one(address: str) -> T | ConfigError:
         try:

@@ -37,7 +37,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def top(args: argparse.Namespace) -> int:
-    """Show it until interrupted, or once. Returns 0, or 2 where nobody answers."""
+    """Show the heaviest keys until interrupted, or once. Returns 0, or 2 if no server answers."""
     live = sys.stdout.isatty() and not args.once and not args.json
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a setting's value may be: one class per kind, each with one parser for all sources.
+"""Kinds of values that settings have: one class per kind, each with one parser for all sources.
 
 A kind turns text into a value or raises `ValueError`; the reason names what is
 accepted. Flags, environment variables and the config file's scalars all go through
@@ -167,7 +167,7 @@ class FilePath:
 
 @dataclass(frozen=True, slots=True)
 class AddressKind:
-    """Where to listen or to dial; given back as `host:port` or `unix:/path`, whatever the spelling."""
+    """Address to listen on or to dial; parsed to `host:port` or `unix:/path`, however it is spelled."""
 
     accepts: str = "`host:port`, `[ipv6]:port` or `unix:/path`"
     metavar: str = "ADDR"
@@ -226,7 +226,7 @@ def _hosts(rest: str) -> str:
 
 
 def holds_password(origin: str) -> bool:
-    """Whether an origin URL has one in it, rather than in a file."""
+    """Return true if an origin URL has a password in it, rather than in a file."""
     userinfo, at, _ = origin.partition("://")[2].rpartition("@")
     return bool(at and ":" in userinfo) or "sentinel_password=" in origin
 
@@ -295,5 +295,5 @@ class ListOf:
         return self.item.metavar
 
     def parse(self, text: str) -> object:
-        """One entry; whoever reads a source knows how it separates them."""
+        """Parse one entry; the reader of each source knows how that source separates them."""
         return self.item.parse(text)

@@ -27,7 +27,7 @@ from headgate.errors import ConfigError, Forbidden, Unauthenticated
 MAX_ADMIN_TOKENS: Final = 1_000
 """Lines of a token file. All are compared with each one that comes, so that the time it takes says nothing."""
 MAX_WHO_CHARS: Final = 100
-"""Of an operator's name, in the log and in an override."""
+"""Longest operator's name in the log and in an override, in characters."""
 _SETTING: Final = "admin_token_file"
 
 AllowsNames = Callable[[Iterable[str]], bool]
@@ -50,7 +50,7 @@ class AdminTokens(FollowedTokens[_AdminTokens]):
         super().__init__(path, logger, _read)
 
     def owner_of(self, header: str | bytes | None) -> str:
-        """Whose token an `authorization` header has. Raises Unauthenticated."""
+        """Name of the operator whose token an `authorization` header has. Raises Unauthenticated."""
         digest = digest_of(bearer_token(header) or "")
         found = [name for known, name in self._tokens.owners if hmac.compare_digest(known, digest)]
         if not found:
@@ -88,13 +88,15 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Admins:
-    """What operators must show: a token, a certificate (the listener sees to it), or both. Nobody without either."""
+    """Proofs that operators must show: a token, a certificate (the listener checks it), or both. Without either no call
+    passes.
+    """
 
     tokens: AdminTokens | None
     certificates: bool
-    """Whether the listener demands a certificate."""
+    """True if the listener demands a certificate."""
     allows_names: AllowsNames | None = None
-    """Whether one of a certificate's names is allowed; None: any that the listener takes."""
+    """Check that allows one of a certificate's names; None allows any certificate that the listener accepts."""
 
     def identify(self, context: Any) -> Operator:
         """Who makes a call of grpcio's. Raises Unauthenticated or Forbidden."""

@@ -1,4 +1,4 @@
-"""How long to wait before a worker is started again: longer with every early end."""
+"""Delay before a worker is started again: longer with every early end."""
 
 import random
 
@@ -6,7 +6,9 @@ FIRST_S = 0.1
 """A worker that served well and was killed is back as soon as it can load."""
 GROWTH = 2.0
 MAX_S = 30.0
-"""What fails for good (a full disk, a missing library) costs one start, about a second of CPU, in this time."""
+"""Longest delay in seconds. A lasting failure (a full disk, a missing library) costs one start, about a second of CPU,
+in this time.
+"""
 STEADY_S = 10.0
 """Having served for this long is no failed start: the next wait is the first one again."""
 LEAST_SHARE = 0.5
@@ -14,7 +16,7 @@ LEAST_SHARE = 0.5
 
 
 class Backoff:
-    """The waiting times of one worker: they double with each early end, and start anew after a long run."""
+    """Delays of one worker: they double with each early end, and return to the shortest after a long run."""
 
     def __init__(self, rng: random.Random) -> None:
         self._random = rng

@@ -186,8 +186,8 @@ class WorkersHttp(HttpListener):
         raise NotReady("no worker is ready")
 
     def _in_turn(self) -> Iterable[Member]:
-        """The workers to try, in order: those that serve, or while all drain those that drain. Each call begins with
-        another one.
+        """Workers to try, in order: those that serve, or those that drain while all do. Each call begins with the next
+        worker.
         """
         members = self._answering()
         serving = [member for member in members if member.slot.state is WorkerState.SERVING]
@@ -210,7 +210,7 @@ async def _readiness(member: Member) -> dict[str, Any]:
     except NoAnswer as error:
         # One that starts need not have come as far as listening.
         return {**known, "ready": False, **({} if starts else {"error": str(error)})}
-    # One that starts says what it waits for; whether it is ready, it tells us first.
+    # A worker that starts says what it waits for; it reports over the channel when it is ready.
     return {**known, **json.loads(answer.body), **({"ready": False} if starts else {})}
 
 

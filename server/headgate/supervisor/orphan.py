@@ -26,14 +26,14 @@ def end_with_supervisor(channel_fd: int, patience_s: float) -> None:
 
 def _be_woken() -> None:
     if sys.platform == "linux":
-        # Elsewhere a stopped worker waits for whoever stopped it.
+        # On other systems a stopped worker stays stopped until it is continued.
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
 
 
 def _end_with(channel_fd: int, patience_s: float) -> None:
     poll = select.poll()
-    # For nothing but the other side's end, which is always told.
+    # No events are asked for: poll always reports the end of the other side.
     poll.register(channel_fd, 0)
     poll.poll()
     time.sleep(patience_s)

@@ -23,7 +23,7 @@ class WorkerSlot:
         self.index = index
         self.restarts = 0
         self.hangs = 0
-        """How many of those were ended because they hung."""
+        """Number of those that were ended because they hung."""
         self.process: WorkerProcess | None = None
         """The latest, perhaps ended; None before the first, or when the system gave none."""
         self._spawn = spawn
@@ -42,7 +42,7 @@ class WorkerSlot:
         return {**known, "restarts": self.restarts}
 
     async def start(self, go: asyncio.Event) -> None:
-        """Load the worker now, let it begin at `go`, and wait until it serves, or was told to stop.
+        """Load the worker now, let it begin at `go`, and wait until it serves or is stopped.
 
         Raises ConfigError with the worker's own words if it can't.
         """
