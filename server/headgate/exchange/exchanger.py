@@ -1,4 +1,4 @@
-"""One region's exchanger: tells every peer what changed here, and takes in what they say.
+"""One region's exchanger: sends every peer the changes of this region, and takes in theirs.
 
 Runs inside a serving process or alone. Several of one region share the work by leases in the origin. It
 never touches a request: nodes learn what other regions have counted with their own calls to the origin.
@@ -22,16 +22,16 @@ from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import Lane
 
 URGENT_S: Final = 0.2
-"""How often changes of rules with `class: abuse` are looked for."""
+"""Seconds between looks for changes of rules with `class: abuse`."""
 FIRST_RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 1.0
 """From the beginning of an attempt that failed to the next: full jitter up to this. One that waited longer than that
 for its peer (SEND_TIMEOUT_S, 3 s) is followed by the next at once. So after a network has healed the first batch goes
 within 3 s, what it makes the peer tell in return an interval later, and all regions agree within 5 s."""
 REFUSED_RETRY_S: Final = 10.0
-"""After a refusal: somebody has to change a setting first."""
+"""Seconds until the next attempt after a refusal: an operator has to change a setting first."""
 RENEWED_S: Final = 0.5
-"""How soon it is noticed that a token or a certificate is another one."""
+"""Seconds between looks for a new token or certificate."""
 INTERVAL_JITTER: Final = 0.1
 SWEEP_PAGE: Final = 200
 """Names looked at per call: under a millisecond of a shard's time."""
@@ -88,11 +88,13 @@ class Exchanger:
 
     @property
     def running(self) -> bool:
-        """Whether every task that `start` began still runs."""
+        """True while every task that `start` began still runs."""
         return not any(task.done() for task in self._tasks)
 
     async def stop(self) -> None:
-        """Give all leases back: nobody need wait for their end. What was not acknowledged stays in the origin."""
+        """Release all leases, so that no other exchanger waits for their end. Changes without acknowledgement stay in
+        the origin.
+        """
         async with self.quotas.between_turns(RETURN_TIMEOUT_S):
             await self.abandon()
         peers = [SWEEPER, *(peer.encode() for peer in self.peers)]

@@ -1,4 +1,4 @@
-"""How two regions begin: who speaks, to whom, and in which version of the protocol. Pure.
+"""Beginning of a stream between two regions: who speaks, to whom, and in which version of the protocol. Pure.
 
 A region's set of others may differ from its peer's for a while, whenever one is added or
 removed: each says what its own is, and neither refuses the other for it.
@@ -14,7 +14,7 @@ MAX_REGIONS: Final = 1_000
 """That a hello may name. Ten is many; this is what keeps a hello small."""
 
 MAX_SOFTWARE_CHARS: Final = 64
-"""Of the software's version, which is only shown."""
+"""Most characters of the software's version, which is only shown."""
 
 
 class Versions(NamedTuple):
@@ -44,7 +44,7 @@ class Regions:
 
 
 class Hello(NamedTuple):
-    """What a sender says first."""
+    """First message of a sender."""
 
     region: str
     to_region: str
@@ -54,7 +54,7 @@ class Hello(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """What a receiver answers to it."""
+    """Receiver's answer to a hello."""
 
     version: int
     region: str
