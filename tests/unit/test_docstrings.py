@@ -15,7 +15,7 @@ SERVER = "server/headgate/"
 CLAUSE = re.compile(r"(What|Whether|Of|By|As|Whose|How|When|Where|The same)\b")
 NOT_YET_WORDED = (
     "cli/explain.py",
-    "exchange",
+    "exchange/quota",
     "explain",
     "handler.py",
     "keys",
@@ -26,7 +26,9 @@ NOT_YET_WORDED = (
     "reservations",
     "runtime",
     "simulation",
-    "telemetry",
+    "telemetry/decisions",
+    "telemetry/logs.py",
+    "telemetry/sending.py",
     "transport",
     "wire",
 )
@@ -35,8 +37,6 @@ NOT_YET_RENAMED = {
     "Batch",
     "Deadlines",
     "History",
-    "Kind",
-    "LinkStats",
     "Outbox",
     "Outcome",
     "Plan",

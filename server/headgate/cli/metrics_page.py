@@ -11,7 +11,8 @@ from headgate.runtime import instruments
 from headgate.runtime.top import SKETCH_SIZE
 from headgate.supervisor import instruments as supervisor_instruments
 from headgate.telemetry import otlp
-from headgate.telemetry.metrics import Instrument, Metrics
+from headgate.telemetry.instrument import Instrument
+from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.tallies import MAX_DOMAINS, MAX_LABEL_CHARS, MAX_RULES, MAX_VALUES
 
 _HEAD = f"""\
