@@ -25,7 +25,9 @@ NOT_YET_WORDED = (
     "region",
     "reservations",
     "runtime",
-    "simulation",
+    "simulation/network.py",
+    "simulation/shard.py",
+    "simulation/shard_watch.py",
     "telemetry/decisions",
     "telemetry/logs.py",
     "telemetry/sending.py",
@@ -36,16 +38,13 @@ NOT_YET_WORDED = (
 NOT_YET_RENAMED = {
     "Batch",
     "Deadlines",
-    "History",
     "Outbox",
-    "Outcome",
     "Plan",
     "Question",
     "Record",
     "Region",
     "Share",
     "Standing",
-    "Tally",
     "Terms",
 }
 """Class names that stand twice in the server. To be emptied."""

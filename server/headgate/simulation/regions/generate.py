@@ -125,7 +125,7 @@ def _generate_scopes(seed: int) -> RegionsHistory:
 
 
 def _longer(chance: random.Random, fault: RegionFault) -> RegionFault:
-    """Some last for so long that a region is lost to the others, or nobody keeps its slices."""
+    """Make some faults so long that a region is lost to the others, or that no keeper holds its slices."""
     if fault.kind in LONG_FAULTS and chance.random() < 0.3:
         return fault._replace(for_ms=chance.randint(*LONG_MS))
     return fault

@@ -1,4 +1,4 @@
-"""What must hold of quotas, several times a second, whatever breaks.
+"""Invariants of quotas, checked several times a second, under all faults.
 
 `shares`  what all regions enforce of a quota, by their shards, adds up to no more than the limit
 `floors`  no region is under its floor

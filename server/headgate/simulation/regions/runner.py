@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 from headgate.limiter.decision import Decision
-from headgate.simulation.outcome import Outcome
+from headgate.simulation.outcome import SimulationOutcome
 from headgate.simulation.regions.check import RegionsWatch
 from headgate.simulation.regions.faults import RegionFaults
 from headgate.simulation.regions.history import RegionAsk, RegionsHistory
@@ -72,7 +72,7 @@ class _Clients:
             self._watch.admitted.append((now_s, ask.region, ask.key, ask.cost))
 
 
-async def run_regions(history: RegionsHistory, trace: Tracer) -> Outcome:
+async def run_regions(history: RegionsHistory, trace: Tracer) -> SimulationOutcome:
     """Play a history; call on a virtual loop."""
     world = RegionsWorld(history, trace)
     watch = RegionsWatch(world)
@@ -100,7 +100,7 @@ async def run_regions(history: RegionsHistory, trace: Tracer) -> Outcome:
             await world.kill_exchanger(site, number)
         for number in range(len(site.nodes)):
             await world.kill_node(site, number)
-    return Outcome(
+    return SimulationOutcome(
         history,
         watch.violations,
         clients.asked,
