@@ -296,6 +296,14 @@ def test_every_short_name_of_the_glossary_is_in_the_lua() -> None:
     assert [name for name in names if not re.search(rf"\b{name}\b", lua)] == []
 
 
+def test_the_glossary_lists_the_fields_of_a_record_as_the_scripts_do() -> None:
+    head = (SOURCE / "origin" / "lua" / "common.lua").read_text().split("with one HSET:\n")[1].split("-- The same")[0]
+    fields = re.findall(r"^--   (\S+) +(.*(?:\n--    .*)*)", head, re.MULTILINE)
+    in_lua = {name: " ".join(text.replace("--", "").split()) for name, text in fields}
+    assert len(in_lua) == 5
+    assert {name.strip("`"): text for name, text in rows(GLOSSARY, "field", "holds")} == in_lua
+
+
 def test_every_place_that_the_architecture_names_is_there() -> None:
     places = re.findall(r"`([\w/]+\.(?:py|lua))` `([\w.]+)`", ARCHITECTURE)
     assert len(places) > 30
