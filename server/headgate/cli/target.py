@@ -1,4 +1,4 @@
-"""Which server a command talks to, and what it shows there: address, TLS and token, the same flags for all."""
+"""Server that a command talks to, and proof that it shows there: address, TLS and token, the same flags for all."""
 
 import argparse
 from pathlib import Path

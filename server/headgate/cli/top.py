@@ -54,7 +54,7 @@ def top(args: argparse.Namespace) -> int:
 
 
 def lines_of(body: dict[str, Any], address: str) -> list[str]:
-    """For people: each rule with its keys."""
+    """Lines for people: each rule with its keys."""
     low = body["denied_may_be_low_by"]
     note = f", each at most {low} too low" if low else ""
     lines = [f"{address}   denied: in the last {body['denied_over_s'] / 2:.0f} to {body['denied_over_s']:.0f} s{note}"]

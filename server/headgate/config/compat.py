@@ -173,14 +173,14 @@ def _bounds(given: Mapping[str, str]) -> dict[str, Given]:
 
 
 def _overdraft(given: Mapping[str, str]) -> dict[str, Given]:
-    """There every cost is charged, also where it does not fit, unless this variable says otherwise."""
+    """Charge every cost, also one that does not fit, as ratelimit does unless this variable says otherwise."""
     stops = _is_true(given, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")
     where = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" if stops else COMPAT_ENV
     return {"overdraft": Given(where, "false" if stops else "true")}
 
 
 def _refund(given: Mapping[str, str]) -> dict[str, Given]:
-    """There every limit lets hits be given back."""
+    """Allow refunds on every limit, as ratelimit does."""
     return {"refund": Given(COMPAT_ENV, "true")}
 
 

@@ -1,4 +1,4 @@
-"""From flags, environment and file to `Settings`: flag over environment over file over default.
+"""Reading of flags, environment and file to `Settings`: flag over environment over file over default.
 
 Everything comes in as arguments and goes out as a value or a `SettingsError`: no
 reading of the process's environment, no logging, no exit. All problems of all

@@ -1,4 +1,4 @@
-"""Who may use the admin side: operators known by a token or by a certificate, each with a name for the audit log.
+"""Operators who may use the admin side: known by a token or by a certificate, each with a name for the audit log.
 
 A token file has lines `NAME=TOKEN`, so that it is known who did what; several lines may have one name while a token is
 rotated. A certificate's name is the first of its SANs.
@@ -80,7 +80,7 @@ def _read(path: str) -> _AdminTokens:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who asks: a name that was proved, and where from."""
+    """Operator who makes a call: a name that was proved, and the address."""
 
     who: str
     peer: str
@@ -99,7 +99,7 @@ class Admins:
     """Check that allows one of a certificate's names; None allows any certificate that the listener accepts."""
 
     def identify(self, context: Any) -> Operator:
-        """Who makes a call of grpcio's. Raises Unauthenticated or Forbidden."""
+        """Identify the operator who makes a call of grpcio's. Raises Unauthenticated or Forbidden."""
         proofs: list[str] = []
         if self.certificates:
             names = names_of_auth_context(context.auth_context())

@@ -162,7 +162,7 @@ class TokenFile(FollowedTokens[_Tokens]):
 
 
 def _read_tokens(path: str) -> _Tokens:
-    """Their digests: the tokens themselves are not kept, and no message repeats one."""
+    """Read the tokens' digests: the tokens themselves are not kept, and no message repeats one."""
     digests: dict[bytes, None] = {}
     for number, token in token_lines("token_file", path):
         if not is_token(token):

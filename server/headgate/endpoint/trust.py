@@ -1,4 +1,4 @@
-"""Who is trusted by address alone: this machine, and the networks that the operator names."""
+"""Callers trusted by address alone: this machine, and the networks that the operator names."""
 
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network

@@ -66,7 +66,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_from_sender(data: bytes) -> Hello | Batch:
-    """Either, as it came."""
+    """Decode a sender's message: a hello or a batch."""
     message = wire.FromSender()
     _parse(message, data)
     match message.WhichOneof("kind"):
@@ -116,7 +116,7 @@ def encode_ack(ack: Ack) -> bytes:
 
 
 def decode_from_receiver(data: bytes) -> Welcome | Ack:
-    """Either, as it came."""
+    """Decode a receiver's message: a welcome or an acknowledgement."""
     message = wire.FromReceiver()
     _parse(message, data)
     match message.WhichOneof("kind"):

@@ -25,9 +25,10 @@ URGENT_S: Final = 0.2
 """Seconds between looks for changes of rules with `class: abuse`."""
 FIRST_RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 1.0
-"""From the beginning of an attempt that failed to the next: full jitter up to this. One that waited longer than that
-for its peer (SEND_TIMEOUT_S, 3 s) is followed by the next at once. So after a network has healed the first batch goes
-within 3 s, what it makes the peer tell in return an interval later, and all regions agree within 5 s."""
+"""Longest time from the beginning of an attempt that failed to the next, in seconds: full jitter up to this. An attempt
+that took longer than that (SEND_TIMEOUT_S, 3 s) is followed by the next at once. So after a network has healed the
+first batch goes within 3 s, the peer's own batch an interval later, and all regions agree within 5 s.
+"""
 REFUSED_RETRY_S: Final = 10.0
 """Seconds until the next attempt after a refusal: an operator has to change a setting first."""
 RENEWED_S: Final = 0.5
@@ -38,9 +39,9 @@ SWEEP_PAGE: Final = 200
 SWEEPS: Final = 8
 """Calls per interval, on shards and lanes in turn: on a Cluster, which has many, no more than on four shards."""
 RETURN_TIMEOUT_S: Final = 0.5
-"""For giving leases back, which is a courtesy: they end by themselves in 5 s."""
+"""Seconds for releasing leases, which is a courtesy: they end by themselves in 5 s."""
 FAULT_PAUSE_S: Final = 1.0
-"""After a fault of our own: it must neither end the exchange nor fill the log."""
+"""Pause in seconds after a fault of our own: it must neither end the exchange nor fill the log."""
 
 
 class Exchanger:
@@ -112,7 +113,7 @@ class Exchanger:
         await asyncio.gather(*(sender.close() for sender in self._senders.values()), return_exceptions=True)
 
     def describe(self) -> Mapping[str, Any]:
-        """For people: every peer, and how it is doing."""
+        """Describe every peer and its state, for people."""
         now_ms = self._clock.now_ms()
         return {
             "region": self.region,
@@ -148,7 +149,9 @@ class Exchanger:
             await asyncio.sleep(min(URGENT_S, left_s) if sender.is_urgent else left_s)
 
     async def _pause(self, sender: PeerSender, error: LinkError, until_s: float) -> None:
-        """Before the next attempt. Who was refused, and has another token or certificate now, tries at once."""
+        """Wait until the next attempt. A sender that was refused, and has another token or certificate now, tries at
+        once.
+        """
         while (left_s := until_s - self._clock.monotonic()) > 0:
             if not isinstance(error, Refused):
                 await asyncio.sleep(left_s)

@@ -27,7 +27,7 @@ MAX_REPLY_BYTES: Final = 64 * 1024
 """An acknowledgement has a few bytes, a hello those of some names."""
 
 CLOSE_TIMEOUT_S: Final = 1.0
-"""For ending a stream in good order, which a peer that is there does at once."""
+"""Seconds for ending a stream in good order, which a peer that is there does at once."""
 
 FOR_GOOD: Final = frozenset(
     {
@@ -118,7 +118,7 @@ class GrpcPeerLink:
         return self._proof != (self._security.channel_credentials(), self._security.header)
 
     async def close(self) -> None:
-        """Nothing is sent after this."""
+        """Close the connection; nothing is sent after this."""
         await self._end()
 
     def __str__(self) -> str:
@@ -216,7 +216,7 @@ class GrpcPeerLink:
         return None, None
 
     async def _end(self) -> None:
-        """In good order: the peer knows that nothing more will come."""
+        """End the stream in good order: the peer knows that nothing more will come."""
         if self._stream is not None:
             call = self._stream.call
             with contextlib.suppress(TimeoutError, *_BROKEN):

@@ -48,7 +48,7 @@ KEEPALIVE_TIMEOUT_MS: Final = 5_000
 """A path that is dead is noticed within both together, on either side, whether batches are under way or not."""
 
 MIN_PING_INTERVAL_MS: Final = KEEPALIVE_MS // 2
-"""That a peer may keep to; grpc-core's own is five minutes, and then it cuts the connection."""
+"""Shortest interval of a peer's pings in ms; grpc-core's own is five minutes, and then it cuts the connection."""
 
 STOPPING = "this region's exchange is stopping"
 
@@ -60,7 +60,7 @@ class StreamBounds:
     """Bounds on the time that a stream may take, and last."""
 
     hello_s: float = 5.0
-    """From its beginning to its hello."""
+    """Seconds from a stream's beginning to its hello."""
     silence_s: float = 180.0
     """Between batches: three times the longest interval that can be set."""
     age_s: float = 3_600.0

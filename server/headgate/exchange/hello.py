@@ -11,7 +11,7 @@ from headgate.config.kinds import NAME
 from headgate.errors import BadRequest, Misconfigured
 
 MAX_REGIONS: Final = 1_000
-"""That a hello may name. Ten is many; this is what keeps a hello small."""
+"""Most regions that a hello may name. Ten is many; the bound keeps a hello small."""
 
 MAX_SOFTWARE_CHARS: Final = 64
 """Most characters of the software's version, which is only shown."""
@@ -87,7 +87,7 @@ def shown(software: str) -> str:
 
 
 def check_direction(hello: Hello, regions: Regions) -> None:
-    """That one of our peers speaks, and to us. Raises Misconfigured, with what to change."""
+    """Check that one of our peers speaks, and to us. Raises Misconfigured, with what to change."""
     if hello.to_region != regions.own:
         raise Misconfigured(
             f"this is region {regions.own!r}, and {hello.region!r} means {hello.to_region!r}: "

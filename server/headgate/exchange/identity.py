@@ -1,4 +1,4 @@
-"""Which region the other end of a stream is: proved by a certificate, a token, or both.
+"""Identity of the region at the other end of a stream: proved by a certificate, a token, or both.
 
 A peer may speak for the region that its proof belongs to, and for no other. A certificate
 belongs to the regions that its names (SANs) say: a DNS name equal to the region's, or the
@@ -138,7 +138,7 @@ class Proof:
     """Names of its certificate; None without TLS."""
 
     def check(self, region: str) -> None:
-        """That it may speak for a region. Raises Forbidden, with what was seen."""
+        """Check that it may speak for a region. Raises Forbidden, with what was seen."""
         if self.names is not None and not {region, REGION_URI + region} & set(self.names):
             raise Forbidden(
                 f"the certificate does not belong to region {region!r}: it has the names (SAN) {_shown(self.names)}, "
@@ -182,13 +182,13 @@ class Security:
         return self.tokens.header if self.tokens is not None else None
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
-        """For a connection that begins now. Another object, when the files have changed. None: no TLS."""
+        """Credentials for a connection that begins now: another object when the files have changed. None: no TLS."""
         if self._for_channels is None:
             return None
         return self._for_channels.fetch() or self._for_channels.configuration
 
     def server_credentials(self) -> grpc.ServerCredentials | None:
-        """For a listener; they follow the files by themselves. None: no TLS."""
+        """Credentials for a listener; they follow the files by themselves. None: no TLS."""
         return following_credentials(self._tls, self._logger) if self._tls is not None else None
 
     def proof_of(self, context: Any) -> Proof:

@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     current: int
     previous: int
     reset: int = 0
-    """To which reset of the key it belongs; 0: it was never reset."""
+    """Reset of the key that it belongs to; 0: it was never reset."""
     current_refunded: int = 0
     previous_refunded: int = 0
     """Part of each total that was refunded."""
@@ -81,7 +81,7 @@ class PeerLink(Protocol):
         ...
 
     async def close(self) -> None:
-        """Nothing is sent after this."""
+        """Close the link; nothing is sent after this."""
         ...
 
 

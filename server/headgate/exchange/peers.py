@@ -8,7 +8,7 @@ CONNECTED_MS: Final = 20_000
 SKEWED_MS: Final = 5_000
 """Difference of clocks in ms that is logged for every window length; for short windows a smaller one is."""
 LEAST_SKEW_MS: Final = 1_000
-"""Below this a difference is as likely a batch's way as a clock."""
+"""Smallest difference that counts, in ms: a smaller one is as likely a batch's travel time as a clock."""
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class PeerStatus:
     serving: bool = False
     """True if this process has the lease on sending, on at least one shard."""
     error: str = ""
-    """Why the last batch was not acknowledged; empty when it was."""
+    """Reason why the last batch was not acknowledged; empty when it was."""
     acknowledged_ms: int = 0
     published_ms: int = 0
     """Time when the last batch with entries was acknowledged."""

@@ -53,7 +53,7 @@ class TakesQuotas(Protocol):
     """Consumer of a peer's messages about quotas: the region's keeper of slices."""
 
     async def receive(self, peer: str, message: QuotaMessage) -> Mark | None:
-        """Which of the peer's messages the region has taken in. Raises OriginError."""
+        """Take a message in; return the mark of the peer's last one that the region has. Raises OriginError."""
         ...
 
 

@@ -21,7 +21,7 @@ from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import Changes, Lane, Published, split_name
 
 MAX_ENTRIES: Final = 4_000
-"""In one batch, own and returned together: some hundred kilobytes."""
+"""Most entries of one batch, own and returned together: some hundred kilobytes."""
 MAX_BYTES: Final = 2 * 1024 * 1024
 """Most bytes of the names in one batch, each counted twice: a peer takes 4 MiB. Keys are some ten bytes long, or some
 thousand.
@@ -32,11 +32,11 @@ READ_TIMEOUT_S: Final = 2.0
 FRESH_S: Final = {Lane.NORMAL: 1.0, Lane.URGENT: 0.2}
 """Seconds between pages of the newest changes to a peer that is behind by more than a page, as in a fill."""
 STRAGGLER_S: Final = 0.2
-"""So long a batch waits for a shard that is slow to answer; what that has to say goes with a later one."""
+"""Seconds that a batch waits for a shard that is slow to answer; its changes go with a later one."""
 SEND_TIMEOUT_S: Final = 3.0
-"""Below the lease, so that a sender that waits for a peer still serves it. Together with an interval, for the peer's
-own batches, under 5 s: the time in which regions agree again after a connection has silently died and come back
-(exchanger.py).
+"""Seconds for one batch. Below the lease, so that a sender that waits for a peer still serves it. Together with an
+interval, for the peer's own batches, under 5 s: the time in which regions agree again after a connection has silently
+died and come back (exchanger.py).
 """
 SWEEPER: Final = b""
 MAX_PAGES: Final = 50

@@ -12,7 +12,7 @@ from headgate.rules.tree import KeySlot, Level, RuleNode, Wildcard, rule_name
 
 
 def advise(rules: RuleSet) -> list[Problem]:
-    """In the order of files and lines."""
+    """Advice about a rule set, in the order of files and lines."""
     found: list[Problem] = []
     for domain in rules.domains.values():
         found += [_at(rules.place(place), reason) for place, reason in _unmatched(rules, domain.level)]

@@ -46,7 +46,7 @@ class Difference:
         return f"{self.domain}: {self.rule}: {before} -> {after} ({self.effect.value})"
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The difference as JSON, for programs."""
         return {
             "domain": self.domain,
             "rule": self.rule,

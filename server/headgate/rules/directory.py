@@ -42,7 +42,7 @@ class SourceFile:
     path: str
     data: bytes
     name: str
-    """Its path from the rules directory on, which is part of the digest; wherever the directory itself is."""
+    """Path relative to the rules directory; part of the digest, so that the directory itself may move."""
 
 
 @dataclass(frozen=True, slots=True)

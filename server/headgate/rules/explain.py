@@ -11,7 +11,7 @@ from headgate.rules.tree import KeySlot, Level, RuleNode
 
 @dataclass(frozen=True, slots=True)
 class MatchExplanation:
-    """Which rule a request would hit, and each step of the search for it, as text."""
+    """The rule that a request would hit, and each step of the search for it, as text."""
 
     match: Match | None
     lines: tuple[str, ...]
@@ -28,7 +28,7 @@ class _Step:
 
 
 def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> MatchExplanation:
-    """Which rule a request would hit, and why."""
+    """Find the rule that a request would hit, and the reason for each step."""
     if not rules.has_domain(domain):
         known = ", ".join(sorted(rules.domains)) or "none"
         return MatchExplanation(None, (f"no rule: there is no domain `{domain}` (there is: {known})",))

@@ -10,7 +10,7 @@ class LevelGrammar(NamedTuple):
     """The keys of one level of the file, each with the name of its reader; scalars have none."""
 
     here: str
-    """For messages: `unknown key x <here>`."""
+    """Place of the level, for messages: `unknown key x <here>`."""
     keys: Mapping[str, str]
 
 

@@ -32,7 +32,7 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which rule set it is: a counter since the start, and a digest of the files, equal wherever they are equal."""
+    """Identity of a rule set: a counter since the start, and a digest of the files, equal wherever they are equal."""
 
     counter: int
     digest: str
@@ -59,7 +59,7 @@ class Rules(Protocol):
 
     @property
     def version(self) -> Version:
-        """Which set it is: a number that grows with each, and the digest of its content."""
+        """Identity of the set: a number that grows with each, and the digest of its content."""
         ...
 
     def has_domain(self, domain: str) -> bool:

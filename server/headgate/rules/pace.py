@@ -58,13 +58,13 @@ class Pace:
         """Count one more rule, and give way if it is time; `position` says how far into the file it is."""
         self._ticks += 1
         if self._ticks % _TICKS_PER_LOOK == 0:
-            self._look(position)
+            self._check_time(position)
 
     def breathe(self) -> None:
         """Give way, if it is time: called between larger pieces of work."""
-        self._look(0)
+        self._check_time(0)
 
-    def _look(self, position: int) -> None:
+    def _check_time(self, position: int) -> None:
         now = self._clock.monotonic()
         if self._polite and now >= self._slice_end:
             if self._stopped():

@@ -33,7 +33,7 @@ class SnapshotError(ConfigError):
 
 
 class NoSnapshot(SnapshotError):
-    """There is none."""
+    """No snapshot exists."""
 
 
 class OtherSnapshot(SnapshotError):

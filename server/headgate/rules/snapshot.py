@@ -173,7 +173,7 @@ def save(rules: RuleSet, directory: Path, saved_ms: int, pause: Callable[[], Non
 
 
 def _open_private(path: str, flags: int) -> int:
-    """For us alone, even where a file of that name was left behind with another mode."""
+    """Open a file for this user alone, even if one of that name was left behind with another mode."""
     handle = os.open(path, flags | os.O_NOFOLLOW, MODE)
     try:
         os.fchmod(handle, MODE)

@@ -40,7 +40,7 @@ SETTLE_S = 0.1
 _SETTLE_POLL_S = 0.05
 
 RETRY_S = 5.0
-"""After a file system error: it may pass without anything that shows."""
+"""Seconds until the next attempt after a file system error, which may pass without a visible change."""
 
 LOGGED_PROBLEMS = 100
 """Log lines per refused change; the status holds all problems."""
@@ -111,7 +111,7 @@ class RuleStore:
 
     @property
     def status(self) -> RuleStatus:
-        """Which rules are in force, and what was refused last."""
+        """State of the rules in force, with the problems of the last set that was refused."""
         if self._status is None:
             raise RuntimeError("load_initial() comes first")
         return self._status
@@ -207,7 +207,7 @@ class RuleStore:
     async def _follow(self, executor: ThreadPoolExecutor) -> None:
         """Wait for a change, and see what it comes to."""
         loop = asyncio.get_running_loop()
-        state = await loop.run_in_executor(executor, self._look_out, self._stop)
+        state = await loop.run_in_executor(executor, self._await_change, self._stop)
         state = await self._settled(executor, state)
         if state == self._seen and not self._retry_due():
             return
@@ -226,8 +226,8 @@ class RuleStore:
             return
         self._accept(loaded, in_sync=True)
 
-    def _look_out(self, stop: threading.Event) -> Signature | None:
-        """In the thread: look until the directory's state is another, or it is to be tried again, or `stop` is set.
+    def _await_change(self, stop: threading.Event) -> Signature | None:
+        """Watch, in the thread, until the directory's state changes, a retry is due, or `stop` is set.
 
         There and not on the loop, which would be woken twice for each look: most of what an idle node cost.
         """
@@ -253,7 +253,7 @@ class RuleStore:
         return state
 
     def _reload(self, state: Signature | None) -> _Loaded | None:
-        """In the thread: read and compile, unless nothing is new or everything just changed."""
+        """Read and compile, in the thread, unless nothing is new or everything just changed."""
         source = read_directory(self._directory, merge_domains=self._merge_domains)
         if signature(self._directory) != state:
             return None

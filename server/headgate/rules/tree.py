@@ -47,7 +47,7 @@ class RuleNode:
 
     def __init__(self, number: int, limit: Limit | None, children: Level | None) -> None:
         self.number = number
-        """Its place in the set's table of nodes."""
+        """Index in the set's table of nodes."""
         self.limit = limit
         self.children = children
         self.tail = b"" if limit is None else _tail(limit.algorithm, limit.window_ms)

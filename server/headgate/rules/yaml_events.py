@@ -46,7 +46,7 @@ _KNOWN_TAGS = frozenset({None, "!"} | {f"tag:yaml.org,2002:{kind}" for kind in (
 
 
 class YamlError(Exception):
-    """Why a file can't be read any further, and where."""
+    """Reason why a file can't be read any further, and the place."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)

@@ -25,8 +25,8 @@ class BoundsWatch:
         self._most_reports: Counter[str] = Counter()
         self._reports: dict[tuple[int, int, int], list[tuple[float, int]]] = {}
 
-    def look(self) -> None:
-        """Look at every counter and every node, now."""
+    def observe(self) -> None:
+        """Check every counter and every node, now."""
         world = self._world
         held: Counter[bytes] = Counter()
         unsettled: set[bytes] = set()

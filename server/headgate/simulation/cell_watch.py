@@ -168,18 +168,18 @@ class CellWatch:
             self._violate("beliefs", f"{slot.name} {counter.key.decode()}: {what}")
         if spent > total:
             self._committed(slot, counter.key, spent - total)
-            self.poured(counter.key, counter.component, counter.total, counter.limit)
+            self.bucket_raised(counter.key, counter.component, counter.total, counter.limit)
             self._admitted(counter, spent - total)
 
     def _admitted(self, counter: SharedBucket, cost: int) -> None:
-        """Nor is more admitted than that: what was charged and has drained from it since pays for nothing."""
+        """Check that admissions alone stay within the bound too: a charge that has drained since pays for nothing."""
         actual, limit = self._truth.buckets[counter.key], counter.limit
         over = actual.admit(cost, limit, self._world.shards[counter.shard.index].key_time_ms(counter.key))
         slack = (self._world.history.deadline_ms + BEHIND_MS) * actual.rate
         if over > slack and actual.clean and not limit.overdraft:
             self._violate("budget", f"{counter.key.decode()}: {over / actual.rate:.1f} ms admitted above burst and P")
 
-    def poured(self, key: bytes, component: bytes, value: int, limit: Limit) -> None:
+    def bucket_raised(self, key: bytes, component: bytes, value: int, limit: Limit) -> None:
         """A bucket never holds more than its burst and `P`."""
         actual = self._truth.buckets[key]
         shard = self._world.shards[self._world.shard_of(key)]

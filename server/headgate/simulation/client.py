@@ -91,11 +91,11 @@ class Clients:
         fact = b"%d %d %d %s" % (now_us, asked.slot.index, decision.admitted, decision.path.encode())
         self.digest = zlib.crc32(fact, self.digest)
         if self._world.trace.listening:
-            self._world.trace.say(asked.slot.name, _told(asked, decision))
+            self._world.trace.say(asked.slot.name, _decision_text(asked, decision))
         self._watch.decided(asked, cells, decision, unplaced)
 
 
-def _told(asked: Asked, decision: Decision) -> str:
+def _decision_text(asked: Asked, decision: Decision) -> str:
     wants = ", ".join([f"{charge.key.decode()} × {charge.cost}" for charge in asked.charges])
     return f"{wants}: {'admitted' if decision.admitted else 'denied'} ({decision.path.value})"
 

@@ -92,7 +92,7 @@ class DecisionWatch:
             self._violate("look", f"{asked.slot.name} let {peek.key.decode()} in, and knows of {used}")
 
     def _degraded(self, asked: Asked) -> None:
-        """From when it was asked until now its shards were not healthy."""
+        """Note that the request's shards were not healthy from when it was asked until now."""
         for charge, began_ms in zip(asked.charges, asked.times_ms, strict=True):
             index = self._world.shard_of(charge.key)
             times_ms = (*began_ms, self._world.shards[index].key_time_ms(charge.key))

@@ -1,4 +1,4 @@
-"""From a seed to a history: one of a few kinds of bad day, with its traffic and its faults."""
+"""Histories made from seeds: one of a few kinds of bad day, with its traffic and its faults."""
 
 import dataclasses
 import random
@@ -12,9 +12,9 @@ from headgate.simulation.network import shard_of
 UNIX_MS: Final = 1_700_000_000_000
 LEAST_REQUESTS: Final = 1_000
 RUSH_REQUESTS: Final = 1_500
-"""At most; so a history still takes a fraction of a second."""
+"""Most requests of a rush, so that a history still takes a fraction of a second."""
 RUSH_EVERY: Final = 6
-"""In every sixth history of a kind one key is far over its limit, on every node, for most of the time."""
+"""Interval of histories of a kind with a rush: one key is far over its limit, on every node, for most of the time."""
 
 
 class Day(NamedTuple):
@@ -52,7 +52,7 @@ _AWAY = (
 _LOSS = (FaultKind.FLUSH, FaultKind.RESTART, FaultKind.FAILOVER)
 _UPSETS = (FaultKind.CLOCK_STEP, FaultKind.GARBLED)
 _ACTIONS = (FaultKind.RESET,)
-"""Not what breaks, but what is done while things break: on days of its own."""
+"""Actions of operators while things break: on days of their own."""
 _EVERYTHING = tuple([kind for kind in FaultKind if kind not in _ACTIONS])
 _EVERYTHING_SMALL = tuple([kind for kind in _EVERYTHING if kind not in _UPSETS])
 
@@ -285,7 +285,7 @@ class _Rush:
         )
 
     def asks(self, nodes: int, length_us: int) -> tuple[Ask, ...]:
-        """At all nodes or mostly at one; then perhaps a pause, and once more, perhaps all at once."""
+        """Requests at all nodes or mostly at one; then perhaps a pause, and once more, perhaps all at once."""
         chance = self._chance
         asks: list[Ask] = []
         per_s = self.limit.requests_per_unit / self._window_s * chance.choice([0.7, 1.5, 3, 6])
@@ -308,7 +308,7 @@ def _with_rush(rush: _Rush | None, asks: tuple[Ask, ...], nodes: int, length_us:
 
 
 def _attack(chance: random.Random, at_us: int, nodes: int, ends_us: list[list[int]]) -> list[Ask]:
-    """On one key, at every node; half of the time over the end of a window, when counts change hands."""
+    """Requests on one key, at every node; half of the time over the end of a window, when counts change hands."""
     key, over_us, cost = chance.randrange(len(ends_us)), 3_000, 1
     if ends_us[key] and chance.random() < 0.5:
         over_us, cost = chance.choice([5_000, 40_000]), chance.choice([1, 1, 5])

@@ -30,10 +30,10 @@ class FaultKind(StrEnum):
     """No node reaches any shard."""
     SHARD_STALL = "shard_stall"
     SHARD_DOWN = "shard_down"
-    """It comes back with its memory: a network that was away, a restart with persistence."""
+    """A shard is away and comes back with its memory: a network fault, a restart with persistence."""
     FLUSH = "flush"
     RESTART = "restart"
-    """Down for a while, then back and empty."""
+    """A shard is down for a while, then back and empty."""
     FAILOVER = "failover"
     """A replica takes over that has missed the last writes."""
     CRASH = "crash"
@@ -65,7 +65,7 @@ class Fault(NamedTuple):
     at_ms: int
     for_ms: int = 0
     slot: int = 0
-    """Which node's place; −1: every one."""
+    """Index of a node's place; −1: every one."""
     shard: int = 0
     key: int = 0
     amount: int = 0
@@ -146,7 +146,7 @@ class SimulationHistory:
     asks: tuple[Ask, ...]
     faults: tuple[Fault, ...]
     numbers: tuple[int, ...] = ()
-    """Which of the seed's faults these are: a cut history is named by them."""
+    """Numbers of these faults among the seed's: a cut history is named by them."""
 
     def cut(self, *, faults: Sequence[int] | None = None, requests: int | None = None) -> "SimulationHistory":
         """Copy with some of the faults (by their numbers), and the first requests only."""

@@ -47,7 +47,7 @@ async def settle(world: World, watch: Watch) -> None:
         for _, node, counter in world.counters():
             node.links[counter.shard.index].flush(counter, soon=True)
         await asyncio.sleep(READ_S)
-    watch.look()
+    watch.observe()
 
 
 def _refilled(slot: NodeSlot, counter: SharedWindow, world: World, watch: Watch) -> None:

@@ -13,7 +13,7 @@ KINDS: Final = (*FaultKind, *RegionFaultKind)
 
 @dataclass
 class SimulationTotals:
-    """Many histories, added up."""
+    """Sums over many histories."""
 
     histories: int = 0
     requests: int = 0

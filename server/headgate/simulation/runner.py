@@ -15,7 +15,7 @@ from headgate.simulation.trace import Silence, Tracer
 from headgate.simulation.watch import Watch
 from headgate.simulation.world import World
 
-LOOK_EVERY_S: Final = 0.05
+OBSERVE_EVERY_S: Final = 0.05
 SWEEP_STEPS: Final = 1_000
 
 
@@ -33,15 +33,15 @@ async def _run(history: SimulationHistory, trace: Tracer) -> SimulationOutcome:
     faults = Faults(world, watch)
     _report_uncaught(watch)
     await asyncio.gather(*(world.start(slot) for slot in world.slots))
-    looking = asyncio.create_task(_look(world, watch))
+    observing = asyncio.create_task(_observe(world, watch))
     await asyncio.gather(clients.run(), faults.run(history.faults))
     await asyncio.sleep(history.deadline_ms / 1000)
     faults.resync()
     await settle(world, watch)
     check(world, watch)
-    looking.cancel()
+    observing.cancel()
     await check_liveness(world, watch)
-    await asyncio.gather(looking, *(world.kill(slot) for slot in world.slots), return_exceptions=True)
+    await asyncio.gather(observing, *(world.kill(slot) for slot in world.slots), return_exceptions=True)
     return SimulationOutcome(
         history,
         watch.violations,
@@ -54,10 +54,10 @@ async def _run(history: SimulationHistory, trace: Tracer) -> SimulationOutcome:
     )
 
 
-async def _look(world: World, watch: Watch) -> None:
+async def _observe(world: World, watch: Watch) -> None:
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        watch.look()
+        await asyncio.sleep(OBSERVE_EVERY_S)
+        watch.observe()
         for _, node in world.nodes():
             node.engine.sweep(SWEEP_STEPS)
 

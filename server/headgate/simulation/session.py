@@ -17,7 +17,7 @@ PROGRESS_EVERY_S: Final = 5.0
 
 Write = Callable[[str], None]
 Generate = Callable[[int], AnyHistory]
-"""From a seed to its history."""
+"""Function from a seed to its history."""
 
 
 def one(whole: AnyHistory, faults: Sequence[int] | None, requests: int | None, path: Path | None, write: Write) -> bool:

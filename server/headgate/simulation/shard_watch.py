@@ -44,9 +44,9 @@ class ShardWatch:
                     self._truth.buckets[report.key].disturb(reply.time_ms)
                 limit = self._world.limit_at(report.key, report.rate)
                 # As the shard goes about it: first what was admitted, then what is given back, then what is wanted.
-                self._cells.poured(report.key, report.component, report.total, limit)
+                self._cells.bucket_raised(report.key, report.component, report.total, limit)
                 self._put_back(report, answer, limit, reply.time_ms)
-                self._cells.poured(report.key, report.component, answer.own, limit)
+                self._cells.bucket_raised(report.key, report.component, answer.own, limit)
             elif not self._truth.is_of_now(report.key, answer.reset):
                 continue  # a shard that lost its memory, and has not been taught the reset again yet
             elif isinstance(answer, WindowAnswer) and isinstance(report, WindowReport):

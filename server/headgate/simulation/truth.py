@@ -119,7 +119,7 @@ class BucketTruth:
 
 
 class Excess(NamedTuple):
-    """More than limit and `P` in one cell: wrong, unless something had disturbed it."""
+    """Count above limit and `P` in one cell: wrong, unless something had disturbed it."""
 
     key: bytes
     sequence: int

@@ -24,7 +24,7 @@ class Upsets:
         self._since_ms = [shard.time_ms() for shard in shards]
 
     def shard(self, index: int) -> None:
-        """It lost something that it knew: its grants with it."""
+        """Note that a shard lost something that it knew, and its grants with it."""
         shard = self._world.shards[index]
         self._truth.disturb(index, shard.time_ms(), self._latest_ms(index))
         for key in self._world.history.keys:

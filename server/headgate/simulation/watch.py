@@ -94,9 +94,9 @@ class Watch:
         """A request has just been asked, which may give something back."""
         self._decisions.demanded(charges, cells)
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Check what holds at every instant."""
-        self._bounds.look()
+        self._bounds.observe()
 
     def measure(self) -> None:
         """Over-admission in healthy windows is within the budget."""

@@ -81,7 +81,7 @@ class World:
         self.limits: list[list[Limit]] = [[key.limit] for key in history.keys]
         """Every version of each key's rule."""
         self.versions = [[0] * len(history.keys) for _ in self.slots]
-        """Which one each node goes by."""
+        """Index of the limit that each node uses, by key."""
         self.on_error: Callable[[str], None] = lambda what: None
         """A node logged an error."""
         self._charges: dict[tuple[int, int, int], Charge] = {}
@@ -121,7 +121,7 @@ class World:
         return shard_of(key, len(self.shards))
 
     def nodes(self) -> Iterator[tuple[NodeSlot, RegionNode]]:
-        """Those that live."""
+        """Nodes that live."""
         for slot in self.slots:
             if slot.node is not None:
                 yield slot, slot.node

@@ -23,7 +23,7 @@ class Backoff:
         self._next_s = FIRST_S
 
     def next_s(self, served_s: float) -> float:
-        """After an end that came `served_s` after the worker was ready; 0 when it never was."""
+        """Delay in seconds after the end of a worker that served for `served_s` (0: it never did)."""
         if served_s >= STEADY_S:
             self._next_s = FIRST_S
         wait_s = self._next_s * self._random.uniform(LEAST_SHARE, 1)

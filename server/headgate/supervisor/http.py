@@ -28,13 +28,15 @@ from headgate.transport.http_listener import HttpLimits, HttpListener, pretty
 from headgate.transport.http_page import page
 
 READY_TIMEOUT_S = 0.7
-"""Below the second that probes usually wait: they shall hear which worker is silent, not give up."""
+"""Seconds for readiness, below the second that probes usually wait: they learn which worker is silent instead of giving
+up.
+"""
 
 ASK_TIMEOUT_S = 1.0
-"""For rules and versions: a busy worker needs some ten milliseconds."""
+"""Seconds for rules and versions: a busy worker needs some ten milliseconds."""
 
 SCRAPE_TIMEOUT_S = 5.0
-"""For metrics: a busy worker with ten thousand rules writes them in steps; a scraper waits for ten seconds."""
+"""Seconds for metrics: a busy worker with ten thousand rules writes them in steps; a scraper waits for ten seconds."""
 
 _ANSWERING = (WorkerState.SERVING, WorkerState.DRAINING)
 _MAY_ANSWER = (WorkerState.STARTING, *_ANSWERING)

@@ -19,12 +19,12 @@ _PR_SET_PDEATHSIG = 1
 
 def end_with_supervisor(channel_fd: int, patience_s: float) -> None:
     """Call it once, early; `patience_s` is what ending in good order may take."""
-    _be_woken()
+    _continue_with_parent()
     arguments = (channel_fd, patience_s)
     threading.Thread(target=_end_with, args=arguments, name="headgate-orphan", daemon=True).start()
 
 
-def _be_woken() -> None:
+def _continue_with_parent() -> None:
     if sys.platform == "linux":
         # On other systems a stopped worker stays stopped until it is continued.
         with contextlib.suppress(OSError, AttributeError):

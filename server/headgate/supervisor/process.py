@@ -79,9 +79,9 @@ class WorkerProcess:
         self.state = WorkerState.STARTING
         """State that the worker reported last."""
         self.status = 0
-        """Its exit status, once it has ended; a signal's number, negative, if that ended it."""
+        """Exit status, once it has ended; a signal's number, negative, if that ended it."""
         self.failure: str | None = None
-        """Why it could not start, in its own words; or why it had to be ended."""
+        """Reason why it could not start, in its own words; or why it had to be ended."""
         self._process = process
         self._channel = channel
         self._clock = clock
@@ -160,12 +160,12 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGKILL)
 
-    def look(self) -> bool:
+    def check_pulse(self) -> bool:
         """Check once per beat for a hang, and end a worker that hangs; true if it did. A worker that has not begun is
         silent.
         """
         patience = PATIENCE.get(self.state)
-        if not self._begun or patience is None or not self._pulse.look(patience):
+        if not self._begun or patience is None or not self._pulse.check(patience):
             return False
         self.failure = no_sign_of_life(patience)
         self.kill()

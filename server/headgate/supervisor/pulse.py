@@ -25,10 +25,10 @@ class WorkerPulse:
         self._missed = 0
 
     def heard(self) -> None:
-        """It spoke."""
+        """Note a heartbeat."""
         self._missed = 0
 
-    def look(self, most_missed: int = MOST_MISSED) -> bool:
+    def check(self, most_missed: int = MOST_MISSED) -> bool:
         """Count one check; true if the worker hangs by it. True once, until it is heard again."""
         self._missed += 1
         return self._missed == most_missed + 1

@@ -76,7 +76,7 @@ class WorkerSupervisor:
             logs.logger,
             state=lambda: self.state.value,
             cut_after_s=CUT_S,
-            before_cut=self._leave_nothing_behind,
+            before_cut=self._remove_workers,
             on_stop=self._end_startup,
         )
         logs.on_level = self._switch_log_levels
@@ -174,7 +174,7 @@ class WorkerSupervisor:
         while True:
             await asyncio.sleep(BEAT_S)
             for slot in self._slots:
-                slot.look()
+                slot.check_pulse()
 
     async def _start_workers(self) -> None:
         """All workers load together; the first begins to serve before the others begin.
@@ -253,8 +253,8 @@ class WorkerSupervisor:
             for slot in self._slots:
                 slot.stop()
 
-    def _leave_nothing_behind(self) -> None:
-        """Before the process is cut: its workers and their files go with it."""
+    def _remove_workers(self) -> None:
+        """Remove the workers and their files before the process is cut."""
         for slot in self._slots:
             slot.kill()
             if slot.state in (WorkerState.SERVING, WorkerState.DRAINING):

@@ -41,7 +41,9 @@ class Writer:
         return f"{_head(name, kind, 'Whose metrics these are; always 1.')}target_info{_braces(labels)} 1.0\n".encode()
 
     def family(self, instrument: Instrument) -> Iterator[bytes]:
-        """Its head with its first series, and then a line, or of a histogram a block of lines, for each further one."""
+        """Yield the head with the first series, and then a line, or for a histogram a block of lines, for each further
+        one.
+        """
         name = instrument.exported_name
         head = self._head_of(instrument)
         if instrument.kind is InstrumentKind.HISTOGRAM:

@@ -17,7 +17,7 @@ class Exemplar:
     trace_id: str
     span_id: str
     at_s: float
-    """In unix time."""
+    """Unix time in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,11 +91,11 @@ class RegionsWatch:
             for key in {count.key for count in counts}:
                 record = site.shards[self.world.shard_of(key)].record(key)
                 if isinstance(record, WindowRecord):
-                    self._look_at(site, key, record)
+                    self._check_record(site, key, record)
 
         return imported
 
-    def _look_at(self, site: Site, key: bytes, record: WindowRecord) -> None:
+    def _check_record(self, site: Site, key: bytes, record: WindowRecord) -> None:
         for cell_record, sequence in ((record.current, record.sequence), (record.previous, record.sequence - 1)):
             cell = (site.index, key, sequence)
             if cell_record.region_total > sum(self.reported[cell].values()):

@@ -18,7 +18,7 @@ class RegionFaultKind(StrEnum):
     """Batches come a second time, up to some seconds later: those after them are overtaken."""
     SLOW_LINK = "slow_link"
     ONE_WAY = "one_way"
-    """Nothing goes from one region to another; the other way is good."""
+    """No message goes from one region to another; the other direction is good."""
     PARTITION = "region_cut_off"
     """A region is cut off from all others."""
     LINK_STALL = "link_stall"

@@ -27,7 +27,7 @@ class LinkPath:
         return max(1, round(chance.uniform(*self.delay_ms) * self.slower * 1000)) / 1e6
 
     def arrive(self, deliver: Callable[[], None]) -> None:
-        """At the far end: deliver, if the way was good to its end."""
+        """Deliver at the far end, if the path was good to its end."""
         if self.stalled:
             self.held.append(deliver)
         elif self.connected:

@@ -18,9 +18,10 @@ HEAL_S: Final = 16.0
 """A lease (5 s) of an exchanger that died, a retry (2 s), an interval of each side, a fill of several pages; and
 a batch that comes again 4 s later."""
 RETURN_S: Final = 20.0
-"""More, for quotas: who was lost stays at its floors for 10 s when all hear it again."""
+"""Seconds to wait in addition for quotas: a region that was lost stays at its floors for 10 s when all hear it again.
+"""
 AFTERWARDS_S: Final = 45.0
-"""On a day without faults: two of the longest windows whose names are looked at, and the records' slack."""
+"""Seconds after a day without faults: two of the longest windows whose names are checked, and the records' slack."""
 
 
 class _Clients:

@@ -44,7 +44,7 @@ class Site:
         """Limits of the region on each node that lives."""
         self.exchangers: list[Exchanger | None] = []
         self.exchange_paths = [NetworkPath(delay_ms=INSIDE_MS) for _ in shards]
-        """From its exchangers to its shards."""
+        """Paths from its exchangers to its shards."""
         self.runs = 0
 
 
@@ -103,11 +103,11 @@ class RegionsWorld:
         return logger
 
     def shard_of(self, key: bytes) -> int:
-        """Which of a region's shards has a key."""
+        """Index of the shard of a region that has a key."""
         return shard_of(key, self.history.shards)
 
     def nodes(self, site: Site) -> Iterator[RegionNode]:
-        """Those that live."""
+        """Nodes that live."""
         return (node for node in site.nodes if node is not None)
 
     async def start(self) -> None:
