@@ -47,7 +47,7 @@ help:
 	@echo "make bench-others  print the figures that other pages show"
 	@echo "make bench-compiled  compare the compiled build with pure Python"
 	@echo "make protos  generate messages and stubs from protos/"
-	@echo "make docs    write what follows from the code: settings, metrics, the client's examples, the chart's README, schemas, the version"
+	@echo "make docs    write what follows from the code: settings, metrics, classes, the client's examples, the chart's README, schemas, the version"
 	@echo "make manifests  plain Kubernetes manifests from the chart, for Kustomize, in build/manifests"
 	@echo "make image   build the Dockerfile without an engine, look into it and run it (Debian, root, apt)"
 	@echo "make dist    wheels (one of them compiled for this machine), sdists, the chart's package, SBOM and checksums, in dist/"
@@ -161,6 +161,7 @@ docs: $(TEST_STAMP)
 	$(BIN)/python -m headgate.config.document > docs/configuration.md
 	$(BIN)/python -m headgate.rules.schema > docs/rules.schema.json
 	$(BIN)/python -m headgate.cli.metrics_page > docs/metrics.md
+	$(BIN)/python -m tests.support.classes_page > docs/classes.md
 	$(BIN)/python -m tests.client.embedding
 	$(BIN)/python charts/generate.py
 

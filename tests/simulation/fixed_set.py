@@ -3,7 +3,7 @@
 from typing import Final
 
 from headgate.simulation.generate import generate
-from headgate.simulation.history import History
+from headgate.simulation.history import SimulationHistory
 
 SEEDS: Final = (*range(240), 539, 568, 957, 1987, 3479, 11590, 40248, 2244)
 """Beyond the first: 539, where credit that a call offers to the shard is wanted here meanwhile; 568, 957 and 1987,
@@ -13,7 +13,7 @@ into one that others have filled; 11590, where the shard is a little behind the 
 the first refill is under way, after a reset."""
 
 
-def named(name: str) -> History:
+def named(name: str) -> SimulationHistory:
     """A history by its name: the kind of its day, and its seed."""
     history = generate(int(name.rsplit("-", 1)[1]))
     if history.name != name or history.seed not in SEEDS:

@@ -165,13 +165,13 @@ def never_ask_for_a_fill(patch: Patch) -> None:
 
 def filled_at_once(patch: Patch) -> None:
     """A walk counts as done when it has begun."""
-    look_at = PeerSender._look_at
+    look_at = PeerSender._update_view
 
     def hasty(sender: PeerSender, view: Any, changes: Changes) -> None:
         look_at(sender, view, changes)
         view.walked = True
 
-    patch.setattr(PeerSender, "_look_at", hasty)
+    patch.setattr(PeerSender, "_update_view", hasty)
     patch.setattr(sender_module, "_returned", lambda page: iter(()))
 
 

@@ -12,7 +12,7 @@ from headgate.limiter.scopes import LimitsOfRegion
 from headgate.pending import answer_future
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
-from headgate.rules.directory import Source as RulesSource
+from headgate.rules.directory import RulesSource
 from headgate.rules.store import RuleStore
 from headgate.runtime.recording import DecisionRecorder, Expander, make_write
 from headgate.telemetry.decisions.contents import save_content

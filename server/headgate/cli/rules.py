@@ -120,7 +120,7 @@ def explain_request(args: argparse.Namespace) -> int:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Print what changes for whom. Returns 1 if anything does."""
+    """Print the rules that differ and the callers that they concern. Returns 1 if any differ."""
     try:
         old, new = (load_directory(path, merge_domains=args.merge_domains) for path in (args.old, args.new))
     except RulesError as error:
@@ -150,11 +150,11 @@ def replay_log(args: argparse.Namespace) -> int:
         missing = result["records_without_values"]
         why = f"{missing} records without descriptors (decision_log_values)" if missing else "no decisions in it"
         return fail(f"nothing to replay: {why}", EXIT_USAGE)
-    write(json.dumps(result, indent=2) if args.json else _told(result))
+    write(json.dumps(result, indent=2) if args.json else _replay_text(result))
     return EXIT_OK
 
 
-def _told(result: dict[str, Any]) -> str:
+def _replay_text(result: dict[str, Any]) -> str:
     lines = [
         f"{result['requests']} requests of {result['callers']} callers",
         f"denied then: {result['denied_before']} requests of {result['callers_denied_before']} callers",

@@ -1,7 +1,7 @@
-"""What regions say to each other, to and from the bytes of `protos/headgate/v1/exchange.proto`. Pure.
+"""Messages between regions, to and from the bytes of `protos/headgate/v1/exchange.proto`. Pure.
 
-Bytes that are no such message, columns of different lengths and batches that hold too much
-raise BadRequest. Whether the numbers make sense is for the receiver to say.
+Bytes that are no such message, columns of different lengths and batches that hold too much raise BadRequest. The
+receiver judges the numbers themselves.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ _SERVICE: Final = wire.DESCRIPTOR.services_by_name["Exchange"]
 METHOD: Final = f"/{_SERVICE.full_name}/{_SERVICE.methods[0].name}"
 
 MAX_ENTRIES: Final = 5_000
-"""Of one batch, both kinds together: some 250 KB, and a few milliseconds of the loop on either side."""
+"""Most entries of one batch, both kinds together: some 250 KB, and a few milliseconds of the loop on either side."""
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Of one message. Entries with keys of 800 bytes fill it before they are too many."""
+"""Most bytes of one message. Entries with keys of 800 bytes fill it before they are too many."""
 
 
 # The sender's side
@@ -66,7 +66,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_from_sender(data: bytes) -> Hello | Batch:
-    """Either, as it came."""
+    """Decode a sender's message: a hello or a batch."""
     message = wire.FromSender()
     _parse(message, data)
     match message.WhichOneof("kind"):
@@ -116,7 +116,7 @@ def encode_ack(ack: Ack) -> bytes:
 
 
 def decode_from_receiver(data: bytes) -> Welcome | Ack:
-    """Either, as it came."""
+    """Decode a receiver's message: a welcome or an acknowledgement."""
     message = wire.FromReceiver()
     _parse(message, data)
     match message.WhichOneof("kind"):

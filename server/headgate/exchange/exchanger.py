@@ -1,4 +1,4 @@
-"""One region's exchanger: tells every peer what changed here, and takes in what they say.
+"""One region's exchanger: sends every peer the changes of this region, and takes in theirs.
 
 Runs inside a serving process or alone. Several of one region share the work by leases in the origin. It
 never touches a request: nodes learn what other regions have counted with their own calls to the origin.
@@ -23,25 +23,26 @@ from headgate.origin.interface import Origin, OriginError
 from headgate.origin.operations.release_leases import ReleaseLeases
 
 URGENT_S: Final = 0.2
-"""How often changes of rules with `class: abuse` are looked for."""
+"""Seconds between looks for changes of rules with `class: abuse`."""
 FIRST_RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 1.0
-"""From the beginning of an attempt that failed to the next: full jitter up to this. One that waited longer than that
-for its peer (SEND_TIMEOUT_S, 3 s) is followed by the next at once. So after a network has healed the first batch goes
-within 3 s, what it makes the peer tell in return an interval later, and all regions agree within 5 s."""
+"""Longest time from the beginning of an attempt that failed to the next, in seconds: full jitter up to this. An attempt
+that took longer than that (SEND_TIMEOUT_S, 3 s) is followed by the next at once. So after a network has healed the
+first batch goes within 3 s, the peer's own batch an interval later, and all regions agree within 5 s.
+"""
 REFUSED_RETRY_S: Final = 10.0
-"""After a refusal: somebody has to change a setting first."""
+"""Seconds until the next attempt after a refusal: an operator has to change a setting first."""
 RENEWED_S: Final = 0.5
-"""How soon it is noticed that a token or a certificate is another one."""
+"""Seconds between looks for a new token or certificate."""
 INTERVAL_JITTER: Final = 0.1
 SWEEP_PAGE: Final = 200
 """Names looked at per call: under a millisecond of a shard's time."""
 SWEEPS: Final = 8
 """Calls per interval, on shards and priorities in turn: on a Cluster, which has many, no more than on four shards."""
 RETURN_TIMEOUT_S: Final = 0.5
-"""For giving leases back, which is a courtesy: they end by themselves in 5 s."""
+"""Seconds for releasing leases, which is a courtesy: they end by themselves in 5 s."""
 FAULT_PAUSE_S: Final = 1.0
-"""After a fault of our own: it must neither end the exchange nor fill the log."""
+"""Pause in seconds after a fault of our own: it must neither end the exchange nor fill the log."""
 
 
 class Exchanger:
@@ -89,11 +90,13 @@ class Exchanger:
 
     @property
     def running(self) -> bool:
-        """Whether every task that `start` began still runs."""
+        """True while every task that `start` began still runs."""
         return not any(task.done() for task in self._tasks)
 
     async def stop(self) -> None:
-        """Release all leases: nobody need wait for their end. What was not acknowledged stays in the origin."""
+        """Release all leases, so that no other exchanger waits for their end. Changes without acknowledgement stay in
+        the origin.
+        """
         async with self.quotas.between_turns(RETURN_TIMEOUT_S):
             await self.abandon()
         peers = [SWEEPER, *(peer.encode() for peer in self.peers)]
@@ -112,7 +115,7 @@ class Exchanger:
         await asyncio.gather(*(sender.close() for sender in self._senders.values()), return_exceptions=True)
 
     def describe(self) -> Mapping[str, Any]:
-        """For people: every peer, and how it is doing."""
+        """Describe every peer and its state, for people."""
         now_ms = self._clock.now_ms()
         return {
             "region": self.region,
@@ -148,7 +151,9 @@ class Exchanger:
             await asyncio.sleep(min(URGENT_S, left_s) if sender.is_urgent else left_s)
 
     async def _pause(self, sender: PeerSender, error: LinkError, until_s: float) -> None:
-        """Before the next attempt. Who was refused, and has another token or certificate now, tries at once."""
+        """Wait until the next attempt. A sender that was refused, and has another token or certificate now, tries at
+        once.
+        """
         while (left_s := until_s - self._clock.monotonic()) > 0:
             if not isinstance(error, Refused):
                 await asyncio.sleep(left_s)

@@ -1,4 +1,4 @@
-"""What two regions say to each other: plain values, the same on every kind of link.
+"""Messages between two regions: plain values, the same on every kind of link.
 
 One region sends batches, the other acknowledges each. A batch says what a counter *is*, never what
 to add, so it may come late, twice or out of order. (docs/convergence.md, section 9.)
@@ -28,21 +28,21 @@ class Entry(NamedTuple):
     current: int
     previous: int
     reset: int = 0
-    """To which reset of the key it belongs; 0: it was never reset."""
+    """Reset of the key that it belongs to; 0: it was never reset."""
     current_refunded: int = 0
     previous_refunded: int = 0
-    """What of each total was given back."""
+    """Part of each total that was refunded."""
 
 
 class Batch(NamedTuple):
-    """What one region tells another at one time. Also sent empty, as a sign of life."""
+    """Message from one region to another: its changes. Also sent empty, as a sign of life."""
 
     number: int
     """Rises by one per link, from 1 on; the acknowledgement repeats it."""
     time_ms: int
     """The sender's time when it read the entries: that of the shard which they are from."""
     entries: tuple[Entry, ...] = ()
-    """The sender's own components, which nobody else may state."""
+    """The sender's own components, which no other region may state."""
     returned: tuple[Entry, ...] = ()
     """The receiver's own components as the sender's region has them: they come back after a loss."""
     fill_wanted: bytes = b""
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
     heard_beat_ms: int = 0
     """The latest beat of the receiver's region that the sender's origin has."""
     quota: QuotaMessage | None = None
-    """What the sender's region has to say of quotas. A batch with this has nothing else."""
+    """The sender's message about quotas. A batch with this has nothing else."""
 
 
 class Ack(NamedTuple):
@@ -73,7 +73,7 @@ class PeerLink(Protocol):
 
     @property
     def is_renewed(self) -> bool:
-        """Whether what it proves itself with has changed since it last connected: a refusal may not hold any more."""
+        """True if its token or certificate has changed since it last connected: a refusal may not hold any more."""
         ...
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
@@ -81,12 +81,12 @@ class PeerLink(Protocol):
         ...
 
     async def close(self) -> None:
-        """Nothing is sent after this."""
+        """Close the link; nothing is sent after this."""
         ...
 
 
 class Receiver(Protocol):
-    """What takes a peer's batches in, once the link has established which region it speaks for."""
+    """Consumer of a peer's batches, once the link has established which region it speaks for."""
 
     async def receive(self, region: str, batch: Batch) -> Ack:
         """Take it in. Raises OriginError when the own region's origin can't be written: then there is no

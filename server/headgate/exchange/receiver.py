@@ -30,7 +30,7 @@ from headgate.origin.region_map import MAP_KEY
 from headgate.origin.told_resets import entry_of
 
 IMPORT_TIMEOUT_S: Final = 2.0
-"""Of one call to a shard. Nobody waits for it but the peer, which sends again."""
+"""Seconds for one call to a shard. Only the peer waits for it, and sends again."""
 MAX_COUNTS: Final = 256
 """Per call to a shard: two or three milliseconds of its time."""
 MOST: Final = 2**53
@@ -43,20 +43,22 @@ LONGEST_KEY_BYTES: Final = 64 * 1024
 FUTURE_MS: Final = 60_000
 """A clock may be ahead by so much, and cells one window more: what lies further ahead would never age."""
 MOST_RESETS: Final = 10_000
-"""Keys whose resets are remembered as told; of more, the first are told once more."""
+"""Keys whose resets are remembered as announced; of more, the first are announced once more."""
 MOST_TOLD: Final = 500
 """Resets written into the map at once. Operators reset keys one by one; nodes hear of others with their calls."""
 REMARK_MS: Final = 10_000
-"""How often a `filled` that comes with every batch is acted on."""
+"""Milliseconds between actions on a `filled`, which comes with every batch."""
 MARK_AGAIN_MS: Final = 5_000
-"""The same after a shard could not be marked: one that hangs holds up a batch only now and then."""
+"""Milliseconds until the next attempt after a shard could not be marked: one that hangs delays a batch only now and
+then.
+"""
 
 
 class TakesQuotas(Protocol):
-    """What a peer says of quotas goes to the region's keeper of slices."""
+    """Consumer of a peer's messages about quotas: the region's keeper of slices."""
 
     async def receive(self, peer: str, message: QuotaMessage) -> Mark | None:
-        """Which of the peer's messages the region has taken in. Raises OriginError."""
+        """Take a message in; return the mark of the peer's last one that the region has. Raises OriginError."""
         ...
 
 
@@ -83,7 +85,7 @@ class OriginReceiver:
         self._resets: OrderedDict[bytes, int] = OrderedDict()
         """The latest reset of each key that was heard of, as far as remembered."""
         self._untold: dict[bytes, int] = {}
-        """Of these, what could not be written into the map."""
+        """Resets of these that could not be announced."""
 
     async def receive(self, region: str, batch: Batch) -> Ack:
         status, now_ms = self._peers[region], self._clock.now_ms()
@@ -108,7 +110,7 @@ class OriginReceiver:
         return Ack(batch.number, refused)
 
     def _counts(self, entries: Iterable[Entry], region: bytes, now_ms: int) -> list[tuple[int, list[ForeignCount]]]:
-        """What of the entries makes sense, each with its shard."""
+        """Counts from the entries that make sense, each with its shard."""
         found = []
         for entry in entries:
             try:
@@ -121,7 +123,7 @@ class OriginReceiver:
         return found
 
     async def _merge(self, counts: Sequence[tuple[int, list[ForeignCount]]], stamp: Stamp) -> None:
-        by_shard: dict[int, list[ForeignCount]] = {0: []}  # the stamp has its place, whatever comes with it
+        by_shard: dict[int, list[ForeignCount]] = {0: []}  # shard 0 gets the stamp even without counts
         for shard, cells in counts:
             by_shard.setdefault(shard, []).extend(cells)
         merging = (self._merge_shard(shard, found, None if shard else stamp) for shard, found in by_shard.items())
@@ -133,9 +135,10 @@ class OriginReceiver:
             await self._origin.run(shard, ImportCounts(counts[at : at + MAX_COUNTS], stamp), IMPORT_TIMEOUT_S)
 
     async def _tell_resets(self, counts: Sequence[tuple[int, list[ForeignCount]]], now_ms: int) -> None:
-        """Have the region's nodes told of resets that are new here: those that deny from memory ask nobody.
+        """Announce resets that are new here to the region's nodes, because a node that denies from memory makes no
+        call.
 
-        Where the map can't be written the batch is taken in all the same, and the next one tries again.
+        If they can't be written the batch is taken in all the same, and the next one tries again.
         """
         found = {count.key: count.reset for _, cells in counts for count in cells if count.reset}
         new = {key: number for key, number in found.items() if number > self._resets.get(key, 0)}
@@ -184,7 +187,7 @@ class OriginReceiver:
 
 
 async def _failures(calls: Iterable[Coroutine[Any, Any, None]]) -> list[OriginError]:
-    """Calls to several shards at once, each carried out whatever becomes of the others; those that failed."""
+    """Run calls to several shards at once, each to its end; return the errors of those that failed."""
     found = []
     for failed in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(failed, OriginError):

@@ -1,9 +1,9 @@
-"""Tells one peer what this region has counted: reads the outbox, sends, and moves the cursor when it is acknowledged.
+"""Sends one peer what this region has counted: reads the outbox, sends, and moves the cursor when it is acknowledged.
 
-A page of changes goes in one batch, and the next one when that is acknowledged: the peer sets the
-pace. All shards are read at the same time, and one that hangs keeps nobody else's changes back. Everything that
-outlives a failure is in the origin: who dies here loses nothing, and two that do the same harm nobody.
-(docs/convergence.md, section 9.)
+A page of changes goes in one batch, and the next one when that is acknowledged: the peer sets the pace. All shards are
+read at the same time, and one that hangs delays no other's changes. Everything that outlives a failure is in the
+origin: a sender that dies loses nothing, and two senders of the same changes do no harm. (docs/convergence.md, section
+9.)
 """
 
 import asyncio
@@ -26,54 +26,58 @@ from headgate.origin.operations.read_changes import ReadChanges
 from headgate.origin.operations.read_components import ReadComponents
 
 MAX_ENTRIES: Final = 4_000
-"""In one batch, own and returned together: some hundred kilobytes."""
+"""Most entries of one batch, own and returned together: some hundred kilobytes."""
 MAX_BYTES: Final = 2 * 1024 * 1024
-"""Of the names in one batch, each counted twice: a peer takes 4 MiB. Keys are some ten bytes long, or some thousand."""
+"""Most bytes of the names in one batch, each counted twice: a peer takes 4 MiB. Keys are some ten bytes long, or some
+thousand.
+"""
 PAGE: Final = 500
 """Names per call to a shard: two milliseconds of its time."""
 READ_TIMEOUT_S: Final = 2.0
 FRESH_S: Final = {Priority.NORMAL: 1.0, Priority.URGENT: 0.2}
-"""How often a peer that is behind by more than a page, as in a fill, is told what is new, before its turn comes."""
+"""Seconds between pages of the newest changes to a peer that is behind by more than a page, as in a fill."""
 STRAGGLER_S: Final = 0.2
-"""So long a batch waits for a shard that is slow to answer; what that has to say goes with a later one."""
+"""Seconds that a batch waits for a shard that is slow to answer; its changes go with a later one."""
 SEND_TIMEOUT_S: Final = 3.0
-"""Below the lease, so that who waits for a peer still serves it. With an interval, for what a peer tells in return,
-under 5 s: within which regions agree again after a connection has silently died and come back (exchanger.py)."""
+"""Seconds for one batch. Below the lease, so that a sender that waits for a peer still serves it. Together with an
+interval, for the peer's own batches, under 5 s: the time in which regions agree again after a connection has silently
+died and come back (exchanger.py).
+"""
 SWEEPER: Final = b""
 MAX_PAGES: Final = 50
-"""Of one turn: a resync gives the loop back now and then, and urgent changes go in between."""
+"""Most pages per call of `exchange`: a resync lets other tasks run now and then, and urgent changes go in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPage:
-    """What one shard has for the peer: the names, and what became of them."""
+    """One shard's page for the peer: changed names, and their components."""
 
     shard: int
     changes: Changes
     components: Sequence[Published | None]
     fresh: bool
-    """What is new, out of turn: it is told again in its turn."""
+    """True for the newest changes, sent ahead of the backlog: they are sent again in order."""
 
 
 @dataclass(slots=True)
 class ShardView:
-    """What was last read of one shard and priority, whoever serves the peer from there."""
+    """State last read of one shard and priority, whether this or another process serves the peer from there."""
 
     serving: bool = False
-    """Whether this process does."""
+    """True if this process does."""
     epoch: bytes = b""
-    """As it was when this process last served the peer."""
+    """Epoch of the server when this process last served the peer."""
     mark: bytes = UNKNOWN
-    """What the shard is to be marked with."""
+    """Mark that the shard should have."""
     marked: bool = False
     walk: bytes = b""
     walked: bool = False
     used: bool = False
-    """Whether there was ever a change."""
+    """True if there was ever a change."""
     fresh: int = 0
-    """While the peer is behind: up to which change it has been told out of turn, or was not to be."""
+    """Highest change number sent ahead of the backlog; 0 when there is no backlog."""
     fresh_s: float = 0.0
-    """When it is time for what is new since."""
+    """Monotonic second at which the newest changes are due again."""
 
 
 class PeerSender:
@@ -120,12 +124,12 @@ class PeerSender:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the urgent priority was ever used, as far as was read."""
+        """True if there ever was an urgent change, as far as was read."""
         return any(view.used for (_, priority), view in self._views.items() if priority is Priority.URGENT)
 
     @property
     def is_renewed(self) -> bool:
-        """Whether this region proves itself with something else than at the last attempt."""
+        """True if this region's token or certificate has changed since the last attempt."""
         return self._link.is_renewed
 
     async def close(self) -> None:
@@ -143,7 +147,7 @@ class PeerSender:
             if shard not in self._reading:
                 self._reading[shard] = asyncio.create_task(self._read_page(*shard), name="peer-changes")
         answered, _ = await asyncio.wait([self._reading[shard] for shard in shards], timeout=STRAGGLER_S)
-        if not answered:  # nobody does: then there is nothing to tell before the first of them has
+        if not answered:  # none: then there is nothing to send before the first answer
             await asyncio.wait([self._reading[shard] for shard in shards], return_when=asyncio.FIRST_COMPLETED)
         pages = [self._reading.pop(shard).result() for shard in shards if self._reading[shard].done()]
         self._status.serving = any(view.serving for view in self._views.values())
@@ -185,8 +189,9 @@ class PeerSender:
         return ShardPage(shard, changes, found, fresh)
 
     def _judge_lateness(self, view: ShardView, priority: Priority, changes: Changes) -> None:
-        """Whether more is left than this page has: then the newest changes, and what changes meanwhile, are not to wait
-        for all of it."""
+        """Note whether the peer is behind by more than this page: then the newest changes are sent ahead of the
+        backlog.
+        """
         if changes.until >= changes.latest:
             view.fresh = 0
         elif not view.fresh:
@@ -204,7 +209,7 @@ class PeerSender:
         view = self._views[shard, priority]
         view.serving = changes.leased
         if not changes.leased:
-            self._look_at(view, changes)
+            self._update_view(view, changes)
             self._status.shards_behind.pop((shard, priority), None)
             return None
         if view.epoch not in (b"", changes.epoch):
@@ -217,13 +222,13 @@ class PeerSender:
             fewer = max(1, len(names) * most_bytes // _bytes(names) // 2)
             return await self._read_changes(shard, priority, fewer, most_bytes, after)
         view.epoch = changes.epoch
-        self._look_at(view, changes)
+        self._update_view(view, changes)
         self._status.shards_behind[shard, priority] = changes.latest - changes.since
         if shard == 0:
             self._beat_ms = changes.beat_ms
         return changes
 
-    def _look_at(self, view: ShardView, changes: Changes) -> None:
+    def _update_view(self, view: ShardView, changes: Changes) -> None:
         view.mark = mark_of(changes.generation, changes.epoch)
         view.marked = changes.mark == view.mark
         view.walk = changes.walk
@@ -252,7 +257,7 @@ class PeerSender:
                 if page.fresh:
                     self._views[page.shard, priority].fresh = 0
             raise
-        self._told(len(own), now_ms)
+        self._note_acknowledged(len(own), now_ms)
         for page in pages:
             if page.fresh:
                 self._views[page.shard, priority].fresh = page.changes.until
@@ -260,11 +265,11 @@ class PeerSender:
                 await self._move_on(priority, page)
 
     async def tell(self, message: QuotaMessage) -> Ack:
-        """What the region's keeper has to say of quotas, in a batch of its own. Raises LinkError."""
+        """Send a message about quotas, in a batch of its own. Raises LinkError."""
         return await self._send_next(Batch(0, self._clock.now_ms(), quota=message))
 
     async def _send_next(self, batch: Batch) -> Ack:
-        """One at a time, whoever sends."""
+        """Send one batch at a time, for all callers."""
         async with self._sending:
             self._number += 1
             ack = await self._link.send(batch._replace(number=self._number), SEND_TIMEOUT_S)
@@ -293,13 +298,15 @@ class PeerSender:
         return join_fill([view.mark for view in self._of_shards()]) if self._is_filling() else b""
 
     def _filled(self) -> bytes:
-        """What the peer asked with, when everything that it asked for has been acknowledged, to whomever."""
+        """The peer's `fill_wanted`, once everything that it asked for has been acknowledged, to this or another
+        process.
+        """
         walks = {view.walk for view in self._views.values()}
         done = len(walks) == 1 and all(view.walked for view in self._views.values())
         return walks.pop() if done else b""
 
-    def _told(self, entries: int, now_ms: int) -> None:
-        """What was read before `now_ms` has been acknowledged."""
+    def _note_acknowledged(self, entries: int, now_ms: int) -> None:
+        """Note that changes read before `now_ms` have been acknowledged."""
         status = self._status
         status.error = ""
         status.acknowledged_ms = now_ms
@@ -311,7 +318,7 @@ class PeerSender:
 async def sweep(origin: Origin, shard: int, priority: Priority, owner: bytes, generation: bytes, most: int) -> None:
     """Forget names whose records are gone: peers that are away read none of them. One page at a time.
 
-    Who sweeps is a peer without a name: with a cursor, and a lease, like any other.
+    The sweeper is a peer without a name: with a cursor, and a lease, like any other.
     """
     changes = await origin.run(shard, ReadChanges(SWEEPER, priority, owner, generation, most), READ_TIMEOUT_S)
     if not changes.leased:
@@ -324,7 +331,7 @@ async def sweep(origin: Origin, shard: int, priority: Priority, owner: bytes, ge
 
 
 def _within_a_batch(pages: Sequence[ShardPage]) -> list[ShardPage]:
-    """As many as a batch has room for, one at least; the others are read again."""
+    """Pages that one batch has room for, one at least; the others are read again."""
     found: list[ShardPage] = []
     room = MAX_BYTES
     for page in pages:
@@ -335,7 +342,7 @@ def _within_a_batch(pages: Sequence[ShardPage]) -> list[ShardPage]:
 
 
 def _bytes(names: Sequence[bytes]) -> int:
-    """What these names take in a batch, at most: once with the own component, once with the peer's."""
+    """Most bytes that these names take in a batch: once with the own component, once with the peer's."""
     return 2 * sum(map(len, names))
 
 
@@ -349,18 +356,18 @@ def _own(page: ShardPage) -> Iterator[Entry]:
 
 
 def _returned(page: ShardPage) -> Iterator[Entry]:
-    """The peer's own, while it is told everything."""
+    """The peer's own components, while it is sent everything."""
     if page.changes.since >= page.changes.walk_until:
         return
     for name, found in zip(page.changes.names, page.components, strict=True):
         if found is not None:
-            # Without what was given back of it: that comes back from the peer's own nodes, or not at all.
+            # Without its refunds: those come back from the peer's own nodes, or not at all.
             theirs = Entry(name, 0, found.peer_sequence, found.peer_current, found.peer_previous, found.reset)
             yield from _entry(theirs, page.changes.time_ms)
 
 
 def _entry(named: Entry, time_ms: int) -> Iterator[Entry]:
-    """What is left of an entry at that time; its key is the name yet, of which the window is a part."""
+    """Split the exchange name into key and window; drop cells that have expired by `time_ms`."""
     window_ms, key = split_name(named.key)
     entry = named._replace(key=key, window_ms=window_ms)
     if time_ms >= (entry.sequence + 1) * window_ms:

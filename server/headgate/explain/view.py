@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.clock import SystemClock
-from headgate.rules.directory import Source as RulesSource
-from headgate.rules.directory import SourceFile, compile_source
+from headgate.rules.directory import RulesSource, SourceFile, compile_source
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError

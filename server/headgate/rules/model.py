@@ -1,4 +1,4 @@
-"""What the rest of the program sees of rules: a rule set, and what a descriptor matched in it."""
+"""Interface of rules to the rest of the program: a rule set, and the match of a descriptor in it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ class Match(NamedTuple):
 
     @property
     def name(self) -> RuleName:
-        """What metrics, logs and answers call the rule."""
+        """Name of the rule in metrics, logs and answers."""
         return rule_name(self.domain, self.limit.name, self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which rule set it is: a counter since the start, and a digest of the files, equal wherever they are equal."""
+    """Identity of a rule set: a counter since the start, and a digest of the files, equal wherever they are equal."""
 
     counter: int
     digest: str
@@ -46,19 +46,19 @@ class Rules(Protocol):
 
     @property
     def version(self) -> Version:
-        """Which set it is: a number that grows with each, and the digest of its content."""
+        """Identity of the set: a number that grows with each, and the digest of its content."""
         ...
 
     def has_domain(self, domain: str) -> bool:
-        """Whether any file names the domain."""
+        """Return true if any file names the domain."""
         ...
 
     def request_limits(self, domain: str) -> RequestLimits | None:
-        """What becomes of limits that come with requests; None: as the server is set."""
+        """The domain's policy for limits that come with requests; None: the server's setting decides."""
         ...
 
     def shard_key(self, domain: str, entries: Sequence[tuple[str, str]]) -> bytes | None:
-        """What decides the shard of this descriptor's counter; None: the counter's own key."""
+        """Key that chooses the shard of this descriptor's counter; None: the counter's own key."""
         ...
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:

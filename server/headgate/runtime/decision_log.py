@@ -19,7 +19,7 @@ from headgate.config import Settings
 from headgate.limiter.engine import Engine
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
-from headgate.rules.directory import Source as RulesSource
+from headgate.rules.directory import RulesSource
 from headgate.runtime.identity import Identity
 from headgate.runtime.recording import DecisionRecorder, Expander, make_write
 from headgate.telemetry.decisions.collector import CollectorSink

@@ -79,7 +79,7 @@ class Clients:
     def _answered(self, asked: Asked, cells: list[SharedCounter | None], future: "asyncio.Future[Decision]") -> None:
         slot = asked.slot
         if slot.node is not asked.node:
-            return  # its node is dead: nobody hears of it
+            return  # its node is dead: no answer comes
         slot.waiting -= 1
         for charge in asked.charges:
             slot.open[charge.key] -= waits_for(charge)
@@ -91,20 +91,20 @@ class Clients:
         fact = b"%d %d %d %s" % (now_us, asked.slot.index, decision.admitted, decision.path.encode())
         self.digest = zlib.crc32(fact, self.digest)
         if self._world.trace.listening:
-            self._world.trace.say(asked.slot.name, _told(asked, decision))
+            self._world.trace.say(asked.slot.name, _decision_text(asked, decision))
         self._watch.decided(asked, cells, decision, unplaced)
 
 
-def _told(asked: Asked, decision: Decision) -> str:
+def _decision_text(asked: Asked, decision: Decision) -> str:
     wants = ", ".join([f"{charge.key.decode()} × {charge.cost}" for charge in asked.charges])
     return f"{wants}: {'admitted' if decision.admitted else 'denied'} ({decision.path.value})"
 
 
 def waits_for(charge: Charge) -> int:
-    """What a shard may charge for it: a look is not charged, and a late cost is no longer asked for."""
+    """Cost that a shard may charge for it: a peek is not charged, and a late cost is no longer asked for."""
     return charge.cost if charge.kind is Kind.TAKE else 0
 
 
 def waiting(slots: list[NodeSlot]) -> int:
-    """How many requests wait for a decision, on all nodes."""
+    """Number of requests that wait for a decision, on all nodes."""
     return sum(slot.waiting for slot in slots)

@@ -1,4 +1,4 @@
-"""How each kind of fault begins and ends in a world.
+"""Begin and end of each kind of fault in a world.
 
 The state of paths and servers follows from the faults that are active, so overlapping ones
 do not end each other.
@@ -86,7 +86,7 @@ class Faults:
         await asyncio.gather(*self._tasks)
 
     def resync(self) -> None:
-        """What an exchanger does after a loss: everything of live cells comes again."""
+        """Send everything of live cells again, as an exchanger does after a loss."""
         for (key, sequence), total in self._foreign.items():
             self._import(key, sequence, total)
 
@@ -223,7 +223,7 @@ class Faults:
         try:
             number = await node.reset(key, limit)
         except OriginError:
-            return  # whoever asked for it is told, and asks again
+            return  # the caller gets an error, and asks again
         for other in self._world.slots:
             await asyncio.sleep(fault.for_ms / len(self._world.slots) / 1000)
             if other.serving and other.node is not None:
@@ -239,8 +239,8 @@ class Faults:
         sequence = shard.key_time_ms(key.name) // key.limit.window_ms
         total = self._foreign.get((key.name, sequence), 0) + fault.amount
         self._foreign[key.name, sequence] = total
-        self._watch.books.cells[key.name, sequence].foreign[ABROAD] = total
-        self._watch.rule_upset(key.name)  # what comes in late is nobody's over-admission
+        self._watch.truth.cells[key.name, sequence].foreign[ABROAD] = total
+        self._watch.rule_upset(key.name)  # a late import is no over-admission
         if shard.up:
             self._import(key.name, sequence, total)
         self._world.loop.call_later(FOREIGN_EVERY_S, self._foreign_counts, fault)
@@ -251,7 +251,7 @@ class Faults:
         shard.apply(ImportCounts([ForeignCount(key, window_ms, sequence, region, total)]))
 
     def _listen(self, fault: Fault) -> None:
-        """A peer is told what the region has, of current and previous cells."""
+        """Remember what the region has, of current and previous cells, as a peer would."""
         self._echoes[fault] = [
             ForeignCount(key, record.window_ms, sequence, b"local", count.region_total, reset=record.reset)
             for key, record in self._world.shards[fault.shard].windows()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from headgate.cli.metrics_page import all_instruments, metrics_page
-from headgate.telemetry.metrics import Instrument, Kind
+from headgate.telemetry.instrument import Instrument, InstrumentKind
 
 from tests.support.promtool import promtool
 
@@ -216,7 +216,7 @@ def series_of(instrument: Instrument) -> Series:
     sets: list[dict[str, str]] = [{"instance": "a", "job": "headgate"}]
     for label in instrument.labels:
         sets = [{**labels, label: value} for labels in sets for value in VALUES.get(label, ("x",))]
-    if instrument.kind is not Kind.HISTOGRAM:
+    if instrument.kind is not InstrumentKind.HISTOGRAM:
         return {_series(instrument.exported_name, labels): "0+10x30" for labels in sets}
     buckets = [{**labels, "le": le} for labels in sets for le in ("0.001", "+Inf")]
     return {_series(f"{instrument.name}_bucket", labels): "0+10x30" for labels in buckets}

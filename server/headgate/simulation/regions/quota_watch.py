@@ -1,4 +1,4 @@
-"""What must hold of quotas, several times a second, whatever breaks.
+"""Invariants of quotas, checked several times a second, under all faults.
 
 `shares`  what all regions enforce of a quota, by their shards, adds up to no more than the limit
 `floors`  no region is under its floor
@@ -25,7 +25,7 @@ from headgate.simulation.history import Key
 from headgate.simulation.regions.history import RegionFault, RegionFaultKind
 from headgate.simulation.regions.world import RegionsWorld, Site
 
-LOOK_S: Final = 0.25
+CHECK_EVERY_S: Final = 0.25
 FAILED_OVER_MS: Final = 4_000
 """A turn of the keeper, and another one if the first began before."""
 OUTSIDE: Final = frozenset(
@@ -59,22 +59,22 @@ class QuotaWatch:
         self._sound = {fault.kind for fault in world.history.faults} <= OUTSIDE
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check until cancelled."""
         while self.keys:
             for key in self.keys:
-                self._look(key)
-            await asyncio.sleep(LOOK_S)
+                self._check_key(key)
+            await asyncio.sleep(CHECK_EVERY_S)
 
-    def _look(self, key: Key) -> None:
+    def _check_key(self, key: Key) -> None:
         shares = [self._share(site, key) for site in self._world.sites]
         if sum(shares) > WHOLE and not self._has_failed_over():
             self._violate("shares", f"{key.name.decode()}: {shares} are {sum(shares)}")
         if min(shares) < self._floor:
             self._violate("floors", f"{key.name.decode()}: {shares}")
         if self._sound and key.limit.algorithm is not Algorithm.GCRA:
-            self._look_at_usage(key, shares)
+            self._check_usage(key, shares)
 
-    def _look_at_usage(self, key: Key, shares: list[int]) -> None:
+    def _check_usage(self, key: Key, shares: list[int]) -> None:
         limit = key.limit
         used = [self._used(site, key) for site in self._world.sites]
         most = limit.requests_per_unit + limit.regions * limit.precision

@@ -1,7 +1,7 @@
 """The simulated regions: shards, nodes and exchangers of each, and the links between them.
 
-Create it inside a running (virtual) loop. It does what it is told: faults.py says what breaks,
-check.py what that means.
+Create it inside a running (virtual) loop. It decides nothing itself: faults.py says what breaks, check.py what that
+means.
 """
 
 import asyncio
@@ -41,15 +41,15 @@ class Site:
         self.shards = shards
         self.nodes: list[RegionNode | None] = []
         self.limits: dict[RegionNode, LimitsOfRegion] = {}
-        """What limits come to on each node that lives."""
+        """Limits of the region on each node that lives."""
         self.exchangers: list[Exchanger | None] = []
         self.exchange_paths = [NetworkPath(delay_ms=INSIDE_MS) for _ in shards]
-        """From its exchangers to its shards."""
+        """Paths from its exchangers to its shards."""
         self.runs = 0
 
 
 def region_name(index: int) -> str:
-    """What a region is called, by its number."""
+    """Name of a region, by its number."""
     return f"region-{index}"
 
 
@@ -72,7 +72,7 @@ class RegionsWorld:
         self._charges: dict[tuple[int, int], tuple[Charge, ...]] = {}
 
     def charges(self, site: Site, node: RegionNode, key: int, cost: int) -> tuple[Charge, ...]:
-        """What a request on a key costs, on this node."""
+        """Charges of a request on a key, on this node."""
         known = self.history.keys[key]
         if known.limit.scope is Scope.CELL:
             return (Charge(known.name, site.limits[node].bind(known.limit), cost),)
@@ -103,11 +103,11 @@ class RegionsWorld:
         return logger
 
     def shard_of(self, key: bytes) -> int:
-        """Which of a region's shards has a key."""
+        """Index of the shard of a region that has a key."""
         return shard_of(key, self.history.shards)
 
     def nodes(self, site: Site) -> Iterator[RegionNode]:
-        """Those that live."""
+        """Nodes that live."""
         return (node for node in site.nodes if node is not None)
 
     async def start(self) -> None:
@@ -146,7 +146,7 @@ class RegionsWorld:
         await node.start()
 
     async def kill_node(self, site: Site, number: int) -> None:
-        """As kill −9."""
+        """End a node as kill −9 does."""
         node, site.nodes[number] = site.nodes[number], None
         if node is not None:
             del site.limits[node]
@@ -172,7 +172,7 @@ class RegionsWorld:
         exchanger.start()
 
     async def kill_exchanger(self, site: Site, number: int) -> None:
-        """Whatever it was about to do is not done."""
+        """End an exchanger without its last steps."""
         exchanger, site.exchangers[number] = site.exchangers[number], None
         if exchanger is not None:
             await exchanger.abandon()

@@ -1,9 +1,9 @@
-"""Ten thousand rules are written and pushed in turns: no turn of the loop takes more than a few hundred series."""
+"""Ten thousand rules are written and pushed in steps: none takes more than a few hundred series."""
 
 import asyncio
 
 from headgate.runtime.rule_instruments import register_rules
-from headgate.telemetry.metrics import SERIES_PER_TURN, Metrics
+from headgate.telemetry.metrics import SERIES_PER_STEP, Metrics
 from headgate.telemetry.tallies import MAX_RULES, Tallies
 from opentelemetry.sdk.metrics.export import MetricsData
 
@@ -26,28 +26,28 @@ def points(part: MetricsData) -> int:
 def test_no_piece_of_a_scrape_is_long() -> None:
     pieces = list(with_rules().pieces())
     sizes = [sum(1 for line in piece.splitlines() if not line.startswith(b"#")) for piece in pieces]
-    assert max(sizes) <= SERIES_PER_TURN
+    assert max(sizes) <= SERIES_PER_STEP
     # Two results, two costs and one near the limit for each rule and for all beyond the bound.
     assert 5 * (MAX_RULES + 1) <= sum(sizes) <= 5 * (MAX_RULES + 1) + 5
 
 
 def test_no_part_of_a_push_is_long() -> None:
     sizes = [points(part) for part in with_rules().snapshots()]
-    assert max(sizes) <= SERIES_PER_TURN
+    assert max(sizes) <= SERIES_PER_STEP
     assert sum(sizes) >= 5 * (MAX_RULES + 1)
 
 
-async def test_the_loop_has_its_turn_in_between() -> None:
+async def test_the_loop_runs_other_work_in_between() -> None:
     metrics = with_rules()
-    turns = 0
+    steps = 0
 
     async def others() -> None:
-        nonlocal turns
+        nonlocal steps
         while True:
-            turns += 1
+            steps += 1
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
     await metrics.scrape("")
     task.cancel()
-    assert turns >= 5 * MAX_RULES // SERIES_PER_TURN
+    assert steps >= 5 * MAX_RULES // SERIES_PER_STEP
