@@ -35,9 +35,9 @@ help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
 	@echo "make regions three regions on this machine, and what a limit means in them"
 	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080"
-	@echo "make test    lint and all tests"
+	@echo "make test    lint and all tests (promtool and Chromium come with apt)"
 	@echo "make test-compiled  all tests on the compiled build (a C compiler; many minutes)"
-	@echo "make unit    the tests of single parts, for the loop of edit and run: seconds"
+	@echo "make unit    the tests of single parts, for the loop of edit and run: under a minute, with Python alone"
 	@echo "make coverage  which lines no test runs (COVER=tests/unit for some tests only)"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff format the code"
@@ -98,8 +98,10 @@ $(COMPILED_STAMP): $(TEST_STAMP) setup.py pyproject.toml requirements/compiled.p
 test-compiled: $(COMPILED_STAMP) $(PROMTOOL)
 	PYTHONPATH=$(CURDIR)/$(COMPILED) HEADGATE_TEST_BUILD=compiled $(MAKE) $(ALL_TESTS)
 
-unit: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/unit tests/client -m 'not slow' --hypothesis-profile=fast
+# Needs Python and pip alone.
+unit: $(TEST_STAMP)
+	$(BIN)/pytest tests/unit tests/client -m 'not slow and not debian' --hypothesis-profile=fast
+	@echo "Left to make test: what takes seconds, and what needs promtool, which comes with apt."
 
 # Without those that judge how fast a region recovers: tracing slows it down. A process that a test
 # kills takes what it has run with it.

@@ -77,5 +77,5 @@ def test_clauses_and_names_used_twice_are_found(tmp_path: Path) -> None:
 
 
 def test_the_tables_exist() -> None:
-    root = Path(__file__).parents[2]
-    assert {module.path for module in house.read(root)} >= house.TABLES
+    server = Path(__file__).parents[2] / "server" / house.PACKAGE
+    assert [table for table in house.TABLES if not (server / table).is_file()] == []
