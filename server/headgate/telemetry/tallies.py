@@ -70,7 +70,7 @@ class Tally:
         self.over: defaultdict[str, int] = defaultdict(int)
         self.shadow: defaultdict[str, int] = defaultdict(int)
         self.near = 0
-        """Of those within the limit: how many left less than the last fifth of it."""
+        """Admissions after which more than `near_limit_ratio` of the limit was used."""
         self.within_extra = 0
         self.over_extra = 0
         self.shadow_extra = 0
