@@ -76,20 +76,23 @@ ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-processes t
 test: lint $(PROMTOOL)
 	$(MAKE) $(ALL_TESTS)
 
+# LONG=1, as in `make verify`: with the long forms.
+TEST = $(BIN)/pytest $(if $(LONG),,-m 'not long')
+
 test-processes: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
-	$(BIN)/pytest tests/e2e --ignore tests/e2e/regions --ignore tests/e2e/envoy
+	$(TEST) tests/e2e --ignore tests/e2e/regions --ignore tests/e2e/envoy
 
 test-interfaces: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/conformance tests/chart tests/e2e/envoy
+	$(TEST) tests/conformance tests/chart tests/e2e/envoy
 
 test-parts: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/unit tests/simulation
+	$(TEST) tests/unit tests/simulation
 
 test-regions: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/fault tests/e2e/regions
+	$(TEST) tests/fault tests/e2e/regions
 
 test-client: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/client tests/accuracy
+	$(TEST) tests/client tests/accuracy
 
 # The same source, compiled (setup.py) and beside it: nothing in server/ changes, and only who looks there first finds it.
 COMPILED       := build/compiled
@@ -154,7 +157,8 @@ bench-compiled: $(COMPILED_STAMP)
 	$(BIN)/python benchmarks/compiled.py $(COMPILED)
 
 verify: $(TEST_STAMP) $(VALKEY)
-	$(MAKE) --no-print-directory test-compiled
+	$(BIN)/pytest tests -m long
+	$(MAKE) --no-print-directory test-compiled LONG=1
 	$(MAKE) --no-print-directory conformance REDIS=$(VALKEY)
 	$(BIN)/python -m tests.accuracy.measure
 	$(BIN)/python -m tests.fault.table
