@@ -1,6 +1,6 @@
 """A compiled rule set as a file: for restarts, and to serve on when the directory is bad.
 
-    headgate-rules-snapshot 5 <sha256 of the rest> <bytes of the rest>\n
+    headgate-rules-snapshot <format> <sha256 of the rest> <bytes of the rest>\n
     {"digest": …, "counter": …, "count": …, "saved_ms": …, "limits": […]}\n
     one JSON list per line
 

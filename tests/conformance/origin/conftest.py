@@ -26,6 +26,7 @@ from headgate.origin.select import open_origin
 from tests.conformance.origin.cases import START_MS
 from tests.support.clock import ManualClock
 from tests.support.redis_servers import (
+    BINARY,
     RedisServer,
     SentinelSetup,
     cluster_is_whole,
@@ -33,6 +34,7 @@ from tests.support.redis_servers import (
     redis_cluster,
     redis_sentinel,
     redis_shards,
+    server_version,
     shards_url,
     wait_until,
 )
@@ -46,6 +48,11 @@ local now = tonumber(redis.call('GET', of .. 'test-time'))
 NOTICE_S = 5.0
 """For a server that was left to be noticed: a failed attempt is no error, so it need not be patient."""
 SCRIPTS = Scripts(time=TEST_CLOCK, checks=True)
+
+
+def pytest_report_header() -> str:
+    """Say in the first lines of a run which server it is about."""
+    return f"origin: {server_version()}, {BINARY}"
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,8 @@ from headgate.simulation.trace import Silence
 
 from tests.support.region import virtually
 
+pytestmark = pytest.mark.slow
+
 LIMIT = Limit(1_000, Unit.SECOND, 10, scope=Scope.QUOTA, regions=3)
 KEY = b"key"
 NAME = exchange_name(KEY, KEY, LIMIT.window_ms)

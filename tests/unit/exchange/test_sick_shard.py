@@ -22,6 +22,8 @@ from headgate.simulation.trace import Silence
 
 from tests.support.region import virtually
 
+pytestmark = pytest.mark.slow
+
 SHARDS = 6
 MANY = 16
 """As on a Cluster: asked one after the other, those that hang would take longer than slices hold."""

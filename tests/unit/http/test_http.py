@@ -132,6 +132,7 @@ async def test_a_denial_is_429_with_its_headers() -> None:
         assert headers["Retry-After"] == "7"
 
 
+@pytest.mark.slow
 async def test_an_answer_that_comes_later_is_awaited_also_where_nobody_waits_any_more() -> None:
     answers: list[PendingAnswer] = []
 
@@ -280,6 +281,7 @@ async def test_a_client_that_sends_no_request_is_cut(data: bytes) -> None:
         assert await _raw(service, data) == b""
 
 
+@pytest.mark.slow
 async def test_a_client_that_sends_its_body_slowly_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     async with served(request_timeout_s=1) as service:
         head = b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"

@@ -292,6 +292,7 @@ def test_while_the_disk_stands_still_decisions_go_on_and_what_is_missing_is_coun
     assert sum(event.fields["decisions"] for event in disk.noted if event.kind == "dropped") == stats.dropped
 
 
+@pytest.mark.slow
 def test_three_seconds_of_20_000_denials_a_second_wait_for_a_disk_that_stands_still(tmp_path: Path) -> None:
     node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS))
     disk = StuckSink()

@@ -47,9 +47,10 @@ CLASSES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (redis_errors.ClusterDownError, "the Cluster does not serve this slot (CLUSTERDOWN)"),
 )
 NO_RIGHT: Final = "the user may not do this (NOPERM)"
-# As Redis 6.2 and 7 say it of a command, 7 of one in a script, and 6.2 of one in a script.
+# Every server names a forbidden command; one in a script is named by Redis 7.2, 8 and Valkey. Redis 6.2 and 7.0 say,
+# each in its own words, in which line of which script it stands.
 _NAMED_COMMAND: Final = re.compile(r"run the '([\w|-]+)' command")
-_NAMED_LINE: Final = re.compile(r"call to f_([0-9a-f]{40})\): @user_script: ?(\d+):")
+_NAMED_LINE: Final = re.compile(r"(?:call to f_|script: )([0-9a-f]{40})(?:\):|, on) @user_script: ?(\d+)")
 _FORBIDDEN: Final = ("-NOPERM", "ACL failure in script", "can't run this command")
 HINTS: Final = (
     # Redis 6.2 puts what a script ran into inside a text of its own.

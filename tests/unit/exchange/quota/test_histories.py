@@ -27,6 +27,7 @@ def test_a_history_told_by_hand_settles_as_it_should(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names(PER_KIND))
+@pytest.mark.slow
 def test_slices_gifts_and_usage_stay_within_the_limit(name: str) -> None:
     assert World(named(name)).run().violations == []
 

@@ -11,6 +11,8 @@ from tests.unit.exchange.quota import planted_bugs
 from tests.unit.exchange.quota.histories import named
 from tests.unit.exchange.quota.world import World
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[4] / "docs" / "quota.md"
 
 FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
