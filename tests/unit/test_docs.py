@@ -14,7 +14,8 @@ from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.memory import MemoryOrigin
 from headgate.region.active import ActiveRegions
-from headgate.runtime.region_instruments import register_active, register_exchange
+from headgate.region.instruments import register_active
+from headgate.runtime.regions import register_exchange
 from headgate.telemetry.metrics import Metrics
 from structlog import get_logger
 

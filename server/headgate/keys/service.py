@@ -49,8 +49,8 @@ class KeysStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """The node's place in its region, as far as it has one."""
+class RegionAccess:
+    """Ways from the service to its node, and to the node's region as far as it has one."""
 
     node: str
     """Its name."""
@@ -67,7 +67,7 @@ class KeysService:
 
     names: KeyNames
     overrides: Overrides
-    region: Region
+    region: RegionAccess
     clock: Clock
     logger: FilteringBoundLogger
     stats: KeysStats = field(default_factory=KeysStats)
@@ -224,8 +224,8 @@ class KeysService:
                     copy = view.copy_of_record(look, key.key, key.limit)
                 else:
                     state.region_error = "the record can't be read: it is garbled, or of a newer version"
-        standing = view.standing(copy, key.limit, state.time_ms)
-        state.used, state.remaining, state.frees_in_ms = standing.used, standing.remaining, standing.frees_in_ms
+        usage = view.usage_of(copy, key.limit, state.time_ms)
+        state.used, state.remaining, state.frees_in_ms = usage.used, usage.remaining, usage.frees_in_ms
 
     def _audit(self, operator: Operator, why: str, key: str) -> FilteringBoundLogger:
         """Who did it, to what, and why. Changes are logged as warnings: made by hand, and not to be missed."""

@@ -16,20 +16,20 @@ from headgate.v1 import keys_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What counts against a limit now."""
+class KeyUsage:
+    """Cost that counts against a limit now, what is left, and when something more is."""
 
     used: int
     remaining: int
     frees_in_ms: int
 
 
-def standing(counter: Any, limit: Limit, now_ms: int) -> Standing:
-    """By the limit's own algorithm; `counter` is a copy that may be rolled over."""
+def usage_of(counter: Any, limit: Limit, now_ms: int) -> KeyUsage:
+    """Measure by the limit's own algorithm; `counter` is a copy that may be rolled over."""
     algorithm = ALGORITHMS[limit.algorithm]
     remaining = algorithm.take(counter, limit, now_ms, 0)
     frees_in_ms = 0 if remaining > 0 else algorithm.retry_ms(counter, limit, now_ms, 1)
-    return Standing(_used(counter, limit, now_ms), max(0, remaining), frees_in_ms)
+    return KeyUsage(_used(counter, limit, now_ms), max(0, remaining), frees_in_ms)
 
 
 def _used(counter: Any, limit: Limit, now_ms: int) -> int:

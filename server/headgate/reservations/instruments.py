@@ -8,8 +8,8 @@ from headgate.telemetry.metrics import Metrics
 Rows = Iterable[tuple[int, Mapping[str, str]]]
 
 
-def register_reservations(metrics: Metrics, limits: Limits) -> None:
-    """What was reserved and settled here, and what waits."""
+def register(metrics: Metrics, limits: Limits) -> None:
+    """Export what was reserved and settled here, and what waits."""
     stats = limits.stats
 
     def reserved() -> Rows:

@@ -6,8 +6,8 @@ from headgate.keys.service import KeysService
 from headgate.telemetry.metrics import Metrics
 
 
-def register_keys(metrics: Metrics, keys: KeysService) -> None:
-    """Overrides in force, what operators did here, and how the node keeps up with the region's book."""
+def register(metrics: Metrics, keys: KeysService) -> None:
+    """Export overrides in force, what operators did here, and how the node keeps up with the region's book."""
     stats, book = keys.stats, keys.region.book.stats
 
     def actions() -> Iterable[tuple[int, Mapping[str, str]]]:
