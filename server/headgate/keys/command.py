@@ -9,14 +9,13 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from headgate.cli import descriptors
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
-from headgate.cli.target import add_target, token_line, wants_tls, why_closed
+from headgate.console import descriptors
+from headgate.console.admin_call import call
+from headgate.console.output import EXIT_FAILED, EXIT_OK, write
+from headgate.console.target import add_target
 from headgate.errors import ConfigError
 
 DEFAULT_ADDR: Final = "127.0.0.1:8083"
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""10,000 overrides, whatever their descriptors."""
 _SERVICE: Final = "headgate.v1.Keys"
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(?:\d+[smhd])+")
@@ -182,40 +181,9 @@ def _ends(text: str) -> dict[str, int]:
 
 
 def _ask(args: argparse.Namespace, method: str, request: Message, answer: type[Message], done: str = "") -> int:
-    import grpc  # noqa: PLC0415 - only once something is asked
-
-    try:
-        with _channel(args) as channel:
-            call = channel.unary_unary(f"/{_SERVICE}/{method}", type(request).SerializeToString, answer.FromString)
-            reply: Message = call(request, timeout=args.timeout, metadata=_metadata(args))
-    except grpc.RpcError as error:
-        status, message = error.code().name, error.details() or ""
-        return fail(f"{args.addr}: {status}: {message}{why_closed(args, status, message)}", EXIT_USAGE)
-    except (OSError, ValueError) as error:
-        return fail(str(error), EXIT_USAGE)
+    reply = call(args, args.addr, f"/{_SERVICE}/{method}", request, answer, args.timeout)
     write(json.dumps(as_json(reply), indent=2, ensure_ascii=False))
     return EXIT_OK if not done or getattr(reply, done) else EXIT_FAILED
-
-
-def _channel(args: argparse.Namespace) -> Any:
-    import grpc  # noqa: PLC0415 - only once something is asked
-
-    options: list[tuple[str, Any]] = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
-    if not wants_tls(args):
-        return grpc.insecure_channel(args.addr, options)
-    if args.tls_server_name:
-        options.append(("grpc.ssl_target_name_override", args.tls_server_name))
-    ca, key, cert = (path.read_bytes() if path else None for path in (args.tls_ca, args.tls_key, args.tls_cert))
-    return grpc.secure_channel(args.addr, grpc.ssl_channel_credentials(ca, key, cert), options)
-
-
-def _metadata(args: argparse.Namespace) -> list[tuple[str, str]]:
-    line = token_line(args.token_file)
-    if line is None:
-        return []
-    # A line of the server's file, `NAME=TOKEN`, or the token alone.
-    name, _, token = line.partition("=")
-    return [("authorization", f"Bearer {token if name and token.strip('=') else line}")]
 
 
 def as_json(message: Message) -> dict[str, Any]:

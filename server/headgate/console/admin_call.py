@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
-from headgate.cli.output import warn
-from headgate.cli.target import add_target, token_line, wants_tls, why_closed
+from headgate.console.output import warn
+from headgate.console.target import add_target, token_line, wants_tls, why_closed
 from headgate.errors import ConfigError
 
 ADDR_HELP: Final = "admin_grpc of servers, separated by commas; dns:///name:port asks all that it names"
@@ -17,6 +17,7 @@ ALL: Final = "dns:///"
 """Before a name: every address that it has is asked, as of a headless service."""
 MAX_SERVERS: Final = 256
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""Enough for 10,000 overrides, whatever their descriptors, and for any answer of the decision log."""
 
 Answer = TypeVar("Answer", bound=Message)
 T = TypeVar("T")
