@@ -6,10 +6,6 @@ from typing import Any
 import pytest
 from headgate.exchange import sender as sender_module
 from headgate.exchange.messages import Ack, Batch
-from headgate.exchange.quota.filling import Filling
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaMessage
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender, ShardPage
 from headgate.limiter.limit import Limit
@@ -21,6 +17,9 @@ from headgate.origin.protocol import Changes, Count, ForeignCount, Lane, Stamp
 from headgate.origin.quota_book import QuotaBook
 from headgate.origin.quota_protocol import QuotaLease
 from headgate.origin.window_record import ForeignComponent, WindowRecord
+from headgate.quota.codec import pack_mark, unpack_quota
+from headgate.quota.filling import Filling
+from headgate.quota.keeper import QuotaKeeper
 from headgate.region.cells import CellView
 
 Patch = pytest.MonkeyPatch
@@ -281,8 +280,8 @@ def anybody_keeps_the_slices(patch: Patch) -> None:
 def acknowledged_and_dropped(patch: Patch) -> None:
     """A keeper says yes to what it did not take in."""
 
-    async def receive(keeper: QuotaKeeper, peer: str, message: QuotaMessage) -> Mark:
-        return message.mark
+    async def receive(keeper: QuotaKeeper, peer: str, said: bytes) -> bytes:
+        return pack_mark(unpack_quota(said).mark)
 
     patch.setattr(QuotaKeeper, "receive", receive)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from headgate.clock import SystemClock
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.memory import MemoryOrigin
+from headgate.quota.keeper import QuotaKeeper
 from headgate.region.active import ActiveRegions
 from headgate.region.instruments import register_active
 from headgate.runtime.regions import register_exchange

@@ -7,15 +7,15 @@ never touches a request: nodes learn what other regions have counted with their 
 import asyncio
 import itertools
 import random
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
+from headgate.exchange.extension import ExchangeExtension, Teller
 from headgate.exchange.messages import LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import SWEEPER, PeerSender, sweep
 from headgate.origin.interface import Origin, OriginError
@@ -43,7 +43,10 @@ FAULT_PAUSE_S: Final = 1.0
 """After a fault of our own: it must neither end the exchange nor fill the log."""
 
 
-class Exchanger:
+Quotas = TypeVar("Quotas", bound=ExchangeExtension)
+
+
+class Exchanger(Generic[Quotas]):
     """All peers of one region, from one process."""
 
     def __init__(
@@ -57,8 +60,10 @@ class Exchanger:
         clock: Clock,
         random: random.Random,
         logger: FilteringBoundLogger,
+        quotas: Callable[[Mapping[str, Teller]], Quotas],
         interval_s: float = 1.0,
     ) -> None:
+        """`quotas` makes the feature that moves quota slices, of the ways to all peers."""
         self.region = region
         self.peers = {peer: PeerStatus(peer, addresses.get(peer, "")) for peer in links}
         self._origin = origin
@@ -71,9 +76,7 @@ class Exchanger:
             peer: PeerSender(origin, link, status=self.peers[peer], owner=owner, clock=clock, random=random)
             for peer, link in links.items()
         }
-        self.quotas = QuotaKeeper(
-            origin, region=region, peers=self._senders, owner=owner, clock=clock, random=random, logger=logger
-        )
+        self.quotas = quotas(self._senders)
         self.receiver = OriginReceiver(
             origin, region=region, peers=self.peers, clock=clock, logger=logger, quotas=self.quotas
         )
@@ -93,7 +96,7 @@ class Exchanger:
 
     async def stop(self) -> None:
         """Give all leases back: nobody need wait for their end. What was not acknowledged stays in the origin."""
-        async with self.quotas.between_turns(RETURN_TIMEOUT_S):
+        async with self.quotas.between_ticks(RETURN_TIMEOUT_S):
             await self.abandon()
         peers = [SWEEPER, *(peer.encode() for peer in self.peers)]
         shards = range(self._origin.shards)

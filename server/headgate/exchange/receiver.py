@@ -9,16 +9,15 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
+from headgate.exchange.extension import ExchangeExtension
 from headgate.exchange.fill import split_fill
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaMessage
 from headgate.origin.book import BOOK
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.protocol import ForeignCount, Stamp, exchange_name, split_exchange_key
@@ -47,14 +46,6 @@ MARK_AGAIN_MS: Final = 5_000
 """The same after a shard could not be marked: one that hangs holds up a batch only now and then."""
 
 
-class TakesQuotas(Protocol):
-    """What a peer says of quotas goes to the region's keeper of slices."""
-
-    async def receive(self, peer: str, message: QuotaMessage) -> Mark | None:
-        """Which of the peer's messages the region has taken in. Raises OriginError."""
-        ...
-
-
 class OriginReceiver:
     """Merges batches into one region's origin. Any number of these may work at the same time."""
 
@@ -66,7 +57,7 @@ class OriginReceiver:
         peers: Mapping[str, PeerStatus],
         clock: Clock,
         logger: FilteringBoundLogger,
-        quotas: TakesQuotas | None = None,
+        quotas: ExchangeExtension | None = None,
     ) -> None:
         self._quotas = quotas
         self._origin = origin
@@ -83,7 +74,7 @@ class OriginReceiver:
     async def receive(self, region: str, batch: Batch) -> Ack:
         status, now_ms = self._peers[region], self._clock.now_ms()
         if batch.quota is not None:
-            taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else None
+            taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else b""
             status.received_batches += 1
             return Ack(batch.number, 0, taken_in)
         self._judge_time(status, batch, now_ms)

@@ -1,7 +1,7 @@
 """What one shard keeps for quotas: each key's share of its limit, what was offered; on the first, the keeper's store.
 
 A share holds until its own time is up and until the deadlines of the whole shard pass; then the floor is in force,
-whoever lives. The keeper (exchange/quota_keeper.py) writes shares and reads what is used in one step. Each keeper has a
+whoever lives. The keeper (quota/keeper.py) writes shares and reads what is used in one step. Each keeper has a
 fence, higher than any before it: from its first step on a shard nothing that an earlier one writes counts there.
 
 The same in Lua: quota.lua, quota_step.lua, quota_lease.lua, quota_save.lua, quota_rows.lua and quota_post.lua.

@@ -10,13 +10,13 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.exchange import instruments
-from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.grpc_link import GrpcPeerLink
 from headgate.exchange.grpc_server import ExchangeServer
 from headgate.exchange.hello import Regions
-from headgate.exchange.quota import instruments as quota_instruments
 from headgate.origin.interface import Origin
 from headgate.origin.select import open_origin
+from headgate.quota import instruments as quota_instruments
+from headgate.quota.exchanging import make_exchanger
 from headgate.runtime.access import exchange_security
 from headgate.runtime.identity import Identity
 from headgate.telemetry.metrics import Metrics
@@ -69,7 +69,7 @@ class RegionExchange:
             peer.region: GrpcPeerLink(peer.region, peer.address, regions=regions, security=self._security, clock=clock)
             for peer in settings.peer
         }
-        self.exchanger = Exchanger(
+        self.exchanger = make_exchanger(
             origin,
             region=settings.region,
             links=self.links,

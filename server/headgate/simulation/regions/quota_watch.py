@@ -14,12 +14,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.limiter.limit import Algorithm
 from headgate.limiter.shares import WHOLE, floor_share
 from headgate.origin.protocol import exchange_name
 from headgate.origin.quota_book import used_of
 from headgate.origin.quota_protocol import QuotaKind, QuotaReport
+from headgate.quota.keeper import QuotaKeeper
 from headgate.simulation.history import Key
 from headgate.simulation.regions.history import RegionFault, RegionFaultKind
 from headgate.simulation.regions.world import RegionsWorld, Site

@@ -17,6 +17,8 @@ from headgate.exchange.messages import Receiver
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Scope
 from headgate.limiter.scopes import LimitsOfRegion, charges_of
+from headgate.quota.exchanging import make_exchanger
+from headgate.quota.keeper import QuotaKeeper
 from headgate.region.active import ActiveRegions
 from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock
@@ -42,7 +44,7 @@ class Site:
         self.nodes: list[RegionNode | None] = []
         self.limits: dict[RegionNode, LimitsOfRegion] = {}
         """What limits come to on each node that lives."""
-        self.exchangers: list[Exchanger | None] = []
+        self.exchangers: list[Exchanger[QuotaKeeper] | None] = []
         self.exchange_paths = [NetworkPath(delay_ms=INSIDE_MS) for _ in shards]
         """From its exchangers to its shards."""
         self.runs = 0
@@ -158,7 +160,7 @@ class RegionsWorld:
         who = f"{site.name} exchanger {number} run {site.runs}"
         chance = random.Random(f"{self.history.seed} {who}")  # noqa: S311 - to be repeated, not guessed at
         peers = [peer for peer in self.sites if peer is not site]
-        exchanger = Exchanger(
+        exchanger = make_exchanger(
             self._origin(site, who, site.exchange_paths),
             region=site.name,
             links={peer.name: self._link(site, peer, chance) for peer in peers},

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.exchange.quota import planted_bugs
-from tests.unit.exchange.quota.histories import named
-from tests.unit.exchange.quota.world import World
+from tests.unit.quota import planted_bugs
+from tests.unit.quota.histories import named
+from tests.unit.quota.world import World
 
-PAGE = Path(__file__).parents[4] / "docs" / "quota.md"
+PAGE = Path(__file__).parents[3] / "docs" / "quota.md"
 
 FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     planted_bugs.recomputed_by_everyone: ("shift-0", "usage"),

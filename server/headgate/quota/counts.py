@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Counts:
+class LedgerCounts:
     """What happened so far, for metrics."""
 
     gifts: int = 0

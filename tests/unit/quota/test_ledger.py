@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from headgate.exchange.quota import ledger as ledger_module
-from headgate.exchange.quota.key_state import UnreadableKey, unpack
-from headgate.exchange.quota.ledger import QuotaLedger
-from headgate.exchange.quota.message import QuotaEntry, QuotaMessage, set_tag
-from headgate.exchange.quota.outbox import ENTRIES_PER_MESSAGE
-from headgate.exchange.quota.plan import Enforced
+from headgate.quota import ledger as ledger_module
+from headgate.quota.key_plan import Enforced
+from headgate.quota.key_state import UnreadableKey, unpack
+from headgate.quota.ledger import QuotaLedger
+from headgate.quota.message import QuotaEntry, QuotaMessage, set_tag
+from headgate.quota.pending import ENTRIES_PER_MESSAGE
 
 KEY = b"key"
 START_MS = 500_000 * 3_600_000 + 1_800_000

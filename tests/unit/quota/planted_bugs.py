@@ -7,31 +7,31 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from headgate.exchange.quota import filling, gifts, membership, outbox, plan, slices
-from headgate.exchange.quota.gifts import GiveRows
-from headgate.exchange.quota.key_state import KeyState
-from headgate.exchange.quota.ledger import QuotaLedger
-from headgate.exchange.quota.membership import CONNECTED_MS, FOR_EVER_MS, Membership
-from headgate.exchange.quota.plan import Deadlines, Enforced, Plan
+from headgate.quota import filling, gifts, key_plan, membership, pending, slices
+from headgate.quota.gifts import GiveRows
+from headgate.quota.key_plan import Enforced, KeyPlan, SliceDeadlines
+from headgate.quota.key_state import KeyState
+from headgate.quota.ledger import QuotaLedger
+from headgate.quota.membership import CONNECTED_MS, FOR_EVER_MS, Membership
 
 Patch = pytest.MonkeyPatch
 
 
 def recomputed_by_everyone(patch: Patch) -> None:
     """A region enforces the slice that it reckons from the needs it has heard, and nobody gives anything."""
-    patch.setattr(Plan, "enforced", property(lambda self: Enforced(self.wanted, self.wanted)))
+    patch.setattr(KeyPlan, "enforced", property(lambda self: Enforced(self.wanted, self.wanted)))
 
 
 def giving_slice_less_usage(patch: Patch) -> None:
     """A region goes on by its slice until it has given: under overload its usage never falls."""
-    patch.setattr(plan, "enforced_share", lambda own, wanted, lacking: own)
+    patch.setattr(key_plan, "enforced_share", lambda own, wanted, lacking: own)
 
 
 def giving_before_the_nodes_know(patch: Patch) -> None:
     """What is given is reckoned from usage alone, while nodes still go by the larger share."""
     reckon = QuotaLedger._gifts
 
-    def careless(self: QuotaLedger, state: KeyState, found: Plan, now_ms: int) -> list[tuple[int, int]]:
+    def careless(self: QuotaLedger, state: KeyState, found: KeyPlan, now_ms: int) -> list[tuple[int, int]]:
         told, state.told = state.told, 0
         given = reckon(self, state, found, now_ms)
         state.told = told
@@ -44,7 +44,7 @@ def giving_what_is_in_use(patch: Patch) -> None:
     """A region gives all that is above its wanted slice at once, though it was used in this window."""
     reckon = QuotaLedger._gifts
 
-    def careless(self: QuotaLedger, state: KeyState, found: Plan, now_ms: int) -> list[tuple[int, int]]:
+    def careless(self: QuotaLedger, state: KeyState, found: KeyPlan, now_ms: int) -> list[tuple[int, int]]:
         if state.observed is not None:
             state.observed = state.observed._replace(used=0)
         return reckon(self, state, found, now_ms)
@@ -86,7 +86,7 @@ def heard_is_connected(patch: Patch) -> None:
 def written_by_the_receiver(patch: Patch) -> None:
     """A region that lacks takes from whoever has too much, and writes that down for it."""
 
-    def pull(self: QuotaLedger, key: bytes, state: KeyState, found: Plan, now_ms: int) -> None:
+    def pull(self: QuotaLedger, key: bytes, state: KeyState, found: KeyPlan, now_ms: int) -> None:
         lack = found.wanted - found.own
         for giver, share in enumerate(state.rows.slices(now_ms)):
             if giver != self._me and lack > 20_000 and share > 200_000:
@@ -130,7 +130,7 @@ def back_at_once(patch: Patch) -> None:
 
 def nothing_left_to_the_others(patch: Patch) -> None:
     """A returning region does not ask what the others use above their slices."""
-    patch.setattr(plan, "_in_use_by_others", lambda *figures: 0)
+    patch.setattr(key_plan, "_in_use_by_others", lambda *figures: 0)
 
 
 def lost_uses_nothing(patch: Patch) -> None:
@@ -145,17 +145,17 @@ def statements_never_age(patch: Patch) -> None:
 
 def no_deadline(patch: Patch) -> None:
     """Nodes go on by the share that they were told last, also when no ledger is there to tell them another."""
-    patch.setattr(QuotaLedger, "deadlines", lambda self, now_ms: Deadlines(FOR_EVER_MS, FOR_EVER_MS))
+    patch.setattr(QuotaLedger, "deadlines", lambda self, now_ms: SliceDeadlines(FOR_EVER_MS, FOR_EVER_MS))
 
 
 def sent_before_it_is_saved(patch: Patch) -> None:
     """A gift is told before the giver's store has it: the giver forgets it and grows back."""
-    page = outbox.Outbox.page
+    page = pending.PendingKeys.page
 
-    def careless(self: outbox.Outbox, peer: int, is_ready: Callable[[bytes], bool]) -> tuple[list[bytes], bool]:
+    def careless(self: pending.PendingKeys, peer: int, is_ready: Callable[[bytes], bool]) -> tuple[list[bytes], bool]:
         return page(self, peer, lambda key: True)
 
-    patch.setattr(outbox.Outbox, "page", careless)
+    patch.setattr(pending.PendingKeys, "page", careless)
 
 
 def a_new_set_at_once(patch: Patch) -> None:
@@ -192,7 +192,7 @@ def no_floor(patch: Patch) -> None:
     def proportional(needs: tuple[int, ...]) -> list[int]:
         return [1_000_000 * share // max(1, sum(needs)) for share in needs]
 
-    patch.setattr(plan, "wanted_slices", proportional)
+    patch.setattr(key_plan, "wanted_slices", proportional)
 
 
 ALL: Final = [

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from headgate.exchange.quota_keeper import QuotaKeeper
+from headgate.quota.keeper import QuotaKeeper
 from headgate.telemetry.metrics import Metrics
 
 
@@ -16,7 +16,7 @@ def register(metrics: Metrics, quotas: QuotaKeeper) -> None:
     ):
         metrics.gauge(f"headgate_quota_{name}", text, partial(_as_number, gauge))
     for name, text, counter in (
-        ("turns", "Turns of the keeper.", lambda: quotas.counts.turns),
+        ("turns", "Turns of the keeper.", lambda: quotas.counts.ticks),
         ("failures", "Turns that failed, and shards that could not be asked in one.", lambda: quotas.counts.failures),
         ("gifts", "Parts of slices given to other regions.", lambda: quotas.ledger_counts.gifts),
         ("posted", "Messages of peers that were left for another process.", lambda: quotas.counts.posted),

@@ -1,6 +1,6 @@
 """The quota ledger of one region: all that it knows of quota keys, and all that it decides about them.
 
-Whoever drives it (quota_keeper.py) does the I/O, about once a second and in this order:
+Whoever drives it (keeper.py) does the I/O, about once a second and in this order:
 
     for each key of `watched` and each other busy key, in one step of the region's origin: if no later ledger of this
         region has written there, write what `enforced` says, and read what is used and was offered, for `observe`
@@ -23,27 +23,27 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from headgate.exchange.quota.counts import Counts
-from headgate.exchange.quota.filling import Filling
-from headgate.exchange.quota.gifts import epoch_ms, overlap_ms
-from headgate.exchange.quota.key_state import KeyState, Observation, TakenBack, UnreadableKey, makes_sense, pack, unpack
-from headgate.exchange.quota.membership import Membership
-from headgate.exchange.quota.message import QuotaEntry, QuotaMessage, set_tag
-from headgate.exchange.quota.need import STEP, is_published, is_told_anew, need_of
-from headgate.exchange.quota.outbox import Outbox
-from headgate.exchange.quota.plan import (
-    Deadlines,
+from headgate.limiter.shares import even_share, floor_share, share_of
+from headgate.quota.counts import LedgerCounts
+from headgate.quota.filling import Filling
+from headgate.quota.gifts import epoch_ms, overlap_ms
+from headgate.quota.key_plan import (
     Enforced,
-    Plan,
-    Standing,
+    KeyPlan,
+    RegionStanding,
+    SliceDeadlines,
     Unknown,
     plan_of,
     settled_ms,
     standing_of,
 )
-from headgate.exchange.quota.saving import Saving, Unsaved, own_rows, take_back
-from headgate.exchange.quota.slices import gifts
-from headgate.limiter.shares import even_share, floor_share, share_of
+from headgate.quota.key_state import KeyState, Observation, TakenBack, UnreadableKey, makes_sense, pack, unpack
+from headgate.quota.membership import Membership
+from headgate.quota.message import QuotaEntry, QuotaMessage, set_tag
+from headgate.quota.need import STEP, is_published, is_told_anew, need_of
+from headgate.quota.pending import PendingKeys
+from headgate.quota.saving import Saving, Unsaved, own_rows, take_back
+from headgate.quota.slices import gifts
 
 OBSERVED_MS: Final = 5_000
 """A share is given away only by an observation that is not older: what is used must not have been read long ago."""
@@ -67,20 +67,20 @@ class QuotaLedger:
         """`run` is higher than at any earlier start of this region; `mark` is what the store has of `mark`."""
         self.names: Final = tuple(sorted(regions))
         self.tag: Final = set_tag(self.names)
-        self.counts = Counts()
+        self.counts = LedgerCounts()
         self._me: Final = self.names.index(region)
         self._members = Membership(self._me, len(self.names), run, now_ms)
         self._keys: dict[bytes, KeyState] = {}
         self._busy: dict[bytes, None] = {}
         self._saving = Saving(self.tag)
-        self._outbox = Outbox(self._members.peers)
+        self._pending = PendingKeys(self._members.peers)
         self._unknown_at_floor_until_ms = 0
         self._sweep: Iterator[bytes] = iter(())
         self._filling = Filling(self._me, len(self.names), self.tag, mark, run)
         if self._filling.memory:
             self._members.remember(self._filling.memory, now_ms)
         self._peers_filled: set[int] = set()
-        self._standing: Standing | None = None
+        self._standing: RegionStanding | None = None
         self._standing_at_ms = 0
 
     # The store
@@ -172,12 +172,12 @@ class QuotaLedger:
         state.told = max(state.told, enforced.share)
         return enforced
 
-    def deadlines(self, now_ms: int) -> Deadlines:
+    def deadlines(self, now_ms: int) -> SliceDeadlines:
         """Until when `enforced` holds for all keys if nothing more is heard."""
         until_ms = self._members.connected_until_ms()
         if not self._stand(now_ms).lost:
-            return Deadlines(until_ms, until_ms)
-        return Deadlines(min(until_ms, self._members.statements_until_ms(now_ms)), until_ms)
+            return SliceDeadlines(until_ms, until_ms)
+        return SliceDeadlines(min(until_ms, self._members.statements_until_ms(now_ms)), until_ms)
 
     def unknown(self, now_ms: int) -> Unknown:
         """What this region enforces of keys that nothing is known of."""
@@ -201,7 +201,7 @@ class QuotaLedger:
 
     def waiting(self, peer: str) -> int:
         """Keys that the peer has yet to be told of."""
-        return self._outbox.waiting(self.names.index(peer))
+        return self._pending.waiting(self.names.index(peer))
 
     def slices(self, key: bytes, now_ms: int) -> dict[str, int]:
         """What gifts make each region's slice of a key, as far as is known here."""
@@ -257,7 +257,7 @@ class QuotaLedger:
         if state.is_quiet(standing.heard) and (seen is None or now_ms - seen.at_ms > NEED_MS):
             del self._busy[key]
 
-    def _publish(self, key: bytes, state: KeyState, plan: Plan, now_ms: int) -> bool:
+    def _publish(self, key: bytes, state: KeyState, plan: KeyPlan, now_ms: int) -> bool:
         """Whether there is something new to tell."""
         seen = state.observed
         need, used = (seen.need, seen.used) if seen and now_ms - seen.at_ms <= NEED_MS else (0, 0)
@@ -274,7 +274,7 @@ class QuotaLedger:
         self._announce(key, state)
         return True
 
-    def _move(self, key: bytes, state: KeyState, plan: Plan, now_ms: int) -> None:
+    def _move(self, key: bytes, state: KeyState, plan: KeyPlan, now_ms: int) -> None:
         """Give, and carry slices over into an epoch that begins. All of it is taken back if it can't be saved."""
         given = self._gifts(state, plan, now_ms)
         if not given and not state.rows.is_turning(now_ms):
@@ -290,7 +290,7 @@ class QuotaLedger:
             state.taken_back = TakenBack(state.taken_back.before if state.taken_back else before, after)
             self._changed(key, state)
 
-    def _gifts(self, state: KeyState, plan: Plan, now_ms: int) -> list[tuple[int, int]]:
+    def _gifts(self, state: KeyState, plan: KeyPlan, now_ms: int) -> list[tuple[int, int]]:
         seen = state.observed
         if seen is None or now_ms - seen.at_ms > OBSERVED_MS:
             return []
@@ -309,7 +309,7 @@ class QuotaLedger:
                 self._changed(key, state, told=False)
             if key not in self._busy and not state.rows.epochs and state.is_saved and now_ms >= state.blind_until_ms:
                 del self._keys[key]
-                self._outbox.drop(key)
+                self._pending.drop(key)
 
     # Other regions
 
@@ -320,9 +320,9 @@ class QuotaLedger:
         keys: list[bytes] = []
         whole = False
         if self._members.takes_part(now_ms):  # else it neither sends nor relays gifts: its slice may be shared out
-            keys, whole = self._outbox.page(number, lambda key: self._keys[key].is_saved)
+            keys, whole = self._pending.page(number, lambda key: self._keys[key].is_saved)
         mark = self._members.send(number, now_ms)
-        self._outbox.sent(number, mark.number, {key: self._keys[key].version for key in keys})
+        self._pending.sent(number, mark.number, {key: self._keys[key].version for key in keys})
         return QuotaMessage(
             tag=self.tag,
             mark=mark,
@@ -341,7 +341,7 @@ class QuotaLedger:
         region = self.names.index(peer)
         self._standing = None
         self._members.acknowledge(region, number, now_ms)
-        self._outbox.acknowledged(region, number, lambda key: self._keys[key].version if key in self._keys else -1)
+        self._pending.acknowledged(region, number, lambda key: self._keys[key].version if key in self._keys else -1)
 
     def incoming(self, peer: str, message: QuotaMessage, now_ms: int) -> None:
         """A peer's message. To be acknowledged when what `unsaved` gives now is saved."""
@@ -358,7 +358,7 @@ class QuotaLedger:
             self.counts.from_lost_store += 1
             return
         if self._filling.must_tell_all(region, message):
-            self._outbox.add_all(region, self._keys)
+            self._pending.add_all(region, self._keys)
         for entry in message.entries:
             self._take_in(region, entry, now_ms, newest=newest)
         if newest:
@@ -422,19 +422,19 @@ class QuotaLedger:
         state.version += 1
         self._saving.must_write(key)
         if told:
-            self._outbox.add(key, but)
+            self._pending.add(key, but)
 
     def _announce(self, key: bytes, state: KeyState) -> None:
         """Its need is another one; the store does not keep needs."""
         if state.is_saved:
             state.saved_version += 1
         state.version += 1
-        self._outbox.add(key)
+        self._pending.add(key)
 
-    def _plan(self, state: KeyState, now_ms: int) -> Plan:
+    def _plan(self, state: KeyState, now_ms: int) -> KeyPlan:
         return plan_of(state, self._stand(now_ms), self._members, now_ms)
 
-    def _stand(self, now_ms: int) -> Standing:
+    def _stand(self, now_ms: int) -> RegionStanding:
         if self._standing is None or self._standing_at_ms != now_ms:
             self._standing = standing_of(self._members, self._filling, self._peers_filled, now_ms)
             self._standing_at_ms = now_ms

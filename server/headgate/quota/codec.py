@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.errors import BadRequest
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaEntry, QuotaMessage
+from headgate.quota.membership import Mark
+from headgate.quota.message import QuotaEntry, QuotaMessage
 from headgate.v1 import exchange_pb2 as wire
 
 MAX_QUOTA_ENTRIES: Final = 1_000

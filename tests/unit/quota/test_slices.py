@@ -1,10 +1,10 @@
 """Slices: exact tables of what regions want, enforce, give, take and leave."""
 
 import pytest
-from headgate.exchange.quota.slices import (
+from headgate.quota.slices import (
     enforced_share,
     gifts,
-    part_maybe_taken,
+    share_maybe_taken,
     still_in_use,
     taken_share,
     wanted_slices,
@@ -90,4 +90,4 @@ def test_what_each_takes_of_a_lost_region(lost_slice: int, silent_ms: int, regio
 
 @pytest.mark.parametrize(("back_ms", "part"), [(0, 250_000), (20_000, 250_000), (25_000, 125_000), (30_000, 0)])
 def test_what_one_may_use_of_a_returning_region_without_having_said_so(back_ms: int, part: int) -> None:
-    assert part_maybe_taken(600_000, back_ms, 10_000, 3) == part
+    assert share_maybe_taken(600_000, back_ms, 10_000, 3) == part

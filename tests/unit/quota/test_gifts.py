@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from headgate.exchange.quota.gifts import EpochRows, GiveRows, carried_over, epoch_ms, in_proportion, overlap_ms
+from headgate.quota.gifts import EpochRows, GiveRows, carried_over, epoch_ms, in_proportion, overlap_ms
 
 WINDOW_MS = 10_000
 HOUR_MS = 3_600_000

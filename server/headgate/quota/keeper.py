@@ -14,7 +14,7 @@ import random
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgpack
 from google.protobuf.message import DecodeError
@@ -22,19 +22,19 @@ from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
 from headgate.errors import BadRequest
+from headgate.exchange.extension import Teller
 from headgate.exchange.fill import mark_of
-from headgate.exchange.messages import Ack, LinkError
-from headgate.exchange.quota.counts import Counts
-from headgate.exchange.quota.ledger import QuotaLedger
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaEntry, QuotaMessage
-from headgate.exchange.quota_codec import pack_mark, pack_quota, unpack_mark, unpack_quota
-from headgate.exchange.quota_shelves import TIMEOUT_S, KeeperCounts, Replaced, Shelves, shard_place
+from headgate.exchange.messages import LinkError
 from headgate.origin.interface import LEASE_MS, Origin, OriginError
 from headgate.origin.protocol import split_name
 from headgate.origin.quota_protocol import QuotaLease, QuotaSave
+from headgate.quota.codec import pack_mark, pack_quota, unpack_mark, unpack_quota
+from headgate.quota.counts import LedgerCounts
+from headgate.quota.ledger import QuotaLedger
+from headgate.quota.message import QuotaEntry, QuotaMessage
+from headgate.quota.shard_shares import TIMEOUT_S, KeeperCounts, Replaced, ShardShares, shard_place
 
-TURN_S: Final = 1.0
+TICK_S: Final = 1.0
 """How often slices are reckoned anew. `class: abuse` needs no more: gifts move once a second anyway."""
 STORE: Final = 0
 """The shard that has the store."""
@@ -52,14 +52,6 @@ CLOCK_SET_MS: Final = 1_000
 FAULT_PAUSE_S: Final = 1.0
 
 
-class Teller(Protocol):
-    """The way to one peer."""
-
-    async def tell(self, message: QuotaMessage) -> Ack:
-        """Send it; raises LinkError."""
-        ...
-
-
 class QuotaKeeper:
     """One process's part in its region's slices: the keeper, or one that would be."""
 
@@ -75,7 +67,7 @@ class QuotaKeeper:
         logger: FilteringBoundLogger,
     ) -> None:
         self.counts = KeeperCounts()
-        self.ledger_counts = Counts()
+        self.ledger_counts = LedgerCounts()
         """Of all ledgers that this process has had."""
         self._origin = origin
         self._region = region
@@ -93,7 +85,7 @@ class QuotaKeeper:
         self._latest_ms = 0
         self._generation = b""
         self._mark = b""
-        self._shelves = Shelves(origin, counts=self.counts, now_ms=self._now_ms, clock=clock, random=random)
+        self._shards = ShardShares(origin, counts=self.counts, now_ms=self._now_ms, clock=clock, random=random)
         self._under_way: dict[str, tuple[QuotaMessage, float]] = {}
         self._telling: dict[str, asyncio.Task[None]] = {}
         self._went_by_slice = False
@@ -105,18 +97,18 @@ class QuotaKeeper:
         while True:
             began_s = self._clock.monotonic()
             try:
-                await self.turn()
+                await self.tick()
             except OriginError:
                 self.counts.failures += 1  # its nodes say so; what holds holds until its deadline
             except Exception as error:
                 self.counts.failures += 1
                 self._logger.error("quota_turn_failed", exc_info=error)
                 await asyncio.sleep(FAULT_PAUSE_S)
-            await asyncio.sleep(max(0.0, began_s + TURN_S - self._clock.monotonic()))
+            await asyncio.sleep(max(0.0, began_s + TICK_S - self._clock.monotonic()))
 
     @asynccontextmanager
-    async def between_turns(self, timeout_s: float) -> AsyncIterator[None]:
-        """While no call is under way that would take the lease again; or, after that time, whatever there is."""
+    async def between_ticks(self, timeout_s: float) -> AsyncIterator[None]:
+        """Wait until no call that takes the lease is under way, `timeout_s` at most, and hold back further ones."""
         waiting = asyncio.create_task(self._lock.acquire())
         done, _ = await asyncio.wait({waiting}, timeout=timeout_s)
         try:
@@ -138,22 +130,22 @@ class QuotaKeeper:
     def is_keeper(self) -> bool:
         return self._ledger is not None and self._clock.monotonic() < self._leased_s + LEASE_MS / 1000
 
-    async def turn(self) -> None:
-        """What is to be done once a second."""
+    async def tick(self) -> None:
+        """Do what is to be done once a second."""
         async with self._lock:
             try:
                 ledger = await self._keep()
                 if ledger is None:
                     return
                 taken_in = self._take_in_posted(ledger)
-                await self._shelves.step_all(ledger, self._fence)
+                await self._shards.step_all(ledger, self._fence)
                 ledger.tick(self._now_ms())
                 await self._save(ledger, taken_in)
             except Replaced:
                 self._ledger = None
                 return
             self._note_standing(ledger)
-        self.counts.turns += 1
+        self.counts.ticks += 1
         for peer in self._peers:
             self._tell(ledger, peer)
 
@@ -194,7 +186,7 @@ class QuotaKeeper:
                 break
         self._mark = lease.mark
         self._under_way.clear()
-        self._shelves.begin()
+        self._shards.begin()
         self._logger.info("quota_keeper", fence=lease.fence, keys=len(ledger.known()), filled=ledger.filled)
         return ledger
 
@@ -249,8 +241,12 @@ class QuotaKeeper:
 
     # Other regions
 
-    async def receive(self, peer: str, message: QuotaMessage) -> Mark | None:
-        """A peer's message; which of its messages this region has taken in and saved. Raises OriginError."""
+    async def receive(self, peer: str, said: bytes) -> bytes:
+        """Take in a peer's message; return the mark of its last one that this region has taken in and saved, packed.
+
+        Raises OriginError, and BadRequest for what is no message of ours.
+        """
+        message = unpack_quota(said)
         async with self._lock:
             ledger = self._ledger
             if ledger is not None and self.is_keeper:
@@ -258,14 +254,13 @@ class QuotaKeeper:
                 try:
                     if ledger.unsaved():
                         await self._save(ledger)
-                    return message.mark
+                    return pack_mark(message.mark)
                 except Replaced:
                     self._ledger = None
-        data = pack_quota(message)
-        if len(data) > MOST_POSTED_BYTES:
-            raise BadRequest(f"a message of {len(data)} bytes about quotas: at most {MOST_POSTED_BYTES} are accepted")
+        if len(said) > MOST_POSTED_BYTES:
+            raise BadRequest(f"a message of {len(said)} bytes about quotas: at most {MOST_POSTED_BYTES} are accepted")
         self.counts.posted += 1
-        return unpack_mark(await self._origin.quota_post(STORE, peer.encode(), data, TIMEOUT_S))
+        return await self._origin.quota_post(STORE, peer.encode(), said, TIMEOUT_S)
 
     def _take_in_posted(self, ledger: QuotaLedger) -> list[tuple[bytes, bytes]]:
         """What came at other processes of the region. Nobody is told so before it is saved."""
@@ -301,13 +296,13 @@ class QuotaKeeper:
 
     async def _send(self, ledger: QuotaLedger, peer: str, message: QuotaMessage) -> None:
         try:
-            ack = await self._peers[peer].tell(message)
+            ack = await self._peers[peer].tell(pack_quota(message))
         except LinkError:
             return  # the exchange says so
         except Exception as error:
             self._logger.error("quota_message_failed", region=peer, exc_info=error)
             return
-        if ack.quota == message.mark and ledger is self._ledger:
+        if unpack_mark(ack.quota) == message.mark and ledger is self._ledger:
             self._under_way.pop(peer, None)
             ledger.acknowledged(peer, message.mark.number, self._now_ms())
 
@@ -321,7 +316,7 @@ class QuotaKeeper:
     @property
     def dropped(self) -> int:
         """How often a busy key was not noted, because there were too many."""
-        return self._shelves.dropped
+        return self._shards.dropped
 
     @property
     def goes_by_slice(self) -> bool:
@@ -337,7 +332,7 @@ class QuotaKeeper:
         if ledger is None:
             return {"keeper": False}
         now_ms = self._now_ms()
-        enforced = self._shelves.enforced()
+        enforced = self._shards.enforced()
         return {
             "keeper": True,
             "filled": ledger.filled,

@@ -1,7 +1,7 @@
 """Membership: who is connected, who is lost, and when a region goes by its slice."""
 
 import pytest
-from headgate.exchange.quota.membership import FOR_EVER_MS, Mark, Membership
+from headgate.quota.membership import FOR_EVER_MS, Mark, Membership
 
 START_MS = 1_000_000
 RUN = 7

@@ -3,7 +3,7 @@
 from hashlib import blake2b
 from typing import NamedTuple
 
-from headgate.exchange.quota.membership import Mark
+from headgate.quota.membership import Mark
 
 
 class QuotaEntry(NamedTuple):

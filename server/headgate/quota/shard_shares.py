@@ -15,12 +15,12 @@ from itertools import islice
 from typing import Final
 
 from headgate.clock import Clock
-from headgate.exchange.quota.ledger import QuotaLedger
-from headgate.exchange.quota.plan import Enforced
 from headgate.limiter.shares import WHOLE
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
 from headgate.origin.protocol import split_exchange_key, split_name
 from headgate.origin.quota_protocol import NOT_USED, UNTOUCHED, QuotaKind, QuotaSeen, QuotaStep
+from headgate.quota.key_plan import Enforced
+from headgate.quota.ledger import QuotaLedger
 
 TIMEOUT_S: Final = 2.0
 """Of one call to a shard. Nobody waits for it."""
@@ -33,17 +33,17 @@ LONGEST_MS: Final = 86_400_000
 """For longer nothing is said to hold; it is said again every second."""
 SHARES_PER_STEP: Final = 250
 """Keys per call to a shard: about three milliseconds of its time."""
-MOST_PER_TURN: Final = 5_000
-"""Keys per turn and shard. When more are busy, each has its turn later, and gives nothing away meanwhile."""
-BUSY_TURNS: Final = 4
-"""Busy keys that a shard names: as many as have their turns in so many seconds, within which a share is renewed."""
+MOST_PER_TICK: Final = 5_000
+"""Keys per tick and shard. When more are busy, each is looked at in a later tick, and gives nothing away meanwhile."""
+BUSY_TICKS: Final = 4
+"""Busy keys that a shard names: as many as are looked at in so many ticks, within which a share is renewed."""
 QUIET_S: Final = 2.0
 """How often a shard is looked at that has no quota in use: on a Cluster there are many."""
 HANGING_S: Final = 5.0
-"""For so long a shard is left alone that did not answer: a turn waits for all that it asks. Under the 20 s for which
+"""For so long a shard is left alone that did not answer: a tick waits for all that it asks. Under the 20 s for which
 what the others were told holds."""
-FORGOTTEN_PER_TURN: Final = 500
-"""Shares that are looked at per turn and shard, whether their keys are still known."""
+FORGOTTEN_PER_TICK: Final = 500
+"""Shares that are looked at per tick and shard, whether their keys are still known."""
 
 
 class Replaced(Exception):
@@ -54,18 +54,18 @@ class Replaced(Exception):
 class KeeperCounts:
     """For metrics: what was refused, or hit a bound."""
 
-    turns: int = 0
+    ticks: int = 0
     failures: int = 0
     posted: int = 0
     """Messages that were left for another process."""
     refused: int = 0
     """Entries of peers that name no key."""
     waiting: int = 0
-    """Busy keys that had to wait for a later turn."""
+    """Busy keys that had to wait for a later tick."""
 
 
 @dataclass(slots=True)
-class Shelf:
+class KnownShard:
     """One shard, as the keeper knows it."""
 
     generation: bytes = b""
@@ -78,8 +78,8 @@ class Shelf:
     dropped: int = 0
     looked_s: float = -1e9
     left_until_s: float = 0.0
-    turned: int = 0
-    """Which of too many keys have their turn next."""
+    first: int = 0
+    """Place among too many keys where the next tick begins."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class BucketUse:
     share: int
 
 
-class Shelves:
+class ShardShares:
     """All shards of a region, for its keeper."""
 
     def __init__(
@@ -109,38 +109,38 @@ class Shelves:
         self._now_ms = now_ms
         self._clock = clock
         self._random = random
-        self._shelves: list[Shelf] = []
+        self._shards: list[KnownShard] = []
         self._buckets: dict[bytes, BucketUse] = {}
         self.begin()
 
     def begin(self) -> None:
         """With another ledger: nothing is known of any shard."""
         self._buckets.clear()
-        self._shelves = [Shelf() for _ in range(self._origin.shards)]
+        self._shards = [KnownShard() for _ in range(self._origin.shards)]
 
     @property
     def dropped(self) -> int:
         """How often a busy key was not noted, because there were too many."""
-        return sum(shelf.dropped for shelf in self._shelves)
+        return sum(known.dropped for known in self._shards)
 
     def enforced(self) -> Mapping[bytes, int]:
         """The shares that were written, by name."""
-        return {name: share for shelf in self._shelves for name, share in shelf.written.items()}
+        return {name: share for known in self._shards for name, share in known.written.items()}
 
     async def step_all(self, ledger: QuotaLedger, fence: int) -> None:
-        """A turn on every shard. Raises Replaced."""
-        by_shard: list[dict[bytes, None]] = [{} for _ in self._shelves]
+        """Take one step on every shard. Raises Replaced."""
+        by_shard: list[dict[bytes, None]] = [{} for _ in self._shards]
         for name in ledger.watched():
             self._place(name, by_shard)
-        for shelf in self._shelves:
-            for name in shelf.busy:
+        for known in self._shards:
+            for name in known.busy:
                 self._place(name, by_shard)
         steps = [self._step_shard(ledger, fence, shard, names) for shard, names in enumerate(by_shard)]
-        for shelf, failed in zip(self._shelves, await asyncio.gather(*steps, return_exceptions=True), strict=True):
+        for known, failed in zip(self._shards, await asyncio.gather(*steps, return_exceptions=True), strict=True):
             if isinstance(failed, OriginError):
                 self._counts.failures += 1  # the others' keys are not held up by it
                 hangs = isinstance(failed, OriginTimeout)
-                shelf.left_until_s = self._clock.monotonic() + HANGING_S if hangs else 0.0
+                known.left_until_s = self._clock.monotonic() + HANGING_S if hangs else 0.0
             elif failed is not None:
                 raise failed
 
@@ -150,89 +150,89 @@ class Shelves:
             by_shard[self._origin.shard_of(place)][name] = None
 
     async def _step_shard(self, ledger: QuotaLedger, fence: int, shard: int, names: dict[bytes, None]) -> None:
-        shelf = self._shelves[shard]
+        known = self._shards[shard]
         now_s = self._clock.monotonic()
-        is_quiet = not names and not shelf.unwritten and not shelf.written
-        if now_s < shelf.left_until_s or (shelf.generation and is_quiet and now_s < shelf.looked_s + QUIET_S):
+        is_quiet = not names and not known.unwritten and not known.written
+        if now_s < known.left_until_s or (known.generation and is_quiet and now_s < known.looked_s + QUIET_S):
             return
-        if not shelf.generation:
+        if not known.generation:
             await self._step(ledger, fence, shard, (), with_deadlines=False)  # it says what its memory is called
-        chosen = self._chosen(shelf, list(names))
-        chosen += [name for name in islice(shelf.unwritten, MOST_PER_TURN) if name not in names]
+        chosen = self._chosen(known, list(names))
+        chosen += [name for name in islice(known.unwritten, MOST_PER_TICK) if name not in names]
         pages = [chosen[at : at + SHARES_PER_STEP] for at in range(0, len(chosen), SHARES_PER_STEP)] or [[]]
         for page in pages:
-            generation = shelf.generation
+            generation = known.generation
             await self._step(ledger, fence, shard, page, with_deadlines=page is pages[-1])
-            if shelf.generation != generation:
+            if known.generation != generation:
                 return
-        shelf.looked_s = now_s
+        known.looked_s = now_s
 
-    def _chosen(self, shelf: Shelf, names: list[bytes]) -> list[bytes]:
-        if len(names) <= MOST_PER_TURN:
+    def _chosen(self, known: KnownShard, names: list[bytes]) -> list[bytes]:
+        if len(names) <= MOST_PER_TICK:
             return names
-        self._counts.waiting += len(names) - MOST_PER_TURN
-        begin = shelf.turned % len(names)
-        shelf.turned = begin + MOST_PER_TURN
-        return (names[begin:] + names[:begin])[:MOST_PER_TURN]
+        self._counts.waiting += len(names) - MOST_PER_TICK
+        begin = known.first % len(names)
+        known.first = begin + MOST_PER_TICK
+        return (names[begin:] + names[:begin])[:MOST_PER_TICK]
 
     async def _step(
         self, ledger: QuotaLedger, fence: int, shard: int, names: Sequence[bytes], *, with_deadlines: bool
     ) -> None:
-        shelf, now_ms = self._shelves[shard], self._now_ms()
+        known, now_ms = self._shards[shard], self._now_ms()
         shares = [(name, ledger.enforced(name, split_name(name)[0], now_ms)) for name in names]
         deadlines, unknown = ledger.deadlines(now_ms), ledger.unknown(now_ms)
-        complete = with_deadlines and len(shelf.unwritten.keys() - set(names)) == 0
+        complete = with_deadlines and len(known.unwritten.keys() - set(names)) == 0
         step = QuotaStep(
             fence=fence,
-            generation=shelf.generation,
+            generation=known.generation,
             drawn=self._random.randbytes(16),
             taken_ms=_left_ms(deadlines.taken_until_ms, now_ms),
             until_ms=_left_ms(deadlines.until_ms, now_ms) if complete else UNTOUCHED,
             share=unknown.share,
             settled_ago_ms=min(now_ms - unknown.settled_ms, now_ms),
             shares=tuple((name, *enforced, _hold_ms(enforced)) for name, enforced in shares),
-            forgotten=tuple(self._forgotten(ledger, shelf)) if with_deadlines else (),
-            most=BUSY_TURNS * MOST_PER_TURN if with_deadlines else 0,
+            forgotten=tuple(self._forgotten(ledger, known)) if with_deadlines else (),
+            most=BUSY_TICKS * MOST_PER_TICK if with_deadlines else 0,
         )
         stepped = await self._origin.quota_step(shard, step, TIMEOUT_S)
         if not stepped.kept:
             self._lost(ledger, shard, stepped.generation)
             return
-        if stepped.epoch != shelf.epoch and shelf.epoch:
-            self._begin_shelf(ledger, shard)  # a copy may have taken over, that lacks what was written last
-        shelf.epoch = stepped.epoch
+        if stepped.epoch != known.epoch and known.epoch:
+            self._begin_shard(ledger, shard)  # a copy may have taken over, that lacks what was written last
+        known.epoch = stepped.epoch
         for (name, enforced), seen in zip(shares, stepped.seen, strict=True):
-            shelf.unwritten.pop(name, None)
-            shelf.written[name] = enforced.share
+            known.unwritten.pop(name, None)
+            known.written[name] = enforced.share
             if seen is not None:
                 self._observe(ledger, name, enforced, seen)
         for name in step.forgotten:
-            shelf.written.pop(name, None)
+            known.written.pop(name, None)
             self._buckets.pop(name, None)
         if with_deadlines:
-            shelf.busy, shelf.dropped = stepped.busy, stepped.dropped
+            known.busy, known.dropped = stepped.busy, stepped.dropped
 
     def _lost(self, ledger: QuotaLedger, shard: int, generation: bytes) -> None:
         """The shard has another memory, and with it no shares and no deadlines; or a later keeper was there."""
-        shelf = self._shelves[shard]
-        if generation == shelf.generation:
+        known = self._shards[shard]
+        if generation == known.generation:
             raise Replaced
-        shelf.generation = generation
-        self._begin_shelf(ledger, shard)
+        known.generation = generation
+        self._begin_shard(ledger, shard)
 
-    def _begin_shelf(self, ledger: QuotaLedger, shard: int) -> None:
+    def _begin_shard(self, ledger: QuotaLedger, shard: int) -> None:
         places = [(name, shard_place(name)) for name in ledger.known()]
-        shelf = self._shelves[shard]
-        shelf.unwritten = {
+        known = self._shards[shard]
+        known.unwritten = {
             name: None for name, place in places if place is not None and self._origin.shard_of(place) == shard
         }
 
-    def _forgotten(self, ledger: QuotaLedger, shelf: Shelf) -> Iterator[bytes]:
+    def _forgotten(self, ledger: QuotaLedger, known: KnownShard) -> Iterator[bytes]:
         """Names of which nothing is known any more, of some that are looked at."""
-        busy = set(shelf.busy)
-        for name in list(islice(shelf.written, FORGOTTEN_PER_TURN)):
+        busy = set(known.busy)
+        for name in list(islice(known.written, FORGOTTEN_PER_TICK)):
             if name in ledger or name in busy:
-                shelf.written[name] = shelf.written.pop(name)  # it is looked at again when all others were
+                known.written[name] = known.written.pop(name)  # it is looked at again when all others were
             else:
                 yield name
 

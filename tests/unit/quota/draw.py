@@ -1,6 +1,6 @@
 """The picture of docs/quota.md: what three regions enforce and use of one limit, second by second, in one history.
 
-`python -m tests.unit.exchange.quota.draw > docs/images/quota-slices.svg`
+`python -m tests.unit.quota.draw > docs/images/quota-slices.svg`
 """
 
 import sys
@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.limiter.shares import WHOLE
 
-from tests.unit.exchange.quota.world import EPOCH_END_MS, Fault, History, World
+from tests.unit.quota.world import EPOCH_END_MS, Fault, History, World
 
 LIMIT: Final = 10_000
 SECONDS: Final = 280

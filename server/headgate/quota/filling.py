@@ -17,7 +17,7 @@ from typing import Final
 
 import msgpack
 
-from headgate.exchange.quota.message import QuotaMessage
+from headgate.quota.message import QuotaMessage
 
 NEVER_MS: Final = -(1 << 62)
 NOT_CHANGED: Final = -1

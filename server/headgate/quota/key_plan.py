@@ -5,15 +5,15 @@ Pure: reads what the ledger knows, changes nothing.
 
 from typing import NamedTuple
 
-from headgate.exchange.quota.filling import NEVER_MS, Filling
-from headgate.exchange.quota.gifts import OVERLAP_MS, OVERLAP_WINDOWS, overlap_ms
-from headgate.exchange.quota.key_state import KeyState
-from headgate.exchange.quota.membership import RETURNING_MS, Membership
-from headgate.exchange.quota.slices import enforced_share, part_maybe_taken, taken_share, wanted_slices
 from headgate.limiter.shares import floor_share
+from headgate.quota.filling import NEVER_MS, Filling
+from headgate.quota.gifts import OVERLAP_MS, OVERLAP_WINDOWS, overlap_ms
+from headgate.quota.key_state import KeyState
+from headgate.quota.membership import RETURNING_MS, Membership
+from headgate.quota.slices import enforced_share, share_maybe_taken, taken_share, wanted_slices
 
 
-class Standing(NamedTuple):
+class RegionStanding(NamedTuple):
     """How a region stands among the others at one time, the same for all keys."""
 
     goes_by_slice: bool
@@ -30,10 +30,10 @@ class Standing(NamedTuple):
     """Peers that can be given to."""
 
 
-def standing_of(members: Membership, filling: Filling, peers_filled: set[int], now_ms: int) -> Standing:
+def standing_of(members: Membership, filling: Filling, peers_filled: set[int], now_ms: int) -> RegionStanding:
     heard = frozenset(peer for peer in members.peers if members.is_heard(peer, now_ms))
     connected = frozenset(peer for peer in heard if members.is_connected(peer, now_ms))
-    return Standing(
+    return RegionStanding(
         goes_by_slice=filling.filled and members.takes_part(now_ms),
         since_ms=max(filling.filled_ms, members.returned_ms() if members.regions > 2 else NEVER_MS),
         changed_ms=filling.latest_change_ms(),
@@ -44,14 +44,14 @@ def standing_of(members: Membership, filling: Filling, peers_filled: set[int], n
 
 
 class Enforced(NamedTuple):
-    """What a region enforces of a key, in millionths, and for how long if nothing more is heard (`Deadlines`)."""
+    """What a region enforces of a key, in millionths, and for how long if nothing more is heard (`SliceDeadlines`)."""
 
     share: int
     lasting: int
     """The share without what it has of lost regions."""
 
 
-class Deadlines(NamedTuple):
+class SliceDeadlines(NamedTuple):
     """For all keys of a region. Up to the first one it enforces `share`, up to the second `lasting`, then its floor."""
 
     taken_until_ms: int
@@ -66,7 +66,7 @@ class Unknown(NamedTuple):
     """Two windows of the key after this; until then its floor."""
 
 
-def settled_ms(standing: Standing, members: Membership) -> int:
+def settled_ms(standing: RegionStanding, members: Membership) -> int:
     """From when on, less two windows, nobody uses any more of an unknown key than its even slice: the set of
     regions has not changed lately, and whoever took from this region while it was lost has said what that was."""
     changed_ms = standing.changed_ms + OVERLAP_MS
@@ -75,7 +75,7 @@ def settled_ms(standing: Standing, members: Membership) -> int:
     return max(0, changed_ms, standing.since_ms + RETURNING_MS)
 
 
-class Plan(NamedTuple):
+class KeyPlan(NamedTuple):
     """One key of one region."""
 
     slice: int
@@ -95,14 +95,14 @@ class Plan(NamedTuple):
         return Enforced(enforced_share(self.own + self.taken, self.wanted, lacking), lasting)
 
 
-def plan_of(state: KeyState, standing: Standing, members: Membership, now_ms: int) -> Plan:
+def plan_of(state: KeyState, standing: RegionStanding, members: Membership, now_ms: int) -> KeyPlan:
     regions, me = members.regions, members.me
     floor = floor_share(regions)
     slices = state.rows.slices(now_ms)
     if not standing.goes_by_slice or now_ms < max(
         state.blind_until_ms, standing.changed_ms + overlap_ms(state.rows.window_ms)
     ):
-        return Plan(slices[me], floor, 0, floor, [0] * regions)
+        return KeyPlan(slices[me], floor, 0, floor, [0] * regions)
     window_ms = state.rows.window_ms
     own = max(floor, slices[me] - _in_use_by_others(slices[me], state, standing, members, now_ms))
     taken = sum(taken_share(slices[lost], ms, window_ms, regions) for lost, ms in standing.lost.items())
@@ -112,10 +112,12 @@ def plan_of(state: KeyState, standing: Standing, members: Membership, now_ms: in
     # Before the first observation the own need is not known, and nothing is kept back for others.
     receivers = standing.receivers if state.observed else ()
     lacks = [max(0, wanted[region] - slices[region] - taken) if region in receivers else 0 for region in range(regions)]
-    return Plan(slices[me], own, taken, wanted[me], lacks)
+    return KeyPlan(slices[me], own, taken, wanted[me], lacks)
 
 
-def _in_use_by_others(own_slice: int, state: KeyState, standing: Standing, members: Membership, now_ms: int) -> int:
+def _in_use_by_others(
+    own_slice: int, state: KeyState, standing: RegionStanding, members: Membership, now_ms: int
+) -> int:
     """What the others say they use above their slices, until all of it is gone: they took it while this region was
     lost, or had it before all had forgotten who gave what. As long as one has not said so, all that it may be."""
     window_ms = state.rows.window_ms
@@ -125,6 +127,6 @@ def _in_use_by_others(own_slice: int, state: KeyState, standing: Standing, membe
     return sum(
         state.overs.get(peer, 0)
         if members.has_answered(peer, standing.since_ms)
-        else part_maybe_taken(own_slice, back_ms, window_ms, members.regions)
+        else share_maybe_taken(own_slice, back_ms, window_ms, members.regions)
         for peer in members.peers
     )

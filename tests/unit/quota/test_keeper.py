@@ -6,16 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from headgate.exchange import quota_shelves
 from headgate.exchange.messages import Batch
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaEntry
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Algorithm, Limit, Scope, Unit
 from headgate.limiter.scopes import charges_of
 from headgate.limiter.shares import WHOLE, cost_within
 from headgate.origin.protocol import exchange_name
+from headgate.quota import shard_shares
+from headgate.quota.codec import pack_quota, unpack_mark
+from headgate.quota.keeper import QuotaKeeper
+from headgate.quota.membership import Mark
+from headgate.quota.message import QuotaEntry
 from headgate.simulation.history import Key
 from headgate.simulation.regions.history import RegionsHistory
 from headgate.simulation.regions.world import RegionsWorld, Site
@@ -288,8 +289,8 @@ def test_what_names_no_key_is_refused_and_counted() -> None:
         message = message._replace(entries=wrong, mark=Mark(message.mark.run, message.mark.number + 1_000))
         exchanger = traffic.world.sites[0].exchangers[_keeper_number(traffic.world.sites[0])]
         assert exchanger is not None
-        ack = await exchanger.receiver.receive("region-1", Batch(1, 1, quota=message))
-        assert ack.quota == message.mark
+        ack = await exchanger.receiver.receive("region-1", Batch(1, 1, quota=pack_quota(message)))
+        assert unpack_mark(ack.quota) == message.mark
         assert (keeper.counts.refused, keeper.keys) == (4, 0)
         await traffic.stop()
 
@@ -298,8 +299,8 @@ def test_what_names_no_key_is_refused_and_counted() -> None:
 
 def test_more_busy_keys_than_a_turn_has_room_for_have_theirs_later(monkeypatch: pytest.MonkeyPatch) -> None:
     async def history() -> None:
-        monkeypatch.setattr(quota_shelves, "MOST_PER_TURN", 3)
-        monkeypatch.setattr(quota_shelves, "SHARES_PER_STEP", 2)
+        monkeypatch.setattr(shard_shares, "MOST_PER_TICK", 3)
+        monkeypatch.setattr(shard_shares, "SHARES_PER_STEP", 2)
         names = [b"key%d" % number for number in range(8)]
         keys = tuple(Key(name, LIMIT) for name in names)
         traffic = await started(replace(HISTORY, keys=keys, shards=1))

@@ -7,9 +7,9 @@ things: that makes a gift too large or too small for its purpose, and never make
 from functools import lru_cache
 from typing import Final
 
-from headgate.exchange.quota.gifts import in_proportion
-from headgate.exchange.quota.membership import CONNECTED_MS, RETURNING_MS
 from headgate.limiter.shares import WHOLE, floor_share
+from headgate.quota.gifts import in_proportion
+from headgate.quota.membership import CONNECTED_MS, RETURNING_MS
 
 LEAST_LACK: Final = WHOLE // 50
 """Nothing moves while all who are below their wanted slice lack less than this together: it would never rest."""
@@ -82,7 +82,7 @@ def taken_share(lost_slice: int, silent_ms: int, window_ms: int, regions: int) -
     return (surplus - still_in_use(surplus, silent_ms - CONNECTED_MS, window_ms)) // (regions - 1)
 
 
-def part_maybe_taken(own_slice: int, back_ms: int, window_ms: int, regions: int) -> int:
+def share_maybe_taken(own_slice: int, back_ms: int, window_ms: int, regions: int) -> int:
     """What one other may use of a returning region's slice, as long as it has not said how much that is.
 
     At the end of `RETURNING_MS` nobody takes any more.

@@ -4,9 +4,9 @@ from typing import Final, NamedTuple
 
 import msgpack
 
-from headgate.exchange.quota.gifts import HIGHEST_TOTAL, GiveRows
-from headgate.exchange.quota.message import QuotaEntry
-from headgate.exchange.quota.need import HIGHEST_NEED
+from headgate.quota.gifts import HIGHEST_TOTAL, GiveRows
+from headgate.quota.message import QuotaEntry
+from headgate.quota.need import HIGHEST_NEED
 
 FORMAT: Final = 1
 """Of a packed key. A newer one is not read."""

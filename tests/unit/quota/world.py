@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from headgate.exchange.quota.ledger import QuotaLedger
-from headgate.exchange.quota.message import QuotaMessage
-from headgate.exchange.quota.plan import Deadlines, Enforced
 from headgate.limiter.shares import WHOLE, cost_within, floor_share
 from headgate.origin.offered import Offered
+from headgate.quota.key_plan import Enforced, SliceDeadlines
+from headgate.quota.ledger import QuotaLedger
+from headgate.quota.message import QuotaMessage
 
 STEP_MS: Final = 500
 TICK_MS: Final = 1_000
@@ -24,7 +24,7 @@ TIMEOUT_MS: Final = 3_000
 """A message that was not acknowledged by then is given up, and the next one is sent."""
 KEY: Final = b"key"
 NOTHING_TOLD: Final = Enforced(0, 0)
-NO_DEADLINES: Final = Deadlines(0, 0)
+NO_DEADLINES: Final = SliceDeadlines(0, 0)
 EPOCH_END_MS: Final = 500_000 * 3_600_000
 """The end of an epoch, for every window whose epoch is an hour."""
 
@@ -107,7 +107,7 @@ class Region:
     mark: bytes = b""
     enforced: Enforced = NOTHING_TOLD
     enforced_by: QuotaLedger | None = None
-    deadlines: Deadlines = NO_DEADLINES
+    deadlines: SliceDeadlines = NO_DEADLINES
     admitted: int = 0
     saved_rows: Rows = ()
     under_way: dict[int, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Outbox: which keys each peer has yet to be told of. One leaves it when its present version is acknowledged.
+"""PendingKeys: which keys each peer has yet to be told of. One leaves it when its present version is acknowledged.
 
 Bounded by the number of keys: a key is in it once per peer, however often it changes.
 """
@@ -20,7 +20,7 @@ class UnderWay(NamedTuple):
     versions: dict[bytes, int]
 
 
-class Outbox:
+class PendingKeys:
     """The keys to tell each peer, in the order in which they changed."""
 
     def __init__(self, peers: Iterable[int]) -> None:

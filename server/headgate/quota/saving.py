@@ -8,9 +8,9 @@ there.
 
 from typing import NamedTuple
 
-from headgate.exchange.quota.gifts import GiveRows
-from headgate.exchange.quota.key_state import KeyState, TakenBack, pack
 from headgate.limiter.shares import WHOLE
+from headgate.quota.gifts import GiveRows
+from headgate.quota.key_state import KeyState, TakenBack, pack
 
 
 class Unsaved(NamedTuple):

@@ -1,6 +1,6 @@
 """Regions under one limit, in simulated time: whatever happens, slices and usage stay within it.
 
-`python -m tests.unit.exchange.quota.test_histories 1000` runs so many of each kind.
+`python -m tests.unit.quota.test_histories 1000` runs so many of each kind.
 """
 
 import sys
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.exchange.quota.draw import STORY, picture
-from tests.unit.exchange.quota.histories import TOLD, named, names
-from tests.unit.exchange.quota.world import History, Violation, World, inside
+from tests.unit.quota.draw import STORY, picture
+from tests.unit.quota.histories import TOLD, named, names
+from tests.unit.quota.world import History, Violation, World, inside
 
-PICTURE = Path(__file__).parents[4] / "docs" / "images" / "quota-slices.svg"
+PICTURE = Path(__file__).parents[3] / "docs" / "images" / "quota-slices.svg"
 PER_KIND = 4
 """In `make test`: some seconds. The long form runs hundreds."""
 
@@ -57,7 +57,7 @@ def test_slices_come_to_rest() -> None:
 
 
 def test_the_picture_in_the_docs_shows_this_engine() -> None:
-    """Drawn again by `python -m tests.unit.exchange.quota.draw > docs/images/quota-slices.svg`."""
+    """Drawn again by `python -m tests.unit.quota.draw > docs/images/quota-slices.svg`."""
     assert PICTURE.read_text() == picture(World(STORY).run())
 
 

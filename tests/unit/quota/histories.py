@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 
-from tests.unit.exchange.quota.world import EPOCH_END_MS, Fault, History
+from tests.unit.quota.world import EPOCH_END_MS, Fault, History
 
 WINDOWS_MS = (1_000, 2_000, 10_000, 10_000, 30_000, 60_000)
 
