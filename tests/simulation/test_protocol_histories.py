@@ -9,7 +9,7 @@ import pytest
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.origin.grants import Grants, Holding
-from headgate.origin.protocol import Call, Reply
+from headgate.origin.operations.call import Call, Reply
 from headgate.origin.window_record import CellRecord
 from headgate.region import flush_queues
 from headgate.region.breaker import BreakerState

@@ -18,8 +18,9 @@ from headgate.exchange.messages import LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import SWEEPER, PeerSender, sweep
+from headgate.origin.exchange_protocol import Priority
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import Lane
+from headgate.origin.operations.release_leases import ReleaseLeases
 
 URGENT_S: Final = 0.2
 """How often changes of rules with `class: abuse` are looked for."""
@@ -36,7 +37,7 @@ INTERVAL_JITTER: Final = 0.1
 SWEEP_PAGE: Final = 200
 """Names looked at per call: under a millisecond of a shard's time."""
 SWEEPS: Final = 8
-"""Calls per interval, on shards and lanes in turn: on a Cluster, which has many, no more than on four shards."""
+"""Calls per interval, on shards and priorities in turn: on a Cluster, which has many, no more than on four shards."""
 RETURN_TIMEOUT_S: Final = 0.5
 """For giving leases back, which is a courtesy: they end by themselves in 5 s."""
 FAULT_PAUSE_S: Final = 1.0
@@ -95,13 +96,14 @@ class Exchanger(Generic[Quotas]):
         return not any(task.done() for task in self._tasks)
 
     async def stop(self) -> None:
-        """Give all leases back: nobody need wait for their end. What was not acknowledged stays in the origin."""
+        """Release all leases: nobody need wait for their end. What was not acknowledged stays in the origin."""
         async with self.quotas.between_ticks(RETURN_TIMEOUT_S):
             await self.abandon()
         peers = [SWEEPER, *(peer.encode() for peer in self.peers)]
         shards = range(self._origin.shards)
-        returning = [self._origin.give_back(shard, self._owner, peers, RETURN_TIMEOUT_S) for shard in shards]
-        await asyncio.gather(*returning, return_exceptions=True)
+        release = ReleaseLeases(self._owner, peers)
+        returning = [self._origin.run(shard, release, RETURN_TIMEOUT_S) for shard in shards]
+        await asyncio.gather(*returning, self.quotas.release(RETURN_TIMEOUT_S), return_exceptions=True)
 
     async def abandon(self) -> None:
         """End at once, as in a crash: leases end by themselves."""
@@ -129,12 +131,12 @@ class Exchanger(Generic[Quotas]):
             try:
                 if now_s >= normal_s:
                     normal_s = now_s + self._interval_s * (1 - self._random.random() * INTERVAL_JITTER)
-                    if await sender.exchange(Lane.NORMAL):
+                    if await sender.exchange(Priority.NORMAL):
                         normal_s = now_s  # there is more: a region that has lost everything waits for it
-                await sender.exchange(Lane.URGENT)
+                await sender.exchange(Priority.URGENT)
             except LinkError as error:
                 failures += 1
-                normal_s = 0.0  # what is tried again is that: an urgent lane with nothing in it proves nothing
+                normal_s = 0.0  # what is tried again is that: an urgent priority with nothing in it proves nothing
                 self._failed(status, error)
                 await self._pause(sender, error, now_s + self._retry_s(error, failures))
                 continue
@@ -171,15 +173,15 @@ class Exchanger(Generic[Quotas]):
         return longest_s * self._random.random()
 
     async def _sweeps(self) -> None:
-        places = [(shard, lane) for shard in range(self._origin.shards) for lane in Lane]
+        places = [(shard, priority) for shard in range(self._origin.shards) for priority in Priority]
         for at in itertools.cycle(range(0, len(places), SWEEPS)):
             await asyncio.sleep(self._interval_s)
-            for shard, lane in places[at : at + SWEEPS]:
-                await self._sweep(shard, lane)
+            for shard, priority in places[at : at + SWEEPS]:
+                await self._sweep(shard, priority)
 
-    async def _sweep(self, shard: int, lane: Lane) -> None:
+    async def _sweep(self, shard: int, priority: Priority) -> None:
         try:
-            await sweep(self._origin, shard, lane, self._owner, self._random.randbytes(16), SWEEP_PAGE)
+            await sweep(self._origin, shard, priority, self._owner, self._random.randbytes(16), SWEEP_PAGE)
         except OriginError:
             return
         except Exception as error:

@@ -37,6 +37,10 @@ class ExchangeExtension(Protocol):
         """Give up what is under way."""
         ...
 
+    async def release(self, timeout_s: float) -> None:
+        """Release the feature's lease: another process need not wait for its end. Raises OriginError."""
+        ...
+
     def describe(self) -> Mapping[str, Any]:
         """Describe the feature for people."""
         ...

@@ -18,9 +18,14 @@ from headgate.exchange.extension import ExchangeExtension
 from headgate.exchange.fill import split_fill
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.peers import PeerStatus
-from headgate.origin.book import BOOK
+from headgate.origin.exchange_protocol import ForeignCount, Stamp
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import ForeignCount, Stamp, exchange_name, split_exchange_key
+from headgate.origin.names import exchange_name, split_exchange_key
+from headgate.origin.operations.begin_walk import BeginWalk
+from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.operations.mark_filled import MarkFilled
+from headgate.origin.operations.write_map import WriteMap
+from headgate.origin.region_map import MAP_KEY
 from headgate.origin.told_resets import entry_of
 
 IMPORT_TIMEOUT_S: Final = 2.0
@@ -39,7 +44,7 @@ FUTURE_MS: Final = 60_000
 MOST_RESETS: Final = 10_000
 """Keys whose resets are remembered as told; of more, the first are told once more."""
 MOST_TOLD: Final = 500
-"""Resets written into the book at once. Operators reset keys one by one; nodes hear of others with their calls."""
+"""Resets written into the map at once. Operators reset keys one by one; nodes hear of others with their calls."""
 REMARK_MS: Final = 10_000
 """How often a `filled` that comes with every batch is acted on."""
 MARK_AGAIN_MS: Final = 5_000
@@ -69,7 +74,7 @@ class OriginReceiver:
         self._resets: OrderedDict[bytes, int] = OrderedDict()
         """The latest reset of each key that was heard of, as far as remembered."""
         self._untold: dict[bytes, int] = {}
-        """Of these, what could not be written into the book."""
+        """Of these, what could not be written into the map."""
 
     async def receive(self, region: str, batch: Batch) -> Ack:
         status, now_ms = self._peers[region], self._clock.now_ms()
@@ -84,9 +89,9 @@ class OriginReceiver:
         await self._tell_resets(theirs, now_ms)
         if batch.fill_wanted:
             shards = range(self._origin.shards)
-            wanted = (region.encode(), batch.fill_wanted, IMPORT_TIMEOUT_S)
+            walk = BeginWalk(region.encode(), batch.fill_wanted)
             # Where it fails it is asked for again with the next batch: nothing is filled before all have begun.
-            await _failures(self._origin.begin_walk(shard, *wanted) for shard in shards)
+            await _failures(self._origin.run(shard, walk, IMPORT_TIMEOUT_S) for shard in shards)
         if batch.filled:
             await self._mark(region, batch.filled, now_ms)
         refused = len(batch.entries) + len(batch.returned) - len(theirs) - len(ours)
@@ -116,12 +121,12 @@ class OriginReceiver:
 
     async def _merge_shard(self, shard: int, counts: Sequence[ForeignCount], stamp: Stamp | None) -> None:
         for at in range(0, max(1, len(counts)), MAX_COUNTS):
-            await self._origin.import_foreign(shard, counts[at : at + MAX_COUNTS], IMPORT_TIMEOUT_S, stamp)
+            await self._origin.run(shard, ImportCounts(counts[at : at + MAX_COUNTS], stamp), IMPORT_TIMEOUT_S)
 
     async def _tell_resets(self, counts: Sequence[tuple[int, list[ForeignCount]]], now_ms: int) -> None:
         """Have the region's nodes told of resets that are new here: those that deny from memory ask nobody.
 
-        Where the book can't be written the batch is taken in all the same, and the next one tries again.
+        Where the map can't be written the batch is taken in all the same, and the next one tries again.
         """
         found = {count.key: count.reset for _, cells in counts for count in cells if count.reset}
         new = {key: number for key, number in found.items() if number > self._resets.get(key, 0)}
@@ -132,9 +137,9 @@ class OriginReceiver:
         self._untold = {}
         told = [entry for key, number in untold.items() if (entry := entry_of(key, number, now_ms)) is not None]
         if told:
-            shard, drawn = self._origin.shard_of(BOOK), now_ms.to_bytes(8, "big")
+            shard, drawn = self._origin.shard_of(MAP_KEY), now_ms.to_bytes(8, "big")
             try:
-                await self._origin.write_book(shard, told[:MOST_TOLD], drawn, IMPORT_TIMEOUT_S)
+                await self._origin.run(shard, WriteMap(told[:MOST_TOLD], drawn), IMPORT_TIMEOUT_S)
             except OriginError:
                 self._untold = dict(islice(untold.items(), MOST_TOLD))
 
@@ -144,7 +149,7 @@ class OriginReceiver:
             return
         marks = enumerate(split_fill(filled, self._origin.shards))
         name = region.encode()
-        marking = (self._origin.mark_filled(shard, name, mark, IMPORT_TIMEOUT_S) for shard, mark in marks if mark)
+        marking = (self._origin.run(shard, MarkFilled(name, mark), IMPORT_TIMEOUT_S) for shard, mark in marks if mark)
         failed = await _failures(marking)
         self._filled[region] = filled, now_ms + (MARK_AGAIN_MS if failed else REMARK_MS)
 

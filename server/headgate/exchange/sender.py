@@ -16,8 +16,13 @@ from headgate.clock import Clock
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of
 from headgate.exchange.messages import Ack, Batch, Entry, LinkError, PeerLink
 from headgate.exchange.peers import PeerStatus
+from headgate.origin.exchange_protocol import Changes, Priority, Published
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import Changes, Lane, Published, split_name
+from headgate.origin.names import split_name
+from headgate.origin.operations.acknowledge import Acknowledge
+from headgate.origin.operations.begin_walk import BeginWalk
+from headgate.origin.operations.read_changes import ReadChanges
+from headgate.origin.operations.read_components import ReadComponents
 
 MAX_ENTRIES: Final = 4_000
 """In one batch, own and returned together: some hundred kilobytes."""
@@ -26,7 +31,7 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 PAGE: Final = 500
 """Names per call to a shard: two milliseconds of its time."""
 READ_TIMEOUT_S: Final = 2.0
-FRESH_S: Final = {Lane.NORMAL: 1.0, Lane.URGENT: 0.2}
+FRESH_S: Final = {Priority.NORMAL: 1.0, Priority.URGENT: 0.2}
 """How often a peer that is behind by more than a page, as in a fill, is told what is new, before its turn comes."""
 STRAGGLER_S: Final = 0.2
 """So long a batch waits for a shard that is slow to answer; what that has to say goes with a later one."""
@@ -51,7 +56,7 @@ class ShardPage:
 
 @dataclass(slots=True)
 class ShardView:
-    """What was last read of one shard and lane, whoever serves the peer from there."""
+    """What was last read of one shard and priority, whoever serves the peer from there."""
 
     serving: bool = False
     """Whether this process does."""
@@ -91,31 +96,31 @@ class PeerSender:
         self._clock = clock
         self._random = random
         self._number = 0
-        self._views = {(shard, lane): ShardView() for shard in range(origin.shards) for lane in Lane}
+        self._views = {(shard, priority): ShardView() for shard in range(origin.shards) for priority in Priority}
         self._beat_ms = 0
-        self._reading: dict[tuple[int, Lane], asyncio.Task[ShardPage | None]] = {}
+        self._reading: dict[tuple[int, Priority], asyncio.Task[ShardPage | None]] = {}
         """Shards that are being asked; one that does not answer stays here until it is given up."""
         self._sending = asyncio.Lock()
 
-    async def exchange(self, lane: Lane) -> bool:
-        """Tell the peer all that has changed in a lane; True when that was too much for one turn.
+    async def exchange(self, priority: Priority) -> bool:
+        """Tell the peer all that has changed in a priority; True when that was too much for one turn.
 
-        Raises LinkError; an origin that fails is tried again later. In the normal lane a sign of life goes in any
+        Raises LinkError; an origin that fails is tried again later. In the normal priority a sign of life goes in any
         case, if this process serves the peer.
         """
-        silent = lane is Lane.NORMAL
+        silent = priority is Priority.NORMAL
         for _ in range(MAX_PAGES):
-            pages = await self._read(lane)
+            pages = await self._read(priority)
             if not pages or not (silent or any(page.changes.until != page.changes.since for page in pages)):
                 return False
-            await self._send(lane, pages)
+            await self._send(priority, pages)
             silent = False
         return True
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the urgent lane was ever used, as far as was read."""
-        return any(view.used for (_, lane), view in self._views.items() if lane is Lane.URGENT)
+        """Whether the urgent priority was ever used, as far as was read."""
+        return any(view.used for (_, priority), view in self._views.items() if priority is Priority.URGENT)
 
     @property
     def is_renewed(self) -> bool:
@@ -129,10 +134,10 @@ class PeerSender:
         self._reading.clear()
         await self._link.close()
 
-    async def _read(self, lane: Lane) -> list[ShardPage]:
+    async def _read(self, priority: Priority) -> list[ShardPage]:
         """A page of each shard that this process serves the peer from, and that has answered; at most a batch."""
         first = self._number % self._origin.shards  # another one each time: none is always left over
-        shards = [(shard, lane) for shard in (*range(first, self._origin.shards), *range(first))]
+        shards = [(shard, priority) for shard in (*range(first, self._origin.shards), *range(first))]
         for shard in shards:
             if shard not in self._reading:
                 self._reading[shard] = asyncio.create_task(self._read_page(*shard), name="peer-changes")
@@ -144,11 +149,11 @@ class PeerSender:
         self._status.filling = self._is_filling()
         return _within_a_batch([page for page in pages if page is not None])
 
-    async def _read_page(self, shard: int, lane: Lane) -> ShardPage | None:
+    async def _read_page(self, shard: int, priority: Priority) -> ShardPage | None:
         try:
-            return await self._read_shard(shard, lane, self._page, MAX_BYTES)
+            return await self._read_shard(shard, priority, self._page, MAX_BYTES)
         except OriginError:
-            self._views[shard, lane].serving = False
+            self._views[shard, priority].serving = False
             return None  # its nodes say so; the others' changes are not held up by it
 
     @property
@@ -156,59 +161,63 @@ class PeerSender:
         """Names of one shard in a batch: of all together as many as it has room for."""
         return max(1, min(PAGE, MAX_ENTRIES // 2 // self._origin.shards))
 
-    async def _read_shard(self, shard: int, lane: Lane, most: int, most_bytes: int) -> ShardPage | None:
-        view = self._views[shard, lane]
+    async def _read_shard(self, shard: int, priority: Priority, most: int, most_bytes: int) -> ShardPage | None:
+        view = self._views[shard, priority]
         if view.fresh and self._clock.monotonic() >= view.fresh_s:
-            view.fresh_s = self._clock.monotonic() + FRESH_S[lane]
-            changes = await self._read_changes(shard, lane, most, most_bytes, view.fresh)
+            view.fresh_s = self._clock.monotonic() + FRESH_S[priority]
+            changes = await self._read_changes(shard, priority, most, most_bytes, view.fresh)
             if changes is None or changes.names:
-                return await self._page_of(shard, lane, changes, fresh=view.fresh > 0)
-        changes = await self._read_changes(shard, lane, most, most_bytes)
+                return await self._page_of(shard, priority, changes, fresh=view.fresh > 0)
+        changes = await self._read_changes(shard, priority, most, most_bytes)
         if changes is not None:
-            self._judge_lateness(view, lane, changes)
-        return await self._page_of(shard, lane, changes, fresh=False)
+            self._judge_lateness(view, priority, changes)
+        return await self._page_of(shard, priority, changes, fresh=False)
 
-    async def _page_of(self, shard: int, lane: Lane, changes: Changes | None, *, fresh: bool) -> ShardPage | None:
+    async def _page_of(
+        self, shard: int, priority: Priority, changes: Changes | None, *, fresh: bool
+    ) -> ShardPage | None:
         if changes is None:
             return None
         found: list[Published | None] = []
         if changes.names:
-            found = await self._origin.components(shard, self._peer, lane, changes.names, READ_TIMEOUT_S)
+            found = await self._origin.run(shard, ReadComponents(self._peer, priority, changes.names), READ_TIMEOUT_S)
         return ShardPage(shard, changes, found, fresh)
 
-    def _judge_lateness(self, view: ShardView, lane: Lane, changes: Changes) -> None:
+    def _judge_lateness(self, view: ShardView, priority: Priority, changes: Changes) -> None:
         """Whether more is left than this page has: then the newest changes, and what changes meanwhile, are not to wait
         for all of it."""
         if changes.until >= changes.latest:
             view.fresh = 0
         elif not view.fresh:
             view.fresh = max(changes.until, changes.latest - self._page)
-            view.fresh_s = self._clock.monotonic() + FRESH_S[lane]
+            view.fresh_s = self._clock.monotonic() + FRESH_S[priority]
 
-    async def _read_changes(self, shard: int, lane: Lane, most: int, most_bytes: int, after: int = 0) -> Changes | None:
+    async def _read_changes(
+        self, shard: int, priority: Priority, most: int, most_bytes: int, after: int = 0
+    ) -> Changes | None:
         """Names to tell of; None where another process serves the peer."""
         generation = self._random.randbytes(16)
-        changes = await self._origin.changes(
-            shard, self._peer, lane, self._owner, generation, most, READ_TIMEOUT_S, after
+        changes = await self._origin.run(
+            shard, ReadChanges(self._peer, priority, self._owner, generation, most, after), READ_TIMEOUT_S
         )
-        view = self._views[shard, lane]
+        view = self._views[shard, priority]
         view.serving = changes.leased
         if not changes.leased:
             self._look_at(view, changes)
-            self._status.shards_behind.pop((shard, lane), None)
+            self._status.shards_behind.pop((shard, priority), None)
             return None
         if view.epoch not in (b"", changes.epoch):
             # Another server, or another life of it: what was acknowledged may have been of what it never had.
-            await self._origin.begin_walk(shard, self._peer, b"", READ_TIMEOUT_S)
+            await self._origin.run(shard, BeginWalk(self._peer, b""), READ_TIMEOUT_S)
             view.epoch, view.fresh = changes.epoch, 0
-            return await self._read_changes(shard, lane, most, most_bytes)
+            return await self._read_changes(shard, priority, most, most_bytes)
         names = changes.names
         if len(names) > 1 and _bytes(names) > most_bytes:
             fewer = max(1, len(names) * most_bytes // _bytes(names) // 2)
-            return await self._read_changes(shard, lane, fewer, most_bytes, after)
+            return await self._read_changes(shard, priority, fewer, most_bytes, after)
         view.epoch = changes.epoch
         self._look_at(view, changes)
-        self._status.shards_behind[shard, lane] = changes.latest - changes.since
+        self._status.shards_behind[shard, priority] = changes.latest - changes.since
         if shard == 0:
             self._beat_ms = changes.beat_ms
         return changes
@@ -220,7 +229,7 @@ class PeerSender:
         view.walked = changes.since >= changes.walk_until
         view.used = changes.latest > 0
 
-    async def _send(self, lane: Lane, pages: Sequence[ShardPage]) -> None:
+    async def _send(self, priority: Priority, pages: Sequence[ShardPage]) -> None:
         own = [entry for page in pages for entry in _own(page)]
         returned = [entry for page in pages for entry in _returned(page)]
         now_ms = self._clock.now_ms()
@@ -240,14 +249,14 @@ class PeerSender:
             # A shard of the peer's may be the reason, and its others have what was for them: the newest next time.
             for page in pages:
                 if page.fresh:
-                    self._views[page.shard, lane].fresh = 0
+                    self._views[page.shard, priority].fresh = 0
             raise
         self._told(len(own), now_ms)
         for page in pages:
             if page.fresh:
-                self._views[page.shard, lane].fresh = page.changes.until
+                self._views[page.shard, priority].fresh = page.changes.until
             elif page.changes.until != page.changes.since:
-                await self._move_on(lane, page)
+                await self._move_on(priority, page)
 
     async def tell(self, said: bytes) -> Ack:
         """Send what the region's keeper has to say of quotas, in a batch of its own. Raises LinkError."""
@@ -261,22 +270,22 @@ class PeerSender:
         self._status.sent_batches += 1
         return ack
 
-    async def _move_on(self, lane: Lane, page: ShardPage) -> None:
+    async def _move_on(self, priority: Priority, page: ShardPage) -> None:
         try:
-            moved = await self._origin.acknowledge(page.shard, self._peer, lane, page.changes, READ_TIMEOUT_S)
+            moved = await self._origin.run(page.shard, Acknowledge(self._peer, priority, page.changes), READ_TIMEOUT_S)
         except OriginError:
             return  # then it is sent again
         if moved:
-            view = self._views[page.shard, lane]
+            view = self._views[page.shard, priority]
             view.walked = page.changes.until >= page.changes.walk_until
-            self._status.shards_behind[page.shard, lane] = page.changes.latest - page.changes.until
+            self._status.shards_behind[page.shard, priority] = page.changes.latest - page.changes.until
 
     def _is_filling(self) -> bool:
         return any(not view.marked for view in self._of_shards() if view.mark != UNKNOWN)
 
     def _of_shards(self) -> list[ShardView]:
-        """A shard's mark is the same in both lanes."""
-        return [self._views[shard, Lane.NORMAL] for shard in range(self._origin.shards)]
+        """A shard's mark is the same in both priorities."""
+        return [self._views[shard, Priority.NORMAL] for shard in range(self._origin.shards)]
 
     def _fill_wanted(self) -> bytes:
         """The marks that the shards are to have, while one of them has not."""
@@ -298,19 +307,19 @@ class PeerSender:
             status.published_ms = now_ms
 
 
-async def sweep(origin: Origin, shard: int, lane: Lane, owner: bytes, generation: bytes, most: int) -> None:
+async def sweep(origin: Origin, shard: int, priority: Priority, owner: bytes, generation: bytes, most: int) -> None:
     """Forget names whose records are gone: peers that are away read none of them. One page at a time.
 
     Who sweeps is a peer without a name: with a cursor, and a lease, like any other.
     """
-    changes = await origin.changes(shard, SWEEPER, lane, owner, generation, most, READ_TIMEOUT_S)
+    changes = await origin.run(shard, ReadChanges(SWEEPER, priority, owner, generation, most), READ_TIMEOUT_S)
     if not changes.leased:
         return
     if changes.names:
-        await origin.components(shard, SWEEPER, lane, changes.names, READ_TIMEOUT_S)
-        await origin.acknowledge(shard, SWEEPER, lane, changes, READ_TIMEOUT_S)
+        await origin.run(shard, ReadComponents(SWEEPER, priority, changes.names), READ_TIMEOUT_S)
+        await origin.run(shard, Acknowledge(SWEEPER, priority, changes), READ_TIMEOUT_S)
     elif changes.since:
-        await origin.begin_walk(shard, SWEEPER, b"", READ_TIMEOUT_S)
+        await origin.run(shard, BeginWalk(SWEEPER, b""), READ_TIMEOUT_S)
 
 
 def _within_a_batch(pages: Sequence[ShardPage]) -> list[ShardPage]:

@@ -7,8 +7,8 @@ from headgate.telemetry.metrics import Metrics
 
 
 def register(metrics: Metrics, keys: KeysService) -> None:
-    """Export overrides in force, what operators did here, and how the node keeps up with the region's book."""
-    stats, book = keys.stats, keys.region.book.stats
+    """Export overrides in force, what operators did here, and how the node keeps up with the region's map."""
+    stats, book = keys.stats, keys.region.region_map.stats
 
     def actions() -> Iterable[tuple[int, Mapping[str, str]]]:
         yield stats.looks, {"action": "get"}

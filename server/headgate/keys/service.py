@@ -21,15 +21,16 @@ from headgate.keys.naming import KeyNames, NamedKey, describe, entries_of, key_m
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import MILLION
 from headgate.limiter.overrides import Override, Overrides
-from headgate.origin.book import MOST_ENTRIES, BookEntry, BookState
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
-from headgate.region.book import BookReplica
+from headgate.origin.operations.peek_key import PeekKey
+from headgate.origin.region_map import MOST_ENTRIES, MapEntry, MapState
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
+from headgate.region.region_map import RegionMapReplica
 from headgate.v1 import keys_pb2 as pb
 
 SERVICE: Final = "headgate.v1.Keys"
-LOOK_TIMEOUT_S: Final = 1.0
+PEEK_TIMEOUT_S: Final = 1.0
 """For the shard to show a record: somebody waits for it, and no request does."""
 
 Call = Callable[[bytes, Operator], Awaitable[bytes]]
@@ -55,7 +56,7 @@ class RegionAccess:
     node: str
     """Its name."""
     origin: Origin
-    book: BookReplica
+    region_map: RegionMapReplica
     engine: Engine | RegionalEngine
     links: RegionNode | None
     """None for a node on its own: then its counters are all there is."""
@@ -109,7 +110,7 @@ class KeysService:
         """Another limit for a key, until a time."""
         key, why = self.names.name(request.key), overriding.reason(request.why)
         limit, factor = overriding.change_of(request)
-        now_ms = self.region.book.now_ms()
+        now_ms = self.region.region_map.now_ms()
         until_ms = overriding.ends_ms(request, now_ms)
         override = Override(
             key.key, key.domain, key.entries, until_ms, limit, factor, operator.who, why, now_ms
@@ -139,7 +140,7 @@ class KeysService:
 
     async def list_overrides(self, request: pb.ListOverridesRequest, _: Operator) -> pb.ListOverridesResponse:
         """All that are in force, by domain and descriptor."""
-        await self.region.book.refresh()
+        await self.region.region_map.refresh()
         found = [item for item in self.overrides.all() if request.domain in ("", item.domain)]
         found.sort(key=lambda item: (item.domain, item.entries))
         return pb.ListOverridesResponse(overrides=map(self._message, found), most=MOST_ENTRIES)
@@ -156,16 +157,16 @@ class KeysService:
             number = await region.links.reset(key.key, key.limit, key.shard_key)
         except OriginError as error:
             raise NotReady(f"the key's shard did not answer, so it may have been reset, or not: {error}") from error
-        told = resetting.entry_of(key, number, region.book.now_ms())
+        told = resetting.entry_of(key, number, region.region_map.now_ms())
         if told is not None:
             # Made it is in any case: without this the others hear of it with their next call for the key.
             with contextlib.suppress(OriginError):
-                await region.book.write([told])
+                await region.region_map.write([told])
         return number
 
-    async def _write(self, entry: BookEntry) -> BookState:
+    async def _write(self, entry: MapEntry) -> MapState:
         try:
-            return await self.region.book.write([entry])
+            return await self.region.region_map.write([entry])
         except OriginTimeout as error:
             raise NotReady(
                 f"the region's origin did not answer, so it may have been stored: {error}; look, or try again"
@@ -212,16 +213,16 @@ class KeysService:
         if region.links is not None:
             shard = state.shard = region.origin.shard_of(key.shard_key)
             try:
-                look = await region.origin.look(shard, key.key, key.limit.window_ms, LOOK_TIMEOUT_S)
+                peek = await region.origin.run(shard, PeekKey(key.key, key.limit.window_ms), PEEK_TIMEOUT_S)
             except OriginError as error:
                 state.region_error = f"the shard could not be asked: {error}"
             else:
-                state.time_ms = look.time_ms
-                found = view.region_message(look)
+                state.time_ms = peek.time_ms
+                found = view.region_message(peek)
                 if found is not None:
                     state.region.CopyFrom(found)
-                if look.readable:
-                    copy = view.copy_of_record(look, key.key, key.limit)
+                if peek.readable:
+                    copy = view.copy_of_record(peek, key.key, key.limit)
                 else:
                     state.region_error = "the record can't be read: it is garbled, or of a newer version"
         usage = view.usage_of(copy, key.limit, state.time_ms)

@@ -9,7 +9,7 @@ from typing import Any
 from headgate.limiter.counters import BucketCounter, KeyCounter, WindowCounter
 from headgate.limiter.decision import ALGORITHMS
 from headgate.limiter.limit import MILLION, Algorithm, Limit
-from headgate.origin.look import BucketLook, KeyLook, WindowLook
+from headgate.origin.operations.peek_key import BucketPeek, KeyPeek, WindowPeek
 from headgate.region.counters import SharedCounter
 from headgate.region.window_counter import SharedWindow
 from headgate.v1 import keys_pb2 as pb
@@ -71,14 +71,14 @@ def copy_of_counter(counter: KeyCounter | None, key: bytes, limit: Limit, now_ms
     return window
 
 
-def copy_of_record(look: KeyLook, key: bytes, limit: Limit) -> Any:
+def copy_of_record(look: KeyPeek, key: bytes, limit: Limit) -> Any:
     """What the region's origin knows, at its time."""
     record = look.record
-    if isinstance(record, BucketLook):
+    if isinstance(record, BucketPeek):
         bucket = BucketCounter(key, limit)
         bucket.rate, bucket.tat = record.rate, record.arrival_ms * record.rate + record.arrival_rest
         return bucket
-    if isinstance(record, WindowLook):
+    if isinstance(record, WindowPeek):
         window = WindowCounter(key, limit, record.sequence)
         window.current, window.previous = record.current.used, record.previous.used
         return window
@@ -125,7 +125,7 @@ def node_message(node: str, counter: KeyCounter | None, now_ms: int, now_s: floa
     return view
 
 
-def region_message(look: KeyLook) -> pb.RegionView | None:
+def region_message(look: KeyPeek) -> pb.RegionView | None:
     """What the region's origin has; None where it has nothing."""
     record = look.record
     if record is None:
@@ -134,7 +134,7 @@ def region_message(look: KeyLook) -> pb.RegionView | None:
         pb.RunView(run=_text(part.name), current=part.current, previous=part.previous, grant=part.held)
         for part in record.components
     ]
-    if isinstance(record, BucketLook):
+    if isinstance(record, BucketPeek):
         return pb.RegionView(runs=runs, hidden=look.hidden, arrival_ms=record.arrival_ms)
     return pb.RegionView(
         current_total=record.current.region_total,

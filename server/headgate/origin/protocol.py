@@ -9,11 +9,7 @@ All messages are tuples of numbers and bytes, so that they cross to Lua as they 
 """
 
 from collections.abc import Iterable
-from enum import IntEnum
 from typing import Any, NamedTuple, Self
-
-from headgate.origin.book import BookMark
-from headgate.origin.quota_protocol import QuotaReport, Share
 
 UNBOUND = -1
 """In a report's place for the reset: the counter has had no answer yet, and belongs to whatever the record has."""
@@ -74,7 +70,7 @@ class WindowTerms(NamedTuple):
     publish_at: int = 0
     """From which region total on a key is published to other regions; 0: never."""
     urgent: bool = False
-    """Published in the lane that exchangers read more often."""
+    """Published in the priority that exchangers read more often."""
 
 
 class _FlatWindowReport(NamedTuple):
@@ -230,18 +226,6 @@ def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
     return costs
 
 
-class Call(NamedTuple):
-    """One round trip to a shard: what this node reports, and what its requests want to be charged."""
-
-    reports: tuple[Report, ...]
-    requests: tuple[tuple[ChargeRequest, ...], ...]
-    """Wants by request: those of one request are charged all or none."""
-    quotas: tuple[QuotaReport, ...] = ()
-    """Of the reported keys those whose limit is a quota: before anything is charged, each is cut to its slice."""
-    ahead: tuple[Prefetch, ...] = ()
-    """What is to be charged beyond the requests, at most once per report."""
-
-
 NO_GRANT = -1
 """In an answer's place for the grant: the call was overtaken by a later one, so it renews nothing."""
 UNREADABLE = -2
@@ -325,140 +309,3 @@ class BucketAnswer(NamedTuple):
 
 
 Answer = WindowAnswer | BucketAnswer
-
-
-class Reply(NamedTuple):
-    """The answer to a call: one answer per report, and per request whether it was charged."""
-
-    time_ms: int
-    """The shard's time: the time of every limit key on it."""
-    epoch: bytes
-    """Another one means that the shard may have lost its memory."""
-    answers: tuple[Answer, ...]
-    charged: tuple[bool, ...]
-    shares: tuple[Share, ...] = ()
-    """Per quota of the call: what is in force of it."""
-
-
-class Pulse(NamedTuple):
-    """The answer to a heartbeat."""
-
-    time_ms: int
-    epoch: bytes
-    live_nodes: int
-    known: bool
-    """False: the run's last heartbeat is gone, so its reports may be gone with it."""
-    regions_heard: int = 0
-    """Other regions that have said something lately, where they say it."""
-    book: BookMark = BookMark()
-    """How far the region's book has come, on the shard that keeps it."""
-
-
-class ForeignCount(NamedTuple):
-    """A region's component of one cell, as the exchanger received it: another one's, or this one's that comes back."""
-
-    key: bytes
-    window_ms: int
-    sequence: int
-    region: bytes
-    total: int
-    name: bytes = b""
-    """What the key is called between regions: the own component is published from now on. Empty: it is not."""
-    reset: int = 0
-    """To which reset of the key it belongs: a later one than is known empties the record, an earlier one is ignored."""
-    refunded: int = 0
-    """What of the total was given back. Nothing of the own region's: refunds come back from the nodes alone."""
-
-
-class Lane(IntEnum):
-    """Changes to be published, by how often exchangers look for them."""
-
-    NORMAL = 0
-    URGENT = 1
-
-
-class Changes(NamedTuple):
-    """What one peer has not acknowledged yet of one shard and lane, the oldest change first."""
-
-    time_ms: int
-    epoch: bytes
-    leased: bool
-    """False: another exchanger of this region serves the peer at present, and is told the names. The rest is so."""
-    since: int
-    """Up to which change the peer has acknowledged all."""
-    until: int
-    """The change of the last name here: what to acknowledge."""
-    latest: int
-    """The newest change of all."""
-    names: tuple[bytes, ...]
-    generation: bytes
-    """Drawn when the shard's memory began: another one means that it was lost."""
-    mark: bytes
-    """What `mark_filled` wrote last for this peer."""
-    walk: bytes
-    """What the peer asked for with `begin_walk`, last."""
-    walk_until: int
-    """Names up to this change go with the peer's own components; the walk is over when they are acknowledged."""
-    beat_ms: int
-    """The latest beat of the peer's region."""
-
-
-class Published(NamedTuple):
-    """A published key's components, as the shard has them. Cells are named by `sequence`: nothing is rolled over."""
-
-    sequence: int
-    current: int
-    previous: int
-    """This region's own; all 0 when the key has none."""
-    peer_sequence: int
-    peer_current: int
-    peer_previous: int
-    """The peer's; all 0 when none is known."""
-    reset: int = 0
-    """To which reset of the key all of these belong; 0: it was never reset."""
-    current_refunded: int = 0
-    previous_refunded: int = 0
-    """What of this region's own was given back."""
-
-
-class Stamp(NamedTuple):
-    """A sign of life of another region, kept beside its counts."""
-
-    region: bytes
-    beat_ms: int
-
-
-def exchange_name(key: bytes, place: bytes, window_ms: int) -> bytes:
-    """What a key is called between regions: its window, what chooses its shard if that is not the key, the key."""
-    return b"%x:" % window_ms + exchange_key(key, place)
-
-
-def exchange_key(key: bytes, place: bytes) -> bytes:
-    """The part of the name that a cell's identity has beside the window."""
-    return b":" + key if place == key else b"%x:" % len(place) + place + key
-
-
-def split_name(name: bytes) -> tuple[int, bytes]:
-    """The window, and the exchange key. Raises ValueError where it is no name of ours."""
-    window, colon, key = name.partition(b":")
-    if not colon:
-        raise ValueError("no window")
-    return int(window, 16), key
-
-
-def split_exchange_key(key: bytes) -> tuple[bytes, bytes]:
-    """The key, and what chooses its shard. Raises ValueError where it is none of ours."""
-    length, colon, rest = key.partition(b":")
-    if not colon:
-        raise ValueError("no length")
-    if not length:
-        return rest, rest
-    size = int(length, 16)
-    if not 0 < size < len(rest):
-        raise ValueError("a length that is not there")
-    return rest[size:], rest[:size]
-
-
-def key_of_name(name: bytes) -> bytes:
-    """The limit key that is called so between regions."""
-    return split_exchange_key(split_name(name)[1])[0]

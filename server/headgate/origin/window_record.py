@@ -13,6 +13,7 @@ The shard's clock may be set. A record one window ahead of it waits for it; one 
 ahead was written by a wrong clock and begins anew. (docs/convergence.md, section 1.)
 """
 
+from headgate.origin.exchange_protocol import Published
 from headgate.origin.grants import GENERATION_MS, Grants, Holding
 from headgate.origin.protocol import (
     NO_GRANT,
@@ -20,11 +21,11 @@ from headgate.origin.protocol import (
     CellReport,
     Count,
     Demand,
-    Published,
     Refund,
     WindowAnswer,
     WindowReport,
 )
+from headgate.window import weighted
 
 
 class CellRecord:
@@ -203,7 +204,7 @@ class WindowRecord:
         effective = self.current.used + missing
         if report.sliding:
             left_ms = self.window_ms - self.time_ms(now_ms) % self.window_ms
-            effective += self.previous.used * left_ms // self.window_ms
+            effective += weighted(self.previous.used, left_ms, self.window_ms)
         return effective <= report.limit
 
     def charge(self, report: WindowReport, missing: int, now_ms: int) -> None:

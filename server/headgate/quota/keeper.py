@@ -26,8 +26,12 @@ from headgate.exchange.extension import Teller
 from headgate.exchange.fill import mark_of
 from headgate.exchange.messages import LinkError
 from headgate.origin.interface import LEASE_MS, Origin, OriginError
-from headgate.origin.protocol import split_name
-from headgate.origin.quota_protocol import QuotaLease, QuotaSave
+from headgate.origin.names import split_name
+from headgate.origin.quota.lease import LeaseQuotas, ReleaseQuotas
+from headgate.origin.quota.post import PostQuotas
+from headgate.origin.quota.protocol import QuotaLease
+from headgate.origin.quota.rows import ReadQuotaRows
+from headgate.origin.quota.save import SaveQuotas
 from headgate.quota.codec import pack_mark, pack_quota, unpack_mark, unpack_quota
 from headgate.quota.counts import LedgerCounts
 from headgate.quota.ledger import QuotaLedger
@@ -119,6 +123,10 @@ class QuotaKeeper:
             else:
                 waiting.cancel()
 
+    async def release(self, timeout_s: float) -> None:
+        """End this process's lease, if it has it: the next keeper need not wait. Raises OriginError."""
+        await self._origin.run(STORE, ReleaseQuotas(self._owner), timeout_s)
+
     async def stop(self) -> None:
         """Messages under way are given up."""
         for task in self._telling.values():
@@ -155,7 +163,7 @@ class QuotaKeeper:
         """The ledger, if this process is the keeper."""
         asked_s = self._clock.monotonic()
         drawn = self._random.randbytes(16)
-        lease = await self._origin.quota_lease(STORE, self._owner, drawn, self._names, TIMEOUT_S)
+        lease = await self._origin.run(STORE, LeaseQuotas(self._owner, drawn, self._names), TIMEOUT_S)
         if not lease.leased:
             self._ledger = None
             return None
@@ -178,7 +186,7 @@ class QuotaKeeper:
         ledger.counts = self.ledger_counts
         cursor = 0
         while True:
-            cursor, page = await self._origin.quota_rows(STORE, cursor, TIMEOUT_S)
+            cursor, page = await self._origin.run(STORE, ReadQuotaRows(cursor), TIMEOUT_S)
             for name, packed in page:
                 if shard_place(name) is not None:
                     ledger.load(name, packed, lease.time_ms)
@@ -220,14 +228,14 @@ class QuotaKeeper:
         for page in pages:
             is_last = page is pages[-1]
             mark = _wrap(ledger.mark, self._generation) if is_last and complete else self._mark
-            save = QuotaSave(
+            save = SaveQuotas(
                 self._fence,
                 self._lease.generation if self._lease is not None else b"",
                 tuple((item.key, item.before, item.packed) for item in page),
                 mark,
                 tuple(taken_in) if is_last and complete else (),
             )
-            saved = await self._origin.quota_save(STORE, save, TIMEOUT_S)
+            saved = await self._origin.run(STORE, save, TIMEOUT_S)
             if not saved.kept:
                 raise Replaced
             self._mark = mark
@@ -260,7 +268,7 @@ class QuotaKeeper:
         if len(said) > MOST_POSTED_BYTES:
             raise BadRequest(f"a message of {len(said)} bytes about quotas: at most {MOST_POSTED_BYTES} are accepted")
         self.counts.posted += 1
-        return await self._origin.quota_post(STORE, peer.encode(), said, TIMEOUT_S)
+        return await self._origin.run(STORE, PostQuotas(peer.encode(), said), TIMEOUT_S)
 
     def _take_in_posted(self, ledger: QuotaLedger) -> list[tuple[bytes, bytes]]:
         """What came at other processes of the region. Nobody is told so before it is saved."""

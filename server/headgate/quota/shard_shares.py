@@ -17,8 +17,9 @@ from typing import Final
 from headgate.clock import Clock
 from headgate.limiter.shares import WHOLE
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
-from headgate.origin.protocol import split_exchange_key, split_name
-from headgate.origin.quota_protocol import NOT_USED, UNTOUCHED, QuotaKind, QuotaSeen, QuotaStep
+from headgate.origin.names import split_exchange_key, split_name
+from headgate.origin.quota.protocol import NOT_USED, QuotaKind, QuotaSeen
+from headgate.origin.quota.step import UNTOUCHED, StepQuotas
 from headgate.quota.key_plan import Enforced
 from headgate.quota.ledger import QuotaLedger
 
@@ -182,7 +183,7 @@ class ShardShares:
         shares = [(name, ledger.enforced(name, split_name(name)[0], now_ms)) for name in names]
         deadlines, unknown = ledger.deadlines(now_ms), ledger.unknown(now_ms)
         complete = with_deadlines and len(known.unwritten.keys() - set(names)) == 0
-        step = QuotaStep(
+        step = StepQuotas(
             fence=fence,
             generation=known.generation,
             drawn=self._random.randbytes(16),
@@ -194,7 +195,7 @@ class ShardShares:
             forgotten=tuple(self._forgotten(ledger, known)) if with_deadlines else (),
             most=BUSY_TICKS * MOST_PER_TICK if with_deadlines else 0,
         )
-        stepped = await self._origin.quota_step(shard, step, TIMEOUT_S)
+        stepped = await self._origin.run(shard, step, TIMEOUT_S)
         if not stepped.kept:
             self._lost(ledger, shard, stepped.generation)
             return

@@ -19,15 +19,17 @@ from headgate.clock import Clock
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import SlicedCharges
-from headgate.origin.book import BOOK
 from headgate.origin.interface import HEARTBEAT_S, NODE_GONE_MS, Origin, OriginError, OriginTimeout
-from headgate.origin.protocol import UNREADABLE, Call
+from headgate.origin.operations.call import Call
+from headgate.origin.operations.heartbeat import Heartbeat
+from headgate.origin.protocol import UNREADABLE
+from headgate.origin.region_map import MAP_KEY
 from headgate.region.alone import Alone
-from headgate.region.book import BookReplica
 from headgate.region.breaker import BreakerSettings
 from headgate.region.counters import SharedCounter
 from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
+from headgate.region.region_map import RegionMapReplica
 from headgate.region.resets import Reset, Resets
 from headgate.region.shard_link import ShardLink
 from headgate.region.slices import Slices
@@ -112,9 +114,9 @@ class RegionNode:
             )
             for index in range(origin.shards)
         ]
-        self.book = BookReplica(
+        self.region_map = RegionMapReplica(
             origin,
-            now_ms=self.links[origin.shard_of(BOOK)].now_ms,
+            now_ms=self.links[origin.shard_of(MAP_KEY)].now_ms,
             random=random,
             logger=logger,
             data_dir=data_dir,
@@ -201,7 +203,7 @@ class RegionNode:
     async def _tell_reset(self, link: ShardLink, reset: Reset) -> int:
         """Tell the key's shard; the number that its record has then."""
         report = reset.report(self.run + b".reset", next(self._numbers))
-        reply = await self._origin.call(link.index, Call((report,), ()), RESET_TIMEOUT_S)
+        reply = await self._origin.run(link.index, Call((report,), ()), RESET_TIMEOUT_S)
         if reply.answers[0].grant == UNREADABLE:
             raise OriginError(f"shard {link.index}: the key's record can't be read")
         return reply.answers[0].reset
@@ -266,7 +268,7 @@ class RegionNode:
         for link in self.links:
             self._tasks.append(asyncio.create_task(link.run(), name=f"shard-{link.index}"))
             self._tasks.append(asyncio.create_task(self._heartbeats(link), name=f"heartbeat-{link.index}"))
-        self._tasks.append(asyncio.create_task(self.book.run(), name="book"))
+        self._tasks.append(asyncio.create_task(self.region_map.run(), name="region-map"))
 
     @property
     def running(self) -> bool:
@@ -294,7 +296,7 @@ class RegionNode:
     async def _beat(self, link: ShardLink) -> None:
         sent_s = self._clock.monotonic()
         try:
-            pulse = await self._origin.heartbeat(link.index, self.run, HEARTBEAT_TIMEOUT_S)
+            pulse = await self._origin.run(link.index, Heartbeat(self.run), HEARTBEAT_TIMEOUT_S)
         except Exception as error:
             # Foreseen or not: a heartbeat that fails must neither be the last nor keep a node from starting.
             link.last_error = str(error) if isinstance(error, OriginError) else f"{type(error).__name__}: {error}"
@@ -304,8 +306,8 @@ class RegionNode:
             return
         had_beaten, self._pulses[link.index] = self._pulses[link.index], pulse.live_nodes
         link.heard(pulse.time_ms, pulse.epoch, sent_s)
-        if link.index == self.book.shard:
-            self.book.heard(pulse.book, pulse.epoch)
+        if link.index == self.region_map.shard:
+            self.region_map.heard(pulse.region_map, pulse.epoch)
         self._note_live_nodes(max(self._pulses))
         self._regions_heard[link.index] = pulse.regions_heard
         self._on_regions_heard(max(self._regions_heard))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.limiter.limit import Algorithm, Limit
-from headgate.origin.protocol import BucketReport, Report, WindowReport, exchange_name
+from headgate.origin.names import exchange_name
+from headgate.origin.protocol import BucketReport, Report, WindowReport
 
 MOST_RESETS: Final = 10_000
 """Remembered at once; of more, the one that was heard of first is forgotten. A few megabytes."""

@@ -22,7 +22,10 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.limiter.limit import Limit
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import NO_GRANT, UNBOUND, UNREADABLE, Answer, Call, Prefetch, Reply
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.protocol import NO_GRANT, UNBOUND, UNREADABLE, Answer, Prefetch
+from headgate.origin.quota.call import QuotaCall
+from headgate.origin.quota.protocol import QuotaReport, QuotaShare
 from headgate.region.alone import Alone
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
 from headgate.region.counters import SharedCounter
@@ -93,6 +96,8 @@ class CallBatch:
     """A call under way, and whom its answers are for."""
 
     call: Call
+    quotas: tuple[QuotaReport, ...]
+    """Keys of the call whose limit is a quota."""
     counters: list[SharedCounter]
     """Those that report, in the order of the reports."""
     questions: list[Question | Alone]
@@ -281,8 +286,13 @@ class ShardLink:
         self._missed = False
         self.stats.calls += 1
         reply: Reply | None = None
+        shares: tuple[QuotaShare, ...] = ()
         try:
-            reply = await self._origin.call(self.index, batch.call, CALL_TIMEOUT_S)
+            if batch.quotas:
+                quota_call = QuotaCall(batch.call, batch.quotas)
+                reply, shares = await self._origin.run(self.index, quota_call, CALL_TIMEOUT_S)
+            else:
+                reply = await self._origin.run(self.index, batch.call, CALL_TIMEOUT_S)
         except OriginError as error:
             self._failed(batch, error)
         except Exception as error:
@@ -303,7 +313,7 @@ class ShardLink:
             self.stats.durations_sum_s += took_s
             self._succeeded(took_s, decisive=decisive)
             if self.heard(reply.time_ms, reply.epoch, sent_s):
-                self._slices.learn(batch.call.quotas, batch.counters, reply, sent_s)
+                self._slices.learn(batch.quotas, batch.counters, shares, reply.time_ms, sent_s)
                 self._apply(batch, reply, sent_s)
             else:
                 self._ask_again(batch)
@@ -447,8 +457,8 @@ class ShardLink:
         quotas = self._slices.report(counters, now_s)
         limits = [counter.limit for counter in counters]
         components = [counter.component for counter in counters]
-        call = Call(tuple(reports), requests, quotas, ahead)
-        return CallBatch(call, counters, questions, positions, hopes, limits, components)
+        call = Call(tuple(reports), requests, ahead)
+        return CallBatch(call, quotas, counters, questions, positions, hopes, limits, components)
 
     def _hopes(self, wanted: dict[SharedCounter, int], now_s: float) -> list[Hope]:
         """What to ask ahead for, of what is wanted; it is added to that."""
@@ -649,7 +659,7 @@ class ShardLink:
 
     def _give_back_reports(self, batch: CallBatch) -> None:
         now_s = self._clock.monotonic()
-        self._slices.failed(batch.call.quotas, batch.counters)
+        self._slices.failed(batch.quotas, batch.counters)
         for counter in batch.counters:
             counter.failed()
             if counter.refill:

@@ -15,8 +15,8 @@ from headgate.limiter.decision import Charge, Kind
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.limiter.scopes import slice_of
 from headgate.limiter.shares import floor_share
-from headgate.origin.protocol import Reply, exchange_name
-from headgate.origin.quota_protocol import QuotaKind, QuotaReport
+from headgate.origin.names import exchange_name
+from headgate.origin.quota.protocol import QuotaKind, QuotaReport, QuotaShare
 from headgate.region.counters import SharedCounter
 
 REPORT_S: Final = 1.0
@@ -148,14 +148,19 @@ class Slices:
         return tuple(found)
 
     def learn(
-        self, quotas: Sequence[QuotaReport], counters: Sequence[SharedCounter], reply: Reply, sent_s: float
+        self,
+        quotas: Sequence[QuotaReport],
+        counters: Sequence[SharedCounter],
+        shares: Sequence[QuotaShare],
+        time_ms: int,
+        sent_s: float,
     ) -> None:
-        """What is in force, by the answer to a call that was sent then."""
-        for quota, (share, until_ms) in zip(quotas, reply.shares, strict=True):
+        """Take the shares that are in force, by the answer at `time_ms` to a call that was sent at `sent_s`."""
+        for quota, (share, until_ms) in zip(quotas, shares, strict=True):
             slice_ = self._slices.get(counters[quota.report].key)
             if slice_ is not None:
                 slice_.sent = 0
-                until_s = sent_s + (until_ms - reply.time_ms) / 1000
+                until_s = sent_s + (until_ms - time_ms) / 1000
                 if share != slice_.share:
                     slice_.take(share, until_s)
                 slice_.until_s = until_s

@@ -8,16 +8,8 @@ from typing import Any, Final
 
 from headgate.limiter.counters import window_load
 from headgate.limiter.limit import Algorithm, Limit, TrafficClass
-from headgate.origin.protocol import (
-    UNBOUND,
-    Answer,
-    CellReport,
-    Report,
-    WindowAnswer,
-    WindowReport,
-    WindowTerms,
-    exchange_name,
-)
+from headgate.origin.names import exchange_name
+from headgate.origin.protocol import UNBOUND, Answer, CellReport, Report, WindowAnswer, WindowReport, WindowTerms
 from headgate.region.cells import CellView
 from headgate.region.counters import Hold, SharedCounter, shared
 from headgate.region.shard import Shard

@@ -20,8 +20,8 @@ from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitReq
 from headgate_client.wire.headgate.v1 import limits_pb2 as pb
 
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
-from headgate.origin.claims import ClaimState
 from headgate.origin.interface import Origin, OriginError
+from headgate.origin.operations.take_claim import ClaimState, TakeClaim
 from headgate.reservations import ids
 from headgate.reservations.ids import Reservation
 from headgate.reservations.signing import SigningKey
@@ -231,8 +231,8 @@ class Limits:
         shard = self._origin.shard_of(reservation.nonce)
         while True:
             try:
-                claim = await self._origin.claim(
-                    shard, reservation.nonce, value, reservation.expires_ms, CLAIM_TIMEOUT_S
+                claim = await self._origin.run(
+                    shard, TakeClaim(reservation.nonce, value, reservation.expires_ms), CLAIM_TIMEOUT_S
                 )
                 break
             except OriginError:

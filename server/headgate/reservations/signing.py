@@ -4,9 +4,9 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from headgate.origin.book import FIRST, BookEntry
 from headgate.origin.interface import OriginError
-from headgate.region.book import BookReplica
+from headgate.origin.region_map import FIRST, MapEntry
+from headgate.region.region_map import RegionMapReplica
 from headgate.reservations.ids import KEY_BYTES
 
 NAME: Final = b"reservations"
@@ -18,7 +18,7 @@ LOOK_EVERY_S: Final = 0.2
 class SigningKey:
     """What this node signs with, and all that it accepts."""
 
-    def __init__(self, book: BookReplica, random: random.Random, monotonic: Callable[[], float]) -> None:
+    def __init__(self, book: RegionMapReplica, random: random.Random, monotonic: Callable[[], float]) -> None:
         self._book = book
         self._monotonic = monotonic
         self._look_again_s = 0.0
@@ -30,7 +30,7 @@ class SigningKey:
         shared = self._book.get(NAME)
         if shared is None:
             try:
-                await self._book.write([BookEntry(NAME, self._own, 0, FIRST)])
+                await self._book.write([MapEntry(NAME, self._own, 0, FIRST)])
             except OriginError:
                 return self._own
             shared = self._book.get(NAME)

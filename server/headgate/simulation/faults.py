@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from headgate.limiter.limit import Limit
+from headgate.origin.exchange_protocol import ForeignCount
 from headgate.origin.interface import OriginError
-from headgate.origin.protocol import ForeignCount
+from headgate.origin.operations.import_counts import ImportCounts
 from headgate.region.node import RegionNode
 from headgate.simulation.history import Fault, FaultKind
 from headgate.simulation.network import NetworkPath
@@ -247,7 +248,7 @@ class Faults:
     def _import(self, key: bytes, sequence: int, total: int, region: bytes = ABROAD) -> None:
         window_ms = next(known.limit.window_ms for known in self._world.history.keys if known.name == key)
         shard = self._world.shards[self._world.shard_of(key)]
-        shard.take_in([ForeignCount(key, window_ms, sequence, region, total)])
+        shard.apply(ImportCounts([ForeignCount(key, window_ms, sequence, region, total)]))
 
     def _listen(self, fault: Fault) -> None:
         """A peer is told what the region has, of current and previous cells."""
@@ -259,7 +260,7 @@ class Faults:
 
     def _echo(self, fault: Fault) -> None:
         if self._world.shards[fault.shard].up:
-            self._world.shards[fault.shard].take_in(self._echoes.pop(fault))
+            self._world.shards[fault.shard].apply(ImportCounts(self._echoes.pop(fault)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))

@@ -1,15 +1,14 @@
 """What shards answer: what they know of a component never falls, and they count nothing twice."""
 
 from headgate.limiter.limit import Limit
+from headgate.origin.operations.call import Call, Reply
 from headgate.origin.protocol import (
     PEEK,
     Answer,
     BucketAnswer,
     BucketReport,
-    Call,
     Count,
     Refund,
-    Reply,
     Report,
     WindowAnswer,
     WindowReport,

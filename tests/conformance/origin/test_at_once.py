@@ -5,22 +5,15 @@ to two regions of one Redis, once plain and once so. Answers, decisions and ever
 """
 
 import random
+from dataclasses import replace
 
 import pytest
 from headgate.clock import SystemClock
+from headgate.origin.call_codec import LATER, decided
 from headgate.origin.interface import Origin
-from headgate.origin.protocol import (
-    PEEK,
-    UNBOUND,
-    UNREADABLE,
-    Call,
-    CellReport,
-    ChargeRequest,
-    Prefetch,
-    Report,
-    exchange_name,
-)
-from headgate.origin.redis_origin.codec import LATER, decided
+from headgate.origin.names import exchange_name
+from headgate.origin.operations.call import Call
+from headgate.origin.protocol import PEEK, UNBOUND, UNREADABLE, CellReport, ChargeRequest, Prefetch, Report
 from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import WINDOW_MS, bucket, cell, counts, said, window
@@ -85,7 +78,7 @@ class NewKeys(SoleWants):
 
 def kept(call: Call) -> Call:
     """The same, with every report kept until all are merged."""
-    return call._replace(ahead=tuple(Prefetch(place, 0, 1) for place in range(len(call.reports))))
+    return replace(call, ahead=tuple(Prefetch(place, 0, 1) for place in range(len(call.reports))))
 
 
 @pytest.mark.parametrize("seed", range(200, 212))
@@ -99,10 +92,10 @@ async def test_at_once_and_later_are_the_same(one_redis: RedisSetup, kind: type[
         for step in range(100):
             call = history.call()
             await here.set_time(history.now_ms)
-            at_once += sum(when > 0 for when in decided(call)[0])
-            assert set(decided(kept(call))[0]) <= {LATER}
-            plain = await here.origin.call(0, call, PATIENCE_S)
-            later = await there.call(0, kept(call), PATIENCE_S)
+            at_once += sum(when > 0 for when in decided(call.reports, call.requests, call.ahead)[0])
+            assert set(decided(call.reports, call.requests, kept(call).ahead)[0]) <= {LATER}
+            plain = await here.origin.run(0, call, PATIENCE_S)
+            later = await there.run(0, kept(call), PATIENCE_S)
             assert plain == later, f"step {step}: {call}"
             told = [report.key for report in call.reports]
             assert _records(one_redis, HERE, told) == _records(one_redis, THERE, told), f"step {step}: {call}"
@@ -136,7 +129,7 @@ def _published(setup: RedisSetup, prefix: bytes) -> object:
 
 def _at_once(call: Call) -> list[bool]:
     """Which requests are decided with their reports."""
-    when = decided(call)[0]
+    when = decided(call.reports, call.requests, call.ahead)[0]
     return [number in when for number in range(1, len(call.requests) + 1)]
 
 
@@ -171,7 +164,7 @@ async def test_every_decision_lands_at_its_own_request(origin: Origin) -> None:
         (ChargeRequest(1, 100),),
         (),
     )
-    reply = await origin.call(0, Call(reports, wants), PATIENCE_S)
+    reply = await origin.run(0, Call(reports, wants), PATIENCE_S)
     await origin.close()
     assert reply.charged == (True, False, True, False, True)
     assert reply.answers == (counts((100, 100)), counts((1, 1)), counts((1, 1)), counts((1, 1)))
@@ -179,7 +172,7 @@ async def test_every_decision_lands_at_its_own_request(origin: Origin) -> None:
 
 async def test_a_look_at_once_charges_nothing_and_sees_what_is_full(origin: Origin) -> None:
     reports = (window("a", 1, cell(100), key="full"), window("a", 1, cell(99), key="nearly"))
-    reply = await origin.call(0, Call(reports, ((ChargeRequest(0, PEEK),), (ChargeRequest(1, PEEK),))), PATIENCE_S)
+    reply = await origin.run(0, Call(reports, ((ChargeRequest(0, PEEK),), (ChargeRequest(1, PEEK),))), PATIENCE_S)
     await origin.close()
     assert reply.charged == (False, True)
     assert reply.answers == (counts((100, 100)), counts((99, 99)))
@@ -187,9 +180,9 @@ async def test_a_look_at_once_charges_nothing_and_sees_what_is_full(origin: Orig
 
 async def test_credit_is_spent_at_once(origin: Origin) -> None:
     """Charged before, and its reply lost: the retry finds it charged, though nothing else fits."""
-    await origin.call(0, said(window("a", 1), wants=((100,),)), PATIENCE_S)
-    retried = await origin.call(0, said(window("a", 2), wants=((100,),)), PATIENCE_S)
-    beyond = await origin.call(0, said(window("a", 3), wants=((101,),)), PATIENCE_S)
+    await origin.run(0, said(window("a", 1), wants=((100,),)), PATIENCE_S)
+    retried = await origin.run(0, said(window("a", 2), wants=((100,),)), PATIENCE_S)
+    beyond = await origin.run(0, said(window("a", 3), wants=((101,),)), PATIENCE_S)
     await origin.close()
     assert (retried.charged, beyond.charged) == ((True,), (False,))
     assert retried.answers == beyond.answers == (counts((100, 100)),)
@@ -208,7 +201,7 @@ async def test_what_cant_be_read_is_not_charged_at_once(one_redis: RedisSetup, o
         number = place + 1
         good = window("a", number, CellReport(counts((0, 0)).sequence, place, 0, 0, place), key="good")
         call = said(window("a", number, key="other"), spoilt, good, wants=((-1, 1), (-1, -1, 1)))
-        reply = await origin.call(0, call, PATIENCE_S)
+        reply = await origin.run(0, call, PATIENCE_S)
         assert reply.charged == (False, True)
         assert reply.answers[1].grant == UNREADABLE
         assert reply.answers[2] == counts((number, number))
@@ -222,7 +215,7 @@ async def test_terms_are_each_report_s_own(origin: Origin) -> None:
     limits = [chooser.choice([3, 5, 7]) for _ in range(40)]
     reports = [window(chooser.choice("abc"), 1, key=f"k{place}", limit=limit) for place, limit in enumerate(limits)]
     wants = tuple((ChargeRequest(place, 5),) for place in range(len(limits)))
-    reply = await origin.call(
+    reply = await origin.run(
         0, Call((*reports, bucket("a", 1, burst=4)), (*wants, (ChargeRequest(40, 5),))), PATIENCE_S
     )
     await origin.close()

@@ -10,6 +10,7 @@ from headgate.exchange import sender
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit, Scope, Unit
 from headgate.limiter.scopes import charges_of
+from headgate.origin.quota.store import QuotaStore
 from headgate.origin.window_record import WindowRecord
 from headgate.simulation.history import Key
 from headgate.simulation.network import shard_of
@@ -126,8 +127,9 @@ def test_slices_of_the_other_shards_stay_in_force() -> None:
                 for node in world.nodes(site):
                     node.decide(charges)
                 await asyncio.sleep(0.02)
-                assert shard.time_ms() < shard.quotas.until_ms, "its deadline is renewed"
-            written_ms = {round(known.until_ms - shard.time_ms(), -4) for known in shard.quotas.shares.values()}
+                assert shard.time_ms() < shard.memory.part(QuotaStore).until_ms, "its deadline is renewed"
+            shares = shard.memory.part(QuotaStore).shares.values()
+            written_ms = {round(known.until_ms - shard.time_ms(), -4) for known in shares}
             assert written_ms == {20_000}, "and so is its own share"
 
     virtually(history())

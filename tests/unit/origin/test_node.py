@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit, Unit
-from headgate.origin.protocol import Call, Reply
+from headgate.origin.operations.call import Call, Reply
 from headgate.region.shard_link import MAX_REPORTS, MAX_WANTS, PROBE_CALLS
 
 from tests.support.region import RegionWorld, virtually

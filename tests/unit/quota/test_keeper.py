@@ -11,7 +11,8 @@ from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Algorithm, Limit, Scope, Unit
 from headgate.limiter.scopes import charges_of
 from headgate.limiter.shares import WHOLE, cost_within
-from headgate.origin.protocol import exchange_name
+from headgate.origin.names import exchange_name
+from headgate.origin.quota.store import QuotaStore
 from headgate.quota import shard_shares
 from headgate.quota.codec import pack_quota, unpack_mark
 from headgate.quota.keeper import QuotaKeeper
@@ -86,10 +87,10 @@ class Traffic:
         """What the shard says is in force."""
         site = self.world.sites[region]
         shard = site.shards[self.world.shard_of(KEY)]
-        own = shard.quotas.shares.get(NAME)
+        own = shard.memory.part(QuotaStore).shares.get(NAME)
         if own is None:
-            return shard.quotas.share
-        return own.lasting if shard.time_ms() < shard.quotas.until_ms else 100_000
+            return shard.memory.part(QuotaStore).share
+        return own.lasting if shard.time_ms() < shard.memory.part(QuotaStore).until_ms else 100_000
 
     def shares(self) -> list[int]:
         return [round(self.enforced(region) * 100 / WHOLE) for region in range(len(self.admitted))]
@@ -160,7 +161,7 @@ def test_denials_from_memory_count_as_offered() -> None:
         node = next(traffic.world.nodes(traffic.world.sites[0]))
         before = node.links[traffic.world.shard_of(KEY)].stats.reports
         shard = traffic.world.sites[0].shards[traffic.world.shard_of(KEY)]
-        offered = shard.quotas.quotas[KEY].offered
+        offered = shard.memory.part(QuotaStore).quotas[KEY].offered
         counted = offered.current + offered.previous
         charges = charges_of([Charge(KEY, traffic.limit, 2_000)])  # never fits
         for _ in range(500):
@@ -238,7 +239,7 @@ def test_a_shard_that_was_lost_is_at_its_floors_until_it_has_its_shares_again(sh
         before = traffic.shares()
         lost = traffic.world.sites[0].shards[shard]
         lost.restart()
-        assert lost.quotas.until_ms == 0
+        assert lost.memory.part(QuotaStore).until_ms == 0
         await traffic.offer((250, 50, 0), 15)
         assert traffic.keeper(0).goes_by_slice
         assert sum(traffic.shares()) <= 100
@@ -266,8 +267,8 @@ def test_a_key_that_is_not_used_costs_no_entry_and_no_row() -> None:
         await asyncio.sleep(30)
         assert [traffic.keeper(region).keys for region in range(3)] == [0, 0, 0]
         for site in traffic.world.sites:
-            assert site.shards[0].quotas.rows(0) == (0, ())
-            assert all(not shard.quotas.shares for shard in site.shards)
+            assert site.shards[0].memory.part(QuotaStore).rows(0) == (0, ())
+            assert all(not shard.memory.part(QuotaStore).shares for shard in site.shards)
         await traffic.stop()
 
     run(history())

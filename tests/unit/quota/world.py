@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from headgate.limiter.shares import WHOLE, cost_within, floor_share
-from headgate.origin.offered import Offered
+from headgate.origin.quota.offered import Offered
 from headgate.quota.key_plan import Enforced, SliceDeadlines
 from headgate.quota.ledger import QuotaLedger
 from headgate.quota.message import QuotaMessage

@@ -7,7 +7,8 @@ import random
 from typing import Any
 
 from headgate.limiter.counters import CounterTable
-from headgate.origin.protocol import Answer, Call, Count, Reply, WindowAnswer
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.protocol import Answer, Count, WindowAnswer
 from headgate.region.breaker import BreakerSettings
 from headgate.region.shard_link import ShardLink
 from headgate.region.slices import Slices
@@ -34,7 +35,7 @@ class Strange:
     def __init__(self) -> None:
         self.faults_left = FAULTS
 
-    async def call(self, _shard: int, _call: Call, _timeout_s: float) -> Reply:
+    async def run(self, _shard: int, _call: Call, _timeout_s: float) -> Reply:
         answers: tuple[Answer, ...] = ()
         if self.faults_left:
             self.faults_left -= 1

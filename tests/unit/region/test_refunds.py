@@ -7,7 +7,8 @@ import pytest
 from headgate.limiter.decision import Charge, Decision, DecisionPath
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import Call, ChargeRequest
+from headgate.origin.operations.call import Call
+from headgate.origin.protocol import ChargeRequest
 from headgate.region.alone import Alone
 from headgate.region.engine import RegionalEngine
 from headgate.region.refunds import DENIAL_MS, GIVEN_UP_MS, MOST_DEMANDED, TOLD_AFTER_S, Refunds

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import pytest
 import structlog
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
-from headgate.origin.claims import Claim
 from headgate.origin.interface import OriginTimeout
 from headgate.origin.memory import MemoryOrigin
-from headgate.region.book import BookReplica
+from headgate.origin.operation import Operation, R
+from headgate.origin.operations.take_claim import TakeClaim
+from headgate.region.region_map import RegionMapReplica
 from headgate.reservations import ids, service
 from headgate.reservations.ids import Reservation
 from headgate.reservations.service import Limits
@@ -50,16 +51,17 @@ class FlakyOrigin(MemoryOrigin):
         self.lose_reply = self.lose_call = 0
         self.claimed = 0
 
-    async def claim(self, shard: int, name: bytes, value: bytes, expires_ms: int, timeout_s: float) -> Claim:
-        self.claimed += 1
-        if self.lose_call:
+    async def run(self, shard: int, operation: Operation[R], timeout_s: float) -> R:
+        claims = isinstance(operation, TakeClaim)
+        self.claimed += claims
+        if claims and self.lose_call:
             self.lose_call -= 1
             raise OriginTimeout("lost on the way")
-        claim = await super().claim(shard, name, value, expires_ms, timeout_s)
-        if self.lose_reply:
+        result = await super().run(shard, operation, timeout_s)
+        if claims and self.lose_reply:
             self.lose_reply -= 1
             raise OriginTimeout("lost on the way back")
-        return claim
+        return result
 
 
 class Charged:
@@ -93,7 +95,9 @@ class World:
 
     def _node(self, number: int) -> Limits:
         chance = random.Random(number)
-        book = BookReplica(self.origin, now_ms=self.clock.now_ms, random=chance, logger=structlog.get_logger().bind())
+        book = RegionMapReplica(
+            self.origin, now_ms=self.clock.now_ms, random=chance, logger=structlog.get_logger().bind()
+        )
         return Limits(
             self.charged,
             self.origin,

@@ -262,8 +262,8 @@ end
 bucket_kind.merge = function(report, index, at, place)
   local record, component = report.record, report.component
   local burst, precision = terms[place + 6], terms[place + 4]
-  if slice_bursts then
-    burst = min(burst, slice_bursts[index] or burst)
+  if burst_caps then
+    burst = min(burst, burst_caps[index] or burst)
   end
   report.burst, report.own, report.grant = burst, flat[at + 6] + flat[at + 7], NO_GRANT
   if merge_bucket(

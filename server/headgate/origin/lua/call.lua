@@ -34,7 +34,7 @@ local firsts = {}
 local function may_be_first(at, place)
   return flat[at + 1] > 0 and flat[at + 4] == 0 and flat[at + 6] == 1 and flat[at + 8] == 0 and flat[at + 10] == 0
     and flat[at + 3] > 0 and flat[at + 5] <= 0 and (terms[place + 6] == 0 or flat[at + 2] < terms[place + 6])
-    and not slice_limits and not give_back_window
+    and not limit_caps and not give_back_window
 end
 
 -- A new key, as the one before: no step of the plain way is missing, each is known.
@@ -51,8 +51,8 @@ local function take_in(index, at)
   local place, when = flat[at], flat[at + 1]
   local kind = terms[place] == BUCKET and bucket_kind or window_kind
   local key, field, limit = KEYS[index], terms[place + 1], terms[place + 2]
-  if slice_limits then
-    limit = min(limit, slice_limits[index] or limit)
+  if limit_caps then
+    limit = min(limit, limit_caps[index] or limit)
   end
   local report, packed, seen_first
   if kind == window_kind and may_be_first(at, place) then
@@ -145,8 +145,8 @@ local function charge_ahead(report, count, cost)
   report.kind.charge(report, missing(report, fit * cost))
 end
 
-if cut_to_slices then
-  cut_to_slices()
+if before_reports then
+  before_reports()
 end
 
 local at = FIRST_REPORT
@@ -157,8 +157,8 @@ end
 if ARGV[2] ~= '' then
   charge_later(parts(ARGV[2]))
 end
-if ARGV[4] ~= '' then
-  local ahead = parts(ARGV[4])
+if ARGV[3] ~= '' then
+  local ahead = parts(ARGV[3])
   for place = 1, #ahead, 3 do
     charge_ahead(deferred[ahead[place]], ahead[place + 1], ahead[place + 2])
   end
@@ -168,18 +168,18 @@ for _, report in pairs(deferred) do
 end
 --@check for _, report in pairs(deferred) do check_sums(report.key, report.record) end
 if next(changed) then
-  local names = parts(ARGV[6])
+  local names = parts(ARGV[5])
   for index = 1, reports do
     if changed[index] then
       note_change(reports + 1, names[2 * index], names[2 * index - 1])
     end
   end
 end
-if keep_offered then
-  keep_offered()
-end
 if answer_refunds then
   answer_refunds()
+end
+if after_reports then
+  after_reports()
 end
 drop_unreadable()
 

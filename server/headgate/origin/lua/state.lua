@@ -1,7 +1,7 @@
 -- What one call brings, and what is kept of it until it is answered.
 --
 -- KEYS     one per report, in order (or one key that only says where the call belongs); then, if any
---          is published, those of outbox.lua; then, if there are quotas, those of quota_call.lua
+--          is published, those of outbox.lua; then those of a feature that adds to a call
 -- ARGV[1]  packed: terms, then reports: two flat arrays.
 --          Terms are what many reports have in common, each once. Read with `terms[place + i]`:
 --            0  kind: 0 sliding window, 1 fixed window, 2 bucket
@@ -10,7 +10,7 @@
 --            4  precision: P                 5  leaving: 1 in a drain
 --          of a window:
 --            6  publish at: from which t on other regions are told; 0 never
---            7  lane: 1 if urgent, else 0
+--            7  priority: 1 if urgent, else 0
 --          of a bucket:
 --            6  burst
 --            7  debt: by how many requests late costs may go beyond the burst and P
@@ -31,15 +31,15 @@
 --           11  since: when the first unacknowledged cost was admitted
 -- ARGV[2]  packed, or empty: the requests that are decided later, flat: which (from 1 on), its number of wants, then report
 --          (from 1 on) and cost of each
--- ARGV[3]  packed: the quotas among the keys, or nothing (quota_call.lua)
--- ARGV[4]  packed, or empty: what is asked ahead, flat: report (from 1 on), requests, cost of each
--- ARGV[5]  packed, or empty: what is demanded back (refund.lua)
--- ARGV[6]  packed, or empty if no key is published: what each key is called between regions
+-- ARGV[3]  packed, or empty: what is asked ahead, flat: report (from 1 on), requests, cost of each
+-- ARGV[4]  packed, or empty: what is demanded back (refund.lua)
+-- ARGV[5]  packed, or empty if no key is published: what each key is called between regions, and its priority
+-- ARGV[6]  whatever a feature adds to a call
 -- Returns  packed, flat: the shard's time;
 --          per request 1 if it was charged, else 0
 --          per window  sequence; n, t, f; previous n, t, f; grant; reset; nil, in whose place refunds are put
 --          per bucket  n; arrival ms and rest; grant; reset
---          then what quota_call.lua and refund.lua add
+--          then what refund.lua adds, then what a feature does
 --          A grant of -2 is UNREADABLE: nothing was done for this key, the other numbers are 0.
 --          (n own, t region total, f foreign: the table at the head of common.lua)
 --
@@ -57,8 +57,9 @@ local NIL = '\192'
 
 local terms, flat = parts(ARGV[1])
 local deferred, open_records, changed = {}, {}, {}
--- By report, the most that a quota's slice allows, whatever its terms say (quota_call.lua).
-local slice_limits, slice_bursts
+-- A feature that adds to a call stands in a file of its own between these and call.lua, and may set: functions that are
+-- called before the first report is read and when all are written; by report, the most that its terms may come to.
+local before_reports, after_reports, limit_caps, burst_caps
 
 -- What is returned, in packed pieces: the time, one per request, one per report, then what is added. All numbers are
 -- one array.

@@ -105,7 +105,7 @@ class ClusterOrigin(RedisOrigin):
         arguments: Sequence[bytes | int],
         timeout_s: float,
         *,
-        beat: bool = False,
+        own_connection: bool,
     ) -> tuple[Any, bytes]:
         deadline_s = self._clock.monotonic() + timeout_s
         address, asking, redirections = await self._owner(shard, timeout_s), False, 0
@@ -116,7 +116,9 @@ class ClusterOrigin(RedisOrigin):
                 # Too late for another: its timeout would cost everyone the connection.
                 raise refusal
             try:
-                return await self._server(address).run(script, keys, arguments, left_s, beat=beat, asking=asking)
+                return await self._server(address).run(
+                    script, keys, arguments, left_s, own_connection=own_connection, asking=asking
+                )
             except Redirected as elsewhere:
                 refusal = elsewhere
                 address, asking, redirections = elsewhere.address, elsewhere.ask, redirections + 1

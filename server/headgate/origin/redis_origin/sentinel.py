@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.origin.interface import OriginError
-from headgate.origin.protocol import Pulse
+from headgate.origin.operation import Operation, R
+from headgate.origin.operations.heartbeat import Heartbeat
 from headgate.origin.redis_origin.base import Opening
 from headgate.origin.redis_origin.dial import Dialler, ask_once
 from headgate.origin.redis_origin.errors import explain
@@ -74,11 +75,11 @@ class SentinelOrigin(ShardsOrigin):
         self._sentinels = sentinels
         self._watching: asyncio.Task[None] | None = None
 
-    async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
-        if self._watching is None or self._watching.done():
+    async def run(self, shard: int, operation: Operation[R], timeout_s: float) -> R:
+        if isinstance(operation, Heartbeat) and (self._watching is None or self._watching.done()):
             # Beside the heartbeat: a Sentinel that stalls must not make the node look dead.
             self._watching = asyncio.create_task(self._watch())
-        return await super().heartbeat(shard, run, timeout_s)
+        return await super().run(shard, operation, timeout_s)
 
     async def close(self) -> None:
         if self._watching is not None:

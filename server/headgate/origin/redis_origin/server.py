@@ -87,11 +87,11 @@ class Server:
         arguments: Sequence[bytes | int],
         timeout_s: float,
         *,
-        beat: bool = False,
+        own_connection: bool = False,
         asking: bool = False,
     ) -> tuple[Any, bytes]:
         """Run a script, once; its reply, and the epoch of the server that gave it."""
-        link = self._beats if beat else self._calls
+        link = self._beats if own_connection else self._calls
         command: Command = (b"EVALSHA", script.sha, len(keys), *keys, *arguments)
         commands: list[Command] = [(b"ASKING",), command] if asking else [command]
         session = link.made

@@ -16,7 +16,7 @@ from headgate.transport.admin import Method
 
 
 class KeysRoom(Room):
-    """Follows the region's book for overrides and resets, and serves operators."""
+    """Follows the region's map for overrides and resets, and serves operators."""
 
     _service: KeysService
 
@@ -30,13 +30,13 @@ class KeysRoom(Room):
     async def start(self) -> None:
         region, store = self._region, self._rules.store
         names = KeyNames(lambda: store.current, region.limits, self.overrides)
-        overriding.follow(region.book, self.overrides)
+        overriding.follow(region.region_map, self.overrides)
         if region.node is not None:
-            resetting.follow(region.book, names, region.node)
+            resetting.follow(region.region_map, names, region.node)
         self._service = KeysService(
             names,
             self.overrides,
-            RegionAccess(self.context.identity.node, region.origin, region.book, region.engine, region.node),
+            RegionAccess(self.context.identity.node, region.origin, region.region_map, region.engine, region.node),
             self.context.clock,
             self._log.history,
         )

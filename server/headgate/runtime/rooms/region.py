@@ -1,4 +1,4 @@
-"""The node's place in its region: the engine that counts, the origin where nodes meet, the region's book."""
+"""The node's place in its region: the engine that counts, the origin where nodes meet, the region's map."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,10 @@ from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import Origin
 from headgate.region import instruments
 from headgate.region.active import ActiveRegions
-from headgate.region.book import BookReplica
 from headgate.region.engine import RegionalEngine
 from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
+from headgate.region.region_map import RegionMapReplica
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.from_settings import breaker_settings
 from headgate.runtime.regions import number_of_regions, open_regions_origin
@@ -39,7 +39,7 @@ class RegionRoom(Room):
     origin: Origin
     engine: Engine | RegionalEngine
     decider: Engine | RegionNode
-    book: BookReplica
+    region_map: RegionMapReplica
     node: RegionNode | None = None
     """None for a node on its own, and until it has joined its region."""
 
@@ -61,14 +61,14 @@ class RegionRoom(Room):
     async def _stay_alone(self) -> None:
         context = self.context
         self.decider = self.engine = Engine(context.clock, max_cells=context.settings.max_cells)
-        self.book = BookReplica(
+        self.region_map = RegionMapReplica(
             self.origin,
             now_ms=context.clock.now_ms,
             random=context.random,
             logger=context.logger,
             data_dir=context.settings.data_dir,
         )
-        await self.book.refresh()
+        await self.region_map.refresh()
 
     async def _join(self) -> None:
         context, settings = self.context, self.context.settings
@@ -86,7 +86,7 @@ class RegionRoom(Room):
             on_regions_heard=self._active.heard,
             data_dir=settings.data_dir,
         )
-        self.decider, self.engine, self.book = node, node.engine, node.book
+        self.decider, self.engine, self.region_map = node, node.engine, node.region_map
         await node.start()
 
     def _live_nodes_changed(self, live_nodes: int) -> None:
@@ -124,7 +124,7 @@ class RegionRoom(Room):
             more = self.engine.sweep(SWEEP_STEPS)
 
     def tick(self) -> None:
-        self.book.expire()
+        self.region_map.expire()
 
     def register(self, metrics: Metrics) -> None:
         cell_instruments.register(metrics, self.engine.counters)

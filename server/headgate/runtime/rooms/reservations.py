@@ -28,7 +28,7 @@ class ReservationsRoom(Room):
         self._service = Limits(
             self._handler.handler,
             region.origin,
-            key=SigningKey(region.book, context.random, context.clock.monotonic),
+            key=SigningKey(region.region_map, context.random, context.clock.monotonic),
             run=context.run,
             now_ms=region.shard_now_ms,
             random_bytes=context.random.randbytes,

@@ -19,7 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Limit, Scope
-from headgate.origin.protocol import UNREADABLE, Call, ForeignCount, Reply, WindowAnswer, WindowReport
+from headgate.origin.exchange_protocol import ForeignCount
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.outbox import Outbox
+from headgate.origin.protocol import UNREADABLE, WindowAnswer, WindowReport
 from headgate.origin.window_record import ForeignComponent, WindowRecord
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.regions.world import RegionsWorld, Site
@@ -138,8 +141,9 @@ class RegionsWatch:
         for site in self.world.sites:
             for index, shard in enumerate(site.shards):
                 live = len([key for key, _ in shard.windows()])
-                if len(shard.outbox) > 2 * live:
-                    self.violate("outbox", f"{site.name} shard {index}: {len(shard.outbox)} names, {live} records")
+                names = len(shard.memory.part(Outbox))
+                if names > 2 * live:
+                    self.violate("outbox", f"{site.name} shard {index}: {names} names, {live} records")
 
     def _agree(self, site: Site, key: bytes, record: WindowRecord, now_ms: int) -> None:
         limit = self._limit(key)

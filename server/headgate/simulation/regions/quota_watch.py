@@ -16,9 +16,10 @@ from typing import Final
 
 from headgate.limiter.limit import Algorithm
 from headgate.limiter.shares import WHOLE, floor_share
-from headgate.origin.protocol import exchange_name
-from headgate.origin.quota_book import used_of
-from headgate.origin.quota_protocol import QuotaKind, QuotaReport
+from headgate.origin.names import exchange_name
+from headgate.origin.quota.protocol import QuotaKind, QuotaReport
+from headgate.origin.quota.step import used_of
+from headgate.origin.quota.store import QuotaStore
 from headgate.quota.keeper import QuotaKeeper
 from headgate.simulation.history import Key
 from headgate.simulation.regions.history import RegionFault, RegionFaultKind
@@ -86,7 +87,7 @@ class QuotaWatch:
         asked = QuotaReport(
             0, name, KINDS[limit.algorithm], limit.requests_per_unit, limit.burst, limit.window_ms, 0, self._floor, 1
         )
-        return shard.quotas.in_force(asked, shard.time_ms())[0].share
+        return shard.memory.part(QuotaStore).in_force(asked, shard.time_ms())[0].share
 
     def _used(self, site: Site, key: Key) -> int:
         shard = site.shards[self._world.shard_of(key.name)]
