@@ -182,8 +182,9 @@ class QuotaKeeper:
     async def _open(self, lease: QuotaLease, generation: bytes) -> QuotaLedger:
         mark = _unwrap(lease.mark, generation)
         regions = (self._region, *self._peers)
-        ledger = QuotaLedger(self._region, regions, run=lease.fence, now_ms=lease.time_ms, mark=mark)
-        ledger.counts = self.ledger_counts
+        ledger = QuotaLedger(
+            self._region, regions, run=lease.fence, now_ms=lease.time_ms, mark=mark, counts=self.ledger_counts
+        )
         cursor = 0
         while True:
             cursor, page = await self._origin.run(STORE, ReadQuotaRows(cursor), TIMEOUT_S)

@@ -19,14 +19,12 @@ Relies on: what was saved is found again, or `mark` is gone too; regions' clocks
 and its relays take less than 20 s. (docs/quota.md)
 """
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from headgate.limiter.shares import even_share, floor_share, share_of
 from headgate.quota.counts import LedgerCounts
 from headgate.quota.filling import Filling
-from headgate.quota.gifts import epoch_ms, overlap_ms
+from headgate.quota.gifts import overlap_ms
 from headgate.quota.key_plan import (
     Enforced,
     KeyPlan,
@@ -37,12 +35,12 @@ from headgate.quota.key_plan import (
     settled_ms,
     standing_of,
 )
-from headgate.quota.key_state import KeyState, Observation, TakenBack, UnreadableKey, makes_sense, pack, unpack
+from headgate.quota.key_state import KeyState, Observation, TakenBack, makes_sense
+from headgate.quota.key_table import KeyTable
 from headgate.quota.membership import Membership
 from headgate.quota.message import QuotaEntry, QuotaMessage, set_tag
 from headgate.quota.need import STEP, is_published, is_told_anew, need_of
-from headgate.quota.pending import PendingKeys
-from headgate.quota.saving import Saving, Unsaved, own_rows, take_back
+from headgate.quota.saving import Unsaved, own_rows
 from headgate.quota.slices import gifts
 
 OBSERVED_MS: Final = 5_000
@@ -51,31 +49,32 @@ OBSERVED_MS: Final = 5_000
 NEED_MS: Final = 10_000
 """A key that was not observed for so long needs nothing."""
 
-MAX_KEYS: Final = 100_000
-"""Keys of which gifts or needs are known, at about 2 KB each with five regions. Further ones stay at their floors."""
-
-HOUR_MS: Final = 3_600_000
-
-KEYS_PER_SWEEP: Final = 2_000
-"""So many quiet keys are looked at per tick, to see whether they can go."""
-
 
 class QuotaLedger:
     """One region's quota keys. Regions go by name outside, and by their place among the sorted names within."""
 
-    def __init__(self, region: str, regions: tuple[str, ...], *, run: int, now_ms: int, mark: bytes = b"") -> None:
-        """`run` is higher than at any earlier start of this region; `mark` is what the store has of `mark`."""
+    def __init__(
+        self,
+        region: str,
+        regions: tuple[str, ...],
+        *,
+        run: int,
+        now_ms: int,
+        mark: bytes = b"",
+        counts: LedgerCounts | None = None,
+    ) -> None:
+        """`run` is higher than at any earlier start of this region; `mark` is what the store has of `mark`.
+
+        `counts` go on where those of an earlier ledger ended.
+        """
+        self.counts = counts or LedgerCounts()
         self.names: Final = tuple(sorted(regions))
         self.tag: Final = set_tag(self.names)
-        self.counts = LedgerCounts()
         self._me: Final = self.names.index(region)
         self._members = Membership(self._me, len(self.names), run, now_ms)
-        self._keys: dict[bytes, KeyState] = {}
+        self._table = KeyTable(self._me, len(self.names), self.tag, self._members.peers, self.counts)
+        self._keys: Final = self._table.states
         self._busy: dict[bytes, None] = {}
-        self._saving = Saving(self.tag)
-        self._pending = PendingKeys(self._members.peers)
-        self._unknown_at_floor_until_ms = 0
-        self._sweep: Iterator[bytes] = iter(())
         self._filling = Filling(self._me, len(self.names), self.tag, mark, run)
         if self._filling.memory:
             self._members.remember(self._filling.memory, now_ms)
@@ -101,62 +100,32 @@ class QuotaLedger:
         """The store has lost what was saved, or part of it. What is known here is saved again, but not relied on."""
         self._filling.lose(now_ms)
         self._standing = None
-        self._saving.lost()
+        self._table.lost()
 
     def load(self, key: bytes, packed: bytes, now_ms: int) -> None:
-        """What the store has of a key. All keys are loaded before the first tick."""
-        try:
-            rows = unpack(packed, self.tag, len(self.names))
-        except UnreadableKey:
-            self._load_blind(key, now_ms)
-            return
-        self._saving.found(key, packed)
-        if rows is None:
-            self._saving.must_write(key)
-            return
-        state = self._state(key, rows.window_ms, now_ms)
-        if state is not None:
-            state.rows.merge_all(rows.flat(), now_ms)
+        """Take in what the store has of a key. All keys are loaded before the first tick."""
+        self._table.load(key, packed, now_ms)
 
     def overtaken(self, key: bytes, stored: bytes, now_ms: int) -> None:
-        """The store refused a key: another ledger of this region has written this there, or has the nodes enforce more.
-        What this one was about to give is taken back, and it goes on with what is there."""
-        self.counts.overtaken += 1
-        state = self._keys.get(key)
-        if state is not None and state.taken_back is not None:
-            take_back(state.rows, self._me, state.taken_back)
-            state.taken_back = None
-        self._saving.found(key, stored)
-        if stored:
-            self.load(key, stored, now_ms)
-        state = self._keys.get(key)
-        if state is not None:
-            state.observed = None
-            self._changed(key, state)
-
-    def _load_blind(self, key: bytes, now_ms: int) -> None:
-        """For how long is not known either, without its window: as long as for one of an hour."""
-        self.counts.keys_unreadable += 1
-        state = self._state(key, HOUR_MS, now_ms)
-        if state is not None:
-            state.blind_until_ms = now_ms + epoch_ms(HOUR_MS) + overlap_ms(HOUR_MS)
+        """Go on with what the store has: it refused a key, because another ledger of this region has written there, or
+        has the nodes enforce more. What this one was about to give is taken back."""
+        self._table.overtaken(key, stored, now_ms)
 
     def unsaved(self) -> list[Unsaved]:
-        """What the store does not have yet."""
-        return self._saving.unsaved(self._keys)
+        """Return what the store does not have yet."""
+        return self._table.unsaved()
 
     def saved(self, item: Unsaved) -> None:
-        """The store has it."""
-        self._saving.saved(item, self._keys.get(item.key))
+        """Note that the store has it."""
+        self._table.saved(item)
 
     def stored(self, key: bytes) -> bytes:
-        """What the store has of a key, as far as is known here. If it has something else: `overtaken`."""
-        return self._saving.stored(key)
+        """Return the row last read from or written to the store; call `overtaken` if the store disagrees."""
+        return self._table.stored(key)
 
     def dump(self, key: bytes) -> bytes:
-        """What the store is to have of a key."""
-        state = self._keys.get(key)
-        return pack(state.rows, self.tag) if state else b""
+        """Return what the store is to have of a key."""
+        return self._table.dump(key)
 
     # The region's own traffic
 
@@ -165,7 +134,7 @@ class QuotaLedger:
         self._members.pass_time(now_ms)
         state = self._keys.get(key)
         if state is None:
-            at_floor = now_ms < self._unknown_at_floor_until_ms
+            at_floor = now_ms < self._table.unknown_at_floor_until_ms
             unknown = KeyState(window_ms, len(self.names))
             return Enforced(self.floor, self.floor) if at_floor else self._plan(unknown, now_ms).enforced
         enforced = self._plan(state, now_ms).enforced
@@ -183,7 +152,7 @@ class QuotaLedger:
         """What this region enforces of keys that nothing is known of."""
         self._members.pass_time(now_ms)
         standing = self._stand(now_ms)
-        if not standing.goes_by_slice or now_ms < self._unknown_at_floor_until_ms:
+        if not standing.goes_by_slice or now_ms < self._table.unknown_at_floor_until_ms:
             return Unknown(self.floor, 0)
         return Unknown(even_share(len(self.names)), settled_ms(standing, self._members))
 
@@ -201,7 +170,7 @@ class QuotaLedger:
 
     def waiting(self, peer: str) -> int:
         """Keys that the peer has yet to be told of."""
-        return self._pending.waiting(self.names.index(peer))
+        return self._table.pending.waiting(self.names.index(peer))
 
     def slices(self, key: bytes, now_ms: int) -> dict[str, int]:
         """What gifts make each region's slice of a key, as far as is known here."""
@@ -227,7 +196,7 @@ class QuotaLedger:
         if state is None:
             if not is_published(need, used_share, even_share(len(self.names)), before=False):
                 return
-            state = self._state(key, window_ms, now_ms)
+            state = self._table.add(key, window_ms, now_ms)
             if state is None:
                 return
         state.observed = Observation(now_ms, used_share, need)
@@ -244,7 +213,7 @@ class QuotaLedger:
         self._filling.look([peer for peer in self._members.peers if peer not in lost], now_ms)
         for key in list(self._busy):
             self._decide(key, self._keys[key], now_ms)
-        self._forget(now_ms)
+        self._table.forget(self._busy, now_ms)
 
     def _decide(self, key: bytes, state: KeyState, now_ms: int) -> None:
         standing = self._stand(now_ms)
@@ -271,7 +240,7 @@ class QuotaLedger:
         if over == state.over and not is_told_anew(need, state.need):
             return False
         state.need, state.over = need, over
-        self._announce(key, state)
+        self._table.announce(key, state)
         return True
 
     def _move(self, key: bytes, state: KeyState, plan: KeyPlan, now_ms: int) -> None:
@@ -288,28 +257,13 @@ class QuotaLedger:
         after = own_rows(state.rows, self._me)
         if after != before:
             state.taken_back = TakenBack(state.taken_back.before if state.taken_back else before, after)
-            self._changed(key, state)
+            self._table.changed(key, state)
 
     def _gifts(self, state: KeyState, plan: KeyPlan, now_ms: int) -> list[tuple[int, int]]:
         seen = state.observed
         if seen is None or now_ms - seen.at_ms > OBSERVED_MS:
             return []
         return gifts(plan.own, max(plan.wanted, seen.used, state.told), plan.lacks)
-
-    def _forget(self, now_ms: int) -> None:
-        """A part of all keys per tick: those of which nothing is known any more go."""
-        keys = list(islice(self._sweep, KEYS_PER_SWEEP))
-        if not keys:
-            self._sweep = iter(list(self._keys))
-        for key in keys:
-            state = self._keys.get(key)
-            if state is None:
-                continue
-            if state.rows.forget_old(now_ms):
-                self._changed(key, state, told=False)
-            if key not in self._busy and not state.rows.epochs and state.is_saved and now_ms >= state.blind_until_ms:
-                del self._keys[key]
-                self._pending.drop(key)
 
     # Other regions
 
@@ -320,9 +274,9 @@ class QuotaLedger:
         keys: list[bytes] = []
         whole = False
         if self._members.takes_part(now_ms):  # else it neither sends nor relays gifts: its slice may be shared out
-            keys, whole = self._pending.page(number, lambda key: self._keys[key].is_saved)
+            keys, whole = self._table.pending.page(number, lambda key: self._keys[key].is_saved)
         mark = self._members.send(number, now_ms)
-        self._pending.sent(number, mark.number, {key: self._keys[key].version for key in keys})
+        self._table.pending.sent(number, mark.number, {key: self._keys[key].version for key in keys})
         return QuotaMessage(
             tag=self.tag,
             mark=mark,
@@ -341,7 +295,9 @@ class QuotaLedger:
         region = self.names.index(peer)
         self._standing = None
         self._members.acknowledge(region, number, now_ms)
-        self._pending.acknowledged(region, number, lambda key: self._keys[key].version if key in self._keys else -1)
+        self._table.pending.acknowledged(
+            region, number, lambda key: self._keys[key].version if key in self._keys else -1
+        )
 
     def incoming(self, peer: str, message: QuotaMessage, now_ms: int) -> None:
         """A peer's message. To be acknowledged when what `unsaved` gives now is saved."""
@@ -358,7 +314,7 @@ class QuotaLedger:
             self.counts.from_lost_store += 1
             return
         if self._filling.must_tell_all(region, message):
-            self._pending.add_all(region, self._keys)
+            self._table.pending.add_all(region, self._keys)
         for entry in message.entries:
             self._take_in(region, entry, now_ms, newest=newest)
         if newest:
@@ -378,7 +334,7 @@ class QuotaLedger:
         if not makes_sense(entry, len(self.names)):
             self.counts.entries_refused += 1
             return
-        state = self._state(entry.key, entry.window_ms, now_ms)
+        state = self._table.add(entry.key, entry.window_ms, now_ms)
         if state is None:
             return
         if state.rows.window_ms != entry.window_ms:
@@ -396,40 +352,13 @@ class QuotaLedger:
             state.over_until_ms = now_ms + overlap_ms(entry.window_ms)
         if raised:
             said_all = set(entry.rows) >= set(state.rows.flat())
-            self._changed(entry.key, state, but=peer if said_all else None)
+            self._table.changed(entry.key, state, but=peer if said_all else None)
 
     def _entry(self, key: bytes) -> QuotaEntry:
         state = self._keys[key]
         return QuotaEntry(key, state.rows.window_ms, state.need, state.over, tuple(state.rows.flat()))
 
     # Within
-
-    def _state(self, key: bytes, window_ms: int, now_ms: int) -> KeyState | None:
-        """The key's, made if need be; None when there are too many."""
-        state = self._keys.get(key)
-        if state is None:
-            if len(self._keys) >= MAX_KEYS:
-                self.counts.keys_refused += 1
-                # What was given of it may have been refused: no unknown key is trusted until those rows are gone.
-                until_ms = now_ms + epoch_ms(window_ms) + overlap_ms(window_ms)
-                self._unknown_at_floor_until_ms = max(self._unknown_at_floor_until_ms, until_ms)
-                return None
-            state = self._keys[key] = KeyState(window_ms, len(self.names))
-        return state
-
-    def _changed(self, key: bytes, state: KeyState, *, but: int | None = None, told: bool = True) -> None:
-        """Its gifts are others than the store has."""
-        state.version += 1
-        self._saving.must_write(key)
-        if told:
-            self._pending.add(key, but)
-
-    def _announce(self, key: bytes, state: KeyState) -> None:
-        """Its need is another one; the store does not keep needs."""
-        if state.is_saved:
-            state.saved_version += 1
-        state.version += 1
-        self._pending.add(key)
 
     def _plan(self, state: KeyState, now_ms: int) -> KeyPlan:
         return plan_of(state, self._stand(now_ms), self._members, now_ms)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from headgate.quota import ledger as ledger_module
+from headgate.quota import key_table
 from headgate.quota.key_plan import Enforced
 from headgate.quota.key_state import UnreadableKey, unpack
 from headgate.quota.ledger import QuotaLedger
@@ -397,7 +397,7 @@ def test_unreadable_records_have_a_named_error(packed: bytes) -> None:
 
 def test_a_full_ledger_keeps_further_keys_at_their_floors_and_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     a, _ = pair()
-    monkeypatch.setattr(ledger_module, "MAX_KEYS", 1)
+    monkeypatch.setattr(key_table, "MAX_KEYS", 1)
     observe(a, START_MS + 5_000, used=400, offered=900)
     assert a.enforced(b"other", WINDOW_MS, START_MS + 5_000) == EVEN, "nothing was refused yet"
     observe(a, START_MS + 5_000, used=400, offered=900, key=b"other")
