@@ -1,1 +1,1 @@
-"""What commands share: the flags that name a server, the way to ask it, and how they print."""
+"""Parts that commands share: the flags that name a server, the way to ask it, printing."""

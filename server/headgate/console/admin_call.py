@@ -47,7 +47,7 @@ def _resolved(name: str) -> list[str]:
 
 
 def on_all(addresses: Sequence[str], ask: Callable[[str], T]) -> list[T]:
-    """What all servers answer, asked at once; a warning for each that does not. Raises ConfigError if none does."""
+    """Ask all servers at once; return the answers, and warn of who gives none. Raises ConfigError if none does."""
 
     def one(address: str) -> T | ConfigError:
         try:

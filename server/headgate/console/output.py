@@ -1,10 +1,10 @@
-"""Where commands print, and what their exit statuses mean."""
+"""Printing of commands, and the meaning of their exit statuses."""
 
 import sys
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-"""What was asked is answered with no: rules with problems, a denial, a server that can't start."""
+"""The answer is no: rules with problems, a denial, a server that can't start."""
 EXIT_USAGE = 2
 """The question could not be asked: bad flags or settings, no server, an error instead of an answer."""
 

@@ -74,7 +74,7 @@ class KeysService:
     stats: KeysStats = field(default_factory=KeysStats)
 
     def methods(self) -> Mapping[str, Call]:
-        """By path."""
+        """Return the methods by path."""
         return {
             f"/{SERVICE}/Get": _method(pb.GetRequest, self.get),
             f"/{SERVICE}/Reset": _method(pb.ResetRequest, self.reset),
@@ -175,7 +175,7 @@ class KeysService:
             raise NotReady(f"the region's origin can't be reached, nothing has changed: {error}") from error
 
     def _find(self, domain: str, entries: tuple[tuple[str, str], ...]) -> Override | None:
-        """By the key of now; or by the very descriptor, should the rules have changed since."""
+        """Find an override by the key of now; or by the very descriptor, should the rules have changed since."""
         key = self.names.find(domain, entries)
         override = None if key is None else self.overrides.find(key.key)
         if override is not None:

@@ -43,7 +43,7 @@ def _used(counter: Any, limit: Limit, now_ms: int) -> int:
 
 
 def left_ms(limit: Limit, now_ms: int) -> int:
-    """Of the current window."""
+    """Return the milliseconds that are left of the current window."""
     return limit.window_ms - now_ms % limit.window_ms
 
 
@@ -58,7 +58,7 @@ def previous_weight(limit: Limit, now_ms: int) -> int:
 
 
 def copy_of_counter(counter: KeyCounter | None, key: bytes, limit: Limit, now_ms: int) -> Any:
-    """What this node knows, at `now_ms`."""
+    """Copy what this node knows, at `now_ms`."""
     if limit.algorithm is Algorithm.GCRA:
         bucket = BucketCounter(key, limit)
         if counter is not None:
@@ -72,7 +72,7 @@ def copy_of_counter(counter: KeyCounter | None, key: bytes, limit: Limit, now_ms
 
 
 def copy_of_record(look: KeyPeek, key: bytes, limit: Limit) -> Any:
-    """What the region's origin knows, at its time."""
+    """Copy what the region's origin knows, at its time."""
     record = look.record
     if isinstance(record, BucketPeek):
         bucket = BucketCounter(key, limit)
@@ -89,7 +89,7 @@ def copy_of_record(look: KeyPeek, key: bytes, limit: Limit) -> Any:
 
 
 def node_message(node: str, counter: KeyCounter | None, now_ms: int, now_s: float) -> pb.NodeView:
-    """What this node knows. Its cells are named by the window of now."""
+    """Describe what this node knows. Its cells are named by the window of now."""
     view = pb.NodeView(node=node, known=counter is not None)
     if counter is None:
         return view
@@ -126,7 +126,7 @@ def node_message(node: str, counter: KeyCounter | None, now_ms: int, now_s: floa
 
 
 def region_message(look: KeyPeek) -> pb.RegionView | None:
-    """What the region's origin has; None where it has nothing."""
+    """Describe what the region's origin has; None where it has nothing."""
     record = look.record
     if record is None:
         return None

@@ -1,4 +1,4 @@
-"""What regions say of quotas, to and from the messages of `protos/headgate/v1/exchange.proto`. Pure.
+"""Messages about quotas, to and from `protos/headgate/v1/exchange.proto`. Pure.
 
 What is too much, or no message of ours, raises BadRequest; whether the figures make sense is for the ledger to say.
 """
@@ -12,9 +12,9 @@ from headgate.quota.message import QuotaEntry, QuotaMessage
 from headgate.v1 import exchange_pb2 as wire
 
 MAX_QUOTA_ENTRIES: Final = 1_000
-"""Of one message. Ours have at most half as many."""
+"""Entries of one message. Ours have at most half as many."""
 MAX_ROWS: Final = 20_000
-"""Of one key: three epochs of 80 regions, each of which has given to each."""
+"""Rows of one key: three epochs of 80 regions, each of which has given to each."""
 ROW_NUMBERS: Final = 4
 
 
@@ -81,7 +81,7 @@ def decode_mark(mark: wire.QuotaMark) -> Mark:
 
 
 def pack_quota(message: QuotaMessage) -> bytes:
-    """As it waits in the origin for the keeper."""
+    """Pack a message, for a peer and for the keeper that finds it in the origin."""
     return encode_quota(message).SerializeToString()
 
 

@@ -1,17 +1,17 @@
-"""What a quota ledger counts, for metrics: what it gave, and every time that it refused something or hit a bound."""
+"""Counts of a quota ledger, for metrics: gifts, and every time that it refused something or hit a bound."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class LedgerCounts:
-    """What happened so far, for metrics."""
+    """Numbers that only grow, over all ledgers that a process has had."""
 
     gifts: int = 0
     given: int = 0
     """Millionths of limits, over all keys."""
     entries_refused: int = 0
-    """Of peers, because they made no sense."""
+    """Entries of peers that made no sense."""
     keys_refused: int = 0
     """Because the ledger was full."""
     keys_unreadable: int = 0

@@ -40,7 +40,7 @@ class Filling:
         if not stores:
             self.stores[me] = run
         self.filled_ms = NEVER_MS
-        """When it was filled. (With a mark: before anything that matters now.)"""
+        """Time at which it was filled. (With a mark: before anything that matters now.)"""
         self._answers: dict[int, tuple[int, ...]] = {}
         self._told: dict[int, tuple[int, int]] = {}
         """Peer to the store and the run of it that everything was put into the outbox for."""
@@ -72,14 +72,14 @@ class Filling:
             self._changed_ms[self._me] = now_ms
 
     def changed_ago_ms(self, now_ms: int) -> int:
-        """How long ago this region was filled after a change of the set; 0 while it is not."""
+        """Return the time since this region was filled after a change of the set; 0 while it is not."""
         if self._is_new_set:
             return 0
         changed_ms = self._changed_ms[self._me]
         return NOT_CHANGED if changed_ms == NEVER_MS else max(0, now_ms - changed_ms)
 
     def latest_change_ms(self) -> int:
-        """When the last region that is known of was filled after a change of the set."""
+        """Return the time at which the last region that is known of was filled after a change of the set."""
         return max(self._changed_ms.values())
 
     def is_outdated(self, peer: int, message: QuotaMessage) -> bool:
@@ -87,7 +87,7 @@ class Filling:
         return message.stores[peer] < self.stores[peer]
 
     def must_tell_all(self, peer: int, message: QuotaMessage) -> bool:
-        """Whether the peer's store, or its run, is another one than that which was told everything."""
+        """Return True if the peer's store, or its run, is another one than that which was told everything."""
         self.stores[peer] = message.stores[peer]
         heard = (message.stores[peer], message.mark.run)
         if self._told.get(peer, (0, 0)) >= heard:

@@ -33,7 +33,7 @@ CARRY_MS: Final = 30_000
 """So long before an epoch begins its rows are made to say what the present ones do. A gift needs a few seconds."""
 
 CLOCK_SLACK_MS: Final = 10_000
-"""By so much a peer may be ahead or behind: its rows of an epoch that is not yet, or no longer, are taken in."""
+"""Time by which a peer may be ahead or behind: its rows of an epoch that is not yet, or no longer, are taken in."""
 
 HIGHEST_TOTAL: Final = 1 << 50
 """More than all of a limit given every second of a ten-year epoch: what is above was never written by anybody."""
@@ -59,7 +59,7 @@ class EpochRows:
         self.totals[giver, receiver] = self.totals.get((giver, receiver), 0) + share
 
     def merge(self, giver: int, receiver: int, total: int) -> bool:
-        """Whether that was news."""
+        """Raise a total; return True if that was news."""
         if total <= self.totals.get((giver, receiver), 0):
             return False
         self.totals[giver, receiver] = total
@@ -74,7 +74,7 @@ class EpochRows:
 
 
 NO_ROWS: Final = EpochRows()
-"""Of an epoch in which nobody has given anything. Never written to."""
+"""Rows of an epoch in which nobody has given anything. Never written to."""
 
 
 class GiveRows:
@@ -87,7 +87,7 @@ class GiveRows:
         self.regions = regions
         self.epochs: dict[int, EpochRows] = {}
         self._slices: tuple[tuple[int, ...], list[int]] | None = None
-        """Of which epochs, and what they are: rows change seldom, and slices are asked for every second."""
+        """Epochs, and the slices by them: rows change seldom, and slices are asked for every second."""
 
     def counting(self, now_ms: int) -> tuple[int, ...]:
         """The epochs that slices follow now, the newest last."""
@@ -109,12 +109,12 @@ class GiveRows:
         return self._slices[1]
 
     def give(self, giver: int, receiver: int, share: int, now_ms: int) -> None:
-        """By the giver's own region alone."""
+        """Write a gift. Called by the giver's own region alone."""
         for number in self.counting(now_ms):
             self._rows(number).give(giver, receiver, share)
 
     def merge(self, epoch: int, giver: int, receiver: int, total: int) -> bool:
-        """Whether that was news. The epoch is one of `accepted`."""
+        """Raise a total; return True if that was news. The epoch is one of `accepted`."""
         return self._rows(epoch).merge(giver, receiver, total)
 
     def merge_all(self, rows: Iterable[tuple[int, int, int, int]], now_ms: int) -> set[int]:
@@ -127,7 +127,7 @@ class GiveRows:
         }
 
     def is_turning(self, now_ms: int) -> bool:
-        """Whether an epoch begins, or has just begun, and the one before it has gifts that must be carried over."""
+        """Return True if an epoch begins, or has just begun, and the one before it has gifts to be carried over."""
         earlier = (now_ms + CARRY_MS) // epoch_ms(self.window_ms) - 1
         return earlier in self.epochs and earlier in self.counting(now_ms)
 
@@ -146,7 +146,7 @@ class GiveRows:
             del totals[giver, receiver]
 
     def forget_old(self, now_ms: int) -> bool:
-        """Whether something was dropped that no longer matters to anybody."""
+        """Drop rows that no longer matter to anybody; return True if there were any."""
         kept = self.accepted(now_ms)
         old = [number for number in self.epochs if number not in kept]
         for number in old:
@@ -170,7 +170,7 @@ class GiveRows:
 
 
 def carried_over(giver: int, present: list[int], coming: list[int]) -> list[tuple[int, int]]:
-    """What a region gives in the coming epoch alone, as (receiver, share): slices there become the present ones.
+    """Return a region's gifts in the coming epoch alone, as (receiver, share): slices there become the present ones.
 
     It gives only what is above its present slice: the smaller of both stays what it is.
     """

@@ -39,20 +39,20 @@ from headgate.quota.message import QuotaEntry, QuotaMessage
 from headgate.quota.shard_shares import TIMEOUT_S, KeeperCounts, Replaced, ShardShares, shard_place
 
 TICK_S: Final = 1.0
-"""How often slices are reckoned anew. `class: abuse` needs no more: gifts move once a second anyway."""
+"""Time from tick to tick, at which slices are reckoned anew. `class: abuse` needs no more: gifts move once a second."""
 STORE: Final = 0
 """The shard that has the store."""
 ROWS_PER_SAVE: Final = 200
 UNDER_WAY_S: Final = 3.0
 """For how long one message is told to a peer, before there is another one."""
 MOST_POSTED_BYTES: Final = 4 * 1024 * 1024
-"""Of a message that waits in the origin: as large as a batch may be."""
+"""Size of a message that waits in the origin: as large as a batch may be."""
 LONGEST_KEY_BYTES: Final = 64 * 1024
 """Far above what a rule's key can be: long values stand in it by their digest."""
 SLICES_SHOWN: Final = 20
 """Keys whose slices people are shown."""
 CLOCK_SET_MS: Final = 1_000
-"""By so much a shard's time may seem to go back, because one call took longer than another."""
+"""Time by which a shard's clock may seem to go back, because one call took longer than another."""
 FAULT_PAUSE_S: Final = 1.0
 
 
@@ -72,7 +72,7 @@ class QuotaKeeper:
     ) -> None:
         self.counts = KeeperCounts()
         self.ledger_counts = LedgerCounts()
-        """Of all ledgers that this process has had."""
+        """Counts of all ledgers that this process has had."""
         self._origin = origin
         self._region = region
         self._peers = peers
@@ -272,7 +272,7 @@ class QuotaKeeper:
         return await self._origin.run(STORE, PostQuotas(peer.encode(), said), TIMEOUT_S)
 
     def _take_in_posted(self, ledger: QuotaLedger) -> list[tuple[bytes, bytes]]:
-        """What came at other processes of the region. Nobody is told so before it is saved."""
+        """Take in what came at other processes of the region. Nobody is told so before it is saved."""
         taken_in = []
         for peer, data in self._lease.posted if self._lease is not None else ():
             try:
@@ -324,7 +324,7 @@ class QuotaKeeper:
 
     @property
     def dropped(self) -> int:
-        """How often a busy key was not noted, because there were too many."""
+        """Times that a busy key was not noted, because there were too many."""
         return self._shards.dropped
 
     @property
@@ -336,7 +336,7 @@ class QuotaKeeper:
         return self._ledger.dump(name) if self._ledger is not None else b""
 
     def describe(self) -> Mapping[str, Any]:
-        """Whether this process is the keeper, and the slices of the keys that move."""
+        """Describe for people whether this process is the keeper, and the slices of the keys that move."""
         ledger = self._ledger
         if ledger is None:
             return {"keeper": False}

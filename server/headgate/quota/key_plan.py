@@ -1,4 +1,4 @@
-"""What one region makes of one key at one time: its share, what it should be, and who lacks how much.
+"""A region's plan for one key at one time: its share, what that should be, and who lacks how much.
 
 Pure: reads what the ledger knows, changes nothing.
 """
@@ -14,14 +14,14 @@ from headgate.quota.slices import enforced_share, share_maybe_taken, taken_share
 
 
 class RegionStanding(NamedTuple):
-    """How a region stands among the others at one time, the same for all keys."""
+    """A region's standing among the others at one time, the same for all keys."""
 
     goes_by_slice: bool
     """Else it keeps to its floor: it is cut off, has just come back, or does not know yet what it has given."""
     since_ms: int
     """Since when it does, if it was lost before or had lost its store: others may use some of its slice."""
     changed_ms: int
-    """When the set of regions was last changed: for two windows and 30 s every key is at its floor."""
+    """Time of the last change of the set of regions: for two windows and 30 s every key is at its floor."""
     lost: dict[int, int]
     """Regions whose slices are shared out, and for how long they were silent."""
     heard: frozenset[int]
@@ -44,7 +44,7 @@ def standing_of(members: Membership, filling: Filling, peers_filled: set[int], n
 
 
 class Enforced(NamedTuple):
-    """What a region enforces of a key, in millionths, and for how long if nothing more is heard (`SliceDeadlines`)."""
+    """Shares of a key that a region enforces, in millionths; until the `SliceDeadlines` if nothing more is heard."""
 
     share: int
     lasting: int
@@ -59,7 +59,7 @@ class SliceDeadlines(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """What a region enforces of keys that nothing is known of."""
+    """Share that a region enforces of keys that nothing is known of."""
 
     share: int
     settled_ms: int
@@ -79,14 +79,14 @@ class KeyPlan(NamedTuple):
     """One key of one region."""
 
     slice: int
-    """What gifts make it."""
+    """The region's slice, as gifts make it."""
     own: int
-    """What it may enforce of that: all, less what others may still use of it after it was lost; or its floor."""
+    """Part of that which it may enforce: all, less what others may still use after it was lost; or its floor."""
     taken: int
-    """What it has of lost regions' slices, as long as they are lost."""
+    """Share that it has of lost regions' slices, as long as they are lost."""
     wanted: int
     lacks: list[int]
-    """By region, what those lack who can be given to."""
+    """Shares that those lack who can be given to, by region."""
 
     @property
     def enforced(self) -> Enforced:
@@ -118,7 +118,7 @@ def plan_of(state: KeyState, standing: RegionStanding, members: Membership, now_
 def _in_use_by_others(
     own_slice: int, state: KeyState, standing: RegionStanding, members: Membership, now_ms: int
 ) -> int:
-    """What the others say they use above their slices, until all of it is gone: they took it while this region was
+    """Add up what others say they use above their slices, until all of it is gone: they took it while this region was
     lost, or had it before all had forgotten who gave what. As long as one has not said so, all that it may be."""
     window_ms = state.rows.window_ms
     back_ms = now_ms - standing.since_ms

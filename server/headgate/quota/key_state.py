@@ -1,4 +1,4 @@
-"""What one region's ledger keeps of one quota key, and how its gifts are packed for the region's store."""
+"""State of one quota key in one region's ledger, and the packing of its gifts for the region's store."""
 
 from typing import Final, NamedTuple
 
@@ -9,7 +9,7 @@ from headgate.quota.message import QuotaEntry
 from headgate.quota.need import HIGHEST_NEED
 
 FORMAT: Final = 1
-"""Of a packed key. A newer one is not read."""
+"""Format of a packed key. A newer one is not read."""
 
 
 class UnreadableKey(ValueError):
@@ -17,7 +17,7 @@ class UnreadableKey(ValueError):
 
 
 class Observation(NamedTuple):
-    """What the region's origin said of a key at one time."""
+    """Reading of a key by the region's origin at one time."""
 
     at_ms: int
     used: int
@@ -57,7 +57,7 @@ class KeyState:
         self.needs: dict[int, int] = {}
         """Those of the others, as they last published them."""
         self.over = 0
-        """What is used above the own slice, as it is published: never less than it is."""
+        """Share used above the own slice, as it is published: never less than it is."""
         self.overs: dict[int, int] = {}
         self.over_until_ms = 0
         """Until then more than the slice may be in use: it took from a lost region, or had forgotten a gift."""
@@ -69,10 +69,10 @@ class KeyState:
         self.version = 0
         """Rises with every change that others are to hear of."""
         self.saved_version = 0
-        """What the store has. Nothing is sent before it is there: a giver that forgets a gift grows back."""
+        """Version that the store has. Nothing is sent before it is there: a giver that forgets a gift grows back."""
 
         self.taken_back: TakenBack | None = None
-        """What is taken back if the store refuses it."""
+        """Gifts that are taken back if the store refuses them."""
 
     @property
     def is_saved(self) -> bool:
@@ -114,13 +114,13 @@ def unpack(packed: bytes, tag: bytes, regions: int) -> GiveRows | None:
 
 
 def makes_sense(entry: QuotaEntry, regions: int) -> bool:
-    """Whether what a peer says of a key can be so."""
+    """Return True if what a peer says of a key can be so."""
     figures = 0 <= entry.need <= HIGHEST_NEED and 0 <= entry.over <= HIGHEST_NEED and entry.window_ms > 0
     return figures and all(is_row(*row, regions) for row in entry.rows)
 
 
 def is_row(epoch: object, giver: object, receiver: object, total: object, regions: int) -> bool:
-    """Whether four values can be one gift among so many regions."""
+    """Return True if four values can be one gift among so many regions."""
     if not (_is_number(epoch) and _is_number(giver) and _is_number(receiver) and _is_count(total)):
         return False
     return giver != receiver and giver in range(regions) and receiver in range(regions) and total in TOTALS

@@ -86,12 +86,12 @@ class QuotaLedger:
 
     @property
     def filled(self) -> bool:
-        """Whether this region knows all that it has ever given. Until then every key is at its floor."""
+        """True once this region knows all that it has ever given. Until then every key is at its floor."""
         return self._filling.filled
 
     @property
     def mark(self) -> bytes:
-        """What the store keeps as a sign that nothing was lost, and what the next ledger of this region begins with:
+        """The store's sign that nothing was lost, which the next ledger of this region begins with:
         without it, it would be at its floor until the others have answered. Empty while something may be missing.
         To be written every second."""
         return self._filling.mark(self._members.memory())
@@ -130,7 +130,7 @@ class QuotaLedger:
     # The region's own traffic
 
     def enforced(self, key: bytes, window_ms: int, now_ms: int) -> Enforced:
-        """What this region enforces now; valid until the `deadlines`."""
+        """Return the shares that this region enforces now; valid until the `deadlines`."""
         self._members.pass_time(now_ms)
         state = self._keys.get(key)
         if state is None:
@@ -149,7 +149,7 @@ class QuotaLedger:
         return SliceDeadlines(min(until_ms, self._members.statements_until_ms(now_ms)), until_ms)
 
     def unknown(self, now_ms: int) -> Unknown:
-        """What this region enforces of keys that nothing is known of."""
+        """Return the share that this region enforces of keys that nothing is known of."""
         self._members.pass_time(now_ms)
         standing = self._stand(now_ms)
         if not standing.goes_by_slice or now_ms < self._table.unknown_at_floor_until_ms:
@@ -158,7 +158,7 @@ class QuotaLedger:
 
     @property
     def floor(self) -> int:
-        """What every key has at least, in millionths."""
+        """Share that every key has at least, in millionths."""
         return floor_share(len(self.names))
 
     def __contains__(self, key: bytes) -> bool:
@@ -173,11 +173,11 @@ class QuotaLedger:
         return self._table.pending.waiting(self.names.index(peer))
 
     def slices(self, key: bytes, now_ms: int) -> dict[str, int]:
-        """What gifts make each region's slice of a key, as far as is known here."""
+        """Return each region's slice of a key as gifts make it, as far as is known here."""
         return dict(zip(self.names, self._keys[key].rows.slices(now_ms), strict=True))
 
     def goes_by_slice(self, now_ms: int) -> bool:
-        """Whether this region has its slices now, and not its floors."""
+        """Return True while this region has its slices, and not its floors."""
         return self._stand(now_ms).goes_by_slice
 
     def watched(self) -> list[bytes]:
@@ -187,7 +187,7 @@ class QuotaLedger:
     def observe(
         self, key: bytes, *, limit: int, window_ms: int, enforced: int, used: int, offered: int, now_ms: int
     ) -> None:
-        """What the origin says: used and offered as costs, read when `Enforced.share` was already in force there.
+        """Take in what the origin says: used and offered as costs, read when `Enforced.share` was in force there.
 
         Used is by the algorithm's own measure; offered per window, as `need.Offered` measures it.
         """
@@ -227,7 +227,7 @@ class QuotaLedger:
             del self._busy[key]
 
     def _publish(self, key: bytes, state: KeyState, plan: KeyPlan, now_ms: int) -> bool:
-        """Whether there is something new to tell."""
+        """Set the need and usage that others are told; return True if there is something new to tell."""
         seen = state.observed
         need, used = (seen.need, seen.used) if seen and now_ms - seen.at_ms <= NEED_MS else (0, 0)
         if not is_published(need, used, plan.slice, before=state.need > 0):

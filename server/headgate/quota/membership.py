@@ -33,7 +33,7 @@ RETURNING_MS: Final = 10_000
 """A region stays at its floor for so long after it is connected again: statements about it have expired by then."""
 
 REMEMBERED_MESSAGES: Final = 64
-"""Of so many messages to one peer it is known when they were sent: about a minute's. What is older says nothing."""
+"""Messages to one peer whose time of sending is known: about a minute's. What is older says nothing."""
 
 FOR_EVER_MS: Final = 1 << 62
 
@@ -49,10 +49,10 @@ NOTHING_HEARD: Final = Mark(0, 0)
 
 
 class Statement(NamedTuple):
-    """What a peer said of the others in its last message."""
+    """Statement of a peer about the others, in its last message."""
 
     as_of_ms: int
-    """When this region sent the message that the peer had heard by then."""
+    """Time at which this region sent the message that the peer had heard by then."""
     silent_ms: dict[int, int]
     """Regions that the peer had not heard for 30 s and more, and for how long."""
     complete: bool
@@ -81,7 +81,7 @@ class Membership:
         self._returned_ms = now_ms
 
     def memory(self) -> bytes:
-        """What a ledger that follows this one in the same region goes on with. Not when others were last heard: until
+        """Pack what the next ledger of the same region goes on with. Not when others were last heard: until
         it listens nobody can be heard."""
         marks = {peer: tuple(mark) for peer, (mark, _) in self._latest.items()}
         packed: bytes = msgpack.packb([self._returned_ms, self._acknowledged_ms, marks])
@@ -123,7 +123,7 @@ class Membership:
             self._returned_ms = now_ms
 
     def hear(self, peer: int, mark: Mark, now_ms: int) -> bool:
-        """Whether what this message says of now is the newest that there is of that peer.
+        """Note a message; return True if what it says of now is the newest that there is of that peer.
 
         Whatever is acknowledged counts as heard, also what comes late: its sender takes itself for connected. Of two
         runs the later one speaks for the region, until it has been quiet for a while.
@@ -152,7 +152,7 @@ class Membership:
     # What follows
 
     def is_heard(self, peer: int, now_ms: int) -> bool:
-        """Whether what the peer last said of its needs still stands."""
+        """Return True if what the peer last said of its needs still stands."""
         return now_ms - self._heard_ms[peer] <= CONNECTED_MS
 
     def is_connected(self, peer: int, now_ms: int) -> bool:
@@ -172,13 +172,13 @@ class Membership:
         return self._returned_ms
 
     def takes_part(self, now_ms: int) -> bool:
-        """Whether this region may go by its slice, and give: connected to half of all, and not only just now."""
+        """Return True if this region may go by its slice, and give: connected to half of all, and not only just now."""
         if self.regions <= 2:
             return True
         return self._returned_ms + RETURNING_MS <= now_ms <= self.connected_until_ms()
 
     def has_answered(self, peer: int, since_ms: int) -> bool:
-        """Whether the peer has told everything after it had heard a message that was sent at that time or later."""
+        """Return True if the peer has told everything after it had heard a message sent at that time or later."""
         statement = self._statements.get(peer)
         return statement is not None and statement.complete and statement.as_of_ms >= since_ms
 

@@ -1,4 +1,4 @@
-"""What one region tells another about quota keys: plain values. Regions are numbers, in the order of their names."""
+"""Messages of regions about quota keys, as plain values. Regions are numbers, in the order of their names."""
 
 from hashlib import blake2b
 from typing import NamedTuple
@@ -14,22 +14,22 @@ class QuotaEntry(NamedTuple):
     need: int
     """The sender's, as a share; 0 when it is not published."""
     over: int
-    """What the sender uses above its slice: it had taken it from a lost region."""
+    """Share that the sender uses above its slice: it had taken it from a lost region."""
     rows: tuple[tuple[int, int, int, int], ...]
     """(epoch, giver, receiver, total)"""
 
 
 class QuotaMessage(NamedTuple):
-    """What one region tells another at one time. Sent every second, also without entries, as a sign of life."""
+    """One message of one region to another. Sent every second, also without entries, as a sign of life."""
 
     tag: bytes
-    """Of the set of regions: numbers of regions mean something within one set only."""
+    """Name of the set of regions: numbers of regions mean something within one set only."""
     mark: Mark
     """Which message this is; the acknowledgement repeats its number."""
     echo: Mark
     """The newest message of the receiver that the sender has heard."""
     stores: tuple[int, ...]
-    """By region: which store the sender last heard from, its own included. After a loss the number is higher."""
+    """Store that the sender last heard from, by region, its own included. After a loss the number is higher."""
     filled: bool
     """The sender knows all gifts that were ever told. False after a loss, until all others have answered."""
     answers: int
@@ -37,7 +37,7 @@ class QuotaMessage(NamedTuple):
     whole: bool
     """Nothing that the receiver has not acknowledged is left out."""
     changed_ago_ms: int
-    """How long ago the sender was filled after a change of the set of regions; 0: not yet; -1: no change is known."""
+    """Time since the sender was filled after a change of the set of regions; 0: not yet; -1: no change is known."""
     silent_ms: tuple[tuple[int, int], ...]
     """(region, for how long): whom the sender has not heard for 30 s and more."""
     entries: tuple[QuotaEntry, ...]

@@ -23,7 +23,7 @@ def need_of(offered: int, limit: int) -> int:
 
 
 def is_published(need: int, used: int, own_slice: int, *, before: bool) -> bool:
-    """Whether other regions are told of a need: from half of the slice on, until it is under a quarter.
+    """Return True if others are told of a need: from half of the slice on, until it is under a quarter.
 
     A need that is told raises the own slice, by up to half again: with one threshold it would fall under it,
     be taken back, and rise above it again, for ever.
@@ -32,5 +32,5 @@ def is_published(need: int, used: int, own_slice: int, *, before: bool) -> bool:
 
 
 def is_told_anew(figure: int, told: int) -> bool:
-    """Whether a figure differs enough from what was last told of it to be told again."""
+    """Return True if a figure differs enough from what was last told of it to be told again."""
     return abs(figure - told) >= STEP or (figure == 0) != (told == 0)

@@ -10,7 +10,7 @@ ENTRIES_PER_MESSAGE: Final = 500
 """About 40 KB at five regions: the rest goes in the next message."""
 
 BYTES_PER_MESSAGE: Final = 1 << 20
-"""Of keys, beside one: they are some ten bytes long, or some thousand."""
+"""Bytes of keys, beside one: they are some ten bytes long, or some thousand."""
 
 
 class UnderWay(NamedTuple):
@@ -39,7 +39,7 @@ class PendingKeys:
         self._pending[peer].update(dict.fromkeys(keys))
 
     def page(self, peer: int, is_ready: Callable[[bytes], bool]) -> tuple[list[bytes], bool]:
-        """What to tell the peer now, and whether that is all."""
+        """Choose the keys to tell the peer of now; return them, and True if that is all."""
         chosen: list[bytes] = []
         is_all, size = True, 0
         for key in self._pending[peer]:

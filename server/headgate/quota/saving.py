@@ -19,9 +19,9 @@ class Unsaved(NamedTuple):
     key: bytes
     version: int
     before: bytes
-    """What the store has now; empty when it has nothing. If it has something else: `overtaken`."""
+    """Row that the store has now; empty when it has none. If it has another: `overtaken`."""
     packed: bytes
-    """What it is to have; empty: nothing."""
+    """Row that it is to have; empty: none."""
     told: int
     """The most that the region's nodes may be enforcing of the key when this is written. If more: `overtaken`."""
 

@@ -1,4 +1,4 @@
-"""What a region's shards are told of its quota slices, and what they say of usage: the keeper's step on each of them.
+"""The keeper's step on every shard of its region: which shares are in force there, and what is used of them.
 
 A step writes which shares are in force, and reads what is used and offered of the same keys, at one instant of the
 shard. All shards are asked at the same time, so one that hangs holds up nobody else's keys for longer than a call.
@@ -24,7 +24,7 @@ from headgate.quota.key_plan import Enforced
 from headgate.quota.ledger import QuotaLedger
 
 TIMEOUT_S: Final = 2.0
-"""Of one call to a shard. Nobody waits for it."""
+"""Patience with one call to a shard. Nobody waits for it."""
 HOLD_MS: Final = 25_000
 """For how long a key's own share holds unless it is written again. Under the 30 s that an epoch's overlap has beyond
 its windows: a key that nobody looks at any more falls to its floor before others count on what it had."""
@@ -39,7 +39,7 @@ MOST_PER_TICK: Final = 5_000
 BUSY_TICKS: Final = 4
 """Busy keys that a shard names: as many as are looked at in so many ticks, within which a share is renewed."""
 QUIET_S: Final = 2.0
-"""How often a shard is looked at that has no quota in use: on a Cluster there are many."""
+"""Pause between looks at a shard that has no quota in use: on a Cluster there are many."""
 HANGING_S: Final = 5.0
 """For so long a shard is left alone that did not answer: a tick waits for all that it asks. Under the 20 s for which
 what the others were told holds."""
@@ -85,7 +85,7 @@ class KnownShard:
 
 @dataclass(slots=True)
 class BucketUse:
-    """What a bucket had in use: it falls as it drains, and not because its rate was lowered."""
+    """Usage of a bucket: it falls as the bucket drains, and not because its rate was lowered."""
 
     at_ms: int
     used: int
@@ -121,7 +121,7 @@ class ShardShares:
 
     @property
     def dropped(self) -> int:
-        """How often a busy key was not noted, because there were too many."""
+        """Times that a busy key was not noted, because there were too many."""
         return sum(known.dropped for known in self._shards)
 
     def enforced(self) -> Mapping[bytes, int]:
@@ -255,7 +255,7 @@ class ShardShares:
         )
 
     def _used_of_bucket(self, name: bytes, share: int, seen: QuotaSeen) -> int:
-        """As a cost, by the rate. A bucket is read by its time, and its rate and burst change with the share: what was
+        """Return the usage as a cost, by the rate. A bucket's rate and burst change with the share: what was
         used by a larger share is gone when it has drained, not when the share has become smaller."""
         now_ms, full_ms = self._now_ms(), max(1, seen.burst * seen.window_ms // max(1, seen.limit))
         used = -(-share * min(seen.used, full_ms) // full_ms)
@@ -267,7 +267,7 @@ class ShardShares:
 
 
 def shard_place(name: bytes) -> bytes | None:
-    """What chooses the shard of a key that is called so between regions; None where it is no name of ours."""
+    """Return what chooses the shard of a key, from its name between regions; None where that is no name of ours."""
     try:
         return split_exchange_key(split_name(name)[1])[1]
     except ValueError:

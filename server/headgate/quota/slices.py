@@ -48,14 +48,14 @@ def _parted(needs: list[int], share: int) -> list[int]:
 
 
 def enforced_share(own: int, wanted: int, lacking: int) -> int:
-    """What a region enforces: its slice, or at once what it will keep of it when others lack and it has too much."""
+    """Return a region's share: its slice, or at once what it will keep of it when others lack and it has too much."""
     if lacking < LEAST_LACK or own <= wanted:
         return own
     return max(wanted, own - lacking)
 
 
 def gifts(own: int, kept: int, lacks: list[int]) -> list[tuple[int, int]]:
-    """What a region gives now, as (receiver, share): of its own slice all that is above what it still keeps.
+    """Return a region's gifts of now, as (receiver, share): of its slice all that is above what it still keeps.
 
     Kept is the largest of its wanted slice, its usage, and what its nodes may still be enforcing.
     """
@@ -65,7 +65,7 @@ def gifts(own: int, kept: int, lacks: list[int]) -> list[tuple[int, int]]:
 
 
 def still_in_use(share: int, ended_ms: int, window_ms: int) -> int:
-    """How much of a share may still be in use, so long after it could last be used.
+    """Return the part of a share that may still be in use, `ended_ms` after it could last be used.
 
     What was admitted last is in a cell that ends at most a window later, and decays over the next. When a region's
     cells begin is not relied on: its clock may differ.
@@ -77,13 +77,13 @@ def still_in_use(share: int, ended_ms: int, window_ms: int) -> int:
 
 
 def taken_share(lost_slice: int, silent_ms: int, window_ms: int, regions: int) -> int:
-    """What each other region takes of the slice of a lost one that was last heard so long ago."""
+    """Return the share that each other region takes of a lost one's slice, `silent_ms` after that was last heard."""
     surplus = max(0, lost_slice - floor_share(regions))
     return (surplus - still_in_use(surplus, silent_ms - CONNECTED_MS, window_ms)) // (regions - 1)
 
 
 def share_maybe_taken(own_slice: int, back_ms: int, window_ms: int, regions: int) -> int:
-    """What one other may use of a returning region's slice, as long as it has not said how much that is.
+    """Return the most that one other may use of a returning region's slice, as long as it has not said how much.
 
     At the end of `RETURNING_MS` nobody takes any more.
     """

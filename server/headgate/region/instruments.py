@@ -12,7 +12,7 @@ from headgate.telemetry.histogram import Buckets
 from headgate.telemetry.metrics import Metrics
 
 CELL_ALARMS: Final = (1.5, 3.0)
-"""How many times a limit of scope `cell` all regions together may admit, when it is time to say so, and to shout."""
+"""Multiples of a limit of scope `cell` that all regions together may admit, at which to warn, and to shout."""
 
 
 def register(metrics: Metrics, node: RegionNode) -> None:

@@ -20,7 +20,7 @@ from headgate.origin.quota.protocol import QuotaKind, QuotaReport, QuotaShare
 from headgate.region.counters import SharedCounter
 
 REPORT_S: Final = 1.0
-"""How long what was offered may wait for a report: as often as slices are reckoned anew."""
+"""Time that what was offered may wait for a report: as often as slices are reckoned anew."""
 BUSY_PARTS: Final = 5
 """A key is busy from two fifths of an even slice on: 1.25 times that, its need, is half of the slice, and published."""
 LOOKED_AT: Final = 2
@@ -34,7 +34,7 @@ KINDS: Final = {
 
 
 class KeySlice:
-    """What a node knows of one quota beside its counter."""
+    """One quota of a node, beside its counter: its slice, and what was offered."""
 
     __slots__ = ("_charge", "_source", "due_s", "floor", "limit", "offered", "sent", "share", "until_s", "whole")
 

@@ -101,7 +101,7 @@ class RegionExchange:
         self.exchanger.start()
 
     async def stop(self) -> None:
-        """What was not acknowledged stays in the origin, for others or the next run."""
+        """Stop. Counts that were not acknowledged stay in the origin, for others or the next run."""
         await self.exchanger.stop()
         await self.server.stop(STOP_TIMEOUT_S)
         if self._watching is not None:

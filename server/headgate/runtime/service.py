@@ -59,7 +59,7 @@ STOP_TIMEOUT_S: Final = 5.0
 """For calls still in flight after the drain period; a decision takes microseconds."""
 
 FORCED_EXIT_S: Final = 0.5
-"""What a second signal leaves for closing sockets in good order before the process is cut."""
+"""Time that a second signal leaves for closing sockets in good order before the process is cut."""
 
 
 def run(settings: Settings) -> int:

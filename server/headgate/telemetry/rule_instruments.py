@@ -19,7 +19,7 @@ Series = Iterable[tuple[int, Mapping[str, str]]]
 
 
 def register_rules(metrics: Metrics, tallies: Tallies) -> None:
-    """What became of decisions, rule by rule."""
+    """Export what became of decisions, rule by rule."""
 
     def decisions() -> Series:
         for tally in tallies.all():

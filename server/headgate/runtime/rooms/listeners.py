@@ -60,7 +60,7 @@ class ListenersRoom(Room):
         self._admin: AdminSide | None = None
         """None where nobody may change keys."""
         self._listening: dict[str, Close] = {}
-        """How to close each listener, by address, in the order in which they were opened."""
+        """Function that closes each listener, by address, in the order in which they were opened."""
 
     async def start(self) -> None:
         self._tokens = open_tokens(self.context.settings, self.context.logger)

@@ -27,10 +27,10 @@ SWEEP_STEPS: Final = 1_000
 """Cells looked at before the loop gets its turn again: well under a millisecond."""
 
 ORIGIN_LOOK_S: Final = 0.05
-"""How often to look, while the origin is waited for, whether it has answered; it is asked every second."""
+"""Pause between looks whether the origin has answered, while it is waited for; it is asked every second."""
 
 REASONS_SHOWN: Final = 3
-"""Of shards that do not answer. A Cluster has 64, and they say the same."""
+"""Reasons of shards that do not answer. A Cluster has 64, and they say the same."""
 
 
 class RegionRoom(Room):
