@@ -99,3 +99,20 @@ class CellView:
         sent = self.total + self.reserved + wanted
         if sent > self.highest_sent:
             self.highest_sent = sent
+
+
+class Hold:
+    """A reservation: cost that a waiting request will commit or release where it was made."""
+
+    __slots__ = ("cell", "component", "cost")
+
+    def __init__(self, component: bytes, cell: CellView | None, cost: int) -> None:
+        self.component = component
+        """The counter's component when it was made: if it is another one by now, the counter has begun anew."""
+        self.cell = cell
+        """The cell in which it was made; None for buckets, which have none."""
+        self.cost = cost
+
+    def ended_before(self, sequence: int) -> bool:
+        """Return whether the window in which it was made is over in window `sequence`."""
+        return self.cell is not None and self.cell.sequence < sequence

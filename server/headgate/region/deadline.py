@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from headgate.region.alone import Alone
-from headgate.region.waiting import Waiting
+from headgate.region.waiting import WaitingRequest
 
 LOOP_LATE_S: Final = 0.001
 """A timer that comes so much later than it was set for was kept from running by the loop."""
@@ -32,7 +31,7 @@ class Deadlines:
     def __init__(self, deadline_s: float, monotonic: Callable[[], float]) -> None:
         self._deadline_s = deadline_s
         self._monotonic = monotonic
-        self._queue: deque[Waiting | Alone] = deque()
+        self._queue: deque[WaitingRequest] = deque()
         """In the order in which they began."""
         self._armed = False
         """Whether the timer runs, or is about to be set."""
@@ -44,7 +43,7 @@ class Deadlines:
         """On the loop, before the first request waits."""
         self._loop = asyncio.get_running_loop()
 
-    def add(self, waiting: Waiting | Alone) -> None:
+    def add(self, waiting: WaitingRequest) -> None:
         """Decide it by policy if it still waits when its time is up."""
         queue = self._queue
         # Who leaves soon after it was decided is still in the processor's caches, and no garbage collector sees it.
@@ -87,5 +86,6 @@ class Deadlines:
         while queue and queue[0].began_s + self._deadline_s <= now_s:
             waiting = queue.popleft()
             if not waiting.decided:
-                waiting.time_is_up(own_fault=self._own_fault)
+                on_decided, decision = waiting.time_is_up(now_s, own_fault=self._own_fault)
+                on_decided(decision)
         self._arm()

@@ -6,8 +6,8 @@ from typing import Final
 from headgate.region.active import ActiveRegions
 from headgate.region.breaker import BreakerState
 from headgate.region.node import RegionNode
-from headgate.region.shard_link import CALL_BOUNDS_S, ShardLink
-from headgate.region.stats import WAIT_BOUNDS_S
+from headgate.region.shard_link import ShardLink
+from headgate.region.stats import CALL_BOUNDS_S, WAIT_BOUNDS_S
 from headgate.telemetry.histogram import Buckets
 from headgate.telemetry.metrics import Metrics
 
@@ -94,7 +94,7 @@ def _register_states(metrics: Metrics, node: RegionNode) -> None:
         (
             "replay_backlog",
             "Counters whose totals wait to be reported to a shard.",
-            lambda link: link.queued_flushes,
+            lambda link: link.session.queued_flushes,
         ),
         (
             "replay_age_seconds",

@@ -148,6 +148,14 @@ class Refunds:
         cells = ((sequence, self.current), (sequence - 1, self.previous))
         return tuple([cell.demand(at, cell.own, remembers=remembers) for at, cell in cells if cell.due or cell.own])
 
+    def learn(self, told: tuple[Refund, Refund], shift: int) -> None:
+        """Merge what the shard told of its current window, `shift` windows from this counter's, and the one before."""
+        for at, refund in ((shift, told[0]), (shift - 1, told[1])):
+            if at == 0:
+                self.current.learn(refund)
+            elif at == -1:
+                self.previous.learn(refund)
+
     def give_up(self, now_ms: int) -> None:
         """Of a bucket: what could not be told for so long is no longer demanded."""
         if self.waiting and now_ms - self.since_ms >= GIVEN_UP_MS:

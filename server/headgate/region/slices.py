@@ -16,8 +16,11 @@ from headgate.limiter.limit import Algorithm, Limit
 from headgate.limiter.scopes import slice_of
 from headgate.limiter.shares import floor_share
 from headgate.origin.names import exchange_name
-from headgate.origin.quota.protocol import QuotaKind, QuotaReport, QuotaShare
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.quota.call import QuotaCall, QuotaReply
+from headgate.origin.quota.protocol import QuotaKind, QuotaReport
 from headgate.region.counters import SharedCounter
+from headgate.region.urgency import Urgency
 
 REPORT_S: Final = 1.0
 """Time that what was offered may wait for a report: as often as slices are reckoned anew."""
@@ -118,7 +121,7 @@ class Slices:
         counter = self._counters.find(key)
         if counter is not None:  # else it is cold, and asks anyway
             slice_.due_s = now_s + REPORT_S
-            counter.shard.flush(counter, soon=False)
+            counter.shard.flush(counter, Urgency.LATER)
 
     def _add(self, charge: Charge) -> KeySlice:
         for key in list(self._first(LOOKED_AT)):
@@ -133,44 +136,48 @@ class Slices:
     def _first(self, count: int) -> list[bytes]:
         return [key for key, _ in zip(self._slices, range(count), strict=False)]
 
-    # What the shard links call
+    # What the shard sessions call
 
-    def report(self, counters: Sequence[SharedCounter], now_s: float) -> tuple[QuotaReport, ...]:
-        """The quotas among the counters of a call that goes out."""
+    def extend(self, call: Call, counters: Sequence[SharedCounter], now_s: float) -> "ExtendedByQuotas | None":
+        """Return the call with the quotas among its counters; None: there are none."""
         if not self._slices:
-            return ()
-        found = []
+            return None
+        slices: list[KeySlice] = []
+        quotas: list[QuotaReport] = []
         for position, counter in enumerate(counters):
             slice_ = self._slices.get(counter.key) if counter.limit.sliced else None
             if slice_ is not None:
                 slice_.due_s = now_s + REPORT_S
-                found.append(slice_.report(position, counter))
-        return tuple(found)
+                slices.append(slice_)
+                quotas.append(slice_.report(position, counter))
+        return ExtendedByQuotas(QuotaCall(call, tuple(quotas)), slices) if quotas else None
 
-    def learn(
-        self,
-        quotas: Sequence[QuotaReport],
-        counters: Sequence[SharedCounter],
-        shares: Sequence[QuotaShare],
-        time_ms: int,
-        sent_s: float,
-    ) -> None:
-        """Take the shares that are in force, by the answer at `time_ms` to a call that was sent at `sent_s`."""
-        for quota, (share, until_ms) in zip(quotas, shares, strict=True):
-            slice_ = self._slices.get(counters[quota.report].key)
-            if slice_ is not None:
-                slice_.sent = 0
-                until_s = sent_s + (until_ms - time_ms) / 1000
-                if share != slice_.share:
-                    slice_.take(share, until_s)
-                slice_.until_s = until_s
 
-    def failed(self, quotas: Sequence[QuotaReport], counters: Sequence[SharedCounter]) -> None:
-        """The call brought nothing: what it carried is offered still."""
-        for quota in quotas:
-            slice_ = self._slices.get(counters[quota.report].key)
-            if slice_ is not None:
-                slice_.offered, slice_.sent = slice_.offered + slice_.sent, 0
+class ExtendedByQuotas:
+    """A call that reports quotas. Implements the region's `ExtendedCall`."""
+
+    def __init__(self, operation: QuotaCall, slices: list[KeySlice]) -> None:
+        self.operation = operation
+        self._slices = slices
+        """The slices that the call reports, in the order of its quotas."""
+
+    def reply_of(self, result: QuotaReply) -> Reply:
+        """Return the call's own reply."""
+        return result.reply
+
+    def learn(self, result: QuotaReply, sent_s: float) -> None:
+        """Take the shares that are in force."""
+        for slice_, (share, until_ms) in zip(self._slices, result.shares, strict=True):
+            slice_.sent = 0
+            until_s = sent_s + (until_ms - result.reply.time_ms) / 1000
+            if share != slice_.share:
+                slice_.take(share, until_s)
+            slice_.until_s = until_s
+
+    def failed(self) -> None:
+        """Offer what the call carried again."""
+        for slice_ in self._slices:
+            slice_.offered, slice_.sent = slice_.offered + slice_.sent, 0
 
 
 def charge_on(source: Charge, limit: Limit) -> Charge:

@@ -204,7 +204,7 @@ def write_in_region(engine: RegionalEngine, node: RegionNode) -> Write:
         else:
             place = counter.shard
             # Who is denied because it is not the node's turn waits for that, or for room.
-            now_ms = counter.deny_until_ms - wait_ms if denied and counter.turns is None else place.now_ms()
+            now_ms = counter.deny_until_ms - wait_ms if denied and counter.pause is None else place.now_ms()
             shard, flags = place.index, 0 if place.available else _SHARD_AWAY
             if isinstance(counter, SharedWindow):
                 cell = counter.current_cell

@@ -4,7 +4,7 @@ from collections import Counter
 
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
-from headgate.region.shard_link import USABLE_S
+from headgate.region.session import USABLE_S
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
@@ -78,8 +78,8 @@ class BoundsWatch:
             recent = self._most_reports[slot.name] = max(
                 self._most_reports[slot.name], link.stats.reports - reports[0][1]
             )
-            queued = link.queued_flushes
+            queued = link.session.queued_flushes
             if queued > 3 * (cells + slot.waiting) + recent + 10:
                 self._violate("memory", f"{slot.name}: {queued} flushes wait, {cells} cells, {recent} reports")
-            if link.queued_questions > 2 * len(self._world.history.asks):
-                self._violate("memory", f"{slot.name}: {link.queued_questions} questions")
+            if link.session.queued_questions > 2 * len(self._world.history.asks):
+                self._violate("memory", f"{slot.name}: {link.session.queued_questions} questions")

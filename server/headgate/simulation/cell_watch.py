@@ -82,7 +82,7 @@ class CellWatch:
             return
         now_ms = self._world.shards[counter.shard.index].time_ms()
         if slot.node is not None:
-            now_ms = max(now_ms, slot.node.links[counter.shard.index].now_ms())
+            now_ms = max(now_ms, slot.node.links[counter.shard.index].session.now_ms())
         for cell in pair or ():
             gone = cell not in counter.cells and cell.unacked
             over = cell.sequence < max(counter.sequence, now_ms // counter.window_ms) - 1

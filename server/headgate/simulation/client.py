@@ -7,6 +7,7 @@ from functools import partial
 from headgate.limiter.decision import Charge, Decision, Kind
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.history import Ask
 from headgate.simulation.watch import Asked, Watch
 from headgate.simulation.world import NodeSlot, World
@@ -53,8 +54,7 @@ class Clients:
         charges = self._world.charges(slot, ask.parts)
         asked = Asked(slot, node, charges, self._world.loop.time(), self._times_ms(node, charges))
         unplaced = node.engine.stats.unplaced
-        taking = all(charge.kind is Kind.TAKE for charge in charges)
-        decision = node.decide(charges) if taking else node.decide_late(charges)
+        decision = node.decide(charges)
         cells = [node.engine.counters.find(charge.key) for charge in charges]
         self._watch.demanded(charges, cells)
         if isinstance(decision, Decision):
@@ -65,13 +65,13 @@ class Clients:
         for charge in charges:
             slot.open[charge.key] += waits_for(charge)
             slot.open_most[charge.key] = max(slot.open_most[charge.key], slot.open[charge.key])
-        decision.add_done_callback(partial(self._answered, asked, cells))
+        future_of(decision).add_done_callback(partial(self._answered, asked, cells))
 
     def _times_ms(self, node: RegionNode, charges: tuple[Charge, ...]) -> tuple[tuple[int, int], ...]:
         shards = [self._world.shard_of(charge.key) for charge in charges]
         return tuple(
             [
-                (node.links[index].now_ms(), self._world.shards[index].key_time_ms(charge.key))
+                (node.links[index].session.now_ms(), self._world.shards[index].key_time_ms(charge.key))
                 for index, charge in zip(shards, charges, strict=True)
             ]
         )

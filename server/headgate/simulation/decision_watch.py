@@ -7,8 +7,8 @@ from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, deni
 from headgate.limiter.limit import Algorithm
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
+from headgate.region.pause import pause_ms
 from headgate.region.refunds import DENIAL_MS
-from headgate.region.turns import turn_ms
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
@@ -160,7 +160,7 @@ class DecisionWatch:
         if not limit.requests_per_unit:
             return True
         index = self._world.shard_of(key)
-        now_ms = asked.node.links[index].now_ms()
+        now_ms = asked.node.links[index].session.now_ms()
         # A late cost is in the books already.
         past = (Kind.LATE, Kind.REFUND)
         cost = sum(other.cost for other in asked.charges if other.key == key and other.kind not in past)
@@ -173,7 +173,7 @@ class DecisionWatch:
         cost += self._reserved(asked.node, key) + self._evidence.charged_unheard(asked.slot, key)
         if any(self._evidence.used(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times):
             return True
-        known_ms = max(turn_ms(limit), DENIAL_MS) if limit.refund else turn_ms(limit)
+        known_ms = max(pause_ms(limit), DENIAL_MS) if limit.refund else pause_ms(limit)
         return cost > self._evidence.least_room(key, limit, asked.at_s - known_ms / 1000 * MOST_DRIFT)
 
     def _reserved(self, node: RegionNode, key: bytes) -> int:

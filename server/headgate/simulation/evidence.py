@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.window_record import WindowRecord
-from headgate.region.turns import LONGEST_MS
+from headgate.region.pause import LONGEST_MS
 from headgate.simulation.books import Books, BucketBook
 from headgate.simulation.world import NodeSlot, World
 

@@ -15,7 +15,9 @@ from headgate.region.cells import CellView
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.region.refunds import REFILL_S
+from headgate.region.urgency import Urgency
 from headgate.region.window_counter import SharedWindow
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.client import waiting
 from headgate.simulation.watch import Watch
 from headgate.simulation.world import NodeSlot, World
@@ -43,7 +45,7 @@ async def settle(world: World, watch: Watch) -> None:
             _refilled(slot, counter, world, watch)
     for _ in range(2):
         for _, node, counter in world.counters():
-            node.links[counter.shard.index].flush(counter, soon=True)
+            node.links[counter.shard.index].session.flush(counter, Urgency.SOON)
         await asyncio.sleep(READ_S)
     watch.look()
 
@@ -96,7 +98,7 @@ def _alive(slot: NodeSlot, node: RegionNode, watch: Watch) -> None:
     for link in node.links:
         if not link.breaker.closed:
             watch.violate("breaker", f"{slot.name}: shard {link.index} is {link.breaker.state.value}")
-        if link.busy():
+        if link.session.busy():
             watch.violate("left_over", f"{slot.name}: shard {link.index} still has something to be told")
 
 
@@ -183,7 +185,7 @@ async def check_liveness(world: World, watch: Watch) -> None:
                 continue
             decision = node.decide(world.charges(slot, ((index, 1),)))
             if not isinstance(decision, Decision):
-                decision = await decision
+                decision = await future_of(decision)
             if not decision.admitted:
                 what = f"{slot.name} denied {key.name.decode()}, which nobody had used ({decision.path})"
                 watch.violate("liveness", what)

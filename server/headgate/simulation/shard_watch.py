@@ -13,7 +13,7 @@ from headgate.origin.protocol import (
     WindowAnswer,
     WindowReport,
 )
-from headgate.region.turns import most_ahead
+from headgate.region.pause import most_prefetched
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
 
@@ -104,7 +104,7 @@ class ShardWatch:
             place = report.component.rsplit(b".", 1)[0], report.key
             asked[place] = max(asked[place], requests * cost)
             rate = report.limit if isinstance(report, WindowReport) else report.rate
-            most = most_ahead(self._world.limit_at(report.key, rate))
+            most = most_prefetched(self._world.limit_at(report.key, rate))
             if requests * cost > most:
                 self._violate("credit", f"{report.key.decode()}: {requests} × {cost} asked ahead, {most} at most")
 

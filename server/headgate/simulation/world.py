@@ -143,7 +143,7 @@ class World:
             clock=slot.clock,
             random=chance,
             # Of its own, so that a history in which nobody takes turns is what it would be without them.
-            turn_random=random.Random(f"{self.history.seed} {run.decode()} turns"),  # noqa: S311 - as above
+            pause_random=random.Random(f"{self.history.seed} {run.decode()} turns"),  # noqa: S311 - as above
             logger=_logger(self, slot.name),
             max_cells=self.history.max_cells,
             deadline_s=self.history.deadline_ms / 1000,

@@ -135,7 +135,7 @@ class RegionRoom(Room):
 
     def shard_now_ms(self, shard: int) -> int:
         """Return the time of a shard; of a node on its own, the clock's."""
-        return self.context.clock.now_ms() if self.node is None else self.node.links[shard].now_ms()
+        return self.context.clock.now_ms() if self.node is None else self.node.links[shard].session.now_ms()
 
     def readiness(self) -> Mapping[str, Any]:
         """Describe the origin for `/readyz`."""

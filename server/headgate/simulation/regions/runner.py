@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 from headgate.limiter.decision import Decision
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.outcome import Outcome
 from headgate.simulation.regions.check import RegionsWatch
 from headgate.simulation.regions.faults import RegionFaults
@@ -52,8 +53,9 @@ class _Clients:
             self._decided(ask, asked_s, decision)
             return
         self.waited += 1
-        self._waiting.add(decision)
-        decision.add_done_callback(lambda done: self._answered(ask, asked_s, done))
+        future = future_of(decision)
+        self._waiting.add(future)
+        future.add_done_callback(lambda done: self._answered(ask, asked_s, done))
 
     def _answered(self, ask: RegionAsk, asked_s: float, done: "asyncio.Future[Decision]") -> None:
         self._waiting.discard(done)
