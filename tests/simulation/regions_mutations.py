@@ -16,13 +16,13 @@ from headgate.origin.interface import OriginError
 from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.outbox import Outbox, PriorityIndex
 from headgate.origin.protocol import Count
-from headgate.origin.quota.protocol import QuotaLease
-from headgate.origin.quota.store import QuotaStore
 from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_record import ForeignComponent, WindowRecord
 from headgate.quota.codec import pack_mark, unpack_quota
 from headgate.quota.filling import Filling
 from headgate.quota.keeper import QuotaKeeper
+from headgate.quota.protocol import QuotaLease
+from headgate.quota.store import QuotaStore
 from headgate.region.cells import CellView
 
 Patch = pytest.MonkeyPatch

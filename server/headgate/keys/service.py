@@ -18,11 +18,11 @@ from headgate.endpoint.admins import Operator
 from headgate.errors import BadRequest, NotReady, TooLarge
 from headgate.keys import overriding, resetting, view
 from headgate.keys.naming import KeyNames, NamedKey, describe, entries_of, key_message, limit_message
+from headgate.keys.peek_key import PeekKey
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import MILLION
 from headgate.limiter.overrides import Override, Overrides
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
-from headgate.origin.operations.peek_key import PeekKey
 from headgate.origin.region_map import MOST_ENTRIES, MapEntry, MapState
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode

@@ -6,10 +6,10 @@ Looking is all it does: counters are neither made, nor rolled over, nor marked a
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.keys.peek_key import BucketPeek, KeyPeek, WindowPeek
 from headgate.limiter.counters import BucketCounter, KeyCounter, WindowCounter
 from headgate.limiter.decision import ALGORITHMS
 from headgate.limiter.limit import MILLION, Algorithm, Limit
-from headgate.origin.operations.peek_key import BucketPeek, KeyPeek, WindowPeek
 from headgate.region.counters import SharedCounter
 from headgate.region.window_counter import SharedWindow
 from headgate.v1 import keys_pb2 as pb

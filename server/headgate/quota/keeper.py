@@ -27,15 +27,15 @@ from headgate.exchange.fill import mark_of
 from headgate.exchange.messages import LinkError
 from headgate.origin.interface import LEASE_MS, Origin, OriginError
 from headgate.origin.names import split_name
-from headgate.origin.quota.lease import LeaseQuotas, ReleaseQuotas
-from headgate.origin.quota.post import PostQuotas
-from headgate.origin.quota.protocol import QuotaLease
-from headgate.origin.quota.rows import ReadQuotaRows
-from headgate.origin.quota.save import SaveQuotas
 from headgate.quota.codec import pack_mark, pack_quota, unpack_mark, unpack_quota
 from headgate.quota.counts import LedgerCounts
 from headgate.quota.ledger import QuotaLedger
 from headgate.quota.message import QuotaEntry, QuotaMessage
+from headgate.quota.operations.lease import LeaseQuotas, ReleaseQuotas
+from headgate.quota.operations.post import PostQuotas
+from headgate.quota.operations.rows import ReadQuotaRows
+from headgate.quota.operations.save import SaveQuotas
+from headgate.quota.protocol import QuotaLease
 from headgate.quota.shard_shares import TIMEOUT_S, KeeperCounts, Replaced, ShardShares, shard_place
 
 TICK_S: Final = 1.0

@@ -1,6 +1,6 @@
 """Need: how much of a key's limit a region would use, from what it is offered.
 
-What is offered is measured where it is counted, in the region's origin (origin/offered.py).
+What is offered is measured where it is counted, in the region's origin (offered.py).
 """
 
 from typing import Final

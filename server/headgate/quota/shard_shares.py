@@ -18,10 +18,10 @@ from headgate.clock import Clock
 from headgate.limiter.shares import WHOLE
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
 from headgate.origin.names import split_exchange_key, split_name
-from headgate.origin.quota.protocol import NOT_USED, QuotaKind, QuotaSeen
-from headgate.origin.quota.step import UNTOUCHED, StepQuotas
 from headgate.quota.key_plan import Enforced
 from headgate.quota.ledger import QuotaLedger
+from headgate.quota.operations.step import UNTOUCHED, StepQuotas
+from headgate.quota.protocol import NOT_USED, QuotaKind, QuotaSeen
 
 TIMEOUT_S: Final = 2.0
 """Patience with one call to a shard. Nobody waits for it."""

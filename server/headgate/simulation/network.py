@@ -14,7 +14,7 @@ from typing import Any
 from headgate.origin.interface import OriginError, OriginTimeout
 from headgate.origin.operation import Operation, R
 from headgate.origin.operations.call import Call
-from headgate.origin.quota.call import QuotaCall
+from headgate.quota.operations.call import QuotaCall
 from headgate.simulation.shard import SimulatedShard
 
 

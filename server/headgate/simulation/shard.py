@@ -17,8 +17,8 @@ from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operation import Operation, R
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.operations.import_counts import ImportCounts
-from headgate.origin.quota.call import QuotaCall, QuotaReply
 from headgate.origin.window_record import WindowRecord
+from headgate.quota.operations.call import QuotaCall, QuotaReply
 from headgate.simulation.loop import LoopClock
 
 Done = Callable[[Any], None]

@@ -12,12 +12,14 @@ from headgate.limiter.limit import Algorithm, Limit, Scope, Unit
 from headgate.limiter.scopes import charges_of
 from headgate.limiter.shares import WHOLE, cost_within
 from headgate.origin.names import exchange_name
-from headgate.origin.quota.store import QuotaStore
 from headgate.quota import shard_shares
 from headgate.quota.codec import pack_quota, unpack_mark
 from headgate.quota.keeper import QuotaKeeper
 from headgate.quota.membership import Mark
 from headgate.quota.message import QuotaEntry
+from headgate.quota.store import QuotaStore
+from headgate.region.waiting import WaitingRequest
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.history import Key
 from headgate.simulation.regions.history import RegionsHistory
 from headgate.simulation.regions.world import RegionsWorld, Site
@@ -72,7 +74,7 @@ class Traffic:
         if isinstance(decision, Decision):
             self.admitted[region] += decision.admitted
         else:
-            decision.add_done_callback(lambda done: self._decided(region, done))
+            future_of(decision).add_done_callback(lambda done: self._decided(region, done))
 
     def _decided(self, region: int, done: "asyncio.Future[Decision]") -> None:
         if not done.cancelled():
@@ -176,8 +178,8 @@ def test_denials_from_memory_count_as_offered() -> None:
     run(history())
 
 
-async def _decided(decision: "Decision | asyncio.Future[Decision]") -> Decision:
-    return decision if isinstance(decision, Decision) else await decision
+async def _decided(decision: Decision | WaitingRequest) -> Decision:
+    return decision if isinstance(decision, Decision) else await future_of(decision)
 
 
 def test_nodes_fall_to_the_floor_by_themselves_when_nobody_keeps_the_slices() -> None:

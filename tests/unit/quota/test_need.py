@@ -1,8 +1,8 @@
 """Need: what a region is offered, what it tells of it."""
 
 import pytest
-from headgate.origin.quota.offered import Offered
 from headgate.quota.need import HIGHEST_NEED, is_published, is_told_anew, need_of
+from headgate.quota.offered import Offered
 
 
 @pytest.mark.parametrize(

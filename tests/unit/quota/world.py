@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from headgate.limiter.shares import WHOLE, cost_within, floor_share
-from headgate.origin.quota.offered import Offered
 from headgate.quota.key_plan import Enforced, SliceDeadlines
 from headgate.quota.ledger import QuotaLedger
 from headgate.quota.message import QuotaMessage
+from headgate.quota.offered import Offered
 
 STEP_MS: Final = 500
 TICK_MS: Final = 1_000

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from headgate.errors import ConfigError
@@ -10,6 +11,7 @@ from headgate.limiter import instruments as cell_instruments
 from headgate.limiter.engine import Engine
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import Origin
+from headgate.quota.node_slices import NodeSlices
 from headgate.region import instruments
 from headgate.region.active import ActiveRegions
 from headgate.region.engine import RegionalEngine
@@ -85,6 +87,7 @@ class RegionRoom(Room):
             on_live_nodes=self._live_nodes_changed,
             on_regions_heard=self._active.heard,
             data_dir=settings.data_dir,
+            extension=partial(NodeSlices, monotonic=context.clock.monotonic, most=settings.max_cells),
         )
         self.decider, self.engine, self.region_map = node, node.engine, node.region_map
         await node.start()

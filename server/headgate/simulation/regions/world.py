@@ -7,6 +7,7 @@ check.py what that means.
 import asyncio
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import structlog
@@ -19,6 +20,7 @@ from headgate.limiter.limit import Scope
 from headgate.limiter.scopes import LimitsOfRegion, charges_of
 from headgate.quota.exchanging import make_exchanger
 from headgate.quota.keeper import QuotaKeeper
+from headgate.quota.node_slices import NodeSlices
 from headgate.region.active import ActiveRegions
 from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock
@@ -142,6 +144,7 @@ class RegionsWorld:
             max_cells=MAX_CELLS,
             deadline_s=self.history.deadline_ms / 1000,
             on_regions_heard=active.heard,
+            extension=partial(NodeSlices, monotonic=site.clock.monotonic, most=MAX_CELLS),
         )
         site.nodes[number] = node
         site.limits[node] = limits

@@ -9,10 +9,10 @@ from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.names import key_of_name
 from headgate.origin.operation import Operation, Packed, packed
-from headgate.origin.quota.protocol import NOT_USED, QuotaKind, QuotaSeen
-from headgate.origin.quota.store import BUSY_MS, KeyShare, QuotaStore, quota_keys
 from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_record import WindowRecord
+from headgate.quota.protocol import NOT_USED, QuotaKind, QuotaSeen
+from headgate.quota.store import BUSY_MS, KeyShare, QuotaStore, quota_keys
 from headgate.window import weighted
 
 UNTOUCHED: Final = -1
@@ -61,7 +61,7 @@ class StepQuotas(Operation[QuotaStepped]):
     most: int
     """So many busy keys are named at most."""
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/common", "origin/quota/quota", "origin/quota/quota_step")
+    lua: ClassVar[tuple[str, ...]] = ("origin/common", "quota/quota", "quota/quota_step")
 
     def apply(self, memory: ShardMemory) -> QuotaStepped:
         now_ms, store = memory.sweep(), memory.part(QuotaStore)

@@ -17,8 +17,8 @@ from headgate.limiter.scopes import slice_of
 from headgate.limiter.shares import floor_share
 from headgate.origin.names import exchange_name
 from headgate.origin.operations.call import Call, Reply
-from headgate.origin.quota.call import QuotaCall, QuotaReply
-from headgate.origin.quota.protocol import QuotaKind, QuotaReport
+from headgate.quota.operations.call import QuotaCall, QuotaReply
+from headgate.quota.protocol import QuotaKind, QuotaReport
 from headgate.region.counters import SharedCounter
 from headgate.region.urgency import Urgency
 
@@ -87,8 +87,8 @@ class KeySlice:
         )
 
 
-class Slices:
-    """All quotas of one node, by limit key."""
+class NodeSlices:
+    """All quotas of one node, by limit key. The region's `CallExtension`."""
 
     def __init__(self, counters: CounterTable[SharedCounter], *, monotonic: Callable[[], float], most: int) -> None:
         self._counters = counters
@@ -100,7 +100,7 @@ class Slices:
         return len(self._slices)
 
     def in_force(self, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
-        """The charges with each quota cut to its slice. All of them are offered, whatever comes of it."""
+        """Return the charges with each quota cut to its slice. All of them are offered, whatever comes of it."""
         now_s = self._monotonic()
         return tuple([self._cut(charge, now_s) if charge.limit.sliced else charge for charge in charges])
 
@@ -154,7 +154,7 @@ class Slices:
 
 
 class ExtendedByQuotas:
-    """A call that reports quotas. Implements the region's `ExtendedCall`."""
+    """A call that reports quotas: the region's `ExtendedCall`."""
 
     def __init__(self, operation: QuotaCall, slices: list[KeySlice]) -> None:
         self.operation = operation
@@ -181,7 +181,7 @@ class ExtendedByQuotas:
 
 
 def charge_on(source: Charge, limit: Limit) -> Charge:
-    """The same charge, on another limit of its key."""
+    """Return the same charge, on another limit of its key."""
     return Charge(
         source.key,
         limit,

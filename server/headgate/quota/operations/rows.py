@@ -5,8 +5,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, Packed
-from headgate.origin.quota.store import MOST_ROWS, QUOTA, QuotaStore
 from headgate.origin.shard_memory import ShardMemory
+from headgate.quota.store import MOST_ROWS, QUOTA, QuotaStore
 
 
 class QuotaRows(NamedTuple):
@@ -25,7 +25,7 @@ class ReadQuotaRows(Operation[QuotaRows]):
     cursor: int
     """Where the page begins; 0 for the first."""
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/quota/quota_rows",)
+    lua: ClassVar[tuple[str, ...]] = ("quota/quota_rows",)
 
     def apply(self, memory: ShardMemory) -> QuotaRows:
         return QuotaRows(*memory.part(QuotaStore).rows(self.cursor))

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, Packed
-from headgate.origin.quota.store import QUOTA, QuotaStore
 from headgate.origin.shard_memory import ShardMemory
+from headgate.quota.store import QUOTA, QuotaStore
 
 
 class QuotaSaved(NamedTuple):
@@ -30,7 +30,7 @@ class SaveQuotas(Operation[QuotaSaved]):
     acknowledged: tuple[tuple[bytes, bytes], ...]
     """(peer, which message): taken in, and saved with this."""
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/quota/quota_save",)
+    lua: ClassVar[tuple[str, ...]] = ("quota/quota_save",)
 
     def apply(self, memory: ShardMemory) -> QuotaSaved:
         store = memory.part(QuotaStore)

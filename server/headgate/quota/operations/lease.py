@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from headgate.origin.interface import LEASE_MS
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, Packed
-from headgate.origin.quota.protocol import QuotaLease
-from headgate.origin.quota.store import QUOTA, QuotaStore
 from headgate.origin.shard_memory import ShardMemory
+from headgate.quota.protocol import QuotaLease
+from headgate.quota.store import QUOTA, QuotaStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class LeaseQuotas(Operation[QuotaLease]):
     peers: Sequence[bytes]
     """Regions whose messages are read."""
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/quota/quota_lease",)
+    lua: ClassVar[tuple[str, ...]] = ("quota/quota_lease",)
 
     def apply(self, memory: ShardMemory) -> QuotaLease:
         store = memory.part(QuotaStore)
@@ -43,7 +43,7 @@ class ReleaseQuotas(Operation[None]):
 
     owner: bytes
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/quota/quota_release",)
+    lua: ClassVar[tuple[str, ...]] = ("quota/quota_release",)
 
     def apply(self, memory: ShardMemory) -> None:
         memory.part(QuotaStore).release(self.owner)

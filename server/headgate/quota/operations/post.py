@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, Packed
-from headgate.origin.quota.store import QUOTA, QuotaStore
 from headgate.origin.shard_memory import ShardMemory
+from headgate.quota.store import QUOTA, QuotaStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class PostQuotas(Operation[bytes]):
     peer: bytes
     message: bytes
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/quota/quota_post",)
+    lua: ClassVar[tuple[str, ...]] = ("quota/quota_post",)
 
     def apply(self, memory: ShardMemory) -> bytes:
         return memory.part(QuotaStore).post(self.peer, self.message)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.origin.keyspace import KeySpace
-from headgate.origin.quota.offered import Offered
-from headgate.origin.quota.protocol import QuotaKind, QuotaLease, QuotaReport, QuotaShare
 from headgate.origin.shard_memory import MemoryPart
+from headgate.quota.offered import Offered
+from headgate.quota.protocol import QuotaKind, QuotaLease, QuotaReport, QuotaShare
 
 QUOTA: Final = b"quota"
 BUSY: Final = b"busy"

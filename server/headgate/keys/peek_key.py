@@ -127,7 +127,7 @@ class PeekKey(Operation[KeyPeek]):
     window_ms: int
     """Of the limit, which a record does not know."""
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/peek_key",)
+    lua: ClassVar[tuple[str, ...]] = ("keys/peek_key",)
 
     def apply(self, memory: ShardMemory) -> KeyPeek:
         now_ms = memory.now_ms()

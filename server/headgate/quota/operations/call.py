@@ -8,9 +8,9 @@ from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, Packed, packed
 from headgate.origin.operations.call import BEFORE_CALL, Call, Reply
 from headgate.origin.protocol import BucketReport, Report
-from headgate.origin.quota.protocol import QuotaReport, QuotaShare
-from headgate.origin.quota.store import WHOLE, QuotaStore, quota_keys
 from headgate.origin.shard_memory import ShardMemory
+from headgate.quota.protocol import QuotaReport, QuotaShare
+from headgate.quota.store import WHOLE, QuotaStore, quota_keys
 
 
 class QuotaReply(NamedTuple):
@@ -29,7 +29,7 @@ class QuotaCall(Operation[QuotaReply]):
     quotas: tuple[QuotaReport, ...]
     """Keys of the call whose limit is a quota."""
 
-    lua: ClassVar[tuple[str, ...]] = (*BEFORE_CALL, "origin/quota/quota", "origin/quota/quota_call", "origin/call")
+    lua: ClassVar[tuple[str, ...]] = (*BEFORE_CALL, "quota/quota", "quota/quota_call", "origin/call")
 
     def apply(self, memory: ShardMemory) -> QuotaReply:
         now_ms, store = memory.sweep(), memory.part(QuotaStore)
