@@ -25,8 +25,7 @@ class Gcra:
         if rate != counter.rate:
             _restate(counter, rate)
         now = now_ms * rate
-        if counter.tat < now:
-            counter.tat = now
+        counter.tat = max(counter.tat, now)
         return (limit.burst * window_ms - (counter.tat - now)) // window_ms
 
     def charge(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> None:

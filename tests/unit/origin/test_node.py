@@ -6,7 +6,8 @@ from dataclasses import replace
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit, Unit
 from headgate.origin.operations.call import Call, Reply
-from headgate.region.shard_link import MAX_REPORTS, MAX_WANTS, PROBE_CALLS
+from headgate.region.session import MAX_QUESTIONS, MAX_REPORTS
+from headgate.region.shard_link import PROBE_CALLS
 
 from tests.support.region import RegionWorld, virtually
 
@@ -158,6 +159,6 @@ def test_no_call_is_larger_than_a_shard_should_be_asked_at_once() -> None:
         await asyncio.sleep(60)
         assert world.outcomes.total() == 2_020
         assert max(reports for reports, _ in sizes) == MAX_REPORTS
-        assert max(wants for _, wants in sizes) == MAX_WANTS
+        assert max(wants for _, wants in sizes) == MAX_QUESTIONS
 
     virtually(history())

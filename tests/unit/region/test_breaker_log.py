@@ -29,6 +29,7 @@ def test_probes_are_not_logged_one_by_one() -> None:
         origin,
         clock=clock,
         random=random.Random(1),
+        pause_random=random.Random(1),
         logger=logger,
         numbers=itertools.count(1),
         live_counters=lambda: nothing,

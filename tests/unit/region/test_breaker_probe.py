@@ -66,6 +66,7 @@ def test_a_probe_that_meets_a_fault_is_not_the_last() -> None:
             origin,  # type: ignore[arg-type]  # what a link calls of it
             clock=clock,
             random=random.Random(1),
+            pause_random=random.Random(1),
             logger=logger,
             numbers=itertools.count(1),
             live_counters=lambda: (),

@@ -144,7 +144,9 @@ def test_a_node_that_starts_brings_what_it_kept_to_a_shard_that_has_nothing(tmp_
         link = one.links[one.region_map.shard]
         write_map_file(tmp_path, [MapEntry(b"a", b"kept", 0, 5)])
         origin = NetworkedOrigin(world.shards, world.networks, world.random)
-        replica = RegionMapReplica(origin, now_ms=link.now_ms, random=world.random, logger=LOGGER, data_dir=tmp_path)
+        replica = RegionMapReplica(
+            origin, now_ms=link.session.now_ms, random=world.random, logger=LOGGER, data_dir=tmp_path
+        )
         assert replica.get(b"a") == b"kept"
         await replica.refresh()
         await asyncio.sleep(1.2)

@@ -101,7 +101,7 @@ def test_a_shard_that_lost_its_memory_is_taught_it_again_also_without_a_counter(
         assert world.record(b"k").reset == number
         world.networks[1].connected = True
         await asyncio.sleep(5)
-        second.links[0].lost_memory("of the test")
+        second.links[0].session.lost_memory("of the test", world.clock.monotonic())
         await asyncio.sleep(3)
         assert (world.record(b"k").reset, world.record(b"k").current.region_total) == (number, 0)
         assert (await world.ask(second, Charge(b"k", LIMIT, 10))).admitted

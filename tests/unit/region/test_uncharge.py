@@ -23,10 +23,10 @@ def test_a_node_on_its_own_has_the_room_again_and_never_more_than_the_limit(limi
     engine = Engine(ManualClock(1_700_000_000_000), max_cells=1_000)
     assert engine.decide((Charge(b"k", limit, 10),)).admitted
     assert not engine.decide((Charge(b"k", limit, 1),)).admitted
-    engine.give_back((Charge(b"k", limit, 4), Charge(b"unknown", limit, 4)))
+    engine.uncharge((Charge(b"k", limit, 4), Charge(b"unknown", limit, 4)))
     assert engine.decide((Charge(b"k", limit, 4),)).admitted
     assert not engine.decide((Charge(b"k", limit, 1),)).admitted
-    engine.give_back((Charge(b"k", limit, 1_000),))
+    engine.uncharge((Charge(b"k", limit, 1_000),))
     assert engine.decide((Charge(b"k", limit, 10),)).admitted
     assert not engine.decide((Charge(b"k", limit, 1),)).admitted
 
@@ -40,11 +40,11 @@ def test_a_node_of_a_region_has_it_as_credit_and_the_region_stays_within_the_lim
         assert (await world.ask(two, Charge(b"k", limit, 2))).admitted
         await world.quiet()
         assert not (await world.ask(one, Charge(b"k", limit, 1))).admitted
-        one.give_back((Charge(b"k", limit, 3),))
+        one.uncharge((Charge(b"k", limit, 3),))
         assert not (await world.ask(one, Charge(b"k", limit, 4))).admitted
         assert (await world.ask(one, Charge(b"k", limit, 3))).admitted
         assert not (await world.ask(one, Charge(b"k", limit, 1))).admitted
-        two.give_back((Charge(b"k", limit, 1_000),))
+        two.uncharge((Charge(b"k", limit, 1_000),))
         await world.quiet()
         assert (await world.ask(two, Charge(b"k", limit, 2))).admitted, "no more than it had charged"
         for node in (one, two):

@@ -1,40 +1,44 @@
-"""A free lane decides what the plain rule would, and leaves the counter as the plain rule would."""
+"""An allowance admits what the plain rule would, and leaves the counter as the plain rule would."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from headgate.limiter.decision import Charge, Decision, Verdict
+from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.origin.protocol import Count, WindowAnswer
-from headgate.region import lane
+from headgate.region.counters import Shard, SharedCounter
 from headgate.region.engine import RegionalEngine
 from headgate.region.flush_queues import FlushQueues
-from headgate.region.shard import Shard
+from headgate.region.interned import Interned
 from headgate.region.shard_clock import ShardClock
-from headgate.region.window_counter import SharedWindow
+from headgate.region.urgency import Urgency
+from headgate.region.waiting import Question
+from headgate.region.window_counter import LEAST_ALLOWANCE, SharedWindow
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.clock import ManualClock
+from tests.unit.region.support import handed_on
 
 KEY = b"k"
 UNIX_MS = 1_700_000_000_000
 
 
 class QueueingShard:
-    """A shard whose time is known within some bounds, and which keeps what is to be flushed, as a link does."""
+    """A shard whose time is known within some bounds, and which keeps what is to be flushed, as a session does."""
 
     index = 0
     available = True
-    own_time = None
-    clock_steps = 0
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self.time = ShardClock(clock)
-        self.now_ms, self.certain = self.time.now_ms, self.time.certain
+        self.now_ms = self.time.now_ms
         self.queues = FlushQueues()
+        self._interned = Interned()
+        self.interned = self._interned.number
+        self.window_terms = self._interned.window_terms
 
     def heard(self, took_ms: int, ahead_ms: int) -> None:
         """An answer that took so long, of a clock that is so far ahead."""
@@ -44,18 +48,11 @@ class QueueingShard:
     def new_component(self) -> bytes:
         return b"anew"
 
-    def ask(self, question: Any) -> None:
-        """Nobody answers here: the policy decides."""
-        question.fail()
-
-    def late(self) -> None:
-        raise AssertionError("nobody waits here")
-
     def remembers(self, now_s: float) -> bool:
         return True
 
-    def flush(self, counter: Any, *, soon: bool, calm: bool = False, back: bool = False) -> None:
-        self.queues.add(counter, soon=soon, calm=calm, back=back, now_s=self._clock.monotonic())
+    def flush(self, counter: SharedCounter, urgency: Urgency) -> None:
+        self.queues.add(counter, urgency, self._clock.monotonic())
 
 
 class OneShard:
@@ -66,6 +63,7 @@ class OneShard:
 
     def __init__(self, clock: ManualClock) -> None:
         self.shard = QueueingShard(clock)
+        self._clock = clock
 
     def shard_of(self, key: bytes) -> Shard:
         return self.shard
@@ -73,16 +71,21 @@ class OneShard:
     def earliest_ms(self) -> int:
         return self.shard.now_ms()
 
+    def ask(self, question: Question) -> None:
+        """Nobody answers here: the policy decides."""
+        handed_on(question.unanswered(self._clock.monotonic()))
+
+    def missed_deadline(self, shard: Shard) -> None:
+        raise AssertionError("nobody waits here")
+
 
 class Node:
-    """A node with one warm key, and with lanes or without."""
+    """A node with one warm key, and with allowances or without."""
 
-    def __init__(self, limit: Limit, clock: ManualClock, *, lanes: bool) -> None:
+    def __init__(self, limit: Limit, clock: ManualClock, *, allowances: bool) -> None:
         self.region = OneShard(clock)
         self.engine = RegionalEngine(self.region, monotonic=clock.monotonic, max_cells=10)
-        self.limit, self.clock, self.lanes = limit, clock, lanes
-        self.charges: dict[int, Charge] = {}
-        """By cost, as plans keep them."""
+        self.limit, self.clock, self.allowances = limit, clock, allowances
         self.through = 0
         self.region.shard.heard(2, 0)
         self.ask(1)
@@ -96,16 +99,18 @@ class Node:
 
     def ask(self, cost: int) -> tuple[Any, ...] | None:
         """What the request is told: admitted, and a verdict; None if it would wait."""
-        charge = self.charges.setdefault(cost, Charge(KEY, self.limit, cost))
-        if self.lanes and charge.quick:
-            verdict: Verdict | None = self.engine.quick(charge)
-            if verdict is not None:
-                self.through += not verdict[0]
-                return not verdict[0], verdict
-        elif not self.lanes and KEY in [counter.key for counter in self.engine.counters]:
-            self.counter.lane_left = 0  # never used
+        before = self.allowance
+        charge = Charge(KEY, self.limit, cost)
+        if not self.allowances:
+            charge.plain = False  # then no allowance is asked
         decision = self.engine.decide((charge,))
+        self.through += 0 < self.allowance != before
         return (decision.admitted, decision.verdicts[0]) if isinstance(decision, Decision) else None
+
+    @property
+    def allowance(self) -> int:
+        counter = self.engine.counters.find(KEY)
+        return 0 if counter is None else counter.allowance
 
     def answered(self, said: "Said") -> None:
         """A report goes out, and this comes back."""
@@ -116,7 +121,7 @@ class Node:
         current = Count(cell.total + said.credit, cell.total + said.credit + said.others, 0)
         previous = counter.previous_cell
         answer = WindowAnswer(counter.sequence, current, Count(previous.total, previous.total, 0), said.grant)
-        counter.answered(answer, now_s + said.fresh_s)
+        counter.answered(answer, now_s + said.fresh_s, now_s)
 
     def state(self) -> tuple[Any, ...]:
         """All that a decision may change."""
@@ -180,44 +185,40 @@ def play(node: Node, step: Step) -> Any:
     limit=st.sampled_from([100, 1_000, 20_000]),
     unit=st.sampled_from([Unit.SECOND, Unit.MINUTE]),
 )
-def test_a_lane_and_the_plain_rule_decide_alike(
+def test_an_allowance_and_the_plain_rule_decide_alike(
     steps: list[Step], algorithm: Algorithm, limit: int, unit: Unit
 ) -> None:
     limited = Limit(limit, unit, algorithm=algorithm)
     clock = ManualClock(UNIX_MS)
-    with_lanes, without = (Node(limited, clock, lanes=lanes) for lanes in (True, False))
+    with_allowances, without = (Node(limited, clock, allowances=allowances) for allowances in (True, False))
     for step in steps:
         if isinstance(step, Pass):
             clock.advance(step.ms)
             continue
-        assert play(with_lanes, step) == play(without, step), step
-        assert with_lanes.state() == without.state(), step
+        assert play(with_allowances, step) == play(without, step), step
+        assert with_allowances.state() == without.state(), step
     assert without.through == 0
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.SLIDING_WINDOW, Algorithm.FIXED_WINDOW])
-def test_a_key_in_use_is_decided_through_its_lane(algorithm: Algorithm) -> None:
-    """From the first one on where the grant is wide. Else after the first admission, which has it reported, and the
-    second, which opens the lane."""
-    for limit, plainly in ((20_000, 0), (1_000, 4)):
-        node = Node(Limit(limit, Unit.MINUTE, algorithm=algorithm), ManualClock(UNIX_MS), lanes=True)
-        for _ in range(20):
-            admitted, _ = node.ask(1) or (False, None)
-            assert admitted
-        assert node.through == 20 - plainly
+@pytest.mark.parametrize(("limit", "plainly"), [(20_000, 0), (1_000, 4)])
+def test_a_key_in_use_is_decided_out_of_its_allowance(algorithm: Algorithm, limit: int, plainly: int) -> None:
+    """From the first one on where the grant is wide; with a narrow one while its use leaves the report as late."""
+    node = Node(Limit(limit, Unit.MINUTE, algorithm=algorithm), ManualClock(UNIX_MS), allowances=True)
+    for _ in range(20):
+        admitted, _ = node.ask(1) or (False, None)
+        assert admitted
+    assert node.through == 20 - plainly
 
 
-def test_a_counter_that_went_decides_nothing_though_a_charge_knows_it() -> None:
-    node = Node(Limit(20_000, Unit.MINUTE), ManualClock(UNIX_MS), lanes=True)
+def test_a_counter_that_went_admits_nothing() -> None:
+    node = Node(Limit(20_000, Unit.MINUTE), ManualClock(UNIX_MS), allowances=True)
     for _ in range(3):
         node.ask(1)
-    charge = node.charges[1]
-    assert node.engine.quick(charge) is not None
-    assert node.engine.quick_all((charge,)) is not None
+    assert node.allowance > 0
     node.engine.counters.drop(KEY)
-    assert node.engine.quick(charge) is None
-    assert node.engine.quick_all((charge,)) is None
-    assert charge.counter is None
+    node.ask(1)
+    assert node.allowance == 0
 
 
 @pytest.mark.parametrize(
@@ -231,44 +232,43 @@ def test_a_counter_that_went_decides_nothing_though_a_charge_knows_it() -> None:
         pytest.param(lambda node: node.counter.roll(node.counter.sequence + 1), id="another window"),
     ],
 )
-def test_whatever_else_changes_a_counter_closes_its_lane(close: Any) -> None:
-    node = Node(Limit(20_000, Unit.MINUTE), ManualClock(UNIX_MS), lanes=True)
+def test_whatever_else_changes_a_counter_ends_its_allowance(close: Any) -> None:
+    node = Node(Limit(20_000, Unit.MINUTE), ManualClock(UNIX_MS), allowances=True)
     for _ in range(3):
         node.ask(1)
-    assert node.counter.lane_left > 0
+    assert node.counter.allowance > 0
     close(node)
-    assert node.counter.lane_left == 0
+    assert node.counter.allowance == 0
 
 
-def test_several_charges_go_through_their_lanes_together_or_not_at_all() -> None:
+def test_several_charges_are_admitted_together_or_not_at_all() -> None:
     clock = ManualClock(UNIX_MS)
-    node = Node(Limit(20_000, Unit.MINUTE), clock, lanes=True)
+    node = Node(Limit(20_000, Unit.MINUTE), clock, allowances=True)
     for _ in range(3):
         node.ask(1)
-    charge = Charge(KEY, node.limit, 1)
-    left, state = node.counter.lane_left, node.state()
-    assert node.engine.quick_all((charge, Charge(b"new", node.limit, 1))) is None
-    assert (node.counter.lane_left, node.state()) == (left, state)
-    assert node.engine.quick_all((Charge(KEY, node.limit, left - 1), charge, charge)) is None, "their sum is too much"
-    assert (node.counter.lane_left, node.state()) == (left, state)
-    verdicts = node.engine.quick_all((charge, charge))
+    charge, now_s = Charge(KEY, node.limit, 1), clock.monotonic()
+    left, state = node.allowance, node.state()
+    for others in ((Charge(b"new", node.limit, 1),), (Charge(KEY, node.limit, left - 1), charge)):
+        assert node.engine._from_allowances((charge, *others), now_s) is None
+        assert (node.allowance, node.state()) == (left, state)
+    verdicts = node.engine._from_allowances((charge, charge), now_s)
     assert verdicts is not None
     assert verdicts[0][1] - verdicts[1][1] == 1
-    assert node.counter.lane_left == left - 2
+    assert node.allowance == left - 2
 
 
-def test_a_lane_for_little_is_not_opened() -> None:
-    node = Node(Limit(100, Unit.MINUTE), ManualClock(UNIX_MS), lanes=True)
+def test_an_allowance_of_little_is_not_worked_out() -> None:
+    node = Node(Limit(100, Unit.MINUTE), ManualClock(UNIX_MS), allowances=True)
     for _ in range(3):
         node.ask(1)
-    assert node.counter.limit.precision - node.counter.unacked < lane.LEAST
+    assert node.counter.limit.precision - node.counter.unacked < LEAST_ALLOWANCE
     assert node.through == 0
 
 
-def test_while_the_bounds_of_the_shards_time_lie_in_two_windows_the_lane_is_closed() -> None:
+def test_while_the_bounds_of_the_shards_time_lie_in_two_windows_there_is_no_allowance() -> None:
     """The shard may be in the next window already: then only it can say in which a cost counts."""
     clock = ManualClock(UNIX_MS // 60_000 * 60_000)
-    node = Node(Limit(20_000, Unit.MINUTE), clock, lanes=True)
+    node = Node(Limit(20_000, Unit.MINUTE), clock, allowances=True)
     node.region.shard.heard(40, 0)
     clock.advance(57_000)
     node.answered(Said(grant=500))
