@@ -162,7 +162,7 @@ class CounterStats:
     expired: int = 0
     evicted: int = 0
     evicted_denying: int = 0
-    """Of these, counters that were denying: there was nothing lighter to let go."""
+    """Evicted counters that were denying: there was nothing lighter to let go."""
 
     restarted: int = 0
     """Begun anew where they were, because the clock of their shard had been set back."""

@@ -59,7 +59,10 @@ class Gcra:
 
     def remaining(self, counter: BucketCounts, limit: Limit, now_ms: int) -> int:
         """Return the whole tokens in the bucket, at least 0."""
-        return max(0, self.room(counter, limit, now_ms))
+        if not limit.requests_per_unit:
+            return 0
+        used = max(0, counter.tat - now_ms * counter.rate)
+        return max(0, limit.burst * limit.window_ms - used) // limit.window_ms
 
     def retry_ms(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> int:
         """Return how long until the bucket has tokens for the cost; a window for a cost that never fits."""

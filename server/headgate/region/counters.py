@@ -105,7 +105,7 @@ class SharedCounter(KeyCounter, ABC):
         self._by_own_clock = not shard.time.known
         """True until the first answer if the counter was made by this node's own clock."""
         self.has_answer = False
-        """Whether the shard has ever answered for this counter."""
+        """True once the shard has answered for this counter."""
         self.grant = 0
         """The cost that the node may have unacknowledged, by the last answer."""
         self.usable_until_s = 0.0
@@ -205,7 +205,7 @@ class SharedCounter(KeyCounter, ABC):
 
     @property
     def unreported(self) -> bool:
-        """Whether the shard has yet to hear of something."""
+        """True while the shard has yet to hear of something."""
         return bool(self.unacked) or (self.refunds is not None and self.refunds.waiting)
 
     def pressing(self, now_s: float) -> bool:
@@ -359,7 +359,7 @@ class SharedCounter(KeyCounter, ABC):
 
     @property
     def is_over_limit(self) -> bool:
-        """Whether more was admitted than the limit and its precision allow, by all that is known."""
+        """True if more was admitted than the limit and its precision allow, by all that is known."""
         return False
 
     @abstractmethod

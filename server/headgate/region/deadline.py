@@ -15,15 +15,15 @@ from headgate.region.waiting import WaitingRequest
 LOOP_LATE_S: Final = 0.001
 """A timer that comes so much later than it was set for was kept from running by the loop."""
 OWN_FAULT_S: Final = 0.02
-"""By so much only a process that did not run at all is late: what it missed says nothing about a shard."""
-ANSWER_TURNS: Final = 4
-"""Turns of the loop from the bytes of an answer to the requests that wait for it: read, parsed, handed on."""
+"""A delay by which only a process that did not run at all comes late: what it missed says nothing about a shard."""
+ANSWER_PASSES: Final = 4
+"""Passes of the loop from the bytes of an answer to the requests that wait for it: read, parsed, handed on."""
 
 
 class Deadlines:
     """Has every waiting request of a node decided in time.
 
-    `add` may be called by any thread that has the loop's turn; the rest happens on the loop. For each request that
+    `add` may be called by any thread that holds the loop's lock; the rest happens on the loop. For each request that
     comes two may leave that were decided in time; all have at their deadline. So the queue holds what one deadline's
     time brings, and no more.
     """
@@ -34,8 +34,8 @@ class Deadlines:
         self._queue: deque[WaitingRequest] = deque()
         """In the order in which they began."""
         self._armed = False
-        """Whether the timer runs, or is about to be set."""
-        self._turns = ANSWER_TURNS
+        """True while the timer runs, or is about to be set."""
+        self._passes = ANSWER_PASSES
         self._own_fault = False
         self._loop: asyncio.AbstractEventLoop
 
@@ -68,7 +68,7 @@ class Deadlines:
             queue.popleft()
         self._armed = bool(queue)
         if queue:
-            self._turns = ANSWER_TURNS
+            self._passes = ANSWER_PASSES
             due_s = queue[0].began_s + self._deadline_s
             self._loop.call_later(max(0.0, due_s - self._monotonic()), self._ring)
 
@@ -77,10 +77,10 @@ class Deadlines:
         while queue and queue[0].decided:
             queue.popleft()
         late_s = now_s - self._deadline_s - queue[0].began_s if queue else -1.0
-        if self._turns == ANSWER_TURNS:
+        if self._passes == ANSWER_PASSES:
             self._own_fault = late_s > OWN_FAULT_S
-        if self._turns and late_s > LOOP_LATE_S:
-            self._turns -= 1
+        if self._passes and late_s > LOOP_LATE_S:
+            self._passes -= 1
             self._loop.call_soon(self._ring)
             return
         while queue and queue[0].began_s + self._deadline_s <= now_s:

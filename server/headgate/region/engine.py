@@ -20,7 +20,7 @@ from headgate.region.outcomes import COLD, NEAR, OVER, admitted, must_ask
 from headgate.region.overflow import Overflow
 from headgate.region.refunds import DENIAL_MS
 from headgate.region.stats import RegionalStats
-from headgate.region.verdicts import decision_of, denied_from_memory
+from headgate.region.verdicts import admission_of, decision_of, denied_from_memory
 from headgate.region.waiting import Region, WaitingRequest, Waits
 from headgate.region.window_counter import SharedWindow
 
@@ -63,6 +63,10 @@ class RegionalEngine:
         counters: list[SharedCounter] = []
         for charge in charges:
             counter = self.counters.find(charge.key) if charge.plain else None
+            if counter is not None and not counter.allowance:
+                self.counters.touch(
+                    charge.key
+                )  # a use counts when the allowance is worked out: every 2 s at the latest
             verdict = None if counter is None else counter.from_allowance(charge, now_s)
             if counter is None or verdict is None:
                 for passed, before in zip(counters, charges, strict=False):
@@ -71,7 +75,6 @@ class RegionalEngine:
             counters.append(counter)
             verdicts.append(verdict)
         for counter, (_, remaining, _) in zip(counters, verdicts, strict=True):
-            self.counters.touch(counter.key)
             if not counter.flush_due_s:
                 counter.flush(remaining)
         return verdicts
@@ -88,6 +91,9 @@ class RegionalEngine:
         for leg in legs:
             if admitted(leg.outcome):
                 leg.counter.flush(leg.outcome)
+        if lowest >= 0:
+            verdicts = [admission_of(leg, leg.outcome, leg.counter.shard.time.at_ms(now_s)) for leg in legs]
+            return Decision(True, DecisionPath.LOCAL, verdicts)
         return decision_of(legs, True, DecisionPath.LOCAL, now_s)
 
     def _deny(self, legs: Sequence[Leg], now_s: float) -> Decision:

@@ -16,5 +16,5 @@ class Leg:
         self.outcome = outcome
         """The room that remains, or one of outcomes.py."""
         self.takes = charge.kind is Kind.TAKE
-        """Whether the request's admission charges it: not a peek; and a late cost or a refund is done by now."""
+        """True if the request's admission charges it: not a peek; and a late cost or a refund is done by now."""
         self.hold: Hold | None = None

@@ -40,7 +40,7 @@ HEARTBEAT_TIMEOUT_S: Final = 0.9
 RESET_TIMEOUT_S: Final = 1.0
 """Somebody waits for it, and no request does."""
 RESET_ATTEMPTS: Final = 5
-"""Of one reset: a second one is needed only if the record's number is ahead of the time, or another node was first."""
+"""Attempts at one reset: more than one only if the record's number is ahead of the time, or another node was first."""
 
 
 class RegionNode:
@@ -76,7 +76,7 @@ class RegionNode:
         self._clock = clock
         numbers = self._numbers = itertools.count(1)
         self.resets = Resets()
-        """What this node has heard of resets lately."""
+        """Resets that this node has heard of lately."""
         self.links = [
             ShardLink(
                 index,
@@ -107,7 +107,7 @@ class RegionNode:
         self._regions_heard = [0] * len(self.links)
         self._unsure = [False] * len(self.links)
         self._doubtful_until_s = 0.0
-        """Until when the others may not have been heard again by a shard that was away."""
+        """Time until which the others may not have been heard again by a shard that was away."""
         self._tasks: list[asyncio.Task[None]] = []
         self._teaching: set[asyncio.Task[None]] = set()
 
@@ -148,7 +148,7 @@ class RegionNode:
         raise OriginError(f"shard {shard.index}: others reset the key at the same time, again and again")
 
     def learn_reset(self, key: bytes, limit: Limit, number: int, shard_key: bytes | None = None) -> None:
-        """Another node has reset a key: what this one knows of it goes, and is not brought back. May be told twice."""
+        """Forget what this node knows of a key that another one has reset. May be called twice."""
         place = key if shard_key is None else shard_key
         if self.resets.hear(key, place, limit, number, self.shard_of(place).now_ms()):
             self.engine.reset_to(key, number)
@@ -162,11 +162,11 @@ class RegionNode:
         return reply.answers[0].reset
 
     def _heard_reset(self, counter: SharedCounter, number: int) -> None:
-        """An answer says so; its counter knows by then."""
+        """Remember a reset that an answer tells of; its counter knows by then."""
         self.resets.hear(counter.key, counter.place, counter.limit, number, counter.shard.now_ms())
 
     def _lost_memory(self, index: int) -> None:
-        """The numbers are gone with it: until they are taught again, what is from before them would count."""
+        """Teach a shard that lost its memory the resets again: else what is from before them would count."""
         shard = self.links[index].session
         lost = [reset for reset in self.resets.live(shard.now_ms()) if self.shard_of(reset.place) is shard]
         if lost:
@@ -202,11 +202,11 @@ class RegionNode:
         self.links[shard.index].missed_deadline()
 
     def unanswered(self) -> list[str]:
-        """Why not, for each shard that has never answered."""
+        """Return the last error of each shard that has never answered."""
         return [f"shard {link.index}: {link.last_error}" for link in self.links if not link.session.has_answered]
 
     def describe(self) -> Mapping[str, Any]:
-        """For people: every shard, and whether it is being asked."""
+        """Return, for people, every shard, and whether it is being asked."""
         shards = [
             {
                 "shard": link.index,
@@ -222,7 +222,7 @@ class RegionNode:
         }
 
     async def start(self) -> None:
-        """Shards that do not answer do not keep the node from serving."""
+        """Connect, and begin to serve; shards that do not answer do not keep the node from that."""
         self._deadlines.start()
         await self._origin.open()
         await asyncio.gather(*(self._beat(link) for link in self.links))
@@ -233,7 +233,7 @@ class RegionNode:
 
     @property
     def running(self) -> bool:
-        """Whether every task that `start` began still runs."""
+        """True while every task that `start` began still runs."""
         return not any(task.done() for task in self._tasks)
 
     async def abandon(self) -> None:
@@ -279,7 +279,7 @@ class RegionNode:
             link.session.lost_memory(reason, self._clock.monotonic())
 
     def _note_live_nodes(self, live_nodes: int) -> None:
-        """A shard that was away has forgotten who lives: until all have had time to tell it, the count only rises.
+        """Take in the number of live nodes; after a shard was away it only rises until all have told it that they live.
 
         Else the first one back believes itself alone, and admits for all should the shard go again.
         """

@@ -67,7 +67,7 @@ class AskPause:
         """The limit under which the key was short: another one ends the pause."""
         self._length_s = pause_ms(limit) / 1000
         self.ends_s = 0.0
-        """By the node's monotonic clock: no setting of a clock makes a pause longer."""
+        """End of the pause by the node's monotonic clock: no setting of a clock makes a pause longer."""
         self._room = 0
         """Room that was left at the shard when the pause began. A request that needs no more may still ask."""
         self._sequence = 0

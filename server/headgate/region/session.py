@@ -157,7 +157,7 @@ class ShardSession:
 
     @property
     def has_answered(self) -> bool:
-        """Whether the shard ever answered: a heartbeat or a call."""
+        """True once the shard has answered: a heartbeat or a call."""
         return self.time.known
 
     def behind_s(self, now_s: float) -> float:

@@ -87,7 +87,7 @@ class ShardLink:
         self._stalled_s = max(STALLED_S, min(2 * deadline_s, MOST_STALLED_S))
         self._wake = asyncio.Event()
         self._waking = False
-        """Whether the loop has been told already that a question waits."""
+        """True while the loop is about to be woken."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = math.inf
         """The time at which the timer rings; never, while there is none."""
@@ -95,7 +95,7 @@ class ShardLink:
         self._sent_s = math.inf
         """The time at which the call under way was sent; never, while there is none."""
         self._missed = False
-        """Whether a request has missed its deadline while that call was under way."""
+        """True if a request has missed its deadline while that call was under way."""
         self._say_unreadable_s = -math.inf
         self._open_since_s: float | None = None
         """The time since which the breaker has not been closed; None while it is."""

@@ -1,4 +1,4 @@
-"""How soon a counter is reported to its shard: four delays, each with its reason."""
+"""Urgency of a report to a shard: four delays, each with its reason."""
 
 from enum import IntEnum
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from headgate.region.refunds import TOLD_AFTER_S
 
 FLUSH_SOON_S: Final = 0.025
-"""Near a limit: how long others may not know of an admission. Shorter costs the shard calls."""
+"""Near a limit: the time for which others may not know of an admission. Shorter costs the shard calls."""
 FLUSH_LATER_S: Final = 0.250
 """Far from it: a third of the calls."""
 FLUSH_CALM_S: Final = 2.0
@@ -29,4 +29,4 @@ class Urgency(IntEnum):
 
 
 DELAYS_S: Final = (FLUSH_SOON_S, FLUSH_LATER_S, TOLD_AFTER_S, FLUSH_CALM_S)
-"""By urgency."""
+"""Delays by urgency, in seconds."""

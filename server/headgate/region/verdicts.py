@@ -34,13 +34,17 @@ def denied_from_memory(leg: Leg, now_s: float) -> bool:
     return counter.pause_left_ms(charge.cost, now_s) > 0
 
 
+def admission_of(leg: Leg, remaining: int, now_ms: int) -> Verdict:
+    """Return what the caller is told of a leg that was admitted and leaves `remaining`."""
+    return False, remaining, leg.charge.algorithm.reset_ms(leg.counter, leg.charge.limit, now_ms)
+
+
 def verdict_of(leg: Leg, path: DecisionPath, now_s: float) -> Verdict:
     """Return what the caller is told of one leg, in a request that was decided on this path."""
     charge, counter = leg.charge, leg.counter
-    limit, algorithm = charge.limit, charge.algorithm
     now_ms = counter.advance(counter.shard.time.at_ms(now_s))
     if admitted(leg.outcome):
-        return False, algorithm.remaining(counter, limit, now_ms), algorithm.reset_ms(counter, limit, now_ms)
+        return admission_of(leg, charge.algorithm.remaining(counter, charge.limit, now_ms), now_ms)
     pause_ms = counter.pause_left_ms(charge.cost, now_s)
     if path in policy.PATHS.values() and not _is_kept(charge, counter, now_ms):
         return True, 0, max(_retry_ms(charge, counter, now_ms), pause_ms, policy.DEGRADED_RETRY_MS)

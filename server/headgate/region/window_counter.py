@@ -122,7 +122,7 @@ class SharedWindow(SharedCounter):
 
     @property
     def is_over_limit(self) -> bool:
-        """Whether the current window alone has more than the limit and its precision allow."""
+        """True if the current window alone has more than the limit and its precision allow."""
         return self.current > self.limit.requests_per_unit + self.limit.precision
 
     @property
@@ -202,6 +202,8 @@ class SharedWindow(SharedCounter):
             return None  # not this window by both bounds of the shard's time
         if not self.allowance:
             self.allowance = self._allowance(charge, now_ms, now_s)
+            if self.pause is not None and cost <= self.allowance:
+                self.pause.count(cost, now_s)
         if cost > self.allowance:
             return None
         self.allowance -= cost
@@ -217,8 +219,10 @@ class SharedWindow(SharedCounter):
         """Return the cost that may be admitted before anything but the counts would change: the delay of the flush, or
         that the shard must be asked."""
         grant = self.grant
-        if self.credit_offered or self.credit or (self.pause is not None and now_s < self.pause.ends_s):
+        if self.credit_offered or self.credit:
             return 0
+        if self.pause is not None and (now_s < self.pause.ends_s or not self.flush_due_s):
+            return 0  # the plain rule counts the demand for a key that was at its limit
         room = charge.algorithm.room(self, self.limit, now_ms)
         unacked, precision = self.unacked, self.limit.precision
         if unacked * 2 >= grant or room <= 2 * precision:

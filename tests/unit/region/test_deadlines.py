@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from headgate.limiter.decision import Charge, Decision
-from headgate.region.deadline import ANSWER_TURNS, OWN_FAULT_S, Deadlines
+from headgate.region.deadline import ANSWER_PASSES, OWN_FAULT_S, Deadlines
 from headgate.region.leg import Leg
 from headgate.region.outcomes import COLD
 from headgate.region.stats import RegionalStats
@@ -102,7 +102,7 @@ def test_a_loop_that_comes_late_first_reads_what_has_arrived() -> None:
 
         await asyncio.sleep(DEADLINE_S - 0.0001)
         clock.missed_s = 0.01
-        asyncio.get_running_loop().call_later(0.0001, answer_after, ANSWER_TURNS - 1)
+        asyncio.get_running_loop().call_later(0.0001, answer_after, ANSWER_PASSES - 1)
         await asyncio.sleep(1)
         assert request.ended_s == []
 
