@@ -180,10 +180,10 @@ def carried_over(giver: int, present: list[int], coming: list[int]) -> list[tupl
 
 
 def in_proportion(share: int, lacks: list[int]) -> list[tuple[int, int]]:
-    """Part a share among those who lack, by how much each lacks and never more; as (region, part), no part empty."""
+    """Divide a share among those who lack, by how much each lacks and never more; as (region, share), none empty."""
     lacking = sum(lacks)
     share = min(share, lacking)
     if share <= 0:
         return []
-    parts = [(region, share * lack // lacking) for region, lack in enumerate(lacks)]
-    return [(region, part) for region, part in parts if part]
+    divided = [(region, share * lack // lacking) for region, lack in enumerate(lacks)]
+    return [(region, given) for region, given in divided if given]

@@ -21,7 +21,7 @@ WANTED_KEPT: Final = 20_000
 
 @lru_cache(WANTED_KEPT)
 def wanted_slices(needs: tuple[int, ...]) -> tuple[int, ...]:
-    """If all needs fit: need and an even part of the rest; else in proportion. Never under the floor."""
+    """Return all wanted slices: need and an even share of the rest, or in proportion. Never under the floor."""
     floor = floor_share(len(needs))
     wanted = [0] * len(needs)
     open_regions = list(range(len(needs)))
@@ -65,7 +65,7 @@ def gifts(own: int, kept: int, lacks: list[int]) -> list[tuple[int, int]]:
 
 
 def still_in_use(share: int, ended_ms: int, window_ms: int) -> int:
-    """Return the part of a share that may still be in use, `ended_ms` after it could last be used.
+    """Return how much of a share may still be in use, `ended_ms` after it could last be used.
 
     What was admitted last is in a cell that ends at most a window later, and decays over the next. When a region's
     cells begin is not relied on: its clock may differ.
@@ -87,5 +87,5 @@ def share_maybe_taken(own_slice: int, back_ms: int, window_ms: int, regions: int
 
     At the end of `RETURNING_MS` nobody takes any more.
     """
-    part = max(0, own_slice - floor_share(regions)) // (regions - 1)
-    return still_in_use(part, back_ms - RETURNING_MS, window_ms)
+    share = max(0, own_slice - floor_share(regions)) // (regions - 1)
+    return still_in_use(share, back_ms - RETURNING_MS, window_ms)
