@@ -58,12 +58,12 @@ class Call(Operation[Reply]):
     def pack(self, space: KeySpace) -> Packed:
         # A call without reports still says by its key where it belongs.
         keys = [space.limit(report.key) for report in self.reports] or space.named(LIVE)
-        reports, later, ahead, demands, publishes = pack_call(self.reports, self.requests, self.ahead)
+        reports, ahead, demands, publishes = pack_call(self.reports, self.requests, self.ahead)
         names = b""
         if publishes:
             names = pack_names(self.reports)
             keys += outbox_keys(space)
-        return Packed(keys, (reports, later, ahead, demands, names))
+        return Packed(keys, (reports, ahead, demands, names))
 
     def unpack(self, reply: Any, epoch: bytes) -> Reply:
         return self.reply_of(unpack_numbers(reply), epoch)
