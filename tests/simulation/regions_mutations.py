@@ -23,7 +23,8 @@ from headgate.origin.protocol import Count
 from headgate.origin.quota.protocol import QuotaLease
 from headgate.origin.quota.store import QuotaStore
 from headgate.origin.shard_memory import ShardMemory
-from headgate.origin.window_record import ForeignComponent, WindowRecord
+from headgate.origin.window_cells import ForeignComponent
+from headgate.origin.window_record import WindowRecord
 from headgate.region.cells import CellView
 
 Patch = pytest.MonkeyPatch

@@ -52,7 +52,7 @@ class PackedCall(NamedTuple):
     demands: bytes
     """Refunds that its reports demand; empty where no limit has refunds."""
     publishes: bool
-    """Whether any of its keys may have to be told to other regions."""
+    """True if any of its keys may have to be told to other regions."""
 
 
 def pack_call(
@@ -85,15 +85,15 @@ def pack_call(
 
 
 class CallTerms:
-    """What reports of a call have in common, in words of state.lua: flat, and where each begins, from 1 on."""
+    """Terms of a call's reports, in words of state.lua: flat, and where each begins, from 1 on."""
 
     __slots__ = ("flat", "places", "publish")
 
     def __init__(self) -> None:
         self.flat: list[Any] = []
         self.places: dict[Any, int] = {}
-        """By themselves, and of windows also by their identity: reports that have the same mostly have the same object,
-        and each of those lives as long as the call."""
+        """Places by the terms themselves, and of windows also by their identity: reports that have the same
+        mostly have the same object, and each of those lives as long as the call."""
         self.publish = False
 
     def of_window(self, terms: WindowTerms) -> int:
@@ -187,7 +187,7 @@ def unpack_reply(
 
 
 def _with_refunds(reports: Sequence[Report], answers: list[Answer], flat: Sequence[int], at: int) -> tuple[Answer, ...]:
-    """What refund.lua returns, put to the answers that it is about; most calls have none."""
+    """Put what refund.lua returns into the answers that it is about; most calls have none."""
     if at == len(flat):
         return tuple(answers)
     for index, (report, answer) in enumerate(zip(reports, answers, strict=True)):

@@ -83,9 +83,9 @@ class CallOnMemory:
         self._now_ms = memory.sweep()
         self._records = [memory.record(report) for report in call.reports]
         self._grants: list[int] = []
-        """By report: the grant that it got, or why it got none."""
+        """Grant of each report, or why it got none."""
         self._spoken_for = [0] * len(call.reports)
-        """By report: how much of its run's credit the requests charged so far have used."""
+        """Part of each report's credit that the requests charged so far have used."""
 
     def carry_out(self) -> Reply:
         call, now_ms = self._call, self._now_ms
