@@ -17,7 +17,8 @@ from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.outbox import Outbox, PriorityIndex
 from headgate.origin.protocol import Count
 from headgate.origin.shard_memory import ShardMemory
-from headgate.origin.window_record import ForeignComponent, WindowRecord
+from headgate.origin.window_cells import ForeignComponent
+from headgate.origin.window_record import WindowRecord
 from headgate.quota.codec import pack_mark, unpack_quota
 from headgate.quota.filling import Filling
 from headgate.quota.keeper import QuotaKeeper

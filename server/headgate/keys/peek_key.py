@@ -32,7 +32,7 @@ class CellPeek(NamedTuple):
     foreign: int = 0
     refunded: int = 0
     foreign_refunded: int = 0
-    """What of the total, and of the other regions' counts, was given back."""
+    """Refunded part of the total, and of the other regions' counts."""
 
     @property
     def used(self) -> int:
@@ -46,7 +46,7 @@ class ComponentPeek(NamedTuple):
     name: bytes
     current: int
     previous: int
-    """Of a bucket always 0: it has one total."""
+    """Always 0 of a bucket: it has one total."""
     held: int
     """The grant that it was given last, or said that it holds."""
 
@@ -58,7 +58,7 @@ class RegionPeek(NamedTuple):
     current: int
     previous: int
     ahead: int
-    """In the next cell already, by that region's clock."""
+    """Count in the next cell already, by that region's clock."""
 
 
 class WindowPeek(NamedTuple):
@@ -125,7 +125,7 @@ class PeekKey(Operation[KeyPeek]):
 
     key: bytes
     window_ms: int
-    """Of the limit, which a record does not know."""
+    """Window of the limit, which a record does not know."""
 
     lua: ClassVar[tuple[str, ...]] = ("keys/peek_key",)
 

@@ -21,13 +21,13 @@ class QuotaReport(NamedTuple):
     """One quota of a call."""
 
     report: int
-    """On the key of the call's so-manieth report."""
+    """Index of the key's report in the call."""
     name: bytes
-    """What the key is called between regions (exchange_name)."""
+    """Name of the key between regions (exchange_name)."""
     kind: QuotaKind
     limit: int
     burst: int
-    """Of the whole quota, all regions together; a burst of 0 where there is none."""
+    """Limit of the whole quota, all regions together; a burst of 0 where there is none."""
     window_ms: int
     offered: int
     """The cost that the node was asked for since its last answered call, admitted or not. A call that was carried out
@@ -35,7 +35,7 @@ class QuotaReport(NamedTuple):
     floor: int
     """The share that is in force where nothing else is."""
     busy_at: int
-    """From so much offered within a span on, the key is one that the exchanger must look at."""
+    """Cost offered within a span from which on the exchanger must look at the key."""
 
 
 class QuotaShare(NamedTuple):
@@ -43,7 +43,7 @@ class QuotaShare(NamedTuple):
 
     share: int
     until_ms: int
-    """From then on the floor, unless something else was heard; 0 with a floor."""
+    """Time from which on the floor holds, unless something else was heard; 0 with a floor."""
 
 
 class QuotaSeen(NamedTuple):
@@ -54,17 +54,17 @@ class QuotaSeen(NamedTuple):
     burst: int
     window_ms: int
     used: int
-    """By the algorithm's own measure, as a cost; of a bucket, in ms until it is full again."""
+    """Cost in use by the algorithm's own measure; of a bucket, in ms until it is full again."""
     offered: int
     """Per window."""
 
 
 NOT_USED = QuotaSeen(QuotaKind.SLIDING, 0, 0, 0, 0, 0)
-"""Of a key that the shard knows nothing of: it has no traffic here."""
+"""Stands for a key that the shard knows nothing of: it has no traffic here."""
 
 
 class QuotaLease(NamedTuple):
-    """Whether an exchanger keeps the region's slices, and what the store has beside the rows."""
+    """Lease on the region's slices, and what the store has beside the rows."""
 
     time_ms: int
     epoch: bytes

@@ -21,9 +21,9 @@ BUSY: Final = b"busy"
 WHOLE: Final = 1_000_000
 """Shares are counted in millionths of the limit."""
 NOTED_EVERY_MS: Final = 1_000
-"""How often a busy key is noted again."""
+"""Time after which a busy key is noted again."""
 BUSY_MS: Final = 10_000
-"""For how long a key counts as busy after it was noted."""
+"""Time for which a key counts as busy after it was noted."""
 MOST_BUSY: Final = 100_000
 """Keys that are noted as busy: as many as a keeper's ledger holds. Further ones stay at the share of unknown keys."""
 MOST_ROWS: Final = 500
@@ -43,7 +43,7 @@ class KeyShare:
 
 
 class Quota:
-    """What a shard knows of one quota beside its record."""
+    """State of one quota on a shard, beside its record."""
 
     __slots__ = ("burst", "kind", "limit", "noted_ms", "offered")
 
@@ -60,7 +60,7 @@ class QuotaStore(MemoryPart):
 
     def __init__(self) -> None:
         self.quotas: dict[bytes, Quota] = {}
-        """By limit key. Each goes with its record."""
+        """State by limit key. Each goes with its record."""
         self.shares: dict[bytes, KeyShare] = {}
         self.busy: dict[bytes, int] = {}
         self.dropped = 0
@@ -69,24 +69,24 @@ class QuotaStore(MemoryPart):
         self.taken_until_ms = 0
         self.until_ms = 0
         self.share = 0
-        """Of keys that have none of their own."""
+        """Share of keys that have none of their own."""
         self.settled_ms = 0
         """Two windows after this it is theirs."""
         self._owner = b""
         self._leased_until_ms = 0
         self.mark = b""
         self.stored: dict[bytes, bytes] = {}
-        """By name: what the keeper has saved of a quota."""
+        """Rows that the keeper has saved, by name."""
         self.posted: dict[bytes, bytes] = {}
-        """By peer: its message that the keeper has not taken in yet."""
+        """Messages that the keeper has not taken in yet, by peer."""
         self.acknowledged: dict[bytes, bytes] = {}
-        """By peer: which of its messages the keeper has taken in last."""
+        """Messages that the keeper has taken in last, by peer."""
 
     def forget(self, key: bytes) -> None:
         self.quotas.pop(key, None)
 
     def in_force(self, quota: QuotaReport, now_ms: int) -> tuple[QuotaShare, bool]:
-        """What is in force of a key, and whether its own share has run out."""
+        """Find the share of a key that is in force, and say if its own share has run out."""
         own = self.shares.get(quota.name) or self._unknown(quota, now_ms)
         if now_ms >= own.until_ms:
             return QuotaShare(quota.floor, 0), True
@@ -122,7 +122,7 @@ class QuotaStore(MemoryPart):
     def lease(
         self, owner: bytes, lease_ms: int, drawn: bytes, peers: Sequence[bytes], epoch: bytes, now_ms: int
     ) -> QuotaLease:
-        """Whether `owner` keeps the slices for the next `lease_ms`. A lease that a wrong clock gave binds nobody."""
+        """Give `owner` the lease for the next `lease_ms` if it is free. One that a wrong clock gave binds nobody."""
         taken = self._owner not in (b"", owner) and now_ms < self._leased_until_ms <= now_ms + lease_ms
         if taken:
             return QuotaLease(now_ms, epoch, False, self.fence, self.generation, b"", ())

@@ -79,5 +79,5 @@ end
 
 -- What was offered within the last span.
 local function in_span(current, previous, length)
-  return current + multiply_divide(previous, length - now % length, 0, length)
+  return current + weighted(previous, length - now % length, length)
 end

@@ -34,8 +34,7 @@ if until_ms >= 0 then
 end
 
 -- What is in use, by the record; nothing where that can't be said.
-local record = {}
-local function used_of(key, kind, values)
+local function used_of(key, kind, values, window)
   if kind == BUCKET then
     if values[3] then
       return nil
@@ -49,10 +48,10 @@ local function used_of(key, kind, values)
   if not values[3] then
     return 0
   end
-  if not readable(key, read_window, record, values[3]) then
+  local record = readable(key, read_window, values[3], window)
+  if not record then
     return nil
   end
-  local window = record.window
   local at = max(now, record.sequence * window)
   local ago = floor(at / window) - record.sequence
   local current = ago == 0 and record.t or 0
@@ -60,7 +59,7 @@ local function used_of(key, kind, values)
   if kind == FIXED then
     return current
   end
-  return current + multiply_divide(previous, window - at % window, 0, window)
+  return current + weighted(previous, window - at % window, window)
 end
 
 local seen = {}
@@ -76,8 +75,7 @@ for at = FIRST_SHARE, #step, 4 do
   else
     local kind, limit, burst, window, span, current, previous, noted = some_parts(values[1])
     if noted then
-      record.window = window
-      local used = used_of(key, kind, values)
+      local used = used_of(key, kind, values, window)
       if used then
         local length
         span, current, previous, length = roll_offered(window, span, current, previous)

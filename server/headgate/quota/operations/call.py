@@ -18,7 +18,7 @@ class QuotaReply(NamedTuple):
 
     reply: Reply
     shares: tuple[QuotaShare, ...]
-    """By quota of the call: the share that is in force."""
+    """Share that is in force, by quota of the call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ class QuotaRows(NamedTuple):
     """Result of reading a page."""
 
     cursor: int
-    """Where the next page begins; 0 after the last."""
+    """Start of the next page; 0 after the last."""
     rows: tuple[tuple[bytes, bytes], ...]
     """(name, what the store has of it). A name may come twice."""
 
@@ -23,7 +23,7 @@ class ReadQuotaRows(Operation[QuotaRows]):
     """Read a page of the store."""
 
     cursor: int
-    """Where the page begins; 0 for the first."""
+    """Start of the page; 0 for the first."""
 
     lua: ClassVar[tuple[str, ...]] = ("quota/quota_rows",)
 

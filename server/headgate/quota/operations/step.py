@@ -16,7 +16,7 @@ from headgate.quota.store import BUSY_MS, KeyShare, QuotaStore, quota_keys
 from headgate.window import weighted
 
 UNTOUCHED: Final = -1
-"""In a step's place for how long shares hold: as it was written before."""
+"""Stands in a step's place for how long shares hold: as it was written before."""
 SEEN_NUMBERS: Final = 6
 """Per share in what the script returns."""
 
@@ -34,7 +34,7 @@ class QuotaStepped(NamedTuple):
     busy: tuple[bytes, ...]
     """Names of keys that were offered much lately, or whose own share has run out, the latest first."""
     dropped: int
-    """How often a busy key was not noted, because there were too many."""
+    """Times that a busy key was not noted, because there were too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class StepQuotas(Operation[QuotaStepped]):
 
     fence: int
     generation: bytes
-    """Of the shard's quotas, as far as the keeper knows; nothing is written into another one."""
+    """Generation of the shard's quotas, as far as the keeper knows; nothing is written into another one."""
     drawn: bytes
     """The generation of a shard that has none yet."""
     taken_ms: int
     until_ms: int
-    """For how long what is written holds, from when the shard gets it: with and without what was taken from lost
+    """Time for which what is written holds, from when the shard gets it: with and without what was taken from lost
     regions. UNTOUCHED: as it was."""
     share: int
-    """Of keys that have none of their own."""
+    """Share of keys that have none of their own."""
     settled_ago_ms: int
     """Two windows of the key after that time it is theirs; until then their floor is. Below 0: it is yet to come."""
     shares: tuple[tuple[bytes, int, int, int], ...]
