@@ -167,7 +167,7 @@ verify: $(TEST_STAMP) $(VALKEY)
 	$(BIN)/python -m tests.accuracy.measure
 	$(BIN)/python -m tests.fault.table
 	$(BIN)/python benchmarks/overload.py
-	$(BIN)/python -m tests.unit.exchange.quota.test_histories 200
+	$(BIN)/python -m tests.unit.quota.test_histories 200
 	$(BIN)/python -m tests.e2e.regions.long
 	$(BIN)/python -m tests.client.languages
 	$(BIN)/python -m tests.image.build

@@ -14,7 +14,8 @@ from headgate.limiter.decision import Charge
 from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.grants import Grants, Holding
 from headgate.origin.protocol import CellReport, Count, Demand, WindowReport
-from headgate.origin.window_record import CellRecord, NodeComponent, WindowRecord
+from headgate.origin.window_cells import CellRecord, NodeComponent
+from headgate.origin.window_record import WindowRecord
 from headgate.region import counters, engine, pause, policy
 from headgate.region.breaker import Breaker, BreakerState
 from headgate.region.cells import CellView, Hold
@@ -486,25 +487,25 @@ def subtract_by_own_view(patch: Patch) -> None:
 
 def refunds_without_a_cap(patch: Patch) -> None:
     """The shard gives back whatever is demanded, however much of it was charged."""
-    give_back = WindowRecord._give_back
+    refund = WindowRecord._refund
 
     def careless(record: WindowRecord, component: NodeComponent, demand: Demand) -> None:
         beyond, record.current.region_total = record.current.region_total, 2**40
-        give_back(record, component, demand)
+        refund(record, component, demand)
         record.current.region_total = beyond
 
-    patch.setattr(WindowRecord, "_give_back", careless)
+    patch.setattr(WindowRecord, "_refund", careless)
 
 
 def refunds_per_call(patch: Patch) -> None:
     """A demand is "give 5 back": the shard does so whenever it is told."""
-    give_back = WindowRecord._give_back
+    refund = WindowRecord._refund
 
     def careless(record: WindowRecord, component: NodeComponent, demand: Demand) -> None:
         component.demanded = component.previous_demanded = 0
-        give_back(record, component, demand)
+        refund(record, component, demand)
 
-    patch.setattr(WindowRecord, "_give_back", careless)
+    patch.setattr(WindowRecord, "_refund", careless)
 
 
 def one_net_counter(patch: Patch) -> None:

@@ -7,10 +7,6 @@ from typing import Any
 import pytest
 from headgate.exchange import sender as sender_module
 from headgate.exchange.messages import Ack, Batch
-from headgate.exchange.quota.filling import Filling
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaMessage
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender, ShardPage
 from headgate.limiter.limit import Limit
@@ -20,10 +16,14 @@ from headgate.origin.interface import OriginError
 from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.outbox import Outbox, PriorityIndex
 from headgate.origin.protocol import Count
-from headgate.origin.quota.protocol import QuotaLease
-from headgate.origin.quota.store import QuotaStore
 from headgate.origin.shard_memory import ShardMemory
-from headgate.origin.window_record import ForeignComponent, WindowRecord
+from headgate.origin.window_cells import ForeignComponent
+from headgate.origin.window_record import WindowRecord
+from headgate.quota.codec import pack_mark, unpack_quota
+from headgate.quota.filling import Filling
+from headgate.quota.keeper import QuotaKeeper
+from headgate.quota.protocol import QuotaLease
+from headgate.quota.store import QuotaStore
 from headgate.region.cells import CellView
 
 Patch = pytest.MonkeyPatch
@@ -284,8 +284,8 @@ def anybody_keeps_the_slices(patch: Patch) -> None:
 def acknowledged_and_dropped(patch: Patch) -> None:
     """A keeper says yes to what it did not take in."""
 
-    async def receive(keeper: QuotaKeeper, peer: str, message: QuotaMessage) -> Mark:
-        return message.mark
+    async def receive(keeper: QuotaKeeper, peer: str, said: bytes) -> bytes:
+        return pack_mark(unpack_quota(said).mark)
 
     patch.setattr(QuotaKeeper, "receive", receive)
 

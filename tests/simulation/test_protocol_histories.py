@@ -10,7 +10,7 @@ from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.origin.grants import Grants, Holding
 from headgate.origin.operations.call import Call, Reply
-from headgate.origin.window_record import CellRecord
+from headgate.origin.window_cells import CellRecord
 from headgate.region import flush_queues
 from headgate.region.breaker import BreakerState
 from headgate.region.node import RegionNode

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from headgate.clock import SystemClock
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.memory import MemoryOrigin
+from headgate.quota.keeper import QuotaKeeper
 from headgate.region.active import ActiveRegions
-from headgate.runtime.region_instruments import register_active, register_exchange
+from headgate.region.instruments import register_active
+from headgate.runtime.regions import register_exchange
 from headgate.telemetry.metrics import Metrics
 from structlog import get_logger
 

@@ -13,8 +13,8 @@ from headgate.limiter.decision import Charge
 from headgate.limiter.engine import Engine
 from headgate.rules.directory import load_directory
 from headgate.rules.model import Rules
-from headgate.runtime.rule_instruments import register_ratelimit_names, register_rules
 from headgate.telemetry.metrics import Metrics
+from headgate.telemetry.rule_instruments import register_ratelimit_names, register_rules
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 from prometheus_client.parser import text_string_to_metric_families

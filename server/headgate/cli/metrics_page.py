@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headgate.runtime import instruments
+from headgate.runtime.service import Service
 from headgate.runtime.top import SKETCH_SIZE
 from headgate.supervisor import instruments as supervisor_instruments
 from headgate.telemetry import otlp
@@ -87,7 +87,7 @@ def all_instruments() -> list[Instrument]:
     """Every metric that there is, each once."""
     metrics, it = Metrics(node="", region=""), _Anything()
     parts: Any = it
-    instruments.register(metrics, parts)
+    Service.register(parts, metrics)
     supervisor_instruments.register(metrics, parts, parts, parts, parts)
     otlp.register(metrics, parts)
     return list({instrument.name: instrument for instrument in metrics.instruments}.values())

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headgate.cli import descriptors
 from headgate.cli.explain import add_sources, view_of
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, printable, write
+from headgate.console import descriptors
+from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, printable, write
 from headgate.rules.advice import advise
 from headgate.rules.diff import differences
 from headgate.rules.directory import load_directory

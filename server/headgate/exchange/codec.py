@@ -13,7 +13,6 @@ from google.protobuf.message import DecodeError
 from headgate.errors import BadRequest
 from headgate.exchange.hello import Hello, Versions, Welcome, check_names, shown
 from headgate.exchange.messages import Ack, Batch, Entry
-from headgate.exchange.quota_codec import decode_mark, decode_quota, encode_mark, encode_quota
 from headgate.v1 import exchange_pb2 as wire
 
 _SERVICE: Final = wire.DESCRIPTOR.services_by_name["Exchange"]
@@ -55,7 +54,7 @@ def encode_batch(batch: Batch) -> bytes:
             filled=batch.filled,
             beat_ms=batch.beat_ms,
             heard_beat_ms=batch.heard_beat_ms,
-            quota=encode_quota(batch.quota) if batch.quota is not None else None,
+            quota=wire.Quota.FromString(batch.quota) if batch.quota is not None else None,
         )
     except (ValueError, TypeError) as error:
         raise BadRequest(f"a batch with a number that is no whole one from 0 to 2^64: {error}") from error
@@ -95,7 +94,7 @@ def _batch(message: wire.Batch) -> Batch:
         message.filled,
         message.beat_ms,
         message.heard_beat_ms,
-        decode_quota(message.quota) if message.HasField("quota") else None,
+        message.quota.SerializeToString() if message.HasField("quota") else None,
     )
 
 
@@ -111,7 +110,7 @@ def encode_welcome(welcome: Welcome) -> bytes:
 
 
 def encode_ack(ack: Ack) -> bytes:
-    quota = encode_mark(ack.quota) if ack.quota is not None else None
+    quota = wire.QuotaMark.FromString(ack.quota) if ack.quota else None
     return wire.FromReceiver(ack=wire.Ack(number=ack.number, refused=ack.refused, quota=quota)).SerializeToString()
 
 
@@ -123,8 +122,7 @@ def decode_from_receiver(data: bytes) -> Welcome | Ack:
         case "hello":
             return _welcome(message.hello)
         case "ack":
-            quota = decode_mark(message.ack.quota) if message.ack.HasField("quota") else None
-            return Ack(message.ack.number, message.ack.refused, quota)
+            return Ack(message.ack.number, message.ack.refused, message.ack.quota.SerializeToString())
     raise BadRequest("neither a hello nor an acknowledgement")
 
 

@@ -7,15 +7,15 @@ never touches a request: nodes learn what other regions have counted with their 
 import asyncio
 import itertools
 import random
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
+from headgate.exchange.extension import ExchangeExtension, Teller
 from headgate.exchange.messages import LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import SWEEPER, PeerSender, sweep
 from headgate.origin.exchange_protocol import Priority
@@ -45,7 +45,10 @@ FAULT_PAUSE_S: Final = 1.0
 """Pause in seconds after a fault of our own: it must neither end the exchange nor fill the log."""
 
 
-class Exchanger:
+Quotas = TypeVar("Quotas", bound=ExchangeExtension)
+
+
+class Exchanger(Generic[Quotas]):
     """All peers of one region, from one process."""
 
     def __init__(
@@ -59,8 +62,10 @@ class Exchanger:
         clock: Clock,
         random: random.Random,
         logger: FilteringBoundLogger,
+        quotas: Callable[[Mapping[str, Teller]], Quotas],
         interval_s: float = 1.0,
     ) -> None:
+        """`quotas` makes the feature that moves quota slices, of the ways to all peers."""
         self.region = region
         self.peers = {peer: PeerStatus(peer, addresses.get(peer, "")) for peer in links}
         self._origin = origin
@@ -73,9 +78,7 @@ class Exchanger:
             peer: PeerSender(origin, link, status=self.peers[peer], owner=owner, clock=clock, random=random)
             for peer, link in links.items()
         }
-        self.quotas = QuotaKeeper(
-            origin, region=region, peers=self._senders, owner=owner, clock=clock, random=random, logger=logger
-        )
+        self.quotas = quotas(self._senders)
         self.receiver = OriginReceiver(
             origin, region=region, peers=self.peers, clock=clock, logger=logger, quotas=self.quotas
         )
@@ -97,7 +100,7 @@ class Exchanger:
         """Release all leases, so that no other exchanger waits for their end. Changes without acknowledgement stay in
         the origin.
         """
-        async with self.quotas.between_turns(RETURN_TIMEOUT_S):
+        async with self.quotas.between_ticks(RETURN_TIMEOUT_S):
             await self.abandon()
         peers = [SWEEPER, *(peer.encode() for peer in self.peers)]
         shards = range(self._origin.shards)

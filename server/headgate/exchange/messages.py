@@ -6,9 +6,6 @@ to add, so it may come late, twice or out of order. (docs/convergence.md, sectio
 
 from typing import NamedTuple, Protocol
 
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaMessage
-
 
 class LinkError(Exception):
     """A batch was not acknowledged: whether it was taken in is not known. The message says why."""
@@ -54,8 +51,8 @@ class Batch(NamedTuple):
     """The sender's clock. It goes through both origins and comes back as `heard_beat_ms`."""
     heard_beat_ms: int = 0
     """The latest beat of the receiver's region that the sender's origin has."""
-    quota: QuotaMessage | None = None
-    """The sender's message about quotas. A batch with this has nothing else."""
+    quota: bytes | None = None
+    """What the sender's region has to say of quotas, packed and not read here. A batch with it has nothing else."""
 
 
 class Ack(NamedTuple):
@@ -64,8 +61,8 @@ class Ack(NamedTuple):
     number: int
     refused: int
     """Entries that made no sense and were left out."""
-    quota: Mark | None = None
-    """The sender's last message about quotas that the receiver's region has taken in and saved."""
+    quota: bytes = b""
+    """The mark of the sender's last message about quotas that the receiver's region has taken in and saved, packed."""
 
 
 class PeerLink(Protocol):

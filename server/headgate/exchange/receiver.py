@@ -9,16 +9,15 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
+from headgate.exchange.extension import ExchangeExtension
 from headgate.exchange.fill import split_fill
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaMessage
 from headgate.origin.exchange_protocol import ForeignCount, Stamp
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.names import exchange_name, split_exchange_key
@@ -54,14 +53,6 @@ then.
 """
 
 
-class TakesQuotas(Protocol):
-    """Consumer of a peer's messages about quotas: the region's keeper of slices."""
-
-    async def receive(self, peer: str, message: QuotaMessage) -> Mark | None:
-        """Take a message in; return the mark of the peer's last one that the region has. Raises OriginError."""
-        ...
-
-
 class OriginReceiver:
     """Merges batches into one region's origin. Any number of these may work at the same time."""
 
@@ -73,7 +64,7 @@ class OriginReceiver:
         peers: Mapping[str, PeerStatus],
         clock: Clock,
         logger: FilteringBoundLogger,
-        quotas: TakesQuotas | None = None,
+        quotas: ExchangeExtension | None = None,
     ) -> None:
         self._quotas = quotas
         self._origin = origin
@@ -90,7 +81,7 @@ class OriginReceiver:
     async def receive(self, region: str, batch: Batch) -> Ack:
         status, now_ms = self._peers[region], self._clock.now_ms()
         if batch.quota is not None:
-            taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else None
+            taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else b""
             status.received_batches += 1
             return Ack(batch.number, 0, taken_in)
         self._judge_time(status, batch, now_ms)

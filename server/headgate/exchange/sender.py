@@ -16,7 +16,6 @@ from headgate.clock import Clock
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of
 from headgate.exchange.messages import Ack, Batch, Entry, LinkError, PeerLink
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota.message import QuotaMessage
 from headgate.origin.exchange_protocol import Changes, Priority, Published
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.names import split_name
@@ -264,9 +263,9 @@ class PeerSender:
             elif page.changes.until != page.changes.since:
                 await self._move_on(priority, page)
 
-    async def tell(self, message: QuotaMessage) -> Ack:
-        """Send a message about quotas, in a batch of its own. Raises LinkError."""
-        return await self._send_next(Batch(0, self._clock.now_ms(), quota=message))
+    async def tell(self, said: bytes) -> Ack:
+        """Send what the region's keeper has to say of quotas, in a batch of its own. Raises LinkError."""
+        return await self._send_next(Batch(0, self._clock.now_ms(), quota=said))
 
     async def _send_next(self, batch: Batch) -> Ack:
         """Send one batch at a time, for all callers."""

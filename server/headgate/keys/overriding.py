@@ -43,7 +43,7 @@ def _read(entry: MapEntry) -> Override | None:
 
 
 def entry_of(override: Override) -> MapEntry:
-    """As it is written. Raises BadRequest for one that is too long."""
+    """Build the entry of an override. Raises BadRequest for one that is too long."""
     entry = MapEntry(PREFIX + override.key, override.encode(), override.expires_ms, NEW)
     size = len(entry.name) + len(entry.value)
     if size > MAX_ENTRY_BYTES:
@@ -58,7 +58,7 @@ def removal_of(key: bytes) -> MapEntry:
 
 
 def ends_ms(request: pb.SetOverrideRequest, now_ms: int) -> int:
-    """When it shall end, by the map's time. Raises BadRequest."""
+    """Return the time at which it ends, by the map's clock. Raises BadRequest."""
     match request.WhichOneof("ends"):
         case "until_ms":
             until_ms, said = request.until_ms, "until_ms"

@@ -19,12 +19,12 @@ from headgate.region.region_map import RegionMapReplica
 PREFIX: Final = b"r:"
 """Begins the names of resets in the map; the limit key follows."""
 TOLD_FOR_MS: Final = 30_000
-"""How long a reset stands there: every node that lives reads the map once a second."""
+"""Time for which a reset stands there: every node that lives reads the map once a second."""
 MAX_ENTRY_BYTES: Final = 4_096
 
 
 def entry_of(key: NamedKey, number: int, now_ms: int) -> MapEntry | None:
-    """As it is written; None for a key that is too long to be told of."""
+    """Build the entry of a reset; None for a key that is too long to be told of."""
     value = json.dumps({"domain": key.domain, "entries": key.entries, "number": number}).encode()
     if len(PREFIX) + len(key.key) + len(value) > MAX_ENTRY_BYTES:
         return None

@@ -18,11 +18,11 @@ from headgate.endpoint.admins import Operator
 from headgate.errors import BadRequest, NotReady, TooLarge
 from headgate.keys import overriding, resetting, view
 from headgate.keys.naming import KeyNames, NamedKey, describe, entries_of, key_message, limit_message
+from headgate.keys.peek_key import PeekKey
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import MILLION
 from headgate.limiter.overrides import Override, Overrides
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
-from headgate.origin.operations.peek_key import PeekKey
 from headgate.origin.region_map import MOST_ENTRIES, MapEntry, MapState
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
@@ -50,8 +50,8 @@ class KeysStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """The node's place in its region, as far as it has one."""
+class RegionAccess:
+    """Ways from the service to its node, and to the node's region as far as it has one."""
 
     node: str
     """Its name."""
@@ -68,13 +68,13 @@ class KeysService:
 
     names: KeyNames
     overrides: Overrides
-    region: Region
+    region: RegionAccess
     clock: Clock
     logger: FilteringBoundLogger
     stats: KeysStats = field(default_factory=KeysStats)
 
     def methods(self) -> Mapping[str, Call]:
-        """By path."""
+        """Return the methods by path."""
         return {
             f"/{SERVICE}/Get": _method(pb.GetRequest, self.get),
             f"/{SERVICE}/Reset": _method(pb.ResetRequest, self.reset),
@@ -175,7 +175,7 @@ class KeysService:
             raise NotReady(f"the region's origin can't be reached, nothing has changed: {error}") from error
 
     def _find(self, domain: str, entries: tuple[tuple[str, str], ...]) -> Override | None:
-        """By the key of now; or by the very descriptor, should the rules have changed since."""
+        """Find an override by the key of now; or by the very descriptor, should the rules have changed since."""
         key = self.names.find(domain, entries)
         override = None if key is None else self.overrides.find(key.key)
         if override is not None:
@@ -225,8 +225,8 @@ class KeysService:
                     copy = view.copy_of_record(peek, key.key, key.limit)
                 else:
                     state.region_error = "the record can't be read: it is garbled, or of a newer version"
-        standing = view.standing(copy, key.limit, state.time_ms)
-        state.used, state.remaining, state.frees_in_ms = standing.used, standing.remaining, standing.frees_in_ms
+        usage = view.usage_of(copy, key.limit, state.time_ms)
+        state.used, state.remaining, state.frees_in_ms = usage.used, usage.remaining, usage.frees_in_ms
 
     def _audit(self, operator: Operator, why: str, key: str) -> FilteringBoundLogger:
         """Who did it, to what, and why. Changes are logged as warnings: made by hand, and not to be missed."""

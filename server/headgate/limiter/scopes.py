@@ -4,7 +4,7 @@ A rule set says what a limit is; how many regions share it, and what holds where
 enforced. Bound limits are made once per limit, and kept: a plan for a new request only looks them up.
 
 A quota stays whole here: which slice of it is in force changes from second to second, and from key to key
-(region/slices.py).
+(quota/node_slices.py).
 """
 
 import dataclasses

@@ -1,10 +1,10 @@
 """Calls and replies as the scripts take and give them: flat arrays of numbers, packed with msgpack.
 
 Flat, because a Lua table per report would cost more than the arithmetic on it. The
-layouts are those that state.lua and import.lua open with.
+layouts are those that state.lua opens with.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -37,75 +37,63 @@ WINDOW_NUMBERS: Final = 10
 REFUND_NUMBERS: Final = 8
 """Per report with demands in what refund.lua returns."""
 
-LATER: Final = -1
-"""In a report's place for when its wants are decided (state.lua)."""
-
-
 _new: Final = tuple.__new__
 _NO_REFUNDS: Final = (None,)
 _window_answer: Final = partial(_new, WindowAnswer)
 
 
 class PackedCall(NamedTuple):
-    """A call as the script reads it, without what few calls have."""
+    """Arguments of call.lua, without the names of published keys."""
 
     reports: bytes
-    later: bytes
-    """Those of its requests that are decided when all reports are merged."""
+    """Terms, reports and requests."""
     ahead: bytes
-    """Costs to be charged beyond the requests; nothing is packed for nothing."""
+    """Costs to be charged beyond the requests; empty where there are none."""
     demands: bytes
-    """What its reports demand back; nothing where no limit has refunds."""
+    """Refunds that its reports demand; empty where no limit has refunds."""
     publishes: bool
-    """Whether any of its keys may have to be told to other regions."""
+    """True if any of its keys may have to be told to other regions."""
 
 
 def pack_call(
     reports: Sequence[Report], requests: Sequence[Sequence[ChargeRequest]], prefetches: Sequence[Prefetch]
 ) -> PackedCall:
     """Pack in one pass over the reports: each step here is made for every key that anybody asks for."""
-    when, costs, later = decided(reports, requests, prefetches)
     terms = CallTerms()
     buckets = 0
     flat: list[Any] = [len(reports), 0, len(requests)]
     demanded: list[int] = []
     index = 0
-    for report, at, cost in zip(reports, when, costs, strict=True):
+    for report in reports:
         index += 1  # noqa: SIM113 - enumerate would make a tuple of each
         if isinstance(report, WindowReport):
             # All at once: reading attributes one by one takes longer than all the rest here.
             _, own_terms, number, held, cells, _, reset, demands = report
             place = terms.places.get(id(own_terms)) or terms.of_window(own_terms)
-            flat += (place, at, cost, number, held, reset, len(cells))
+            flat += (place, number, held, reset, len(cells))
             for cell in cells:
                 flat += cell
         else:
-            _add_bucket(flat, terms, report, at, cost)
+            _add_bucket(flat, terms, report)
             demands = report.demands
             buckets += 1
         if demands is not None:
             demanded += (index, len(demands), *chain.from_iterable(demands))
     flat[1] = buckets
-    described = packed(terms.flat) + packed(flat)
-    return PackedCall(
-        described,
-        _pack_requests(later),
-        _pack_prefetches(prefetches),
-        packed(demanded) if demanded else b"",
-        terms.publish,
-    )
+    described = packed(terms.flat) + packed(flat) + packed(_wanted(requests))
+    return PackedCall(described, _pack_prefetches(prefetches), packed(demanded) if demanded else b"", terms.publish)
 
 
 class CallTerms:
-    """What reports of a call have in common, in words of state.lua: flat, and where each begins, from 1 on."""
+    """Terms of a call's reports, in words of state.lua: flat, and where each begins, from 1 on."""
 
     __slots__ = ("flat", "places", "publish")
 
     def __init__(self) -> None:
         self.flat: list[Any] = []
         self.places: dict[Any, int] = {}
-        """By themselves, and of windows also by their identity: reports that have the same mostly have the same object,
-        and each of those lives as long as the call."""
+        """Places by the terms themselves, and of windows also by their identity: reports that have the same
+        mostly have the same object, and each of those lives as long as the call."""
         self.publish = False
 
     def of_window(self, terms: WindowTerms) -> int:
@@ -128,74 +116,35 @@ class CallTerms:
         return place
 
 
-def _add_bucket(flat: list[Any], terms: CallTerms, report: BucketReport, when: int, cost: int) -> None:
+def _add_bucket(flat: list[Any], terms: CallTerms, report: BucketReport) -> None:
     _, component, number, held, rate, window_ms, burst, precision, leaving, *numbers, debt, reset, _ = report
     common = component, rate, window_ms, burst, precision, leaving, debt
     place = terms.places.get(common)
     if place is None:
         told = BUCKET, BUCKET_COMPONENT + component, rate, window_ms, precision, int(leaving), burst, debt
         place = terms.add(common, told)
-    flat += (place, when, cost, number, held, reset)
+    flat += (place, number, held, reset)
     # Total, reserved, acknowledged; answered ms and rest; since.
     flat += numbers
 
 
-def decided(
-    reports: Sequence[Report], requests: Sequence[Sequence[ChargeRequest]], prefetches: Sequence[Prefetch]
-) -> tuple[list[int], list[int], list[tuple[int, Sequence[ChargeRequest]]]]:
-    """Per report when its wants are decided and what the want is that is decided at once (state.lua); and the requests
-    that are decided later, by number."""
-    when, costs = [0] * len(reports), [0] * len(reports)
-    for report in _kept(reports, prefetches):
-        when[report] = LATER
-    later: list[tuple[int, Sequence[ChargeRequest]]] = []
-    displaced = False
-    for number, wants in enumerate(requests, 1):
+def _wanted(requests: Sequence[Sequence[ChargeRequest]]) -> list[int]:
+    """Costs of each request, one per report; Lua counts reports from 1."""
+    flat: list[int] = []
+    for wants in requests:
         if len(wants) == 1:
             report, cost = wants[0]
-            if not when[report]:
-                when[report], costs[report] = number, cost
-                continue
-        later.append((number, wants))
-        for report, _ in wants:
-            if when[report] > 0:  # by a request that is no longer the only one
-                later.append((when[report], requests[when[report] - 1]))
-                costs[report], displaced = 0, True
-            when[report] = LATER
-    if displaced:
-        later.sort(key=_number_of)
-    return when, costs, later
-
-
-def _number_of(decided_later: tuple[int, Sequence[ChargeRequest]]) -> int:
-    return decided_later[0]
-
-
-def _kept(reports: Sequence[Report], prefetches: Sequence[Prefetch]) -> Iterable[int]:
-    """Reports that something else in the call depends on: what is asked ahead, and other reports of the same key."""
-    ahead = [report for report, _, _ in prefetches]
-    if len({report.key for report in reports}) == len(reports):
-        return ahead
-    sharing: dict[bytes, list[int]] = {}
-    for index, report in enumerate(reports):
-        sharing.setdefault(report.key, []).append(index)
-    return chain(ahead, *(indexes for indexes in sharing.values() if len(indexes) > 1))
-
-
-def _pack_requests(requests: Sequence[tuple[int, Sequence[ChargeRequest]]]) -> bytes:
-    """Requests with one want per report; nothing is packed for nothing."""
-    flat: list[int] = []
-    for number, wants in requests:
+            flat += (1, report + 1, cost)
+            continue
         costs = costs_by_report(wants)
-        flat += (number, len(costs))
+        flat.append(len(costs))
         for report, cost in costs.items():
-            # Lua counts from 1.
             flat += (report + 1, cost)
-    return packed(flat) if flat else b""
+    return flat
 
 
 def pack_names(reports: Sequence[Report]) -> bytes:
-    """What each key is called between regions, and its lane; nothing where none is published."""
+    """Pack the name of each key between regions, and its priority."""
     flat: list[bytes | int] = []
     for report in reports:
         flat += (report.name, int(report.urgent)) if isinstance(report, WindowReport) else (b"", 0)
@@ -238,7 +187,7 @@ def unpack_reply(
 
 
 def _with_refunds(reports: Sequence[Report], answers: list[Answer], flat: Sequence[int], at: int) -> tuple[Answer, ...]:
-    """What refund.lua returns, put to the answers that it is about; most calls have none."""
+    """Put what refund.lua returns into the answers that it is about; most calls have none."""
     if at == len(flat):
         return tuple(answers)
     for index, (report, answer) in enumerate(zip(reports, answers, strict=True)):

@@ -13,11 +13,12 @@ class ForeignCount(NamedTuple):
     region: bytes
     total: int
     name: bytes = b""
-    """What the key is called between regions: the own component is published from now on. Empty: it is not."""
+    """Name of the key between regions: the own component is published from now on. Empty: it is not."""
     reset: int = 0
-    """To which reset of the key it belongs: a later one than is known empties the record, an earlier one is ignored."""
+    """Number of the key's reset to which it belongs: a later one than is known empties the record, an earlier one
+    is ignored."""
     refunded: int = 0
-    """What of the total was given back. Nothing of the own region's: refunds come back from the nodes alone."""
+    """Refunded part of the total. Nothing of the own region's: refunds come back from the nodes alone."""
 
 
 class Priority(IntEnum):
@@ -28,14 +29,14 @@ class Priority(IntEnum):
 
 
 class Changes(NamedTuple):
-    """What one peer has not acknowledged yet of one shard and priority, the oldest change first."""
+    """Changes of one shard and priority that one peer has not acknowledged yet, the oldest first."""
 
     time_ms: int
     epoch: bytes
     leased: bool
     """False: another exchanger of this region serves the peer at present, and is told the names. The rest is so."""
     since: int
-    """Up to which change the peer has acknowledged all."""
+    """Change up to which the peer has acknowledged all."""
     until: int
     """The change of the last name here: what to acknowledge."""
     latest: int
@@ -44,9 +45,9 @@ class Changes(NamedTuple):
     generation: bytes
     """Drawn when the shard's memory began: another one means that it was lost."""
     mark: bytes
-    """What `mark_filled` wrote last for this peer."""
+    """Mark that MarkFilled wrote last for this peer."""
     walk: bytes
-    """What the peer asked for with `begin_walk`, last."""
+    """Walk that the peer asked for last (BeginWalk)."""
     walk_until: int
     """Names up to this change go with the peer's own components; the walk is over when they are acknowledged."""
     beat_ms: int
@@ -65,10 +66,10 @@ class Published(NamedTuple):
     peer_previous: int
     """The peer's; all 0 when none is known."""
     reset: int = 0
-    """To which reset of the key all of these belong; 0: it was never reset."""
+    """Number of the key's reset to which all of these belong; 0: it was never reset."""
     current_refunded: int = 0
     previous_refunded: int = 0
-    """What of this region's own was given back."""
+    """Refunded part of this region's own."""
 
 
 class Stamp(NamedTuple):

@@ -10,18 +10,18 @@ from typing import Any, Protocol
 from headgate.origin.operation import Operation, R
 
 HEARTBEAT_S = 1.0
-"""How often a node says that it lives. A wipe is noticed within one of these, traffic or not."""
+"""Time between two heartbeats of a node. A wipe is noticed within one of these, traffic or not."""
 
 NODE_GONE_MS = 5_000
-"""After how long without a heartbeat a node no longer counts: five of them, so that a slow
+"""Silence after which a node no longer counts: five heartbeats of them, so that a slow
 moment does not change what the failure policies divide by."""
 
 REGION_GONE_MS = 30_000
-"""After how long without a batch another region no longer counts as active: several lost ones, or a restart of its
+"""Silence after which another region no longer counts as active: several batches lost ones, or a restart of its
 exchangers, do not change what limits of scope `cell` are divided by."""
 
 LEASE_MS = 5_000
-"""For how long an exchanger has a peer to itself after it last read for it. Longer than a batch may take,
+"""Time for which an exchanger has a peer to itself after it last read for it. Longer than a batch may take,
 so that two rarely send the same; short enough that one that died is replaced soon."""
 
 

@@ -2,7 +2,7 @@
 
 
 def exchange_name(key: bytes, place: bytes, window_ms: int) -> bytes:
-    """What a key is called between regions: its window, what chooses its shard if that is not the key, the key."""
+    """Build a key's name between regions: its window, what chooses its shard if that is not the key, the key."""
     return b"%x:" % window_ms + exchange_key(key, place)
 
 

@@ -37,7 +37,7 @@ class PriorityIndex:
 
     latest: int = 0
     changed: dict[bytes, int] = field(default_factory=dict)
-    """In the order of the changes: a key that changes goes to the end."""
+    """Numbers by name, in the order of the changes: a key that changes goes to the end."""
 
     def note(self, name: bytes) -> None:
         self.latest += 1

@@ -1,4 +1,4 @@
-"""What nodes and the regional origin say to each other: plain values, the same for every origin.
+"""Values that nodes and the regional origin say to each other: plain tuples, the same for every origin.
 
 A node calls a shard with reports (its own totals, which are merged by max) and with
 requests (costs to be charged if they fit); the reply is what the region knows. Every
@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 UNBOUND = -1
-"""In a report's place for the reset: the counter has had no answer yet, and belongs to whatever the record has."""
+"""Stands in a report's place for the reset: the counter has had no answer yet, and belongs to whatever the record
+has."""
 
 
 class CellReport(NamedTuple):
@@ -30,26 +31,27 @@ class CellReport(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a node demands back of one limit key: refunds, which are counted apart from all that is charged."""
+    """Refunds that a node demands of one limit key, which are counted apart from all that is charged."""
 
     sequence: int
     """The window in which it was demanded; 0 of a bucket."""
     demanded: int
-    """What this component has demanded back in that window; of a bucket, ever."""
+    """Cost that this component has demanded back in that window; of a bucket, ever."""
     settled: int
-    """Of that, what the shard is known to have dealt with: one that lost its memory must not do so again."""
+    """Part of that which the shard is known to have dealt with: one that lost its memory must not do so again."""
     refunded: int
-    """What the shard took out of this cell for the component, by its answers: it comes back with this report after a
-    loss, and with nothing else. Of a bucket: the `region` of the last answer, to which its arrival time belongs."""
+    """Cost that the shard took out of this cell for the component, by its answers: it comes back with this report
+    after a loss, and with nothing else. Of a bucket: the `region` of the last answer, to which its arrival time
+    belongs."""
 
 
 class Refund(NamedTuple):
-    """What was given back in one cell, as the region knows it."""
+    """Refunds of one cell, as the region knows them."""
 
     settled: int = 0
-    """Of the component's demands, what was dealt with: given back, or found to be more than there was."""
+    """Part of the component's demands that was dealt with: given back, or found to be more than there was."""
     own: int = 0
-    """What was taken out of this cell for the component."""
+    """Cost that was taken out of this cell for the component."""
     region: int = 0
     """The same for all components of the region. Of a bucket: all that its arrival time was ever put back by."""
     foreign: int = 0
@@ -57,10 +59,10 @@ class Refund(NamedTuple):
 
 
 class WindowTerms(NamedTuple):
-    """What reports of many keys have in common: whose they are, and the limit."""
+    """Terms that reports of many keys have in common: the component, and the limit."""
 
     component: bytes
-    """Whose totals these are: the node's run and the keys' incarnation in it."""
+    """Owner of these totals: the node's run and the keys' incarnation in it."""
     limit: int
     window_ms: int
     precision: int
@@ -68,7 +70,7 @@ class WindowTerms(NamedTuple):
     leaving: bool
     """The node drains and gives its grants back."""
     publish_at: int = 0
-    """From which region total on a key is published to other regions; 0: never."""
+    """Region total from which on a key is published to other regions; 0: never."""
     urgent: bool = False
     """Published in the priority that exchangers read more often."""
 
@@ -81,12 +83,12 @@ class _FlatWindowReport(NamedTuple):
     """The grant that the node may still be using."""
     cells: tuple[CellReport, ...]
     name: bytes = b""
-    """What the key is called between regions (exchange_name); empty while it is not published."""
+    """Name of the key between regions (exchange_name); empty while it is not published."""
     reset: int = UNBOUND
-    """To which reset of the key this belongs; 0: it was never reset. A higher number than the record's empties the
-    record; a lower one is from before a reset, and counts nothing."""
+    """Number of the key's reset to which this belongs; 0: it was never reset. A higher number than the record's
+    empties the record; a lower one is from before a reset, and counts nothing."""
     demands: tuple[Demand, ...] | None = None
-    """By window; None: the limit has no refunds, and none are answered."""
+    """Refunds demanded, by window; None: the limit has no refunds, and none are answered."""
 
 
 class WindowReport(_FlatWindowReport):
@@ -112,7 +114,7 @@ class WindowReport(_FlatWindowReport):
         reset: int = UNBOUND,
         demands: tuple[Demand, ...] | None = None,
     ) -> Self:
-        """From all that it says, for whoever has no terms."""
+        """Make the report and its terms from all their fields."""
         terms = WindowTerms(component, limit, window_ms, precision, sliding, leaving, publish_at, urgent)
         return tuple.__new__(cls, (key, terms, number, held, cells, name, reset, demands))
 
@@ -125,7 +127,7 @@ class WindowReport(_FlatWindowReport):
 
     @property
     def component(self) -> bytes:
-        """As in `WindowTerms`, and so are all that follow."""
+        """Field of `WindowTerms`, as all that follow."""
         return self.terms.component
 
     @property
@@ -135,7 +137,7 @@ class WindowReport(_FlatWindowReport):
 
     @property
     def window_ms(self) -> int:
-        """How long a window is."""
+        """Length of a window."""
         return self.terms.window_ms
 
     @property
@@ -145,22 +147,22 @@ class WindowReport(_FlatWindowReport):
 
     @property
     def sliding(self) -> bool:
-        """Whether the window slides."""
+        """True if the window slides."""
         return self.terms.sliding
 
     @property
     def leaving(self) -> bool:
-        """Whether the grant is given back."""
+        """True if the node drains, and its grant ends."""
         return self.terms.leaving
 
     @property
     def publish_at(self) -> int:
-        """From where on other regions are told."""
+        """Region total from which on other regions are told."""
         return self.terms.publish_at
 
     @property
     def urgent(self) -> bool:
-        """Whether they are told sooner."""
+        """True if they are told sooner."""
         return self.terms.urgent
 
 
@@ -184,20 +186,20 @@ class BucketReport(NamedTuple):
     answered_rest: int
     """The arrival time in the last answer, never one that the node advanced itself."""
     since_ms: int
-    """When the node admitted the first cost that is not acknowledged yet; 0 when there is none."""
+    """Time at which the node admitted the first cost that is not acknowledged yet; 0 when there is none."""
     debt: int = 0
-    """By how many requests late costs may take the bucket beyond its burst and `P`; 0 without overdraft."""
+    """Requests by which late costs may take the bucket beyond its burst and `P`; 0 without overdraft."""
     reset: int = UNBOUND
-    """As of a window."""
+    """Number of the key's reset, as in a window's report."""
     demands: tuple[Demand] | None = None
-    """As of a window, but one for all time."""
+    """Refund demanded, one for all time."""
 
 
 Report = WindowReport | BucketReport
 
 
 PEEK = -1
-"""In a want's place for the cost: decided as a cost of 1 would be, and not charged."""
+"""Stands in a charge request's place for the cost: decided as a cost of 1 would be, and not charged."""
 
 
 class ChargeRequest(NamedTuple):
@@ -212,13 +214,13 @@ class Prefetch(NamedTuple):
 
     report: int
     requests: int
-    """How many at most. Only whole ones are charged, and what the run's credit covers already is not charged again."""
+    """Requests at most. Only whole ones are charged, and what the run's credit covers already is not charged again."""
     cost: int
-    """Of each."""
+    """Cost of each."""
 
 
 def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
-    """What one request wants of each report: the sum of its costs, or PEEK where it only looks."""
+    """Add up the costs of one request by report; PEEK where it charges nothing."""
     costs: dict[int, int] = {}
     for report, cost in wants:
         known = costs.get(report, PEEK)
@@ -227,9 +229,9 @@ def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
 
 
 NO_GRANT = -1
-"""In an answer's place for the grant: the call was overtaken by a later one, so it renews nothing."""
+"""Stands in an answer's place for the grant: the call was overtaken by a later one, so it renews nothing."""
 UNREADABLE = -2
-"""In an answer's place for the grant: the shard can't read the key's record, and did nothing for the key.
+"""Stands in an answer's place for the grant: the shard can't read the key's record, and did nothing for the key.
 What else the answer says means nothing."""
 
 
@@ -250,20 +252,21 @@ class _FlatWindowAnswer(NamedTuple):
     own: int
     region_total: int
     foreign: int
-    """Of the current cell, as in `Count`."""
+    """Counts of the current cell, as in `Count`."""
     previous_own: int
     previous_region_total: int
     previous_foreign: int
-    """Of the previous one."""
+    """Counts of the previous one."""
     grant: int
     reset: int = 0
-    """To which reset of the key the counts belong. Above the report's: that was ignored, with what was wanted."""
+    """Number of the key's reset to which the counts belong. Above the report's: that was ignored, with what was
+    wanted."""
     refunds: tuple[Refund, Refund] | None = None
-    """Of the current and of the previous cell, for a report with demands."""
+    """Refunds of the current and of the previous cell, for a report with demands."""
 
 
 class WindowAnswer(_FlatWindowAnswer):
-    """What a shard says of a key under a window: its two cells and the node's new grant.
+    """Answer of a shard for a key under a window: its two cells and the node's new grant.
 
     Flat, because one is made per report of every call: what makes it from a shard's numbers has no more to make.
     """
@@ -279,7 +282,7 @@ class WindowAnswer(_FlatWindowAnswer):
         reset: int = 0,
         refunds: tuple[Refund, Refund] | None = None,
     ) -> Self:
-        """From whole cells, for whoever has them."""
+        """Make the answer from whole cells."""
         return tuple.__new__(cls, (sequence, *current, *previous, grant, reset, refunds))
 
     @property
@@ -294,7 +297,7 @@ class WindowAnswer(_FlatWindowAnswer):
 
 
 class BucketAnswer(NamedTuple):
-    """What a shard says of a key under GCRA: its arrival time and the node's new grant."""
+    """Answer of a shard for a key under GCRA: its arrival time and the node's new grant."""
 
     own: int
     """The reporting component, as in `Count`."""
@@ -303,9 +306,9 @@ class BucketAnswer(NamedTuple):
     """The key's theoretical arrival time."""
     grant: int
     reset: int = 0
-    """As of a window."""
+    """Number of the key's reset, as in a window's answer."""
     refund: Refund | None = None
-    """For a report with demands."""
+    """Refunds, for a report with demands."""
 
 
 Answer = WindowAnswer | BucketAnswer

@@ -19,10 +19,10 @@ MOST_ENTRIES: Final = 10_000
 MOST_NAMES: Final = 3 * MOST_ENTRIES
 """With those that were removed and are remembered as such."""
 REMOVED_FOR_MS: Final = 86_400_000
-"""How long a removal is remembered, at most: a node that was cut off for longer may bring the entry back."""
+"""Time for which a removal is remembered, at most: a node that was cut off for longer may bring the entry back."""
 MAX_NAME_BYTES: Final = 8_192
 MAX_VALUE_BYTES: Final = 1_024
-"""Of one entry: so all of them stay below 100 MB, whatever keys are called, and in practice below 4."""
+"""Bounds of one entry: so all of them stay below 100 MB, whatever keys are called, and in practice below 4."""
 MAP_KEY: Final = b"book"
 """Chooses the shard that keeps the map, as a limit key does: the same on every node."""
 ENTRIES: Final = b"book"
@@ -33,9 +33,9 @@ ABOUT: Final = b"book:about"
 called it a book, and what it wrote is still there.)"""
 
 NEW: Final = 0
-"""In place of a stamp: a write that is made now."""
+"""Stands in place of a stamp: a write that is made now."""
 FIRST: Final = -1
-"""In place of a stamp: a write that is made now, unless there is an entry of that name."""
+"""Stands in place of a stamp: a write that is made now, unless there is an entry of that name."""
 
 
 class MapEntry(NamedTuple):
@@ -45,13 +45,13 @@ class MapEntry(NamedTuple):
     value: bytes
     """Empty: it was removed."""
     expires_ms: int
-    """By the shard's time; 0: never."""
+    """Expiry by the shard's time; 0: never."""
     stamp: int
     """The higher one of a name wins. `NEW` and `FIRST` let the shard choose it."""
 
 
 class MapMark(NamedTuple):
-    """How far a map has come."""
+    """Point that a map has reached."""
 
     generation: bytes = b""
     """Drawn when the map began: another one means that the shard lost its memory. Empty: there is no map."""
@@ -60,7 +60,7 @@ class MapMark(NamedTuple):
 
 
 class MapState(NamedTuple):
-    """What became of a write."""
+    """Result of a write."""
 
     mark: MapMark
     time_ms: int
@@ -103,7 +103,7 @@ class RegionMap(MemoryPart):
         return MapState(self.mark, now_ms, self._counted(), refused)
 
     def read(self, since: int, most: int, now_ms: int) -> MapPage:
-        """What changed after `since`."""
+        """Read what changed after `since`."""
         names = sorted((number, name) for name, number in self._changed.items() if number > since)[:most]
         until = names[-1][0] if names else self._version
         return MapPage(self.mark, now_ms, until, tuple(self._entries[name] for _, name in names))

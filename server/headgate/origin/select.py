@@ -1,4 +1,4 @@
-"""From the `origin` setting to an origin."""
+"""Opening of the origin that the `origin` setting names."""
 
 from typing import Any, Final
 

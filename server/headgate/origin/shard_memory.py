@@ -38,7 +38,7 @@ class ShardMemory:
         self.epoch = epoch
         self.records: dict[bytes, LimitRecord] = {}
         self.expiry: dict[bytes, int] = {}
-        """By limit key: when its record expires, in ms of this shard's time."""
+        """Expiry of each limit key's record, in ms of this shard's time."""
         self.parts: dict[type[MemoryPart], MemoryPart] = {}
         self._clock = clock
         self._swept_ms = 0

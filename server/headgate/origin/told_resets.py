@@ -12,14 +12,14 @@ from headgate.origin.region_map import MAX_NAME_BYTES, NEW, MapEntry
 PREFIX: Final = b"a:"
 """Begins their names in the map; the limit key follows."""
 TOLD_FOR_MS: Final = 30_000
-"""How long one stands there: every node that lives reads the map once a second."""
+"""Time for which one stands there: every node that lives reads the map once a second."""
 RECENT_MS: Final = 60_000
 """One that was made longer ago has been told, or is of no use to anybody. A reset's number is the time at which it
 was made, by its shard's clock."""
 
 
 def entry_of(key: bytes, number: int, now_ms: int) -> MapEntry | None:
-    """As it is written; None for a key that is too long, or a reset that is too old, to be told of."""
+    """Make the entry; None for a key that is too long, or a reset that is too old, to be told of."""
     name = PREFIX + key
     if len(name) > MAX_NAME_BYTES or abs(now_ms - number) > RECENT_MS:
         return None

@@ -3,9 +3,10 @@
 Quota is one (docs/quota.md). The region knows no more of it than this.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from headgate.limiter.counters import CounterTable
 from headgate.limiter.decision import Charge
 from headgate.origin.operation import Operation
 from headgate.origin.operations.call import Call, Reply
@@ -43,3 +44,22 @@ class CallExtension(Protocol):
     def extend(self, call: Call, counters: Sequence[SharedCounter], now_s: float) -> ExtendedCall | None:
         """Return the call with what the feature adds to it; None: nothing."""
         ...
+
+
+MakeExtension = Callable[[CounterTable[SharedCounter]], CallExtension]
+"""Makes the feature of a node, whose counters it may look at."""
+
+
+class NoExtension:
+    """Stands in the place of a feature where there is none: calls go as they are."""
+
+    def __init__(self, counters: CounterTable[SharedCounter]) -> None:
+        """Take the place that `MakeExtension` gives."""
+
+    def in_force(self, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
+        """Raise LookupError: charges with a quota come only where there is the feature that knows their slices."""
+        raise LookupError("a quota, and nothing that knows its slice")
+
+    def extend(self, call: Call, counters: Sequence[SharedCounter], now_s: float) -> ExtendedCall | None:
+        """Return None: nothing is added."""
+        return None

@@ -28,11 +28,11 @@ from headgate.region.breaker import BreakerSettings
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
+from headgate.region.extension import MakeExtension, NoExtension
 from headgate.region.region_map import RegionMapReplica
 from headgate.region.resets import Reset, Resets
 from headgate.region.session import ShardSession
 from headgate.region.shard_link import ShardLink
-from headgate.region.slices import Slices
 from headgate.region.waiting import Question, WaitingRequest
 
 HEARTBEAT_TIMEOUT_S: Final = 0.9
@@ -62,12 +62,13 @@ class RegionNode:
         on_live_nodes: Callable[[int], None] = lambda live_nodes: None,
         on_regions_heard: Callable[[int], None] = lambda regions: None,
         data_dir: Path | None = None,
+        extension: MakeExtension = NoExtension,
     ) -> None:
         self.run = run
         self.live_nodes = live_nodes
         """Keeps its last value while the shards are away; over a restart it is handed in."""
         self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells)
-        self.slices = Slices(self.engine.counters, monotonic=clock.monotonic, most=max_cells)
+        self._extension = extension(self.engine.counters)
         self._deadlines = Deadlines(deadline_s, clock.monotonic)
         self._on_live_nodes = on_live_nodes
         self._on_regions_heard = on_regions_heard
@@ -87,7 +88,7 @@ class RegionNode:
                 numbers=numbers,
                 live_counters=lambda: self.engine.counters,
                 new_component=self.engine.next_component_name,
-                extension=self.slices,
+                extension=self._extension,
                 on_reset=self._heard_reset,
                 on_lost_memory=self._lost_memory,
                 deadline_s=deadline_s,
@@ -116,7 +117,7 @@ class RegionNode:
         On the loop, or on a thread that holds the loop's lock; `on_decided` of a waiting request is called on the loop.
         """
         if type(charges) is SlicedCharges:
-            charges = self.slices.in_force(charges)
+            charges = self._extension.in_force(charges)
         decided = self.engine.decide(charges)
         if isinstance(decided, WaitingRequest):
             self._deadlines.add(decided)

@@ -1,4 +1,4 @@
-"""A node's copy of its region's map, and how it keeps up with it.
+"""A node's copy of its region's map, and how it keeps up with the shard.
 
 A heartbeat's answer says how far the map has come; what changed is fetched, nothing else. A shard that has lost the
 map, or some of it, is taught all that this node knows, and so does every other node. While the shard is away the node
@@ -27,9 +27,9 @@ from headgate.origin.region_map import MAP_KEY, MOST_NAMES, MapEntry, MapMark, M
 PAGE: Final = 500
 """Entries in one call: some milliseconds of the shard's time."""
 TIMEOUT_S: Final = 0.9
-"""Timeout of one call about the map. No request waits for it."""
+"""Timeout of one operation on the map. No request waits for it."""
 RETRY_S: Final = 1.0
-"""After a call that failed: the heartbeat's period."""
+"""Pause after an operation that failed: the heartbeat's period."""
 GENERATION_BYTES: Final = 8
 FILE_NAME: Final = "book.json"
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
@@ -75,7 +75,7 @@ class RegionMapReplica:
         """Time at which the first of them expires."""
         self._note_expiry()
         self._mark = MapMark()
-        """The version that this copy has come to."""
+        """Point that this copy has reached."""
         self._heard = MapMark()
         self._epoch = b""
         self._unsure = bool(self._entries)
@@ -204,7 +204,7 @@ class RegionMapReplica:
 
 
 def read_map_file(data_dir: Path | None) -> list[MapEntry]:
-    """Return the entries that were kept last; nothing where there is no file, or one that is torn."""
+    """Read what was kept last; nothing where there is no file, or one that is torn."""
     if data_dir is None:
         return []
     path = data_dir / FILE_NAME

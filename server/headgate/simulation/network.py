@@ -14,7 +14,7 @@ from typing import Any
 from headgate.origin.interface import OriginError, OriginTimeout
 from headgate.origin.operation import Operation, R
 from headgate.origin.operations.call import Call
-from headgate.origin.quota.call import QuotaCall
+from headgate.quota.operations.call import QuotaCall
 from headgate.simulation.shard import SimulatedShard
 
 
@@ -23,7 +23,7 @@ class NetworkPath:
     """The way between a node and a shard, and how it is doing."""
 
     delay_ms: tuple[float, float] = (0.2, 1.0)
-    """Of a round trip: half of it each way."""
+    """Time of a round trip: half of it each way."""
     tail: float = 0.0
     """The share of messages that take the long way: a Pareto tail that begins at `tail_ms`."""
     tail_ms: float = 10.0
@@ -39,7 +39,7 @@ class NetworkPath:
     stalled: bool = False
     calls: int = 0
     held: list[Callable[[], None]] = field(default_factory=list)
-    """What arrives while stalled, in order."""
+    """Messages that arrived while stalled, in order."""
 
     def hop_s(self, random: random.Random) -> float:
         delay_ms = random.uniform(*self.delay_ms) / 2

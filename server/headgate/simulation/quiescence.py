@@ -9,7 +9,8 @@ from collections import Counter
 from typing import Final
 
 from headgate.limiter.decision import Decision
-from headgate.origin.window_record import CellRecord, WindowRecord
+from headgate.origin.window_cells import CellRecord
+from headgate.origin.window_record import WindowRecord
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.cells import CellView
 from headgate.region.counters import SharedCounter

@@ -17,8 +17,8 @@ from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operation import Operation, R
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.operations.import_counts import ImportCounts
-from headgate.origin.quota.call import QuotaCall, QuotaReply
 from headgate.origin.window_record import WindowRecord
+from headgate.quota.operations.call import QuotaCall, QuotaReply
 from headgate.simulation.loop import LoopClock
 
 Done = Callable[[Any], None]
@@ -35,7 +35,7 @@ class SimulatedShard(MemoryOrigin):
         self.lives = 1
         """Rises with every restart: what was sent to an earlier life is answered by a reset."""
         self.losses = 0
-        """How often something that it knew was lost."""
+        """Times that something that it knew was lost."""
         self.on_reply: Callable[[Call, Reply], None] = lambda call, reply: None
         self.on_reset: Callable[[bytes, int], None] = lambda key, number: None
         """An answer belongs to a reset of its key."""
@@ -43,7 +43,7 @@ class SimulatedShard(MemoryOrigin):
         self.lost_keys: set[bytes] = set()
         """Keys whose own records were lost."""
         self.clock_steps = 0
-        """How often its clock was set."""
+        """Times that its clock was set."""
         self._stalled: deque[tuple[int, Operation[Any], Done]] | None = None
 
     def receive(self, life: int, operation: Operation[Any], done: Done) -> None:
@@ -61,7 +61,7 @@ class SimulatedShard(MemoryOrigin):
         self._stalled = self._stalled or deque()
 
     def resume(self) -> None:
-        """Whatever came in the meantime is carried out now, whether anybody still waits or not."""
+        """Carry out what came in the meantime, whether anybody still waits or not."""
         stalled, self._stalled = self._stalled or deque(), None
         for message in stalled:
             self.receive(*message)
@@ -76,7 +76,7 @@ class SimulatedShard(MemoryOrigin):
         self.wipe(b"%d" % self.lives)
 
     def remember(self) -> Memory:
-        """What a replica has now."""
+        """Copy the memory, as a replica has it now."""
         memory = self.memory
         return copy.deepcopy((memory.records, memory.expiry, memory.parts))
 
@@ -103,7 +103,7 @@ class SimulatedShard(MemoryOrigin):
             del self.memory.records[key]
 
     def has_lost(self, key: bytes) -> bool:
-        """Whether anything that it knew of the key was ever lost."""
+        """Say if anything that it knew of the key was ever lost."""
         return bool(self.losses) or key in self.lost_keys
 
     def apply(self, operation: Operation[R]) -> R:

@@ -1,4 +1,4 @@
-"""What shards answer: what they know of a component never falls, and they count nothing twice."""
+"""Checks of what shards answer: what they know of a component never falls, and they count nothing twice."""
 
 from headgate.limiter.limit import Limit
 from headgate.origin.operations.call import Call, Reply
@@ -28,7 +28,7 @@ class ShardWatch:
         self._violate = evidence.violate
         self._cells = cells
         self._put: dict[bytes, int] = {}
-        """By how much each bucket was ever put back, at most."""
+        """Requests by which each bucket was ever put back, at most."""
         self._told: dict[tuple[int, bytes, int, bytes], tuple[int, int]] = {}
 
     def replied(self, index: int, call: Call, reply: Reply) -> None:

@@ -1,10 +1,7 @@
 """Looking at a key's record: the same over every origin, at any time, and nothing changes by it."""
 
 import pytest
-from headgate.origin.exchange_protocol import ForeignCount
-from headgate.origin.memory import MemoryOrigin
-from headgate.origin.operations.import_counts import ImportCounts
-from headgate.origin.operations.peek_key import (
+from headgate.keys.peek_key import (
     BucketPeek,
     CellPeek,
     ComponentPeek,
@@ -13,6 +10,9 @@ from headgate.origin.operations.peek_key import (
     RegionPeek,
     WindowPeek,
 )
+from headgate.origin.exchange_protocol import ForeignCount
+from headgate.origin.memory import MemoryOrigin
+from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.protocol import WindowReport
 
 from tests.conformance.origin.cases import (

@@ -8,13 +8,13 @@ from headgate.origin.interface import LEASE_MS
 from headgate.origin.names import exchange_name
 from headgate.origin.operations.call import Call
 from headgate.origin.protocol import BucketReport, ChargeRequest
-from headgate.origin.quota.call import QuotaCall, QuotaReply
-from headgate.origin.quota.lease import LeaseQuotas, ReleaseQuotas
-from headgate.origin.quota.post import PostQuotas
-from headgate.origin.quota.protocol import NOT_USED, QuotaKind, QuotaReport, QuotaSeen, QuotaShare
-from headgate.origin.quota.rows import ReadQuotaRows
-from headgate.origin.quota.save import QuotaSaved, SaveQuotas
-from headgate.origin.quota.step import UNTOUCHED, QuotaStepped, StepQuotas
+from headgate.quota.operations.call import QuotaCall, QuotaReply
+from headgate.quota.operations.lease import LeaseQuotas, ReleaseQuotas
+from headgate.quota.operations.post import PostQuotas
+from headgate.quota.operations.rows import ReadQuotaRows
+from headgate.quota.operations.save import QuotaSaved, SaveQuotas
+from headgate.quota.operations.step import UNTOUCHED, QuotaStepped, StepQuotas
+from headgate.quota.protocol import NOT_USED, QuotaKind, QuotaReport, QuotaSeen, QuotaShare
 
 from tests.conformance.origin.cases import START_MS, WINDOW_MS, cell, window
 from tests.conformance.origin.conftest import Harness

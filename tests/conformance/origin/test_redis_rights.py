@@ -10,21 +10,21 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from headgate.clock import SystemClock
+from headgate.keys.peek_key import PeekKey
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.operations.heartbeat import Heartbeat
-from headgate.origin.operations.peek_key import PeekKey
 from headgate.origin.operations.read_map import ReadMap
 from headgate.origin.operations.take_claim import TakeClaim
 from headgate.origin.operations.write_map import WriteMap
-from headgate.origin.quota.call import QuotaCall
-from headgate.origin.quota.lease import LeaseQuotas, ReleaseQuotas
-from headgate.origin.quota.post import PostQuotas
-from headgate.origin.quota.rows import ReadQuotaRows
-from headgate.origin.quota.save import SaveQuotas
-from headgate.origin.quota.step import StepQuotas
 from headgate.origin.redis_origin.scripts import Scripts
 from headgate.origin.region_map import NEW, MapEntry
 from headgate.origin.select import open_origin
+from headgate.quota.operations.call import QuotaCall
+from headgate.quota.operations.lease import LeaseQuotas, ReleaseQuotas
+from headgate.quota.operations.post import PostQuotas
+from headgate.quota.operations.rows import ReadQuotaRows
+from headgate.quota.operations.save import SaveQuotas
+from headgate.quota.operations.step import StepQuotas
 
 from tests.conformance.origin.cases import CASES, START_MS
 from tests.conformance.origin.conftest import Limited, RedisHarness, documented_rights, groups_of_rights

@@ -143,7 +143,7 @@ class History:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_a_random_history_gets_the_reference_s_answers(one_redis: RedisSetup, seed: int) -> None:
-    await _same_answers(one_redis, History(seed))
+    await same_answers(one_redis, History(seed))
 
 
 @pytest.mark.parametrize("seed", range(100, 112))
@@ -152,10 +152,10 @@ async def test_the_same_of_what_is_published_and_while_the_shard_s_clock_is_set(
 ) -> None:
     # Redis drops keys by its own clock, which stands as good as still here: so must the reference.
     monkeypatch.setattr(shard_memory, "SWEEP_EVERY_MS", 10**15)
-    await _same_answers(one_redis, History(seed, clock_is_set=seed >= 106), forgets_nothing=True)
+    await same_answers(one_redis, History(seed, clock_is_set=seed >= 106), forgets_nothing=True)
 
 
-async def _same_answers(one_redis: RedisSetup, history: History, *, forgets_nothing: bool = False) -> None:
+async def same_answers(one_redis: RedisSetup, history: History, *, forgets_nothing: bool = False) -> None:
     reference, redis = MemoryHarness(), RedisHarness(one_redis)
     try:
         await redis.wipe(restart=False)

@@ -7,11 +7,11 @@ from typing import Final
 
 import structlog
 from headgate.clock import SystemClock
+from headgate.keys.peek_key import CellPeek, PeekKey, WindowPeek
 from headgate.origin.exchange_protocol import Priority
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.names import exchange_name
 from headgate.origin.operations.call import Call
-from headgate.origin.operations.peek_key import CellPeek, PeekKey, WindowPeek
 from headgate.origin.operations.read_components import ReadComponents
 from headgate.origin.protocol import WindowAnswer, WindowReport
 from headgate.origin.select import open_origin

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import grpc
-from headgate.origin.operations.peek_key import CellPeek
+from headgate.keys.peek_key import CellPeek
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 from tests.e2e.regions.world import BACK_LIMIT, DOMAIN, LOOK_S, World

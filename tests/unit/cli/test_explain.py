@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from headgate.cli import main
 from headgate.cli.explain import milliseconds, parse_time
-from headgate.cli.output import printable
+from headgate.console.output import printable
 from headgate.errors import ConfigError
 from headgate.telemetry.decisions.record import record_to_json
 

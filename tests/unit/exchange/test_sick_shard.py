@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 from headgate.exchange import sender
-from headgate.limiter.decision import Charge
+from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit, Scope, Unit
 from headgate.limiter.scopes import charges_of
-from headgate.origin.quota.store import QuotaStore
 from headgate.origin.window_record import WindowRecord
-from headgate.region.waiting import WaitingRequest
+from headgate.quota.store import QuotaStore
 from headgate.simulation.awaiting import future_of
 from headgate.simulation.history import Key
 from headgate.simulation.network import shard_of
@@ -60,7 +59,7 @@ def key_on(shard: int) -> bytes:
 
 async def count(world: RegionsWorld, site: Site, key: bytes) -> None:
     decided = next(world.nodes(site)).decide((Charge(key, LIMIT, HITS),))
-    if isinstance(decided, WaitingRequest):
+    if not isinstance(decided, Decision):
         decided = await future_of(decided)
     assert decided.admitted
 

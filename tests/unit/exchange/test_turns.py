@@ -8,7 +8,6 @@ import pytest
 import structlog
 import structlog.testing
 from headgate.exchange import sender as sender_module
-from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.messages import Ack, Batch, LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.sender import FRESH_S, SEND_TIMEOUT_S, PeerSender
@@ -17,6 +16,7 @@ from headgate.origin.memory import MemoryOrigin
 from headgate.origin.names import exchange_key, exchange_name
 from headgate.origin.operations.call import Call
 from headgate.origin.protocol import CellReport, WindowReport
+from headgate.quota.exchanging import make_exchanger
 from headgate.simulation.loop import LoopClock, run_virtually
 
 UNIX_MS = 1_700_000_000_000
@@ -91,7 +91,7 @@ def test_a_turn_ends_after_so_many_pages_and_says_that_there_is_more() -> None:
 
 async def exchange_for(seconds: float, link: PeerLink) -> None:
     clock = LoopClock(UNIX_MS)
-    exchanger = Exchanger(
+    exchanger = make_exchanger(
         await published(clock),
         region="eu",
         links={"us": link},

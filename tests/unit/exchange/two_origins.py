@@ -8,10 +8,10 @@ from headgate.exchange.messages import Ack, Batch, LinkError
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender
+from headgate.keys.peek_key import PeekKey, WindowPeek
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.names import exchange_name
 from headgate.origin.operations.call import Call
-from headgate.origin.operations.peek_key import PeekKey, WindowPeek
 from headgate.origin.protocol import UNBOUND, CellReport, Count, Demand, WindowAnswer, WindowReport
 
 from tests.support.clock import ManualClock

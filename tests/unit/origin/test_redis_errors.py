@@ -1,11 +1,12 @@
 """What a server refuses is said with the command, in whatever words the server says it."""
 
 import pytest
+from headgate.origin.operations.call import Call
 from headgate.origin.redis_origin.errors import explain
-from headgate.origin.redis_origin.scripts import load_scripts
+from headgate.origin.redis_origin.scripts import Scripts
 from redis.exceptions import NoPermissionError, ResponseError
 
-CALL = load_scripts().call
+CALL = Scripts().of(Call.lua)
 LINE = next(number for number, line in enumerate(CALL.text.decode().split("\n"), 1) if "('HSET'" in line)
 SHA = CALL.sha.decode()
 

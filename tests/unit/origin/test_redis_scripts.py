@@ -12,7 +12,7 @@ def test_checks_are_comments_in_production_and_code_under_test() -> None:
         return [line.strip() for line in text.splitlines() if b"check_sums(" in line]
 
     production, checked = (lines_with_checks(Scripts(checks=checks).of(Call.lua).text) for checks in (False, True))
-    assert len(production) == len(checked) == 3, "the check itself, of what is answered at once, and of what is kept"
+    assert len(production) == len(checked) == 2, "the check itself, and where it is made"
     assert all(line.startswith(b"--") for line in production)
     assert not any(line.startswith(b"--") for line in checked)
 

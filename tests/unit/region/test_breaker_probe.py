@@ -10,8 +10,8 @@ from headgate.limiter.counters import CounterTable
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.protocol import Answer, Count, WindowAnswer
 from headgate.region.breaker import BreakerSettings
+from headgate.region.extension import NoExtension
 from headgate.region.shard_link import ShardLink
-from headgate.region.slices import Slices
 from headgate.simulation.loop import run_virtually
 
 FAULTS = 3
@@ -71,7 +71,7 @@ def test_a_probe_that_meets_a_fault_is_not_the_last() -> None:
             numbers=itertools.count(1),
             live_counters=lambda: (),
             new_component=lambda: b"",
-            extension=Slices(CounterTable(1, lambda counter: True), monotonic=clock.monotonic, most=1),
+            extension=NoExtension(CounterTable(1, lambda counter: True)),
             on_reset=lambda *_: None,
             on_lost_memory=lambda *_: None,
             deadline_s=DEADLINE_S,

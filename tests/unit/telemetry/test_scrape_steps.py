@@ -2,8 +2,8 @@
 
 import asyncio
 
-from headgate.runtime.rule_instruments import register_rules
 from headgate.telemetry.metrics import SERIES_PER_STEP, Metrics
+from headgate.telemetry.rule_instruments import register_rules
 from headgate.telemetry.tallies import MAX_RULES, Tallies
 from opentelemetry.sdk.metrics.export import MetricsData
 

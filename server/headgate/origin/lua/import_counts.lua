@@ -75,7 +75,6 @@ local function counts_abroad(record)
   return record.f + record.previous_f + record.ahead_f > 0
 end
 
-local record = {}
 for index = FIRST_COUNT + 1, #KEYS do
   local key, at = KEYS[index], 7 * (index - FIRST_COUNT - 1)
   local field, sequence, total, name, reset = flat[at + 1], flat[at + 3], flat[at + 4], flat[at + 5], flat[at + 6]
@@ -83,9 +82,9 @@ for index = FIRST_COUNT + 1, #KEYS do
   if packed.err then
     raise_if_forbidden(packed.err)
   end
-  record.window = flat[at + 2]
   -- A record that can't be read is left to the next call that reports its key.
-  if not packed.err and load_window(record, key, packed[1]) then
+  local record = not packed.err and load_window(key, packed[1], flat[at + 2])
+  if record then
     if not come_to(record, key, field) then
       packed = call('HMGET', key, 'w', field)
     end

@@ -6,18 +6,18 @@
 --          previous t; the peer's sequence, current and previous; reset; r, previous r
 
 local index, field = KEYS[1], ARGV[1]
-local out, record = {}, {}
+local out = {}
 for i = 2, #KEYS do
   local packed = try('HMGET', KEYS[i], 'w', field)
   if packed.err then
     raise_if_forbidden(packed.err)
   end
   local at = 10 * (i - 2)
-  local found = not packed.err and packed[1] and readable(KEYS[i], read_window, record, packed[1])
+  local record = not packed.err and packed[1] and readable(KEYS[i], read_window, packed[1])
   for offset = 1, 10 do
     out[at + offset] = 0
   end
-  if found then
+  if record then
     out[at + 1], out[at + 2], out[at + 3], out[at + 4] = 1, record.sequence, record.t, record.previous_t
     out[at + 8] = record.reset
     if record.refunds then

@@ -58,12 +58,12 @@ class Call(Operation[Reply]):
     def pack(self, space: KeySpace) -> Packed:
         # A call without reports still says by its key where it belongs.
         keys = [space.limit(report.key) for report in self.reports] or space.named(LIVE)
-        reports, later, ahead, demands, publishes = pack_call(self.reports, self.requests, self.ahead)
+        reports, ahead, demands, publishes = pack_call(self.reports, self.requests, self.ahead)
         names = b""
         if publishes:
             names = pack_names(self.reports)
             keys += outbox_keys(space)
-        return Packed(keys, (reports, later, ahead, demands, names))
+        return Packed(keys, (reports, ahead, demands, names))
 
     def unpack(self, reply: Any, epoch: bytes) -> Reply:
         return self.reply_of(unpack_numbers(reply), epoch)
@@ -83,9 +83,9 @@ class CallOnMemory:
         self._now_ms = memory.sweep()
         self._records = [memory.record(report) for report in call.reports]
         self._grants: list[int] = []
-        """By report: the grant that it got, or why it got none."""
+        """Grant of each report, or why it got none."""
         self._spoken_for = [0] * len(call.reports)
-        """By report: how much of its run's credit the requests charged so far have used."""
+        """Part of each report's credit that the requests charged so far have used."""
 
     def carry_out(self) -> Reply:
         call, now_ms = self._call, self._now_ms

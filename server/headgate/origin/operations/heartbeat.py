@@ -25,7 +25,7 @@ class Pulse(NamedTuple):
     regions_heard: int = 0
     """Other regions that have said something lately, where they say it."""
     region_map: MapMark = MapMark()
-    """How far the region's map has come, on the shard that keeps it."""
+    """Point that the region's map has reached, on the shard that keeps it."""
 
 
 class Presence(MemoryPart):

@@ -11,7 +11,7 @@ from headgate.origin.region_map import ABOUT, CHANGED, ENTRIES, MapEntry, MapMar
 from headgate.origin.shard_memory import ShardMemory
 
 ENTRY_PARTS: Final = 4
-"""Of one entry in what the script returns: name, value, expires, stamp."""
+"""Values per entry in what the script returns: name, value, expires, stamp."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Claim(NamedTuple):
 
     state: ClaimState
     value: bytes = b""
-    """Of whoever has it."""
+    """Value of the claim that holds."""
 
 
 class Claims(MemoryPart):

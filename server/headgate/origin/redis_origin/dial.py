@@ -55,7 +55,7 @@ class TlsConnection(HandsOver, SSLConnection):
 
 @dataclass(frozen=True, slots=True)
 class Dialler:
-    """How the servers of one URL are connected to."""
+    """Connects to the servers of one URL."""
 
     login: Login
     tls: RedisTls | None
@@ -122,7 +122,7 @@ class Dialler:
         return info[b"run_id"]
 
     async def _hazards(self, connection: Connection) -> tuple[str, ...]:
-        """What works, and may cost counts or more one day."""
+        """List what works, and may cost counts or more one day."""
         hazards = [NOT_VERIFIED] if self.tls is not None and self.tls.verify is Verify.NONE else []
         try:
             memory = _fields(await ask(connection, ("INFO", "memory")))

@@ -23,7 +23,7 @@ from headgate.origin.redis_origin.shards import ShardsOrigin
 from headgate.origin.redis_origin.url import RedisAddress
 
 ASK_TIMEOUT_S: Final = 0.5
-"""For a Sentinel that stalls, while the others are no majority without it."""
+"""Timeout of a Sentinel that stalls, while the others are no majority without it."""
 
 
 class Sentinels:
@@ -35,7 +35,7 @@ class Sentinels:
         self._dialler = dialler
 
     async def primary(self) -> RedisAddress:
-        """As soon as more than half name it; else what most of those say that answer at all."""
+        """Find the primary that more than half name; else the one that most of those name that answer at all."""
         attempts = [asyncio.create_task(self._ask(address)) for address in self._addresses]
         named: Counter[RedisAddress] = Counter()
         error: Exception = OriginError("no Sentinel answers")

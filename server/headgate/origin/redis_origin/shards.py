@@ -63,7 +63,7 @@ def open_shards(opening: Opening) -> ShardsOrigin:
 
 
 def at(address: RedisAddress) -> Callable[[], Awaitable[RedisAddress]]:
-    """How to find a server that is always at one address."""
+    """Make a finder of a server that is always at one address."""
 
     async def find() -> RedisAddress:
         return address

@@ -23,7 +23,8 @@ from headgate.origin.exchange_protocol import ForeignCount
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.outbox import Outbox
 from headgate.origin.protocol import UNREADABLE, WindowAnswer, WindowReport
-from headgate.origin.window_record import ForeignComponent, WindowRecord
+from headgate.origin.window_cells import ForeignComponent
+from headgate.origin.window_record import WindowRecord
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.regions.world import RegionsWorld, Site
 from headgate.simulation.watch import Violation

@@ -14,13 +14,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.limiter.limit import Algorithm
 from headgate.limiter.shares import WHOLE, floor_share
 from headgate.origin.names import exchange_name
-from headgate.origin.quota.protocol import QuotaKind, QuotaReport
-from headgate.origin.quota.step import used_of
-from headgate.origin.quota.store import QuotaStore
+from headgate.quota.keeper import QuotaKeeper
+from headgate.quota.operations.step import used_of
+from headgate.quota.protocol import QuotaKind, QuotaReport
+from headgate.quota.store import QuotaStore
 from headgate.simulation.history import Key
 from headgate.simulation.regions.history import RegionFault, RegionFaultKind
 from headgate.simulation.regions.world import RegionsWorld, Site

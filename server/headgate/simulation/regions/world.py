@@ -7,6 +7,7 @@ means.
 import asyncio
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import structlog
@@ -17,6 +18,9 @@ from headgate.exchange.messages import Receiver
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Scope
 from headgate.limiter.scopes import LimitsOfRegion, charges_of
+from headgate.quota.exchanging import make_exchanger
+from headgate.quota.keeper import QuotaKeeper
+from headgate.quota.node_slices import NodeSlices
 from headgate.region.active import ActiveRegions
 from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock
@@ -42,7 +46,7 @@ class Site:
         self.nodes: list[RegionNode | None] = []
         self.limits: dict[RegionNode, LimitsOfRegion] = {}
         """Limits of the region on each node that lives."""
-        self.exchangers: list[Exchanger | None] = []
+        self.exchangers: list[Exchanger[QuotaKeeper] | None] = []
         self.exchange_paths = [NetworkPath(delay_ms=INSIDE_MS) for _ in shards]
         """Paths from its exchangers to its shards."""
         self.runs = 0
@@ -140,6 +144,7 @@ class RegionsWorld:
             max_cells=MAX_CELLS,
             deadline_s=self.history.deadline_ms / 1000,
             on_regions_heard=active.heard,
+            extension=partial(NodeSlices, monotonic=site.clock.monotonic, most=MAX_CELLS),
         )
         site.nodes[number] = node
         site.limits[node] = limits
@@ -158,7 +163,7 @@ class RegionsWorld:
         who = f"{site.name} exchanger {number} run {site.runs}"
         chance = random.Random(f"{self.history.seed} {who}")  # noqa: S311 - to be repeated, not guessed at
         peers = [peer for peer in self.sites if peer is not site]
-        exchanger = Exchanger(
+        exchanger = make_exchanger(
             self._origin(site, who, site.exchange_paths),
             region=site.name,
             links={peer.name: self._link(site, peer, chance) for peer in peers},
