@@ -10,11 +10,11 @@ from pathlib import Path
 from headgate.cli import descriptors
 from headgate.cli.admin_call import add_servers, addresses_of, call, on_all
 from headgate.cli.output import EXIT_FAILED, EXIT_OK, printable, write
+from headgate.decision_log.explain.explanation import DecisionOutcome, DecisionQuestion, explain, lines_of
+from headgate.decision_log.names import hash_of_descriptor
+from headgate.decision_log.reader import LogView
+from headgate.decision_log.rule_contents import Content
 from headgate.errors import ConfigError
-from headgate.explain.explanation import Outcome, Question, explain, lines_of
-from headgate.explain.names import hash_of_descriptor
-from headgate.explain.view import LogView
-from headgate.telemetry.decisions.contents import Content
 
 _EPILOG = r"""
 exit status: 0 explained, 1 nothing about it is in the logs, 2 error (the message is on stderr)
@@ -94,10 +94,10 @@ def run(args: argparse.Namespace) -> int:
     explanation = explain(_from_servers(args, question) if args.addr else view_of(args), question)
     lines = [json.dumps(explanation.to_json(), indent=2)] if args.json else map(printable, lines_of(explanation))
     write("\n".join(lines))
-    return EXIT_FAILED if explanation.outcome is Outcome.NOT_LOGGED else EXIT_OK
+    return EXIT_FAILED if explanation.outcome is DecisionOutcome.NOT_LOGGED else EXIT_OK
 
 
-def _from_servers(args: argparse.Namespace, question: Question) -> LogView:
+def _from_servers(args: argparse.Namespace, question: DecisionQuestion) -> LogView:
     """What all servers have of it, beside what the other flags name."""
     from headgate.v1 import decisions_pb2 as pb  # noqa: PLC0415 - only once something is asked
 
@@ -120,17 +120,17 @@ def _from_servers(args: argparse.Namespace, question: Question) -> LogView:
     return LogView(view.paths, lines, contents)
 
 
-def _question(args: argparse.Namespace) -> Question:
+def _question(args: argparse.Namespace) -> DecisionQuestion:
     now_ms = int(time.time() * 1000)
     if args.id is not None:
         try:
-            return Question(at_ms=now_ms, window_ms=args.window, number=int(args.id, 16))
+            return DecisionQuestion(at_ms=now_ms, window_ms=args.window, number=int(args.id, 16))
         except ValueError:
             raise ConfigError(f"--id {args.id!r}: expected 16 hex digits") from None
     if not args.domain or not args.descriptor:
         raise ConfigError("give --domain and --descriptor, or --id")
     entries = tuple(descriptors.parse_descriptor(args.descriptor))
-    return Question(args.domain, entries, parse_time(args.at, now_ms), args.window)
+    return DecisionQuestion(args.domain, entries, parse_time(args.at, now_ms), args.window)
 
 
 def milliseconds(text: str) -> int:

@@ -9,12 +9,12 @@ from typing import Any
 from headgate.cli import descriptors
 from headgate.cli.explain import add_sources, view_of
 from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, printable, write
+from headgate.decision_log.schema import DecisionRecord
 from headgate.rules.advice import advise
 from headgate.rules.diff import differences
 from headgate.rules.directory import load_directory
 from headgate.rules.explain import explain
 from headgate.rules.problems import RulesError
-from headgate.telemetry.decisions.record import Record
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -138,14 +138,14 @@ def diff(args: argparse.Namespace) -> int:
 
 def replay_log(args: argparse.Namespace) -> int:
     """Print who would have been denied under other rules."""
-    from headgate.runtime.replay import replay  # noqa: PLC0415 - it brings the whole server along
+    from headgate.decision_log.replay import replay  # noqa: PLC0415 - it brings the whole server along
 
     try:
         rules = load_directory(args.directory, merge_domains=args.merge_domains)
     except RulesError as error:
         _print_problems(error)
         return EXIT_USAGE
-    result = replay((entry for entry in view_of(args).read(None) if isinstance(entry, Record)), rules).to_json()
+    result = replay((entry for entry in view_of(args).read(None) if isinstance(entry, DecisionRecord)), rules).to_json()
     if not result["requests"]:
         missing = result["records_without_values"]
         why = f"{missing} records without descriptors (decision_log_values)" if missing else "no decisions in it"

@@ -12,12 +12,12 @@ from typing import Any, Final
 from headgate.cli import descriptors
 from headgate.cli.admin_call import add_servers, addresses_of, call
 from headgate.cli.output import EXIT_OK, printable, warn, write
+from headgate.decision_log.follower import Follower
+from headgate.decision_log.names import hash_of_descriptor
+from headgate.decision_log.reader import entry_of_line
+from headgate.decision_log.rule_contents import PART
+from headgate.decision_log.schema import DecisionRecord, Event, event_to_json, record_to_json, text_of_time
 from headgate.errors import ConfigError
-from headgate.explain.following import Follower
-from headgate.explain.names import hash_of_descriptor
-from headgate.explain.view import entry_of_line
-from headgate.telemetry.decisions.contents import PART
-from headgate.telemetry.decisions.record import Event, Record, event_to_json, record_to_json, text_of_time
 
 LOOK_EVERY_S: Final = 0.1
 WAIT_MS: Final = 1_000
@@ -73,9 +73,9 @@ def tail(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _entries(args: argparse.Namespace, addresses: list[str]) -> Iterator[Record | Event]:
+def _entries(args: argparse.Namespace, addresses: list[str]) -> Iterator[DecisionRecord | Event]:
     """From all sources, as they come. Threads are daemons: they end with the command."""
-    arrived: queue.Queue[Record | Event] = queue.Queue(10_000)
+    arrived: queue.Queue[DecisionRecord | Event] = queue.Queue(10_000)
     for path in args.data_dir:
         if not path.is_dir():
             raise ConfigError(f"{path}: there is no such directory")
@@ -86,14 +86,14 @@ def _entries(args: argparse.Namespace, addresses: list[str]) -> Iterator[Record 
         yield arrived.get()
 
 
-def _follow(follower: Follower, arrived: "queue.Queue[Record | Event]") -> None:
+def _follow(follower: Follower, arrived: "queue.Queue[DecisionRecord | Event]") -> None:
     while True:
         for entry in follower.read():
             arrived.put(entry)
         time.sleep(LOOK_EVERY_S)
 
 
-def _follow_server(args: argparse.Namespace, address: str, arrived: "queue.Queue[Record | Event]") -> None:
+def _follow_server(args: argparse.Namespace, address: str, arrived: "queue.Queue[DecisionRecord | Event]") -> None:
     from headgate.v1 import decisions_pb2 as pb  # noqa: PLC0415 - only once something is asked
 
     cursor, method = 0, "/headgate.v1.Decisions/Tail"
@@ -122,7 +122,7 @@ def _who(args: argparse.Namespace) -> int | None:
     return hash_of_descriptor(args.domain, tuple(descriptors.parse_descriptor(args.descriptor)))
 
 
-def _passes(entry: Record | Event, args: argparse.Namespace, who: int | None) -> bool:
+def _passes(entry: DecisionRecord | Event, args: argparse.Namespace, who: int | None) -> bool:
     if isinstance(entry, Event):
         return entry.kind != PART and not (args.denied or args.domain or args.rule or args.path)
     return (
@@ -134,11 +134,11 @@ def _passes(entry: Record | Event, args: argparse.Namespace, who: int | None) ->
     )
 
 
-def _as_json(entry: Record | Event) -> dict[str, Any]:
-    return record_to_json(entry) if isinstance(entry, Record) else event_to_json(entry)
+def _as_json(entry: DecisionRecord | Event) -> dict[str, Any]:
+    return record_to_json(entry) if isinstance(entry, DecisionRecord) else event_to_json(entry)
 
 
-def _as_text(entry: Record | Event) -> str:
+def _as_text(entry: DecisionRecord | Event) -> str:
     when, node = text_of_time(entry.time_ms), entry.source.node
     if isinstance(entry, Event):
         fields = " ".join([f"{name}={value}" for name, value in entry.fields.items()])

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.clock import Clock
+from headgate.decision_log.assembly import DecisionLogging
+from headgate.decision_log.instruments import register as register_decision_log
 from headgate.endpoint.expiry import expires_at
 from headgate.endpoint.tokens import TokenFile
 from headgate.handler import RateLimitHandler
@@ -24,7 +26,6 @@ from headgate.region.shard_link import CALL_BOUNDS_S, ShardLink
 from headgate.region.stats import WAIT_BOUNDS_S
 from headgate.reservations.service import Limits
 from headgate.rules.store import RuleStore
-from headgate.runtime.decision_log import DecisionLogging
 from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.keys_instruments import register_keys
 from headgate.runtime.region_instruments import register_active, register_exchange
@@ -101,25 +102,7 @@ def register(metrics: Metrics, parts: Parts) -> None:
     _background(metrics, parts)
     if parts.tracing is not None:
         register_tracing(metrics, parts.tracing)
-    if parts.decisions.log is not None:
-        _decision_log(metrics, parts.decisions)
-
-
-def _decision_log(metrics: Metrics, decisions: DecisionLogging) -> None:
-    stats = decisions.stats
-    metrics.counter(
-        "headgate_decision_log_records", "Records of the decision log that were written.", lambda: stats.records
-    )
-    metrics.counter(
-        "headgate_decision_log_dropped",
-        "Decisions that are missing in the decision log: it could not be written fast enough.",
-        lambda: stats.dropped,
-    )
-    metrics.counter(
-        "headgate_decision_log_failed",
-        "Records that the disk, stdout or the collector did not take.",
-        lambda: decisions.failed,
-    )
+    register_decision_log(metrics, parts.decisions)
 
 
 def _process(metrics: Metrics, parts: Parts) -> None:

@@ -22,6 +22,10 @@ from headgate.address import UnixAddress, parse_address
 from headgate.build import BUILD
 from headgate.clock import Clock
 from headgate.config import Settings
+from headgate.decision_log.assembly import DecisionLogging
+from headgate.decision_log.schema import NodeRun
+from headgate.decision_log.service import DecisionsService
+from headgate.decision_log.views import DecisionViews
 from headgate.endpoint.socketfile import LOCK_SUFFIX
 from headgate.endpoint.trust import Trust
 from headgate.errors import ConfigError
@@ -46,9 +50,6 @@ from headgate.rules.describe import describe_rules
 from headgate.rules.store import RuleStore
 from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
 from headgate.runtime.admin import AdminSide, open_admin_side
-from headgate.runtime.decision_log import DecisionLogging
-from headgate.runtime.decision_views import DecisionViews
-from headgate.runtime.decisions_service import DecisionsService
 from headgate.runtime.from_settings import (
     answer_settings,
     breaker_settings,
@@ -142,7 +143,12 @@ class Service:
         self._push: MetricsPush | None = None
         """None where there is no collector."""
         self._decisions = DecisionLogging(
-            settings, self.identity, clock=clock, random=rng, logger=logs.logger, resource=self._metrics.resource
+            settings,
+            NodeRun(self.identity.region, self.identity.node, self.identity.run),
+            clock=clock,
+            random=rng,
+            logger=logs.logger,
+            resource=self._metrics.resource,
         )
         self._noted = self._decisions.noted(logs.logger)
         """The logger for what is history: rules, shards, other regions."""

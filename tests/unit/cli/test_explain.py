@@ -8,8 +8,8 @@ import pytest
 from headgate.cli import main
 from headgate.cli.explain import milliseconds, parse_time
 from headgate.cli.output import printable
+from headgate.decision_log.schema import record_to_json
 from headgate.errors import ConfigError
-from headgate.telemetry.decisions.record import record_to_json
 
 from tests.support.clock import ManualClock
 from tests.support.decision_log import LoggedNode, decisions

@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from headgate.explain.explanation import Question, explain, to_text
-from headgate.explain.names import hash_of_descriptor
-from headgate.explain.view import LogView
-from headgate.telemetry.decisions import contents, segments
-from headgate.telemetry.decisions.block import MAGIC
-from headgate.telemetry.decisions.contents import joined, load_content, parts_of, save_content
-from headgate.telemetry.decisions.log import PAGE_RECORDS
-from headgate.telemetry.decisions.record import (
+from headgate.decision_log import rule_contents, segments
+from headgate.decision_log.block import MAGIC
+from headgate.decision_log.explain.explanation import DecisionQuestion, explain, to_text
+from headgate.decision_log.log import PAGE_RECORDS
+from headgate.decision_log.names import hash_of_descriptor
+from headgate.decision_log.reader import LogView
+from headgate.decision_log.rule_contents import joined, load_content, parts_of, save_content
+from headgate.decision_log.schema import (
     RECORD_BYTES,
-    Batch,
+    DecisionBatch,
+    DecisionRecord,
     Event,
     Flag,
-    Record,
-    Source,
+    NodeRun,
     event_from_json,
     event_to_json,
     record_from_json,
     record_to_json,
 )
-from headgate.telemetry.decisions.segments import Bounds, ReadStats, SegmentWriter, read_segments
-from headgate.telemetry.decisions.sinks import LineSink
+from headgate.decision_log.segments import Bounds, ReadStats, SegmentWriter, read_segments
+from headgate.decision_log.sinks import LineSink
 from headgate_client.values import encode_request
 
 from tests.support.clock import ManualClock
@@ -188,7 +188,7 @@ def test_records_and_events_are_the_same_as_json_lines(node: LoggedNode) -> None
         node.ask({"user": "ann"}, {"bucket": "b"})
     node.stop()
     for entry in read_all(node.data_dir):
-        if isinstance(entry, Record):
+        if isinstance(entry, DecisionRecord):
             assert record_from_json(json.loads(json.dumps(record_to_json(entry)))) == entry
         else:
             assert event_from_json(json.loads(json.dumps(event_to_json(entry)))) == entry
@@ -196,7 +196,7 @@ def test_records_and_events_are_the_same_as_json_lines(node: LoggedNode) -> None
 
 def test_lines_for_a_shipper_hold_what_the_segments_hold(node: LoggedNode, tmp_path: Path) -> None:
     with (tmp_path / "lines").open("wb") as file:
-        node.log._sinks.append(LineSink(file.fileno(), Source("local", "one", 1)))
+        node.log._sinks.append(LineSink(file.fileno(), NodeRun("local", "one", 1)))
         for _ in range(5):
             node.ask({"user": "ann"})
         node.stop()
@@ -259,10 +259,10 @@ class StuckSink:
     def __init__(self) -> None:
         self.free = threading.Event()
         self.reached = threading.Event()
-        self.batches: list[Batch] = []
+        self.batches: list[DecisionBatch] = []
         self.noted: list[Event] = []
 
-    def decisions(self, batch: Batch, now_ms: int) -> None:
+    def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
         self.reached.set()
         self.free.wait(30)
         self.batches.append(batch)
@@ -307,7 +307,7 @@ def test_three_seconds_of_20_000_denials_a_second_wait_for_a_disk_that_stands_st
 class BrokenSink(StuckSink):
     """A disk that is full."""
 
-    def decisions(self, batch: Batch, now_ms: int) -> None:
+    def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
         raise OSError(28, "No space left on device")
 
 
@@ -350,7 +350,7 @@ def test_what_is_given_back_is_told(tmp_path: Path) -> None:
     taken, given = decisions(node.data_dir)
     assert (taken.flags & Flag.REFUND, given.flags & Flag.REFUND) == (0, Flag.REFUND)
     assert (given.cost, given.own) == (2, 3)
-    text = to_text(explain(LogView([node.data_dir]), Question(number=given.number)))
+    text = to_text(explain(LogView([node.data_dir]), DecisionQuestion(number=given.number)))
     assert "The request was admitted, and gave 2 back at" in text
 
 
@@ -366,11 +366,11 @@ def test_rules_are_kept_once_per_version(tmp_path: Path) -> None:
 
 def test_rules_are_shipped_in_parts_and_joined_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """In any order, and twice; not, where one part is missing or they are too many."""
-    monkeypatch.setattr(contents, "PART_CHARS", 16)
+    monkeypatch.setattr(rule_contents, "PART_CHARS", 16)
     files = [("a.yaml", b"domain: a\n"), ("\udcff.yaml", b"\xff" * 40)]
     parts = parts_of("0123456789abcdef", files, merge_domains=True)
     assert len(parts) > 2
     assert dict(joined([*reversed(parts), parts[0]])) == {"0123456789ab": (files, True)}
     assert dict(joined(parts[1:])) == {}
-    monkeypatch.setattr(contents, "MAX_PARTS", 2)
+    monkeypatch.setattr(rule_contents, "MAX_PARTS", 2)
     assert parts_of("0123456789abcdef", files, merge_domains=True) == []

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from opentelemetry.sdk.resources import Resource
 
-from headgate.telemetry.decisions.record import Batch, Event, Record, Source, event_to_json, record_to_json
+from headgate.decision_log.schema import DecisionBatch, DecisionRecord, Event, NodeRun, event_to_json, record_to_json
 from headgate.telemetry.sending import SEND_TIMEOUT_S, end_sending, signal_url
 
 MAX_WAITING: Final = 50_000
@@ -21,7 +21,7 @@ MAX_WAITING: Final = 50_000
 BATCH: Final = 512
 """Records of one request: about a megabyte before compression."""
 
-Entry = tuple[Record | None, dict[str, Any]]
+Entry = tuple[DecisionRecord | None, dict[str, Any]]
 """What is sent as one log record: the JSON line, and the decision that it is of, if it is of one."""
 
 
@@ -31,7 +31,7 @@ class CollectorSink:
     def __init__(
         self,
         endpoint: str,
-        source: Source,
+        source: NodeRun,
         resource: Resource,
         warn: Callable[[str, Exception], None] = lambda sink, error: None,
         *,
@@ -44,7 +44,7 @@ class CollectorSink:
         self._warn = warn
         self._exporter = exporter or _exporter(endpoint)
         self._failing = False
-        self._queue: deque[Batch | Sequence[Event]] = deque()
+        self._queue: deque[DecisionBatch | Sequence[Event]] = deque()
         # Each is written by one thread: what came in by the log's, what went out by our own.
         self._came_in = 0
         self._went_out = 0
@@ -56,7 +56,7 @@ class CollectorSink:
 
     # The log's thread
 
-    def decisions(self, batch: Batch, now_ms: int) -> None:
+    def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
         self._take(batch, batch.count)
 
     def events(self, events: Sequence[Event], now_ms: int) -> None:
@@ -68,7 +68,7 @@ class CollectorSink:
         self._work.set()
         end_sending(self._thread, self._exporter)
 
-    def _take(self, some: Batch | Sequence[Event], count: int) -> None:
+    def _take(self, some: DecisionBatch | Sequence[Event], count: int) -> None:
         if self._came_in - self._went_out + count > MAX_WAITING:
             # The log counts it, and says so once per outage.
             raise OSError("the collector takes less than is logged")
@@ -93,8 +93,8 @@ class CollectorSink:
                 self._note(self._send(some), len(some))
                 self._went_out += len(some)
 
-    def _entries(self, some: Batch | Sequence[Event]) -> Iterator[Entry]:
-        if isinstance(some, Batch):
+    def _entries(self, some: DecisionBatch | Sequence[Event]) -> Iterator[Entry]:
+        if isinstance(some, DecisionBatch):
             for record in some.records(self._source):
                 yield record, record_to_json(record)
         else:
@@ -119,7 +119,7 @@ class CollectorSink:
         self._failing = error is not None
 
 
-def _readable(record: Record | None, line: dict[str, Any], resource: Resource) -> Any:
+def _readable(record: DecisionRecord | None, line: dict[str, Any], resource: Resource) -> Any:
     # Here, because they are needed only where there is a collector.
     from opentelemetry._logs import LogRecord, SeverityNumber  # noqa: PLC0415
     from opentelemetry.sdk._logs import ReadableLogRecord  # noqa: PLC0415
@@ -141,7 +141,7 @@ def _readable(record: Record | None, line: dict[str, Any], resource: Resource) -
     return ReadableLogRecord(log_record, resource)
 
 
-def _attributes(record: Record | None, line: dict[str, Any]) -> dict[str, Any]:
+def _attributes(record: DecisionRecord | None, line: dict[str, Any]) -> dict[str, Any]:
     """What a log store finds it by, without looking into the body."""
     kind = {"headgate.kind": line["kind"]}
     if record is None:

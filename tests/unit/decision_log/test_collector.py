@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headgate.explain.view import entry_of_json
-from headgate.telemetry.decisions import collector as collector_module
-from headgate.telemetry.decisions.collector import CollectorSink
-from headgate.telemetry.decisions.record import Batch, Event, Record, Source
+from headgate.decision_log import collector as collector_module
+from headgate.decision_log.collector import CollectorSink
+from headgate.decision_log.reader import entry_of_json
+from headgate.decision_log.schema import DecisionBatch, DecisionRecord, Event, NodeRun
 from opentelemetry.sdk.resources import Resource
 
 from tests.support.clock import ManualClock
@@ -17,7 +17,7 @@ from tests.support.collector import Collector
 from tests.support.decision_log import LoggedNode, decisions
 from tests.support.waiting import wait_until
 
-SOURCE = Source("local", "one", 1)
+SOURCE = NodeRun("local", "one", 1)
 RULES = "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1}}\n"
 
 
@@ -25,9 +25,9 @@ class Keeper:
     """A sink that keeps what it is given."""
 
     def __init__(self) -> None:
-        self.batches: list[Batch] = []
+        self.batches: list[DecisionBatch] = []
 
-    def decisions(self, batch: Batch, now_ms: int) -> None:
+    def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
         self.batches.append(batch)
 
     def events(self, events: Any, now_ms: int) -> None: ...
@@ -35,7 +35,7 @@ class Keeper:
     def close(self) -> None: ...
 
 
-def some_denials(directory: Path) -> tuple[Batch, list[Record]]:
+def some_denials(directory: Path) -> tuple[DecisionBatch, list[DecisionRecord]]:
     node, keeper = LoggedNode(directory, RULES, ManualClock(1_700_000_040_000)), Keeper()
     node.log._sinks.append(keeper)
     for _ in range(4):

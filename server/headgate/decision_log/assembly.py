@@ -16,18 +16,17 @@ from structlog.typing import FilteringBoundLogger
 from headgate import __version__
 from headgate.clock import Clock
 from headgate.config import Settings
+from headgate.decision_log.collector import CollectorSink
+from headgate.decision_log.log import DecisionLog, LogStats, Sink
+from headgate.decision_log.recorder import DecisionRecorder, Expander, make_write
+from headgate.decision_log.rule_contents import PART, parts_of, save_content
+from headgate.decision_log.schema import NodeRun
+from headgate.decision_log.segments import Bounds
+from headgate.decision_log.sinks import LineSink, SegmentSink
 from headgate.limiter.engine import Engine
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.rules.directory import Source as RulesSource
-from headgate.runtime.identity import Identity
-from headgate.runtime.recording import DecisionRecorder, Expander, make_write
-from headgate.telemetry.decisions.collector import CollectorSink
-from headgate.telemetry.decisions.contents import PART, parts_of, save_content
-from headgate.telemetry.decisions.log import DecisionLog, LogStats, Sink
-from headgate.telemetry.decisions.record import Source
-from headgate.telemetry.decisions.segments import Bounds
-from headgate.telemetry.decisions.sinks import LineSink, SegmentSink
 from headgate.telemetry.history import NotedLogger
 
 HOUR_MS: Final = 3_600_000
@@ -39,15 +38,15 @@ class DecisionLogging:
     def __init__(
         self,
         settings: Settings,
-        identity: Identity,
+        source: NodeRun,
         *,
         clock: Clock,
         random: random.Random,
         logger: FilteringBoundLogger,
         resource: Resource,
     ) -> None:
-        """`resource`: who this is to a collector."""
-        self.source = Source(identity.region, identity.node, identity.run)
+        """`source`: names this process in records; `resource`: names it to a collector."""
+        self.source = source
         self.log: DecisionLog | None = None
         """None where there is no sink."""
         self.recorder: DecisionRecorder | None = None

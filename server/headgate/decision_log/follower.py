@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Final
 
-from headgate.telemetry.decisions import block
-from headgate.telemetry.decisions.record import Event, Record
-from headgate.telemetry.decisions.segments import log_directory, segment_sizes
+from headgate.decision_log import block
+from headgate.decision_log.schema import DecisionRecord, Event
+from headgate.decision_log.segments import log_directory, segment_sizes
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Read at once, of one segment: a follower that fell behind catches up in steps."""
@@ -19,10 +19,10 @@ class Follower:
         self._read_to = segment_sizes(log_directory(data_dir))
         """Of every segment, how much of it has been read."""
 
-    def read(self) -> list[Record | Event]:
+    def read(self) -> list[DecisionRecord | Event]:
         """All whole blocks that have come since; in the order of time."""
         sizes = segment_sizes(log_directory(self._data_dir))
-        found: list[Record | Event] = []
+        found: list[DecisionRecord | Event] = []
         for path, size in sizes.items():
             begin = self._read_to.get(path, 0)
             if size > begin:
@@ -31,7 +31,7 @@ class Follower:
             del self._read_to[gone]
         return sorted(found, key=lambda entry: entry.time_ms)
 
-    def _read(self, path: Path, begin: int, found: list[Record | Event]) -> int:
+    def _read(self, path: Path, begin: int, found: list[DecisionRecord | Event]) -> int:
         """How many bytes were whole blocks: what is being written now is left for the next look."""
         try:
             with path.open("rb") as file:

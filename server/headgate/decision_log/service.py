@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from headgate.decision_log.follower import Follower
+from headgate.decision_log.reader import LogView
+from headgate.decision_log.rule_contents import load_content
+from headgate.decision_log.schema import DecisionRecord, Event, RecordFilter, event_to_json, record_to_json
 from headgate.endpoint.admins import Operator
 from headgate.errors import BadRequest, NotReady
-from headgate.explain.following import Follower
-from headgate.explain.view import LogView
-from headgate.telemetry.decisions.contents import load_content
-from headgate.telemetry.decisions.record import Event, Record, RecordFilter, event_to_json, record_to_json
 from headgate.v1 import decisions_pb2 as pb
 
 SERVICE: Final = "headgate.v1.Decisions"
@@ -112,7 +112,7 @@ class DecisionsService:
         return self._data_dir
 
 
-def _rule_sets(directory: Path, records: Iterable[Record], events: Iterable[Event]) -> list[pb.RuleSet]:
+def _rule_sets(directory: Path, records: Iterable[DecisionRecord], events: Iterable[Event]) -> list[pb.RuleSet]:
     """What was in the versions that decided, then in all others, the newest first."""
     versions = [str(event.fields.get("version", "")) for event in events if event.kind == "rules_in_force"]
     wanted = dict.fromkeys([*(record.version for record in records), *reversed(versions)])
@@ -130,12 +130,12 @@ def _rule_sets(directory: Path, records: Iterable[Record], events: Iterable[Even
     return found
 
 
-def _lines(entries: Iterable[Record | Event]) -> list[str]:
+def _lines(entries: Iterable[DecisionRecord | Event]) -> list[str]:
     return [json.dumps(_as_json(entry), ensure_ascii=False) for entry in entries]
 
 
-def _as_json(entry: Record | Event) -> dict[str, Any]:
-    return record_to_json(entry) if isinstance(entry, Record) else event_to_json(entry)
+def _as_json(entry: DecisionRecord | Event) -> dict[str, Any]:
+    return record_to_json(entry) if isinstance(entry, DecisionRecord) else event_to_json(entry)
 
 
 def _method(message: type[Request], serve: Callable[[Request], Awaitable[Message]]) -> Call:

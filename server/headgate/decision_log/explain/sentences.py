@@ -3,12 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from headgate.explain.causes import BY_POLICY, NEVER, Cause, CauseKind
-from headgate.explain.surroundings import Ongoing, Surrounding
+from headgate.decision_log.explain.causes import BY_POLICY, NEVER, Cause, CauseKind
+from headgate.decision_log.explain.surroundings import Ongoing, Surrounding
+from headgate.decision_log.schema import DecisionRecord, Event, Flag, text_of_time
 from headgate.limiter.decision import Entries
 from headgate.rules.explain import describe
 from headgate.rules.model import Match
-from headgate.telemetry.decisions.record import Event, Flag, Record, text_of_time
 
 _WHY: Final[Mapping[CauseKind, str]] = {
     CauseKind.LIMIT_LOWERED: "The limit was lowered from {limit_before} to {limit} at {at} (rules {version}, "
@@ -107,7 +107,7 @@ _SAID_BY: Final[Mapping[Surrounding, frozenset[CauseKind]]] = {
 
 
 def sentences_of(
-    record: Record, causes: Sequence[Cause], meanwhile: Sequence[Ongoing], counts: Mapping[str, int]
+    record: DecisionRecord, causes: Sequence[Cause], meanwhile: Sequence[Ongoing], counts: Mapping[str, int]
 ) -> list[str]:
     """What happened, which rule, why, what counted, when it would have been admitted, what else was going on."""
     lines = [_what(record), _rule(record)]
@@ -140,7 +140,7 @@ def unlogged(
     return [*lines, *_doubts({"dropped": missing})]
 
 
-def _what(record: Record) -> str:
+def _what(record: DecisionRecord) -> str:
     done = "admitted" if record.allowed else "denied"
     if record.allowed and record.over and record.shadow:
         done = "admitted, and would have been denied"
@@ -154,7 +154,7 @@ def _what(record: Record) -> str:
     )
 
 
-def _rule(record: Record) -> str:
+def _rule(record: DecisionRecord) -> str:
     terms = record.terms
     burst = f", burst {terms.burst}" if terms.algorithm == "gcra" else ""
     return (
@@ -163,7 +163,7 @@ def _rule(record: Record) -> str:
     )
 
 
-def _counted(record: Record) -> str:
+def _counted(record: DecisionRecord) -> str:
     if record.terms.algorithm == "gcra":
         in_use = f"Of the bucket's {record.terms.burst} tokens {record.own} were in use"
         return f"{in_use}; the request's cost was {record.cost}."
@@ -193,7 +193,7 @@ def reason_of(causes: Sequence[Cause]) -> str:
     return "; ".join([_SHORT[cause.kind].format(**cause.facts) for cause in causes if cause.kind in _SHORT])
 
 
-def _when(record: Record, kinds: Collection[CauseKind]) -> list[str]:
+def _when(record: DecisionRecord, kinds: Collection[CauseKind]) -> list[str]:
     """When it would have been admitted, as far as that is known."""
     if not record.over or any(kind in NEVER for kind in kinds):
         return []

@@ -2,15 +2,15 @@
 
 from hashlib import blake2b
 
+from headgate.decision_log.schema import LimitTerms
 from headgate.limiter.decision import Entries
 from headgate.limiter.limit import Limit
-from headgate.telemetry.decisions.record import Terms
 
 
-def terms_of(limit: Limit) -> Terms:
+def terms_of(limit: Limit) -> LimitTerms:
     """What of a limit an explanation needs."""
     times = "" if limit.unit_multiplier == 1 else f"{limit.unit_multiplier} "
-    return Terms(
+    return LimitTerms(
         limit.requests_per_unit,
         limit.window_ms,
         limit.algorithm.value,

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from headgate.clock import Clock
-from headgate.explain.names import hash_of_descriptor, hash_of_key, terms_of
+from headgate.decision_log.log import TRACE_BYTES, DecisionLog, Page
+from headgate.decision_log.names import hash_of_descriptor, hash_of_key, terms_of
+from headgate.decision_log.schema import COLUMNS, INTERNED, INTERNED_CODE, NO_SHARD, DecisionBatch, Flag
 from headgate.limiter.counters import BucketCounter, WindowCounter
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict
 from headgate.limiter.engine import Engine
@@ -19,8 +21,6 @@ from headgate.plan import Plan
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.region.window_counter import SharedWindow
-from headgate.telemetry.decisions.log import TRACE_BYTES, DecisionLog, Page
-from headgate.telemetry.decisions.record import COLUMNS, INTERNED, INTERNED_CODE, NO_SHARD, Batch, Flag
 
 _64_BITS: Final = (1 << 64) - 1
 _LOCAL: Final = DecisionPath.LOCAL
@@ -241,7 +241,7 @@ class Expander:
         """`values`: log descriptors as they are, and not their hashes alone."""
         self._values = values
 
-    def __call__(self, page: Page) -> Batch:
+    def __call__(self, page: Page) -> DecisionBatch:
         row = {name: page.flat[index::_WIDTH] for index, name in enumerate(_ROW)}
         charges, versions = [charge for charge, _ in page.told], [version for _, version in page.told]
         thing = row["thing"]
@@ -269,7 +269,7 @@ class Expander:
         }
         columns = [array(code, row[name]) for name, code in COLUMNS]
         columns += [array(INTERNED_CODE, row[name]) for name in INTERNED]
-        return Batch(page.rows, columns, tables)
+        return DecisionBatch(page.rows, columns, tables)
 
 
 def _traces(page: Page, numbers: list[int]) -> tuple[list[int], list[int]]:

@@ -5,28 +5,28 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from headgate.explain.causes import BY_POLICY, NEVER, Cause, causes_of
-from headgate.explain.history import History
-from headgate.explain.names import hash_of_descriptor
-from headgate.explain.sentences import sentences_of, unlogged
-from headgate.explain.surroundings import Ongoing, going_on
-from headgate.explain.view import LogView
-from headgate.limiter.decision import Entries
-from headgate.telemetry.decisions.record import (
+from headgate.decision_log.explain.causes import BY_POLICY, NEVER, Cause, causes_of
+from headgate.decision_log.explain.history import EventHistory
+from headgate.decision_log.explain.sentences import sentences_of, unlogged
+from headgate.decision_log.explain.surroundings import Ongoing, going_on
+from headgate.decision_log.names import hash_of_descriptor
+from headgate.decision_log.reader import LogView
+from headgate.decision_log.schema import (
     NO_SHARD,
+    DecisionRecord,
     Event,
-    Record,
     RecordFilter,
     event_to_json,
     record_to_json,
     text_of_time,
 )
+from headgate.limiter.decision import Entries
 
 MAX_EVIDENCE: Final = 50
 """Lines of each kind that are shown; the number of all is told."""
 
 
-class Outcome(StrEnum):
+class DecisionOutcome(StrEnum):
     """What became of the request."""
 
     DENIED = "denied"
@@ -36,7 +36,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DecisionQuestion:
     """What somebody wants to know: of a descriptor around a time, or of one decision by its id."""
 
     domain: str = ""
@@ -47,15 +47,15 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class DecisionExplanation:
     """The answer."""
 
-    question: Question
-    outcome: Outcome
+    question: DecisionQuestion
+    outcome: DecisionOutcome
     causes: tuple[Cause, ...] = ()
-    record: Record | None = None
+    record: DecisionRecord | None = None
     """The decision that is explained: of this descriptor, the nearest denial."""
-    request: tuple[Record, ...] = ()
+    request: tuple[DecisionRecord, ...] = ()
     """All limits that this request met."""
     meanwhile: tuple[Ongoing, ...] = ()
     """What else was going on."""
@@ -87,10 +87,10 @@ class Explanation:
         }
 
 
-def explain(view: LogView, question: Question) -> Explanation:
+def explain(view: LogView, question: DecisionQuestion) -> DecisionExplanation:
     """Find the decision, and say why."""
     events = view.events()
-    history = History(view, events, question.entries)
+    history = EventHistory(view, events, question.entries)
     found = view.decisions(_want(question))
     missing = history.dropped(question.at_ms - question.window_ms, question.at_ms + question.window_ms)
     counts = {
@@ -104,7 +104,7 @@ def explain(view: LogView, question: Question) -> Explanation:
     if not found:
         known = history.rule_at(question.domain, question.entries, question.at_ms)
         sentences = unlogged(question.entries, known, missing, events)
-        return Explanation(question, Outcome.NOT_LOGGED, sentences=tuple(sentences), counts=counts)
+        return DecisionExplanation(question, DecisionOutcome.NOT_LOGGED, sentences=tuple(sentences), counts=counts)
     record = min(found, key=lambda each: _interest(each, question.at_ms))
     request = view.decisions(RecordFilter(numbers=frozenset((record.number,))))
     request = [part for part in request if part.source == record.source]
@@ -112,7 +112,7 @@ def explain(view: LogView, question: Question) -> Explanation:
     meanwhile = going_on(record, history, question.window_ms)
     around = history.around(record, question.window_ms)
     sentences = sentences_of(record, causes, meanwhile, counts)
-    return Explanation(
+    return DecisionExplanation(
         question,
         _outcome(record),
         causes,
@@ -125,7 +125,7 @@ def explain(view: LogView, question: Question) -> Explanation:
     )
 
 
-def _want(question: Question) -> RecordFilter:
+def _want(question: DecisionQuestion) -> RecordFilter:
     if question.number is not None:
         return RecordFilter(numbers=frozenset((question.number,)))
     who = frozenset((hash_of_descriptor(question.domain, question.entries),))
@@ -134,7 +134,7 @@ def _want(question: Question) -> RecordFilter:
     )
 
 
-def _interest(record: Record, at_ms: int) -> tuple[int, int]:
+def _interest(record: DecisionRecord, at_ms: int) -> tuple[int, int]:
     """Denials first, then what had no room or was degraded; of these the nearest."""
     if not record.allowed:
         rank = 0 if record.over else 1
@@ -143,30 +143,30 @@ def _interest(record: Record, at_ms: int) -> tuple[int, int]:
     return rank // 2, abs(record.time_ms - at_ms) * 2 + rank % 2
 
 
-def _outcome(record: Record) -> Outcome:
+def _outcome(record: DecisionRecord) -> DecisionOutcome:
     if not record.allowed:
-        return Outcome.DENIED
-    return Outcome.WOULD_DENY if record.over and record.shadow else Outcome.ADMITTED
+        return DecisionOutcome.DENIED
+    return DecisionOutcome.WOULD_DENY if record.over and record.shadow else DecisionOutcome.ADMITTED
 
 
-def _admits_at(record: Record, causes: Sequence[Cause]) -> str | None:
+def _admits_at(record: DecisionRecord, causes: Sequence[Cause]) -> str | None:
     """None where it was not over, no waiting helps, or a failure policy decided: then nobody can know."""
     if not record.over or any(cause.kind in (*NEVER, *BY_POLICY) for cause in causes):
         return None
     return text_of_time(record.time_ms + record.wait_ms)
 
 
-def to_text(explanation: Explanation) -> str:
+def to_text(explanation: DecisionExplanation) -> str:
     """For people: sentences, then the lines that show it."""
     return "\n".join(lines_of(explanation))
 
 
-def lines_of(explanation: Explanation) -> list[str]:
+def lines_of(explanation: DecisionExplanation) -> list[str]:
     """The same, line by line."""
     return [*explanation.sentences, *_evidence(explanation.request, explanation.events)]
 
 
-def _evidence(request: Sequence[Record], events: Sequence[Event]) -> list[str]:
+def _evidence(request: Sequence[DecisionRecord], events: Sequence[Event]) -> list[str]:
     lines = ["", "Evidence:"] if request or events else []
     for record in request:
         words = "denied" if not record.allowed else "admitted"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from headgate.explain.history import History
-from headgate.telemetry.decisions.record import Event, Record
+from headgate.decision_log.explain.history import EventHistory
+from headgate.decision_log.schema import DecisionRecord, Event
 
 
 class Surrounding(StrEnum):
@@ -42,7 +42,7 @@ class Ongoing:
         return {"kind": self.kind.value, "since_ms": self.since_ms, **self.facts}
 
 
-def going_on(record: Record, history: History, window_ms: int) -> list[Ongoing]:
+def going_on(record: DecisionRecord, history: EventHistory, window_ms: int) -> list[Ongoing]:
     """All of it, by when it began."""
     since_ms = record.time_ms - window_ms
     own = history.of_run(record)
@@ -51,7 +51,7 @@ def going_on(record: Record, history: History, window_ms: int) -> list[Ongoing]:
     return sorted(found, key=lambda one: one.since_ms)
 
 
-def apart_since_ms(record: Record, history: History) -> int | None:
+def apart_since_ms(record: DecisionRecord, history: EventHistory) -> int | None:
     """Since when this region and another one did not hear each other; None while they did."""
     states = [*_unreached(history.of_region(record)), *_not_heard(history.of_run(record))]
     return min((one.since_ms for one in states), default=None)
@@ -117,7 +117,7 @@ def _is_new_set(event: Event) -> bool:
     return event.kind == "rules_in_force" and event.fields.get("source") != "snapshot"
 
 
-def _changes(record: Record, history: History, own: list[Event]) -> Iterator[Ongoing]:
+def _changes(record: DecisionRecord, history: EventHistory, own: list[Event]) -> Iterator[Ongoing]:
     pair = history.versions(record)
     if pair is not None:
         current, before = pair

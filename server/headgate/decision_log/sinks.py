@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from headgate.telemetry.decisions.block import encode_decisions, encode_events
-from headgate.telemetry.decisions.record import Batch, Event, Source, event_to_json, record_to_json
-from headgate.telemetry.decisions.segments import Bounds, SegmentWriter
+from headgate.decision_log.block import encode_decisions, encode_events
+from headgate.decision_log.schema import DecisionBatch, Event, NodeRun, event_to_json, record_to_json
+from headgate.decision_log.segments import Bounds, SegmentWriter
 
 
 class SegmentSink:
     """Compressed segments below the data directory. See segments.py."""
 
-    def __init__(self, data_dir: Path, source: Source, bounds: Bounds) -> None:
+    def __init__(self, data_dir: Path, source: NodeRun, bounds: Bounds) -> None:
         self._source = source
         self._writer = SegmentWriter(data_dir, source.run, bounds)
 
-    def decisions(self, batch: Batch, now_ms: int) -> None:
+    def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
         self._writer.write(encode_decisions(batch, self._source), now_ms)
 
     def events(self, events: Sequence[Event], now_ms: int) -> None:
@@ -31,11 +31,11 @@ class SegmentSink:
 class LineSink:
     """JSON lines to a file descriptor: for a log shipper that reads stdout."""
 
-    def __init__(self, fd: int, source: Source) -> None:
+    def __init__(self, fd: int, source: NodeRun) -> None:
         self._fd = fd
         self._source = source
 
-    def decisions(self, batch: Batch, now_ms: int) -> None:
+    def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
         self._write(record_to_json(record) for record in batch.records(self._source))
 
     def events(self, events: Sequence[Event], now_ms: int) -> None:

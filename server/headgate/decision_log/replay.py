@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from headgate_client.values import Descriptor, encode_request
 
+from headgate.decision_log.schema import DecisionRecord, Entries, Flag
 from headgate.handler import AnswerSettings, RateLimitHandler, decided_quickly
 from headgate.limiter.decision import Decision, DecisionPath, Verdict
 from headgate.limiter.engine import Engine
 from headgate.limiter.rule_name import REQUEST_RULE
 from headgate.plan import Plan
 from headgate.rules.ruleset import RuleSet
-from headgate.telemetry.decisions.record import Entries, Flag, Record
 
 MAX_CELLS: Final = 1_000_000
 MAX_CALLERS: Final = 1_000_000
@@ -98,7 +98,7 @@ class Replay:
         }
 
 
-def replay(records: Iterable[Record], rules: RuleSet) -> Replay:
+def replay(records: Iterable[DecisionRecord], rules: RuleSet) -> Replay:
     """Decide every logged request again, under other rules."""
     result, clock = Replay(), _LogClock()
     seen = _Seen()
@@ -129,9 +129,9 @@ def replay(records: Iterable[Record], rules: RuleSet) -> Replay:
     return result
 
 
-def _requests(records: Iterable[Record], result: Replay) -> Iterator[list[Record]]:
+def _requests(records: Iterable[DecisionRecord], result: Replay) -> Iterator[list[DecisionRecord]]:
     """The records of each request together, in the order of time."""
-    usable: list[Record] = []
+    usable: list[DecisionRecord] = []
     for record in records:
         if record.flags & Flag.REFUND:
             continue  # it asks for nothing, so nobody denies it

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from headgate.explain.history import Change, History
-from headgate.explain.surroundings import apart_since_ms
+from headgate.decision_log.explain.history import Change, EventHistory
+from headgate.decision_log.explain.surroundings import apart_since_ms
+from headgate.decision_log.schema import DecisionRecord, Flag
 from headgate.limiter.rule_name import REQUEST_RULE
-from headgate.telemetry.decisions.record import Flag, Record
 
 
 class CauseKind(StrEnum):
@@ -67,7 +67,7 @@ _USAGE: Final = (
 )
 
 
-def causes_of(record: Record, request: Sequence[Record], history: History) -> list[Cause]:
+def causes_of(record: DecisionRecord, request: Sequence[DecisionRecord], history: EventHistory) -> list[Cause]:
     """Of one limit's part in a decision; `request` has all limits that the request met."""
     found: list[Cause] = []
     if not record.over:
@@ -78,7 +78,7 @@ def causes_of(record: Record, request: Sequence[Record], history: History) -> li
     return found
 
 
-def _had_room(record: Record, request: Sequence[Record], history: History) -> list[Cause]:
+def _had_room(record: DecisionRecord, request: Sequence[DecisionRecord], history: EventHistory) -> list[Cause]:
     """It was within this limit: then another one denied it, or it was admitted."""
     if not record.allowed:
         others = [other for other in request if other.over and not other.shadow and other is not record]
@@ -97,7 +97,7 @@ def _had_room(record: Record, request: Sequence[Record], history: History) -> li
     return causes or [Cause(CauseKind.WITHIN_LIMIT)]
 
 
-def _let_through(record: Record, history: History) -> list[Cause]:
+def _let_through(record: DecisionRecord, history: EventHistory) -> list[Cause]:
     """It had no room, and was admitted all the same."""
     if not record.allowed:
         return []
@@ -107,7 +107,7 @@ def _let_through(record: Record, history: History) -> list[Cause]:
     return [Cause(CauseKind.QUOTA_MODE)] if record.flags & Flag.QUOTA else []
 
 
-def _degraded(record: Record, history: History) -> list[Cause]:
+def _degraded(record: DecisionRecord, history: EventHistory) -> list[Cause]:
     """A failure policy decided."""
     policy = {"on_error": record.terms.on_error, "shard": record.shard}
     if record.flags & Flag.NO_COUNTER:
@@ -127,7 +127,7 @@ def _degraded(record: Record, history: History) -> list[Cause]:
     return causes
 
 
-def _over(record: Record, history: History) -> list[Cause]:
+def _over(record: DecisionRecord, history: EventHistory) -> list[Cause]:
     """The counts had no room."""
     if record.rule.id == REQUEST_RULE:
         return [Cause(CauseKind.REQUEST_LIMIT, {"limit": record.terms.limit}), *_usage(record)]
@@ -142,7 +142,7 @@ def _over(record: Record, history: History) -> list[Cause]:
     return [*causes, *_usage(record)]
 
 
-def _by_change(record: Record, change: Change) -> list[Cause]:
+def _by_change(record: DecisionRecord, change: Change) -> list[Cause]:
     """New rules came into force lately, and what they say of this descriptor differs."""
     facts: dict[str, Any] = {"at_ms": change.at_ms, "version": change.version, "version_before": change.version_before}
     if change.before is None:
@@ -159,7 +159,7 @@ def _by_change(record: Record, change: Change) -> list[Cause]:
     return [Cause(CauseKind.LIMIT_LOWERED, facts)] if before.capacity > record.capacity else []
 
 
-def _enforced(record: Record, history: History) -> list[Cause]:
+def _enforced(record: DecisionRecord, history: EventHistory) -> list[Cause]:
     """This node enforced another number than the rule says."""
     stated = history.stated(record)
     if stated is None or stated.limit == record.terms.limit or record.counted + record.cost > stated.capacity:
@@ -174,7 +174,7 @@ def _enforced(record: Record, history: History) -> list[Cause]:
     return [Cause(CauseKind.OVERRIDE, facts)]
 
 
-def _usage(record: Record) -> list[Cause]:
+def _usage(record: DecisionRecord) -> list[Cause]:
     """Who used the limit up: those without whom it would have fitted, the largest first."""
     excess = record.counted + record.cost - record.capacity
     if excess <= 0:

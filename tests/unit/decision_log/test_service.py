@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headgate.decision_log import service as decisions_service
+from headgate.decision_log.names import hash_of_descriptor
+from headgate.decision_log.reader import entry_of_line
+from headgate.decision_log.schema import DecisionRecord, Event
+from headgate.decision_log.service import DecisionsService
 from headgate.endpoint.admins import Operator
 from headgate.errors import BadRequest, NotReady
-from headgate.explain.names import hash_of_descriptor
-from headgate.explain.view import entry_of_line
-from headgate.runtime import decisions_service
-from headgate.runtime.decisions_service import DecisionsService
-from headgate.telemetry.decisions.record import Event, Record
 from headgate.v1 import decisions_pb2 as pb
 
 from tests.support.clock import ManualClock
@@ -49,7 +49,7 @@ async def test_all_that_an_explanation_needs_is_found(node: LoggedNode) -> None:
     node.stop()
     answer = await DecisionsService(node.data_dir).find(pb.FindRequest(who=WHO, until_ms=NOW_MS))
     entries = [entry_of_line(line) for line in answer.lines]
-    records = [entry for entry in entries if isinstance(entry, Record)]
+    records = [entry for entry in entries if isinstance(entry, DecisionRecord)]
     assert [(record.rule.id, record.over) for record in records] == [("user", True), ("path", False)] * 2
     assert [entry.kind for entry in entries if isinstance(entry, Event)] == ["start", "rules_in_force", "stop"]
     assert [rules.files[0].data for rules in answer.rules] == [RULES.encode()]
@@ -90,7 +90,7 @@ async def test_those_who_are_too_slow_are_told_what_they_missed(
     written(node)
     first, cursor, missed = await tail(service, cursor)
     rest, _, none = await tail(service, cursor)
-    assert [entry.cost for entry in [*first, *rest] if isinstance(entry, Record)] == [4, 5, 6, 7]
+    assert [entry.cost for entry in [*first, *rest] if isinstance(entry, DecisionRecord)] == [4, 5, 6, 7]
     assert (len(first), none) == (3, 0)
     assert missed >= 3
     node.stop()

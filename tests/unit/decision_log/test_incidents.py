@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import structlog
-from headgate.explain.explanation import Question, explain, to_text
-from headgate.explain.view import LogView
+from headgate.decision_log.explain.explanation import DecisionQuestion, explain, to_text
+from headgate.decision_log.reader import LogView
+from headgate.decision_log.schema import record_to_json
 from headgate.handler import AnswerSettings
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Override
@@ -25,7 +26,6 @@ from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock, run_virtually
 from headgate.simulation.network import NetworkedOrigin, NetworkPath
 from headgate.simulation.shard import SimulatedShard
-from headgate.telemetry.decisions.record import record_to_json
 from headgate_client.values import decode_response, encode_request
 
 from tests.support.clock import ManualClock
@@ -78,7 +78,7 @@ class Incident:
 def explained(node: LoggedNode, descriptor: dict[str, str], at_ms: int) -> dict[str, Any]:
     for path in node.rules_dir.iterdir():
         path.write_text("domain: other\n")
-    question = Question("d", tuple(descriptor.items()), at_ms)
+    question = DecisionQuestion("d", tuple(descriptor.items()), at_ms)
     found = explain(LogView([node.data_dir]), question)
     assert to_text(found)
     return json.loads(json.dumps(found.to_json()))  # type: ignore[no-any-return]
@@ -401,7 +401,7 @@ def test_the_denial_is_in_the_log_of_another_node(tmp_path: Path) -> None:
     second = Incident(tmp_path / "b", name="b")
     second.ask(4)
     second.node.stop()
-    question = Question("d", (("user", "ann"),), NOW_MS)
+    question = DecisionQuestion("d", (("user", "ann"),), NOW_MS)
     assert explain(LogView([first.node.data_dir]), question).outcome == "not_logged"
     both = explain(LogView([first.node.data_dir, second.node.data_dir]), question).to_json()
     assert (both["outcome"], both["decision"]["node"]) == ("denied", "b")
@@ -416,7 +416,7 @@ def test_the_pods_are_gone_and_their_lines_were_shipped(tmp_path: Path) -> None:
     shipped = tmp_path / "shipped.jsonl"
     lines = ['{"level": "info"}', "not json", *(json.dumps({"log": line, "stream": "stdout"}) for line in records)]
     shipped.write_text("\n".join(lines))
-    found = explain(LogView([shipped]), Question("d", (("user", "ann"),), NOW_MS))
+    found = explain(LogView([shipped]), DecisionQuestion("d", (("user", "ann"),), NOW_MS))
     assert found.to_json()["cause"] == "own_usage"
     assert found.counts["skipped_lines"] == 2
 
@@ -436,7 +436,7 @@ def test_one_decision_is_found_by_its_id(tmp_path: Path) -> None:
     denied = incident.node.ask(ANN)
     number = decode_response(denied).id
     incident.node.stop()
-    found = explain(LogView([incident.node.data_dir]), Question(number=int(number, 16)))
+    found = explain(LogView([incident.node.data_dir]), DecisionQuestion(number=int(number, 16)))
     assert found.record is not None
     assert found.record.id == number
     assert found.to_json()["cause"] == "own_usage"
@@ -605,7 +605,7 @@ def test_a_key_at_its_limit_waits_for_the_nodes_turn(tmp_path: Path) -> None:
     data_dir = tmp_path / "node0" / "data"
     denied = [record for record in decisions(data_dir) if not record.allowed]
     early = next(record for record in denied if record.counted + record.cost <= record.capacity)
-    answer = explain(LogView([data_dir]), Question(number=early.number)).to_json()
+    answer = explain(LogView([data_dir]), DecisionQuestion(number=early.number)).to_json()
     assert (answer["outcome"], answer["cause"]) == ("denied", "not_its_turn")
     assert answer["causes"][0] == {"kind": "not_its_turn", "counted": early.counted, "most": 1_000}
 

@@ -33,7 +33,7 @@ class Flag(IntFlag):
     """The request gave its cost back."""
 
 
-class Terms(NamedTuple):
+class LimitTerms(NamedTuple):
     """What the rule said, as this region enforced it."""
 
     limit: int
@@ -94,7 +94,7 @@ FIELDS: Final = (*(name for name, _ in COLUMNS), *INTERNED)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DecisionBatch:
     """Some records as they are stored: by column."""
 
     count: int
@@ -107,10 +107,10 @@ class Batch:
         """One column, by its name."""
         return self.columns[FIELDS.index(name)]
 
-    def records(self, source: "Source", rows: Sequence[int] | None = None) -> "Iterator[Record]":
+    def records(self, source: "NodeRun", rows: Sequence[int] | None = None) -> "Iterator[DecisionRecord]":
         """The records one by one: all, or those of some rows."""
         rules = [Rule(*rule) for rule in self.tables["rule"]]
-        terms = [Terms(*terms) for terms in self.tables["terms"]]
+        terms = [LimitTerms(*terms) for terms in self.tables["terms"]]
         entries = [tuple([(key, value) for key, value in pairs]) for pairs in self.tables["entries"]]
         tables: tuple[Sequence[Any], ...] = (rules, terms, self.tables["version"], self.tables["path"], entries)
         plain = len(COLUMNS)
@@ -120,7 +120,7 @@ class Batch:
             fields["flags"] = Flag(fields["flags"])
             for name, table, number in zip(INTERNED, tables, row[plain:], strict=True):
                 fields[name] = table[number]
-            yield Record(**fields, source=source)
+            yield DecisionRecord(**fields, source=source)
 
 
 NO_SHARD: Final = -1
@@ -128,7 +128,7 @@ NO_SHARD: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class NodeRun:
     """Who wrote a record or an event."""
 
     region: str = ""
@@ -137,7 +137,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DecisionRecord:
     """One limit that a logged request met."""
 
     time_ms: int
@@ -169,13 +169,13 @@ class Record:
     live_nodes: int
     flags: Flag
     rule: Rule
-    terms: Terms
+    terms: LimitTerms
     version: str
     """Of the rule set."""
     path: str
     entries: Entries = ()
     """The descriptor, where values are logged."""
-    source: Source = field(default_factory=Source)
+    source: NodeRun = field(default_factory=NodeRun)
 
     @property
     def allowed(self) -> bool:
@@ -228,13 +228,13 @@ class RecordFilter:
     since_ms: int = 0
     until_ms: int = 1 << 62
 
-    def wants(self, record: Record) -> bool:
+    def wants(self, record: DecisionRecord) -> bool:
         """Whether it is one of them. Without a descriptor, counter or id, all of the time are."""
         if not self.since_ms <= record.time_ms <= self.until_ms:
             return False
         return self._any or record.who in self.who or record.key in self.keys or record.number in self.numbers
 
-    def rows(self, batch: Batch) -> list[int]:
+    def rows(self, batch: DecisionBatch) -> list[int]:
         """Of a batch, those rows; a batch without any costs next to nothing."""
         times = batch.column("time_ms")
         if not batch.count or max(times) < self.since_ms or min(times) > self.until_ms:
@@ -257,7 +257,7 @@ class Event:
     time_ms: int
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict)
-    source: Source = field(default_factory=Source)
+    source: NodeRun = field(default_factory=NodeRun)
 
 
 def decision_id(number: int) -> str:
@@ -270,7 +270,7 @@ def text_of_time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def record_to_json(record: Record) -> dict[str, Any]:
+def record_to_json(record: DecisionRecord) -> dict[str, Any]:
     """A record as one JSON object, which `record_from_json` reads back."""
     terms = record.terms
     line: dict[str, Any] = {
@@ -311,10 +311,10 @@ def record_to_json(record: Record) -> dict[str, Any]:
     return line
 
 
-def record_from_json(line: Mapping[str, Any]) -> Record:
+def record_from_json(line: Mapping[str, Any]) -> DecisionRecord:
     """The record of a JSON line. Raises KeyError, TypeError or ValueError for what is none."""
     counted, trace = line["counted"], str(line.get("trace_id", "")) or "0"
-    return Record(
+    return DecisionRecord(
         time_ms=int(line["time_ms"]),
         number=int(line["id"], 16),
         key=int(line["key"], 16),
@@ -333,7 +333,7 @@ def record_from_json(line: Mapping[str, Any]) -> Record:
         live_nodes=int(line["live_nodes"]),
         flags=_flags(line["flags"]),
         rule=Rule(line["domain"], line["rule"], line["rule_text"]),
-        terms=Terms(**line["terms"]),
+        terms=LimitTerms(**line["terms"]),
         version=line["version"],
         path=line["path"],
         entries=tuple([(str(key), str(value)) for key, value in line.get("entries", ())]),
@@ -364,9 +364,9 @@ def _flags(names: Any) -> Flag:
     return flags
 
 
-def _source_to_json(source: Source) -> dict[str, Any]:
+def _source_to_json(source: NodeRun) -> dict[str, Any]:
     return {"region": source.region, "node": source.node, "run": source.run}
 
 
-def _source_from_json(line: Mapping[str, Any]) -> Source:
-    return Source(str(line["region"]), str(line["node"]), int(line["run"]))
+def _source_from_json(line: Mapping[str, Any]) -> NodeRun:
+    return NodeRun(str(line["region"]), str(line["node"]), int(line["run"]))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from headgate.cli import main
-from headgate.runtime.replay import replay
+from headgate.decision_log.replay import replay
 
 from tests.support.clock import ManualClock
 from tests.support.decision_log import LoggedNode, decisions

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.explain.names import terms_of
-from headgate.explain.view import LogView
+from headgate.decision_log.names import terms_of
+from headgate.decision_log.reader import LogView
+from headgate.decision_log.schema import DecisionRecord, Event, LimitTerms
 from headgate.limiter.decision import Entries
 from headgate.limiter.limit import Limit, Unit
 from headgate.rules.model import Match
-from headgate.telemetry.decisions.record import Event, Record, Terms
 
 RECENT_MS: Final = 600_000
 """A change of the rules is worth naming for so long, or for two windows of the rule, whichever is longer."""
@@ -22,12 +22,12 @@ class Change:
     at_ms: int
     version: str
     version_before: str
-    before: Terms | None
+    before: LimitTerms | None
     """What applied before; None: nothing did."""
     rule_before: str
 
 
-class History:
+class EventHistory:
     """The events of all logs, and what follows from them for a decision."""
 
     def __init__(self, view: LogView, events: Sequence[Event], entries: Entries) -> None:
@@ -36,12 +36,12 @@ class History:
         self.events = events
         self._entries = entries
 
-    def around(self, record: Record, window_ms: int) -> list[Event]:
+    def around(self, record: DecisionRecord, window_ms: int) -> list[Event]:
         """What happened to the node that decided, and to its region's others, not long before or after."""
         since, until = record.time_ms - self._recent_ms(record, window_ms), record.time_ms + window_ms
         return [event for event in self.events if since <= event.time_ms <= until]
 
-    def change(self, record: Record) -> Change | None:
+    def change(self, record: DecisionRecord) -> Change | None:
         """The last change of the rules before the decision, if it is recent and concerns this descriptor."""
         pair = self.versions(record)
         if pair is None or record.time_ms - pair[0].time_ms > self._recent_ms(record):
@@ -54,7 +54,7 @@ class History:
             return Change(at_ms, record.version, version_before, None, "")
         return Change(at_ms, record.version, version_before, terms_of(old.limit), old.name.id)
 
-    def versions(self, record: Record) -> tuple[Event, Event] | None:
+    def versions(self, record: DecisionRecord) -> tuple[Event, Event] | None:
         """When the rules that decided came into force, and the other ones before them.
 
         Which those were, any node of the region can tell: after a restart it may go by another name.
@@ -65,7 +65,7 @@ class History:
         other = next((event for event in reversed(before) if not _same_set(event, record.version)), None)
         return None if other is None else (mine[-1], other)
 
-    def breaker(self, record: Record) -> Event | None:
+    def breaker(self, record: DecisionRecord) -> Event | None:
         """Since when the shard was not asked, if it was not; None while its breaker was closed."""
         opened: Event | None = None
         for event in self.of_run(record):
@@ -77,7 +77,7 @@ class History:
                 opened = event
         return opened
 
-    def restart(self, record: Record) -> Event | None:
+    def restart(self, record: DecisionRecord) -> Event | None:
         """When the node began anew, if that was within this window or the one before and its counts were lost."""
         starts = [event for event in self._of_node(record) if event.kind == "start"]
         if len(starts) < 2 or starts[-1].fields.get("origin") != "memory":
@@ -85,24 +85,24 @@ class History:
         recent = record.time_ms - starts[-1].time_ms <= 2 * record.terms.window_ms
         return starts[-1] if recent else None
 
-    def server_shadow(self, record: Record) -> bool:
+    def server_shadow(self, record: DecisionRecord) -> bool:
         """Whether the whole server denies nothing."""
         starts = [event for event in self.of_run(record) if event.kind == "start"]
         return bool(starts and starts[-1].fields.get("shadow_mode"))
 
-    def rule_is_shadow(self, record: Record) -> bool:
+    def rule_is_shadow(self, record: DecisionRecord) -> bool:
         """Whether the rule itself is in shadow mode, by what is known of it."""
         match = self._match(record, record.version)
         return match is not None and match is not _UNKNOWN and match.limit.shadow
 
-    def stated(self, record: Record) -> Terms | None:
+    def stated(self, record: DecisionRecord) -> LimitTerms | None:
         """What the rule itself says; None where that is not known."""
         match = self._match(record, record.version)
         if match is None or match is _UNKNOWN or match.name.id != record.rule.id:
             return None
         return terms_of(match.limit)
 
-    def active_regions(self, record: Record) -> int | None:
+    def active_regions(self, record: DecisionRecord) -> int | None:
         """How many regions shared limits then; None where nobody said."""
         known = [event for event in self.of_run(record) if event.kind == "active_regions_changed"]
         starts = [event for event in self.of_run(record) if event.kind == "start"]
@@ -110,12 +110,12 @@ class History:
             return int(known[-1].fields.get("active", 1))
         return int(starts[-1].fields.get("regions", 1)) if starts else None
 
-    def override(self, record: Record) -> Event | None:
+    def override(self, record: DecisionRecord) -> Event | None:
         """Who overrode the limit of this descriptor, if it was done through a node whose log is here."""
         made = self._by_operators(record, "key_overridden")
         return made[-1] if made else None
 
-    def reset(self, record: Record) -> Event | None:
+    def reset(self, record: DecisionRecord) -> Event | None:
         """Who reset the key of this descriptor, if what that forgot would still have counted."""
         made = [event for event in self._by_operators(record, "key_reset") if event.time_ms >= _counts_since_ms(record)]
         return made[-1] if made else None
@@ -134,34 +134,34 @@ class History:
         rules = self._view.rules(version)
         return None if rules is None else (version, rules.match(domain, entries))
 
-    def _match(self, record: Record, version: str) -> "Match | None":
+    def _match(self, record: DecisionRecord, version: str) -> "Match | None":
         entries = self._entries or record.entries
         rules = self._view.rules(version)
         if rules is None or not entries:
             return _UNKNOWN
         return rules.match(record.rule.domain, entries)
 
-    def of_run(self, record: Record) -> list[Event]:
+    def of_run(self, record: DecisionRecord) -> list[Event]:
         """What happened to the process that decided, until then."""
         return [e for e in self.events if e.source == record.source and e.time_ms <= record.time_ms]
 
-    def of_region(self, record: Record) -> list[Event]:
+    def of_region(self, record: DecisionRecord) -> list[Event]:
         """What happened to any node of its region, until then."""
         return [e for e in self.events if e.source.region == record.source.region and e.time_ms <= record.time_ms]
 
-    def _of_node(self, record: Record) -> list[Event]:
+    def _of_node(self, record: DecisionRecord) -> list[Event]:
         """What happened to the process that decided, and to those before it that had its name or its directory."""
         same = self._view.same_node
         return [e for e in self.events if same(e.source, record.source) and e.time_ms <= record.time_ms]
 
-    def _by_operators(self, record: Record, kind: str) -> list[Event]:
+    def _by_operators(self, record: DecisionRecord, kind: str) -> list[Event]:
         """What operators did to the key of this descriptor until then, through any node whose log is here."""
         entries = self._entries or record.entries
         key = f"{record.rule.domain}: " + ",".join([f"{name}={value}" for name, value in entries])
         made = [event for event in self.events if event.kind == kind and event.fields.get("key") == key]
         return [event for event in made if event.time_ms <= record.time_ms]
 
-    def _recent_ms(self, record: Record, window_ms: int = 0) -> int:
+    def _recent_ms(self, record: DecisionRecord, window_ms: int = 0) -> int:
         return max(RECENT_MS, 2 * record.terms.window_ms, window_ms)
 
 
@@ -173,7 +173,7 @@ def _same_set(event: Event, version: str) -> bool:
     return str(event.fields.get("version", "")).partition("-")[2] == version.partition("-")[2]
 
 
-def _counts_since_ms(record: Record) -> int:
+def _counts_since_ms(record: DecisionRecord) -> int:
     """Nothing that was admitted before counts any more: of windows, those that are over; of a bucket, it is full."""
     terms = record.terms
     if terms.algorithm == "gcra":
@@ -182,5 +182,5 @@ def _counts_since_ms(record: Record) -> int:
     return (record.time_ms // terms.window_ms - windows) * terms.window_ms
 
 
-def _shard_names(record: Record) -> tuple[object, ...]:
+def _shard_names(record: DecisionRecord) -> tuple[object, ...]:
     return record.shard, str(record.shard)

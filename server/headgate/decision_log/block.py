@@ -13,15 +13,15 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from headgate.telemetry.decisions.record import (
+from headgate.decision_log.schema import (
     COLUMNS,
     INTERNED,
     INTERNED_CODE,
-    Batch,
+    DecisionBatch,
+    DecisionRecord,
     Event,
-    Record,
+    NodeRun,
     RecordFilter,
-    Source,
     event_from_json,
     event_to_json,
 )
@@ -43,7 +43,7 @@ class BadBlock(Exception):
     """Not a block, or not a whole one."""
 
 
-def encode_decisions(batch: Batch, source: Source) -> bytes:
+def encode_decisions(batch: DecisionBatch, source: NodeRun) -> bytes:
     """A block of records."""
     head = json.dumps({"count": batch.count, "source": _source(source), "names": batch.tables}).encode()
     return _block(b"".join([_DECISIONS, _SIZE.pack(len(head)), head, *map(_little_endian, batch.columns)]))
@@ -75,7 +75,7 @@ def decode(data: bytes, position: int) -> tuple[bytes, int]:
     return zlib.decompress(packed), end + length
 
 
-def entries_of(body: bytes, want: RecordFilter | None = None) -> Iterator[Record | Event]:
+def entries_of(body: bytes, want: RecordFilter | None = None) -> Iterator[DecisionRecord | Event]:
     """What a block's body holds: all of it, or all events and the decisions that are wanted."""
     if body[:1] == _DECISIONS:
         batch, source = _decisions(body)
@@ -86,7 +86,7 @@ def entries_of(body: bytes, want: RecordFilter | None = None) -> Iterator[Record
     # Another kind is a newer version's, and no concern of this one.
 
 
-def _decisions(body: bytes) -> tuple[Batch, Source]:
+def _decisions(body: bytes) -> tuple[DecisionBatch, NodeRun]:
     start = 1 + _SIZE.size
     (size,) = _SIZE.unpack_from(body, 1)
     head = json.loads(body[start : start + size])
@@ -100,10 +100,10 @@ def _decisions(body: bytes) -> tuple[Batch, Source]:
             column.byteswap()
         columns.append(column)
         position += length
-    return Batch(head["count"], columns, head["names"]), Source(**head["source"])
+    return DecisionBatch(head["count"], columns, head["names"]), NodeRun(**head["source"])
 
 
-def _source(source: Source) -> dict[str, Any]:
+def _source(source: NodeRun) -> dict[str, Any]:
     return {"region": source.region, "node": source.node, "run": source.run}
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.telemetry.decisions.segments import DIRECTORY, log_directory
+from headgate.decision_log.segments import DIRECTORY, log_directory
 
 SUFFIX: Final = ".rules"
 MAX_CONTENT_BYTES: Final = 64 * 1024 * 1024

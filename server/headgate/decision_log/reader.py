@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.clock import SystemClock
+from headgate.decision_log.rule_contents import PART, Content, joined, load_content
+from headgate.decision_log.schema import DecisionRecord, Event, NodeRun, RecordFilter, event_from_json, record_from_json
+from headgate.decision_log.segments import ReadStats, read_segments
 from headgate.rules.directory import Source as RulesSource
 from headgate.rules.directory import SourceFile, compile_source
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
-from headgate.telemetry.decisions.contents import PART, Content, joined, load_content
-from headgate.telemetry.decisions.record import Event, Record, RecordFilter, Source, event_from_json, record_from_json
-from headgate.telemetry.decisions.segments import ReadStats, read_segments
 
 MAX_RECORDS: Final = 100_000
 """Decisions about one descriptor that are looked at; of more, the first."""
@@ -39,10 +39,10 @@ class LogView:
     _rules: dict[str, RuleSet | None] = field(default_factory=dict)
     _shipped: dict[str, Content] = field(default_factory=dict)
     """Rule sets that were among the lines, by their digests."""
-    _homes: dict[Source, Path] = field(default_factory=dict)
+    _homes: dict[NodeRun, Path] = field(default_factory=dict)
     """Whose events were found in which data directory."""
 
-    def read(self, want: RecordFilter | None) -> Iterator[Record | Event]:
+    def read(self, want: RecordFilter | None) -> Iterator[DecisionRecord | Event]:
         """All events, and the decisions that are wanted; without a `want` all of them."""
         self.stats = ReadStats()
         for path in self.paths:
@@ -55,11 +55,11 @@ class LogView:
                     yield from self._read_lines(file, want)
         yield from self._read_lines(self.lines, want)
 
-    def decisions(self, want: RecordFilter) -> list[Record]:
+    def decisions(self, want: RecordFilter) -> list[DecisionRecord]:
         """The decisions that are wanted, by time."""
-        found: list[Record] = []
+        found: list[DecisionRecord] = []
         for entry in self.read(want):
-            if isinstance(entry, Record):
+            if isinstance(entry, DecisionRecord):
                 found.append(entry)
                 if len(found) >= MAX_RECORDS:
                     break
@@ -71,7 +71,7 @@ class LogView:
         self._shipped.update(joined([event.fields for event in found if event.kind == PART]))
         return sorted([event for event in found if event.kind != PART], key=lambda event: event.time_ms)
 
-    def same_node(self, one: Source, other: Source) -> bool:
+    def same_node(self, one: NodeRun, other: NodeRun) -> bool:
         """Whether two runs are of one node: by name, or because they had one data directory, one after the other."""
         if one.node == other.node:
             return True
@@ -99,7 +99,7 @@ class LogView:
         except RulesError:
             return None  # of a version that accepted more, or less
 
-    def _read_lines(self, lines: Iterable[str], want: RecordFilter | None) -> Iterator[Record | Event]:
+    def _read_lines(self, lines: Iterable[str], want: RecordFilter | None) -> Iterator[DecisionRecord | Event]:
         for text in lines:
             entries = entries_of_line(text)
             self.stats.skipped_lines += bool(not entries and text.strip())
@@ -113,7 +113,7 @@ class LogView:
                         yield entry
 
 
-def entries_of_line(text: str) -> list[Record | Event]:
+def entries_of_line(text: str) -> list[DecisionRecord | Event]:
     """What a line holds: one entry of ours, or all of a batch as an OpenTelemetry collector writes it to a file."""
     if '"resourceLogs"' not in text:
         entry = entry_of_line(text)
@@ -127,7 +127,7 @@ def entries_of_line(text: str) -> list[Record | Event]:
     return [entry for entry in found if entry is not None]
 
 
-def entry_of_line(text: str) -> Record | Event | None:
+def entry_of_line(text: str) -> DecisionRecord | Event | None:
     """A line of ours, as it was written or wrapped by a log store; None for any other."""
     try:
         line = json.loads(text)
@@ -136,7 +136,7 @@ def entry_of_line(text: str) -> Record | Event | None:
     return entry_of_json(line)
 
 
-def entry_of_json(line: Any) -> Record | Event | None:
+def entry_of_json(line: Any) -> DecisionRecord | Event | None:
     """The same for what was parsed already. Looks into what shippers wrap a line in: `log`, `message`, `body`."""
     if isinstance(line, str):
         return entry_of_line(line) if line.startswith("{") else None

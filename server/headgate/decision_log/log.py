@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from headgate.clock import Clock
-from headgate.telemetry.decisions.record import Batch, Event, Source
+from headgate.decision_log.schema import DecisionBatch, Event, NodeRun
 
 WAITING_BYTES: Final = 96 * 1024 * 1024
 """What pages may take while they wait, by estimate: three seconds of 20,000 denials a second. A disk that stands still
@@ -68,7 +68,7 @@ class LogStats:
 class Sink(Protocol):
     """Where records and events go. Called by the log's thread alone; may block, and may raise OSError."""
 
-    def decisions(self, batch: Batch, now_ms: int) -> None:
+    def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
         """Take some records."""
         ...
 
@@ -81,7 +81,7 @@ class Sink(Protocol):
         ...
 
 
-Follower = Callable[[Batch | None, Sequence[Event]], None]
+Follower = Callable[[DecisionBatch | None, Sequence[Event]], None]
 
 
 class DecisionLog:
@@ -91,9 +91,9 @@ class DecisionLog:
         self,
         sinks: Sequence[Sink],
         *,
-        expand: Callable[[Page], Batch],
+        expand: Callable[[Page], DecisionBatch],
         clock: Clock,
-        source: Source,
+        source: NodeRun,
         warn: Callable[[str, Exception], None] = lambda sink, error: None,
         waiting_bytes: int = WAITING_BYTES,
     ) -> None:
@@ -203,7 +203,7 @@ class DecisionLog:
                 self._hand_on(batch, ())
             self._bytes_out += page.size + page.rows * ROW_BYTES
 
-    def _records(self, page: Page) -> Batch | None:
+    def _records(self, page: Page) -> DecisionBatch | None:
         """None, counted and said, if its figures are such that no record can be made of them: the log goes on."""
         try:
             return self._expand(page)
@@ -224,7 +224,7 @@ class DecisionLog:
             self._dropped_said += dropped
             self.note("dropped", self._clock.now_ms(), decisions=dropped)
 
-    def _hand_on(self, batch: Batch | None, events: Sequence[Event]) -> None:
+    def _hand_on(self, batch: DecisionBatch | None, events: Sequence[Event]) -> None:
         now_ms = self._clock.now_ms()
         for index, sink in enumerate(self._sinks):
             try:

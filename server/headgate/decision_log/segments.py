@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headgate.telemetry.decisions import block
-from headgate.telemetry.decisions.record import Event, Record, RecordFilter
+from headgate.decision_log import block
+from headgate.decision_log.schema import DecisionRecord, Event, RecordFilter
 
 DIRECTORY: Final = "decisions"
 """Below `data_dir`."""
@@ -126,7 +126,7 @@ def segment_sizes(directory: Path) -> dict[Path, int]:
     return {path: info.st_size for path, info in _segments(directory)}
 
 
-def read_segments(path: Path, stats: ReadStats, want: RecordFilter | None = None) -> Iterator[Record | Event]:
+def read_segments(path: Path, stats: ReadStats, want: RecordFilter | None = None) -> Iterator[DecisionRecord | Event]:
     """What the segments of a data directory hold, one after the other: all, or all events and the decisions wanted."""
     for segment, _ in sorted(_segments(log_directory(path))):
         with contextlib.suppress(FileNotFoundError):  # removed while others were read
@@ -135,7 +135,7 @@ def read_segments(path: Path, stats: ReadStats, want: RecordFilter | None = None
             yield from _read(data, stats, want)
 
 
-def _read(data: bytes, stats: ReadStats, want: RecordFilter | None) -> Iterator[Record | Event]:
+def _read(data: bytes, stats: ReadStats, want: RecordFilter | None) -> Iterator[DecisionRecord | Event]:
     position = 0
     while position < len(data):
         try:
@@ -148,7 +148,7 @@ def _read(data: bytes, stats: ReadStats, want: RecordFilter | None) -> Iterator[
             position = after
             continue
         for entry in block.entries_of(body, want):
-            if isinstance(entry, Record):
+            if isinstance(entry, DecisionRecord):
                 stats.records += 1
             else:
                 stats.events += 1

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.clock import Clock
+from headgate.decision_log.explain.causes import causes_of
+from headgate.decision_log.explain.explanation import DecisionQuestion, explain
+from headgate.decision_log.explain.history import EventHistory
+from headgate.decision_log.explain.sentences import reason_of
+from headgate.decision_log.follower import Follower
+from headgate.decision_log.reader import LogView
+from headgate.decision_log.schema import DecisionRecord, Event, RecordFilter
 from headgate.errors import BadRequest, NotFound
-from headgate.explain.causes import causes_of
-from headgate.explain.explanation import Question, explain
-from headgate.explain.following import Follower
-from headgate.explain.history import History
-from headgate.explain.sentences import reason_of
-from headgate.explain.view import LogView
 from headgate.limiter.decision import Entries
-from headgate.telemetry.decisions.record import Event, Record, RecordFilter
 
 RECENT: Final = 50
 """Denials that are shown, the newest."""
@@ -41,7 +41,7 @@ class DecisionViews:
         self._directory = directory
         self._clock = clock
         self._follower: Follower | None = None
-        self._denied: OrderedDict[tuple[int, int], Record] = OrderedDict()
+        self._denied: OrderedDict[tuple[int, int], DecisionRecord] = OrderedDict()
         """By decision and key, the oldest first."""
         self._looking = asyncio.Lock()
 
@@ -62,24 +62,24 @@ class DecisionViews:
         return (await asyncio.to_thread(explain, view, question)).to_json()
 
     def _look(self, directory: Path) -> None:
-        found: Iterable[Record | Event]
+        found: Iterable[DecisionRecord | Event]
         if self._follower is None:
             self._follower = Follower(directory)
             found = LogView([directory]).decisions(RecordFilter(since_ms=self._clock.now_ms() - FIRST_LOOK_MS))
         else:
             found = self._follower.read()
         for record in found:
-            if isinstance(record, Record) and not record.allowed and record.over:
+            if isinstance(record, DecisionRecord) and not record.allowed and record.over:
                 self._denied[record.number, record.key] = record
         while len(self._denied) > RECENT:
             self._denied.popitem(last=False)
 
 
-_NOTHING_ELSE: Final = History(LogView([]), [], ())
+_NOTHING_ELSE: Final = EventHistory(LogView([]), [], ())
 """A short reason is told by the record alone; what went on besides is the explanation's."""
 
 
-def _denial(record: Record) -> dict[str, Any]:
+def _denial(record: DecisionRecord) -> dict[str, Any]:
     return {
         "time_ms": record.time_ms,
         "id": record.id,
@@ -95,13 +95,13 @@ def _denial(record: Record) -> dict[str, Any]:
     }
 
 
-def _question(query: Mapping[str, str], now_ms: int) -> Question:
+def _question(query: Mapping[str, str], now_ms: int) -> DecisionQuestion:
     if "id" in query:
-        return Question(at_ms=now_ms, number=_number(query["id"]))
+        return DecisionQuestion(at_ms=now_ms, number=_number(query["id"]))
     domain = query.get("domain", "")
     if not domain:
         raise BadRequest("domain: the domain of the request")
-    return Question(
+    return DecisionQuestion(
         domain,
         _entries(query.get("entries", "")),
         _whole("at_ms", query.get("at_ms"), now_ms),
