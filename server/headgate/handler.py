@@ -88,16 +88,6 @@ class Recorder(Protocol):
         """A decision, whatever it is; its id."""
         ...
 
-    def quick(self, plan: "Plan", verdict: Verdict, path: DecisionPath) -> None:
-        """The same for the usual request: one charge, admitted here or by its shard, or denied from memory. Its id is
-        not asked for."""
-        ...
-
-
-def decided_quickly(verdict: Verdict, path: DecisionPath) -> Decision:
-    """The decision that `Recorder.quick` is told of, for recorders that have no shorter way."""
-    return Decision(not verdict[0], path, [verdict])
-
 
 class Matched(NamedTuple):
     """The limit that applies to one descriptor of a request, the key of its counter, and what the request costs."""
@@ -172,7 +162,7 @@ class RateLimitHandler:
             if verdict is not None:
                 path = DecisionPath.DENY_CACHE if verdict[0] else DecisionPath.LOCAL
                 if self._record is not None:
-                    self._record.quick(plan, verdict, path)
+                    self._record(plan, Decision(not verdict[0], path, [verdict]))
                 return self._answer_one(plan, shape, path, verdict)
         elif quick:
             verdicts = self._engine.quick_all(plan.charges)
@@ -194,12 +184,9 @@ class RateLimitHandler:
     def _answer_later(self, plan: Plan, then: OnAnswer, decision: Decision) -> None:
         try:
             if plan.shape.quick == 1:
-                admitted, path, (verdict,) = decision
+                _, path, (verdict,) = decision
                 if self._record is not None:
-                    if admitted and (path is DecisionPath.ORIGIN or path is DecisionPath.EXACT):
-                        self._record.quick(plan, verdict, path)
-                    else:
-                        self._record(plan, decision)
+                    self._record(plan, decision)
                 answer = self._answer_one(plan, plan.shape, path, verdict, wire.encode_status_again)
             else:
                 answer = self._answer(plan, decision)

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from headgate.clock import Clock
+from headgate.decision_log.expander import Expander
 from headgate.decision_log.log import DecisionLog
-from headgate.decision_log.recorder import DecisionRecorder, Expander, make_write
+from headgate.decision_log.recorder import DecisionRecorder, row_writer
 from headgate.decision_log.rule_contents import save_content
 from headgate.decision_log.schema import DecisionRecord, Event, NodeRun
 from headgate.decision_log.segments import Bounds, ReadStats, read_segments
@@ -81,7 +82,7 @@ class LoggedNode:
         return NotedLogger(logger, lambda kind, fields: self.log.note(kind, self.clock.now_ms(), **fields))
 
     def _handle(self, decider: Any) -> None:
-        write = make_write(self.engine, self.node, self.clock)
+        write = row_writer(self.engine, self.node, self.clock)
         self.handler = RateLimitHandler(
             rules=lambda: self.rules,
             engine=decider,

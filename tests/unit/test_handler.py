@@ -11,8 +11,8 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import UInt64Value
 from headgate.errors import BadRequest
-from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler, decided_quickly
-from headgate.limiter.decision import Decision, DecisionPath, Verdict
+from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
+from headgate.limiter.decision import Decision, DecisionPath
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Override, Overrides
 from headgate.rules.directory import load_directory
@@ -520,9 +520,6 @@ def test_what_is_given_back_is_counted_apart_from_what_requests_cost(load: Calla
 class Numbered:
     def __call__(self, plan: Any, decision: Decision) -> int:
         return 0xABC
-
-    def quick(self, plan: Any, verdict: Verdict, path: DecisionPath) -> None:
-        self(plan, decided_quickly(verdict, path))
 
 
 @pytest.mark.parametrize(

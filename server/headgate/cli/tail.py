@@ -13,10 +13,10 @@ from headgate.cli import descriptors
 from headgate.cli.admin_call import add_servers, addresses_of, call
 from headgate.cli.output import EXIT_OK, printable, warn, write
 from headgate.decision_log.follower import Follower
+from headgate.decision_log.json_lines import entry_of_line, event_to_json, record_to_json
 from headgate.decision_log.names import hash_of_descriptor
-from headgate.decision_log.reader import entry_of_line
 from headgate.decision_log.rule_contents import PART
-from headgate.decision_log.schema import DecisionRecord, Event, event_to_json, record_to_json, text_of_time
+from headgate.decision_log.schema import DecisionRecord, Event, text_of_time
 from headgate.errors import ConfigError
 
 LOOK_EVERY_S: Final = 0.1
@@ -130,7 +130,7 @@ def _passes(entry: DecisionRecord | Event, args: argparse.Namespace, who: int | 
         and args.domain in (None, entry.rule.domain)
         and args.rule in (None, entry.rule.id)
         and args.path in (None, entry.path)
-        and who in (None, entry.who)
+        and who in (None, entry.descriptor_hash)
     )
 
 
@@ -145,7 +145,7 @@ def _as_text(entry: DecisionRecord | Event) -> str:
         return f"{when} {node} {entry.kind} {fields}".rstrip()
     done = "admitted" if entry.allowed else "DENIED"
     over = " (shadow: would be denied)" if entry.allowed and entry.over and entry.shadow else ""
-    caller = ",".join(f"{key}={value}" for key, value in entry.entries) or f"caller {entry.who:016x}"
+    caller = ",".join(f"{key}={value}" for key, value in entry.entries) or f"caller {entry.descriptor_hash:016x}"
     wait = f", again in {entry.wait_ms / 1000:g} s" if entry.over else ""
     return (
         f"{when} {node} {done}{over} {entry.rule.domain} {entry.rule.id} {caller} by {entry.path}: "

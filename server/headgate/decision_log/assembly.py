@@ -17,8 +17,9 @@ from headgate import __version__
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.decision_log.collector import CollectorSink
+from headgate.decision_log.expander import Expander
 from headgate.decision_log.log import DecisionLog, LogStats, Sink
-from headgate.decision_log.recorder import DecisionRecorder, Expander, make_write
+from headgate.decision_log.recorder import DecisionRecorder, row_writer
 from headgate.decision_log.rule_contents import PART, parts_of, save_content
 from headgate.decision_log.schema import NodeRun
 from headgate.decision_log.segments import Bounds
@@ -118,7 +119,7 @@ class DecisionLogging:
             return
         self.recorder = DecisionRecorder(
             self.log,
-            make_write(engine, node, self._clock),
+            row_writer(engine, node, self._clock),
             allowances=self._settings.decision_log_allowances,
             random=self._random,
         )

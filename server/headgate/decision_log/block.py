@@ -7,24 +7,13 @@ crash, or harmed, is recognised as such, and takes nothing but itself along.
 
 import json
 import struct
-import sys
 import zlib
-from array import array
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
-from headgate.decision_log.schema import (
-    COLUMNS,
-    INTERNED,
-    INTERNED_CODE,
-    DecisionBatch,
-    DecisionRecord,
-    Event,
-    NodeRun,
-    RecordFilter,
-    event_from_json,
-    event_to_json,
-)
+from headgate.decision_log.batch import DecisionBatch, RecordFilter, batch_from_bytes
+from headgate.decision_log.json_lines import event_from_json, event_to_json
+from headgate.decision_log.schema import Entry, Event, NodeRun
 
 MAGIC: Final = b"HGD1"
 HEAD: Final = struct.Struct("<4sII")
@@ -45,8 +34,8 @@ class BadBlock(Exception):
 
 def encode_decisions(batch: DecisionBatch, source: NodeRun) -> bytes:
     """A block of records."""
-    head = json.dumps({"count": batch.count, "source": _source(source), "names": batch.tables}).encode()
-    return _block(b"".join([_DECISIONS, _SIZE.pack(len(head)), head, *map(_little_endian, batch.columns)]))
+    head = json.dumps({"count": batch.count, "source": source._asdict(), "names": batch.tables}).encode()
+    return _block(b"".join([_DECISIONS, _SIZE.pack(len(head)), head, *batch.to_bytes()]))
 
 
 def encode_events(events: Iterable[Event]) -> bytes:
@@ -75,8 +64,8 @@ def decode(data: bytes, position: int) -> tuple[bytes, int]:
     return zlib.decompress(packed), end + length
 
 
-def entries_of(body: bytes, want: RecordFilter | None = None) -> Iterator[DecisionRecord | Event]:
-    """What a block's body holds: all of it, or all events and the decisions that are wanted."""
+def entries_of(body: bytes, want: RecordFilter | None = None) -> Iterator[Entry]:
+    """The entries of a block's body: all, or all events and the decisions that are wanted."""
     if body[:1] == _DECISIONS:
         batch, source = _decisions(body)
         yield from batch.records(source, None if want is None else want.rows(batch))
@@ -90,25 +79,4 @@ def _decisions(body: bytes) -> tuple[DecisionBatch, NodeRun]:
     start = 1 + _SIZE.size
     (size,) = _SIZE.unpack_from(body, 1)
     head = json.loads(body[start : start + size])
-    position = start + size
-    columns: list[Any] = []
-    for code in [*(code for _, code in COLUMNS), *(INTERNED_CODE for _ in INTERNED)]:
-        column = array(code)
-        length = column.itemsize * head["count"]
-        column.frombytes(body[position : position + length])
-        if sys.byteorder == "big":
-            column.byteswap()
-        columns.append(column)
-        position += length
-    return DecisionBatch(head["count"], columns, head["names"]), NodeRun(**head["source"])
-
-
-def _source(source: NodeRun) -> dict[str, Any]:
-    return {"region": source.region, "node": source.node, "run": source.run}
-
-
-def _little_endian(column: "array[Any]") -> bytes:
-    if sys.byteorder == "big":
-        column = column[:]
-        column.byteswap()
-    return column.tobytes()
+    return batch_from_bytes(body[start + size :], head["count"], head["names"]), NodeRun(**head["source"])

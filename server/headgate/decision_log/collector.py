@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from opentelemetry.sdk.resources import Resource
 
-from headgate.decision_log.schema import DecisionBatch, DecisionRecord, Event, NodeRun, event_to_json, record_to_json
+from headgate.decision_log.batch import DecisionBatch
+from headgate.decision_log.json_lines import event_to_json, record_to_json
+from headgate.decision_log.schema import DecisionRecord, Event, NodeRun
 from headgate.telemetry.sending import SEND_TIMEOUT_S, end_sending, signal_url
 
 MAX_WAITING: Final = 50_000
@@ -129,7 +131,7 @@ def _readable(record: DecisionRecord | None, line: dict[str, Any], resource: Res
     log_record = LogRecord(
         timestamp=time_ns,
         observed_timestamp=time_ns,
-        trace_id=0 if record is None else record.trace_high << 64 | record.trace_low,
+        trace_id=0 if record is None else record.trace_id,
         span_id=0,
         trace_flags=TraceFlags(TraceFlags.DEFAULT),
         severity_text="INFO",

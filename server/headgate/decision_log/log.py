@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from headgate.clock import Clock
-from headgate.decision_log.schema import DecisionBatch, Event, NodeRun
+from headgate.decision_log.batch import DecisionBatch
+from headgate.decision_log.schema import Event, NodeRun
 
 WAITING_BYTES: Final = 96 * 1024 * 1024
 """What pages may take while they wait, by estimate: three seconds of 20,000 denials a second. A disk that stands still
@@ -35,17 +36,17 @@ CLOSE_TIMEOUT_S: Final = 2.0
 
 
 class Page:
-    """Rows of numbers, one behind the other, and what some of these numbers stand for."""
+    """Rows of numbers (schema.py's `ROW`), one behind the other, and the charges that they are of."""
 
-    __slots__ = ("began_s", "flat", "rows", "size", "things", "told", "traces")
+    __slots__ = ("began_s", "charge_index", "charges", "flat", "rows", "size", "traces")
 
     def __init__(self, began_s: float) -> None:
         self.flat: list[int] = []
         self.rows = 0
-        self.things: dict[Any, int] = {}
-        """What rows refer to by number, each once."""
-        self.told: list[tuple[Any, Any]] = []
-        """By that number: the thing, and what else is to be said of it."""
+        self.charge_index: dict[Any, int] = {}
+        """The number by which rows of this page refer to a charge."""
+        self.charges: list[tuple[Any, Any]] = []
+        """Charges logged on this page, with the version of their rule set, by that number."""
         self.traces: dict[int, int] = {}
         """By decision: the trace that it is part of, of those that are traced."""
         self.size = 0

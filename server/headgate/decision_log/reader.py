@@ -4,15 +4,16 @@ A log is a data directory, or a file of JSON lines as stdout or a log store give
 Nothing is held but what was asked for: the decisions of one descriptor, counter or id, and the events, which are few.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from headgate.clock import SystemClock
+from headgate.decision_log.batch import RecordFilter
+from headgate.decision_log.json_lines import entries_of_line
 from headgate.decision_log.rule_contents import PART, Content, joined, load_content
-from headgate.decision_log.schema import DecisionRecord, Event, NodeRun, RecordFilter, event_from_json, record_from_json
+from headgate.decision_log.schema import DecisionRecord, Event, NodeRun
 from headgate.decision_log.segments import ReadStats, read_segments
 from headgate.rules.directory import Source as RulesSource
 from headgate.rules.directory import SourceFile, compile_source
@@ -111,45 +112,3 @@ class LogView:
                     self.stats.records += 1
                     if want is None or want.wants(entry):
                         yield entry
-
-
-def entries_of_line(text: str) -> list[DecisionRecord | Event]:
-    """What a line holds: one entry of ours, or all of a batch as an OpenTelemetry collector writes it to a file."""
-    if '"resourceLogs"' not in text:
-        entry = entry_of_line(text)
-        return [] if entry is None else [entry]
-    try:
-        batch = json.loads(text)
-        scopes = [scope for resource in batch["resourceLogs"] for scope in resource["scopeLogs"]]
-        found = [entry_of_json(log) for scope in scopes for log in scope["logRecords"]]
-    except (ValueError, KeyError, TypeError):
-        return []
-    return [entry for entry in found if entry is not None]
-
-
-def entry_of_line(text: str) -> DecisionRecord | Event | None:
-    """A line of ours, as it was written or wrapped by a log store; None for any other."""
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    return entry_of_json(line)
-
-
-def entry_of_json(line: Any) -> DecisionRecord | Event | None:
-    """The same for what was parsed already. Looks into what shippers wrap a line in: `log`, `message`, `body`."""
-    if isinstance(line, str):
-        return entry_of_line(line) if line.startswith("{") else None
-    if not isinstance(line, Mapping):
-        return None
-    try:
-        if line.get("kind") == "decision":
-            return record_from_json(line)
-        if "kind" in line and "fields" in line and "time_ms" in line:
-            return event_from_json(line)
-    except (KeyError, TypeError, ValueError):
-        return None
-    for name in ("log", "message", "body", "stringValue", "_raw", "line"):
-        if name in line:
-            return entry_of_json(line[name])
-    return None

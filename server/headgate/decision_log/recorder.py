@@ -2,81 +2,52 @@
 
 Every denial is logged, every decision that a failure policy made, every one that a shadow rule would have denied, and
 one of so many allowances. On the loop's thread the recorder copies the figures of the counters that decided, because
-they change with the next request. Names, hashes and the rest are worked out by the log's own thread (`Expander`).
+they change with the next request. Names, hashes and the rest are worked out by the log's own thread (expander.py).
 """
 
 import random
-from array import array
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, Final
 
 from headgate.clock import Clock
+from headgate.decision_log.expander import PATHS
 from headgate.decision_log.log import TRACE_BYTES, DecisionLog, Page
-from headgate.decision_log.names import hash_of_descriptor, hash_of_key, terms_of
-from headgate.decision_log.schema import COLUMNS, INTERNED, INTERNED_CODE, NO_SHARD, DecisionBatch, Flag
+from headgate.decision_log.schema import NO_SHARD, ROW, Flag
 from headgate.limiter.counters import BucketCounter, WindowCounter
-from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict
 from headgate.limiter.engine import Engine
 from headgate.plan import Plan
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.region.window_counter import SharedWindow
 
-_64_BITS: Final = (1 << 64) - 1
 _LOCAL: Final = DecisionPath.LOCAL
-_ORDINARY: Final = (DecisionPath.LOCAL, DecisionPath.ORIGIN, DecisionPath.EXACT)
-_PATHS: Final = tuple(DecisionPath)
-_PATH_NAMES: Final = tuple([path.value for path in _PATHS])
+_ASKED: Final = (DecisionPath.ORIGIN, DecisionPath.EXACT)
 # By identity: the hash of an enum's member is a function of Python's own library, in Python.
-_WAYS: Final = {id(path): number for number, path in enumerate(_PATHS)}
-_ADMITTED: Final = 64
-"""Added to the number of a path for what was admitted."""
-_DENIED_QUICKLY: Final = _PATHS.index(DecisionPath.DENY_CACHE)
+_PATH_NUMBERS: Final = {id(path): number for number, path in enumerate(PATHS)}
 
 # As plain numbers: flags of the enum's own kind take a microsecond to put together.
 _NO_COUNTER: Final = int(Flag.NO_COUNTER)
 _SHARD_AWAY: Final = int(Flag.SHARD_AWAY)
 _ALLOWED: Final = int(Flag.ALLOWED)
 _OVER: Final = int(Flag.OVER)
-_SHADOW: Final = int(Flag.SHADOW)
-_QUOTA: Final = int(Flag.QUOTA)
-_REFUND: Final = int(Flag.REFUND)
 
-Write = Callable[[list[int], Charge, Verdict, int, int, int, int, bool], None]
-"""Appends the row of one charge to a page's numbers: the charge and its verdict, what of a row the recorder knows
-(thing, number, weight, way), and whether it was denied from memory. Then no clock is read: until when the counter
-denies, less what the verdict says of it, is when it was decided."""
+WriteRow = Callable[[list[int], Charge, Verdict, int, int, int, int, int], None]
+"""Appends the row of one charge to a page's numbers, in the order of `ROW`: the charge and its verdict, then what of a
+row the recorder knows (the charge's number on the page, the decision's, path, flags, weight)."""
 
-_ROW: Final = (
-    "thing",
-    "number",
-    "weight",
-    "way",
-    "over",
-    "remaining",
-    "wait_ms",
-    "time_ms",
-    "own",
-    "others",
-    "foreign",
-    "previous",
-    "shard",
-    "live_nodes",
-    "flags",
-)
-"""The numbers of one row of a page, in their order."""
-_WIDTH: Final = len(_ROW)
-_LAST_NUMBER: Final = _ROW.index("number") - _WIDTH
+_LAST_NUMBER: Final = ROW.index("number") - len(ROW)
 """Where in a page the id of the decision stands that was logged last."""
 
 
 class DecisionRecorder:
-    """Told of every decision; gives each an id, and writes those that are to be logged to the page."""
+    """Gives each decision an id, and writes those that are to be logged to the page."""
 
     def __init__(
         self,
         log: DecisionLog,
-        write: Write,
+        write_row: WriteRow,
         *,
         allowances: int,
         random: random.Random,
@@ -84,92 +55,71 @@ class DecisionRecorder:
         """`allowances`: one of so many is logged; 0 logs none."""
         self._log = log
         self._room = log.room
-        self._write = write
+        self._write_row = write_row
         self._every = allowances
         self._until_next = allowances
-        self._number = random.getrandbits(64)
-        """The last decision's id. Begun anywhere, so that no two runs have the same in a foreseeable time."""
+        # Begun anywhere, so that no two runs have the same in a foreseeable time; and where counting is still one step
+        # of the machine's, for longer than anything runs.
+        self._next_number = count(random.getrandbits(62)).__next__
 
     def __call__(self, plan: Plan, decision: Decision) -> int:
-        self._number = number = (self._number + 1) & _64_BITS
+        number = self._next_number()
         admitted, path, verdicts = decision
-        weight, way = 1, _WAYS[id(path)]
-        if admitted:
-            way += _ADMITTED
-            if path is _LOCAL or _is_ordinary(path, verdicts):
-                self._until_next -= 1
-                if self._until_next:
-                    return number
-                self._until_next = weight = self._every
+        weight = 1
+        if admitted and (path is _LOCAL or (path in _ASKED and not _any_over(verdicts))):
+            # An allowance that is not logged costs no more than counting down.
+            self._until_next -= 1
+            if self._until_next:
+                return number
+            self._until_next = weight = self._every
         page = self._room()
         if page is not None:
-            flat = page.flat
-            for charge, verdict in zip(plan.charges, verdicts, strict=True):
-                thing = page.things.get(charge)
-                if thing is None:
-                    thing = _tell(page, plan, charge)
-                self._write(flat, charge, verdict, thing, number, weight, way, False)
+            path_number, flags = _PATH_NUMBERS[id(path)], _ALLOWED if admitted else 0
+            for position, charge in enumerate(plan.charges):
+                index = page.charge_index.get(charge)
+                if index is None:
+                    index = _add_charge(page, plan, charge)
+                self._write_row(page.flat, charge, verdicts[position], index, number, path_number, flags, weight)
                 page.rows += 1
         return number
 
-    def quick(self, plan: Plan, verdict: Verdict, path: DecisionPath) -> None:
-        """An allowance that is not logged costs no more than counting down."""
-        denied = verdict[0]
-        if denied:
-            weight, way = 1, _DENIED_QUICKLY
-        else:
-            self._until_next -= 1
-            if self._until_next:
-                return
-            self._until_next = weight = self._every
-            way = _WAYS[id(path)] + _ADMITTED
-        self._number = number = (self._number + 1) & _64_BITS
-        page = self._room()
-        if page is not None:
-            charge = plan.charges[0]
-            thing = page.things.get(charge)
-            if thing is None:
-                thing = _tell(page, plan, charge)
-            self._write(page.flat, charge, verdict, thing, number, weight, way, denied)
-            page.rows += 1
-
     def traced(self, number: int, trace_id: int) -> None:
-        """The decision that was told last is part of a trace: its records say so, if it was logged."""
+        """Note the trace of the last decision: its records say so, if it was logged."""
         page = self._log.page
         if page.rows and page.flat[_LAST_NUMBER] == number:
             page.traces[number] = trace_id
             page.size += TRACE_BYTES
 
 
-def _is_ordinary(path: DecisionPath, verdicts: Sequence[Verdict]) -> bool:
-    """No failure policy, and no shadow rule that had no room."""
-    if path not in _ORDINARY:
-        return False
+def _any_over(verdicts: Sequence[Verdict]) -> bool:
+    """Whether some limit had no room: a shadow rule's, where the request was admitted."""
     for over, _, _ in verdicts:  # noqa: SIM110 - `any` would make a generator for every decision that waited
         if over:
-            return False
-    return True
+            return True
+    return False
 
 
-def _tell(page: Page, plan: Plan, charge: Charge) -> int:
-    """A charge that this page has no row of yet; the number that stands for it."""
-    thing = page.things[charge] = len(page.things)
-    page.told.append((charge, plan.version))
+def _add_charge(page: Page, plan: Plan, charge: Charge) -> int:
+    """Put a charge on the page that has no row of it yet; the number that stands for it."""
+    index = page.charge_index[charge] = len(page.charges)
+    page.charges.append((charge, plan.version))
     page.size += plan.size
-    return thing
+    return index
 
 
-def write_alone(engine: Engine, clock: Clock) -> Write:
+def write_alone(engine: Engine, clock: Clock) -> WriteRow:
     """Rows of a node on its own: all that counts is its own."""
     find, now = engine.counters.find, clock.now_ms
 
-    def write(
-        flat: list[int], charge: Charge, verdict: Verdict, thing: int, number: int, weight: int, way: int, denied: bool
+    def write_row(
+        flat: list[int], charge: Charge, verdict: Verdict, index: int, number: int, path: int, flags: int, weight: int
     ) -> None:
         counter = find(charge.key)
         over, remaining, wait_ms = verdict
-        now_ms = counter.deny_until_ms - wait_ms if denied and counter is not None else now()
-        own = previous = flags = 0
+        now_ms = now()
+        own = previous = 0
+        if over:
+            flags |= _OVER
         if isinstance(counter, WindowCounter):
             # A denial from memory does not move the counter on to the window that it falls into.
             passed = now_ms // counter.window_ms - counter.sequence
@@ -180,32 +130,35 @@ def write_alone(engine: Engine, clock: Clock) -> Write:
         elif isinstance(counter, BucketCounter):
             own = _bucket_used(counter, charge, now_ms)
         else:
-            flags = _NO_COUNTER
+            flags |= _NO_COUNTER
         flat += (
-            thing, number, weight, way, over, remaining, wait_ms, now_ms, own, 0, 0, previous, NO_SHARD, 1, flags,
+            index, now_ms, number, path, flags, remaining, wait_ms, own, 0, 0, previous, NO_SHARD, 1, weight,
         )  # fmt: skip
 
-    return write
+    return write_row
 
 
-def write_in_region(engine: RegionalEngine, node: RegionNode) -> Write:
+def write_in_region(engine: RegionalEngine, node: RegionNode) -> WriteRow:
     """Rows of a node of a region: its own, the others', the other regions'."""
     find = engine.counters.find
 
-    def write(
-        flat: list[int], charge: Charge, verdict: Verdict, thing: int, number: int, weight: int, way: int, denied: bool
+    def write_row(
+        flat: list[int], charge: Charge, verdict: Verdict, index: int, number: int, path: int, flags: int, weight: int
     ) -> None:
         counter = find(charge.key)
         over, remaining, wait_ms = verdict
         own = others = foreign = previous = 0
+        if over:
+            flags |= _OVER
         if counter is None:
             link = node.shard_of(charge.shard_key)
-            now_ms, shard, flags = link.now_ms(), link.index, _NO_COUNTER
+            now_ms, shard = link.now_ms(), link.index
+            flags |= _NO_COUNTER
         else:
             place = counter.shard
-            # Who is denied because it is not the node's turn waits for that, or for room.
-            now_ms = counter.deny_until_ms - wait_ms if denied and counter.turns is None else place.now_ms()
-            shard, flags = place.index, 0 if place.available else _SHARD_AWAY
+            now_ms, shard = place.now_ms(), place.index
+            if not place.available:
+                flags |= _SHARD_AWAY
             if isinstance(counter, SharedWindow):
                 cell = counter.current_cell
                 own, others, foreign, previous = cell.own, cell.others, cell.foreign, counter.previous
@@ -213,11 +166,11 @@ def write_in_region(engine: RegionalEngine, node: RegionNode) -> Write:
             else:
                 own = _bucket_used(counter, charge, now_ms)
         flat += (
-            thing, number, weight, way, over, remaining, wait_ms, now_ms,
-            own, others, foreign, previous, shard, node.live_nodes, flags,
+            index, now_ms, number, path, flags, remaining, wait_ms,
+            own, others, foreign, previous, shard, node.live_nodes, weight,
         )  # fmt: skip
 
-    return write
+    return write_row
 
 
 def _bucket_used(counter: Any, charge: Charge, now_ms: int) -> int:
@@ -226,76 +179,9 @@ def _bucket_used(counter: Any, charge: Charge, now_ms: int) -> int:
     return int(-(-used // charge.limit.window_ms))
 
 
-def make_write(engine: Engine | RegionalEngine, node: RegionNode | None, clock: Clock) -> Write:
-    """How to write rows about the counters of this process."""
+def row_writer(engine: Engine | RegionalEngine, node: RegionNode | None, clock: Clock) -> WriteRow:
+    """The function that writes rows about the counters of this process."""
     if isinstance(engine, RegionalEngine):
         assert node is not None  # noqa: S101 - a regional engine is a node's
         return write_in_region(engine, node)
     return write_alone(engine, clock)
-
-
-class Expander:
-    """Turns pages into records. For the log's thread alone."""
-
-    def __init__(self, *, values: bool) -> None:
-        """`values`: log descriptors as they are, and not their hashes alone."""
-        self._values = values
-
-    def __call__(self, page: Page) -> DecisionBatch:
-        row = {name: page.flat[index::_WIDTH] for index, name in enumerate(_ROW)}
-        charges, versions = [charge for charge, _ in page.told], [version for _, version in page.told]
-        thing = row["thing"]
-        # What a row does not say itself follows from its charge.
-        names = [charge.logged or _name(charge) for charge in charges]
-        for index, name in enumerate(("key", "who", "flags_of_charge")):
-            row[name] = _spread([told[index] for told in names], thing)
-        row["cost"] = _spread([charge.cost for charge in charges], thing)
-        row["trace_high"], row["trace_low"] = _traces(page, row["number"])
-        row["path"] = [way % _ADMITTED for way in row["way"]]
-        row["flags"] = [
-            seen | own | (_OVER if over else 0) | (_ALLOWED if way & _ADMITTED else 0)
-            for seen, own, over, way in zip(row["flags"], row["flags_of_charge"], row["over"], row["way"], strict=True)
-        ]
-        rules, row["rule"] = _interned([charge.rule for charge in charges], thing)
-        limits, row["terms"] = _interned([charge.limit for charge in charges], thing)
-        sets, row["version"] = _interned(versions, thing)
-        entries, row["entries"] = _interned([charge.entries if self._values else () for charge in charges], thing)
-        tables = {
-            "rule": rules,
-            "terms": [terms_of(limit) for limit in limits],
-            "version": [str(version) for version in sets],
-            "path": _PATH_NAMES,
-            "entries": entries,
-        }
-        columns = [array(code, row[name]) for name, code in COLUMNS]
-        columns += [array(INTERNED_CODE, row[name]) for name in INTERNED]
-        return DecisionBatch(page.rows, columns, tables)
-
-
-def _traces(page: Page, numbers: list[int]) -> tuple[list[int], list[int]]:
-    """For each row the two halves of its trace's id; 0 where there is none, as mostly."""
-    if not page.traces:
-        return [0] * page.rows, [0] * page.rows
-    ids = [page.traces.get(number, 0) for number in numbers]
-    return [trace_id >> 64 for trace_id in ids], [trace_id & _64_BITS for trace_id in ids]
-
-
-def _name(charge: Charge) -> tuple[int, int, int]:
-    """What the log calls the charge's counter and descriptor. Kept with the charge, which may be logged often."""
-    flags = (_SHADOW if charge.shadow else 0) | (_QUOTA if charge.quota else 0)
-    flags |= _REFUND if charge.kind is Kind.REFUND else 0
-    charge.logged = (hash_of_key(charge.key), hash_of_descriptor(charge.rule.domain, charge.entries), flags)
-    return charge.logged
-
-
-def _spread(of_things: list[int], thing: list[int]) -> list[int]:
-    """For each row, what is so of its charge."""
-    return list(map(of_things.__getitem__, thing))
-
-
-def _interned(values: Sequence[Any], thing: list[int]) -> tuple[list[Any], list[int]]:
-    """Each value once, and for each row the number of its charge's. By identity: equal ones are mostly one object."""
-    ids = list(map(id, values))
-    by_id = dict(zip(ids, values, strict=True))
-    numbers = {key: number for number, key in enumerate(by_id)}
-    return list(by_id.values()), _spread(list(map(numbers.__getitem__, ids)), thing)

@@ -15,8 +15,8 @@ from typing import Any, Final
 from headgate_client.values import Descriptor, encode_request
 
 from headgate.decision_log.schema import DecisionRecord, Entries, Flag
-from headgate.handler import AnswerSettings, RateLimitHandler, decided_quickly
-from headgate.limiter.decision import Decision, DecisionPath, Verdict
+from headgate.handler import AnswerSettings, RateLimitHandler
+from headgate.limiter.decision import Decision
 from headgate.limiter.engine import Engine
 from headgate.limiter.rule_name import REQUEST_RULE
 from headgate.plan import Plan
@@ -50,9 +50,6 @@ class _Seen:
     def __call__(self, plan: Plan, decision: Decision) -> int:
         self.decided.append((plan, decision))
         return 0
-
-    def quick(self, plan: Plan, verdict: Verdict, path: DecisionPath) -> None:
-        self(plan, decided_quickly(verdict, path))
 
 
 @dataclass(slots=True)

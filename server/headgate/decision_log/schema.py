@@ -1,15 +1,18 @@
-"""One entry of the decision log, as writers make it, as readers get it, and as a JSON line.
+"""The schema of the decision log: what a record holds, in one table.
 
-A request that is logged leaves one record per limit that it met, all with one decision id. What happened to the node
-itself (new rules, a breaker, a peer) is an `Event` in the same store, by the same clock.
+A request that is logged leaves one record per limit that it met, all with one decision id. `DecisionRecord` is the
+table: each attribute says where it is noted, how a block stores it, what JSON calls it and what it means. The rows of a
+page (log.py), the columns of a block (batch.py), JSON both ways (json_lines.py) and the page's table (document.py)
+follow from it. What happened to the node itself (new rules, a breaker, a peer) is an `Event` in the same store, by the
+same clock.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from enum import IntFlag
-from typing import Any, Final, NamedTuple, TypeAlias
+from enum import Enum, IntFlag
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 Entries: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -34,16 +37,16 @@ class Flag(IntFlag):
 
 
 class LimitTerms(NamedTuple):
-    """What the rule said, as this region enforced it."""
+    """The terms of the rule, as this region enforced them."""
 
-    limit: int
-    window_ms: int
-    algorithm: str
-    burst: int
-    precision: int
-    on_error: str
-    scope: str
-    unit: str
+    limit: Annotated[int, "requests, or units of cost, per window"]
+    window_ms: Annotated[int, "the window's length in ms"]
+    algorithm: Annotated[str, "`sliding_window`, `fixed_window` or `gcra`"]
+    burst: Annotated[int, "tokens of the bucket; `gcra` alone"]
+    precision: Annotated[int, "the rule's `precision`"]
+    on_error: Annotated[str, "the rule's failure policy"]
+    scope: Annotated[str, "the rule's scope in force"]
+    unit: Annotated[str, "the window as the rule says it, such as `minute`"]
 
     @property
     def capacity(self) -> int:
@@ -51,131 +54,129 @@ class LimitTerms(NamedTuple):
         return self.burst if self.algorithm == "gcra" else self.limit
 
 
-TERMS: Final = ("limit", "window_ms", "algorithm", "burst", "precision", "on_error", "scope", "unit")
-
-
 class Rule(NamedTuple):
-    """Which rule, by the names of limiter/rule_name.py."""
+    """The rule that applied, by the names of limiter/rule_name.py."""
 
-    domain: str
-    id: str
-    text: str
+    domain: Annotated[str, "the request's domain"]
+    id: Annotated[str, "the rule's id"]
+    text: Annotated[str, "the rule for people, such as `user=* > path=/login`"]
 
 
-COLUMNS: Final = (
-    ("time_ms", "q"),
-    ("number", "Q"),
-    ("key", "Q"),
-    ("who", "Q"),
-    ("trace_high", "Q"),
-    ("trace_low", "Q"),
-    ("own", "q"),
-    ("others", "q"),
-    ("foreign", "q"),
-    ("previous", "q"),
-    ("cost", "I"),
-    ("remaining", "I"),
-    ("wait_ms", "q"),
-    ("weight", "I"),
-    ("shard", "h"),
-    ("live_nodes", "H"),
-    ("flags", "H"),
-)
-"""Of every record, with how each is stored (typecodes of `array`)."""
+class NodeRun(NamedTuple):
+    """The process that wrote a record or an event."""
 
-INTERNED: Final = ("rule", "terms", "version", "path", "entries")
+    region: Annotated[str, "the region of the node that decided"] = ""
+    node: Annotated[str, "its name"] = ""
+    run: Annotated[int, "a number that is new at every start of the node"] = 0
+
+
+NOBODY: Final = NodeRun()
+
+
+class Per(Enum):
+    """Who knows a field's value: it is noted once per …"""
+
+    DECISION = "decision"
+    """… charge of every logged decision: a number in a row of the page."""
+    CHARGE = "charge"
+    """… charge of the page, however often that is decided."""
+    TRACE = "trace"
+    """… decision of the page that is traced."""
+    BLOCK = "block"
+    """… block."""
+
+
+class Form(Enum):
+    """How JSON writes a value."""
+
+    PLAIN = "as it is"
+    HEX = "16 hex digits"
+    TRACE = "32 hex digits; left out where the request was not traced"
+    FLAGS = "list of names"
+    ENTRIES = "list of [key, value]; left out where values are not logged"
+
+
+class Column(NamedTuple):
+    """How one field of a record is noted, stored and shown."""
+
+    json: tuple[str, ...]
+    """What JSON calls it; of a field of several parts, each part. `a.b` is `b` of the object `a`."""
+    meaning: str
+    """Of a field of several parts: empty, for each part has its own."""
+    codes: str
+    """How a block stores it: the typecodes of `array`, one per column; INTERNED stores it once per block."""
+    position: int
+    """Of its first column in a block. Fixed for ever: files that others wrote are read by it."""
+    per: Per = Per.DECISION
+    form: Form = Form.PLAIN
+
+
+INTERNED: Final = "H*"
 """Stored once per block, and by number in each record."""
 INTERNED_CODE: Final = "H"
-
-RECORD_BYTES: Final = 8 * 11 + 4 * 3 + 2 * 3 + 2 * len(INTERNED)
-"""What a record takes before compression."""
-
-FIELDS: Final = (*(name for name, _ in COLUMNS), *INTERNED)
+IN_HEAD: Final = ""
+"""Stored in the head of the block: all of its records share it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionBatch:
-    """Some records as they are stored: by column."""
-
-    count: int
-    columns: "Sequence[array[Any]]"
-    """One per line of `COLUMNS`, then one per name of `INTERNED`, with numbers into its table."""
-    tables: Mapping[str, Sequence[Any]]
-    """Of each name of `INTERNED`, what its numbers stand for."""
-
-    def column(self, name: str) -> "array[Any]":
-        """One column, by its name."""
-        return self.columns[FIELDS.index(name)]
-
-    def records(self, source: "NodeRun", rows: Sequence[int] | None = None) -> "Iterator[DecisionRecord]":
-        """The records one by one: all, or those of some rows."""
-        rules = [Rule(*rule) for rule in self.tables["rule"]]
-        terms = [LimitTerms(*terms) for terms in self.tables["terms"]]
-        entries = [tuple([(key, value) for key, value in pairs]) for pairs in self.tables["entries"]]
-        tables: tuple[Sequence[Any], ...] = (rules, terms, self.tables["version"], self.tables["path"], entries)
-        plain = len(COLUMNS)
-        numbers = range(self.count) if rows is None else rows
-        for row in ([column[number] for column in self.columns] for number in numbers):
-            fields: dict[str, Any] = dict(zip(FIELDS, row[:plain], strict=False))
-            fields["flags"] = Flag(fields["flags"])
-            for name, table, number in zip(INTERNED, tables, row[plain:], strict=True):
-                fields[name] = table[number]
-            yield DecisionRecord(**fields, source=source)
-
-
-NO_SHARD: Final = -1
-"""The node counts by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRun:
-    """Who wrote a record or an event."""
-
-    region: str = ""
-    node: str = ""
-    run: int = 0
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """One limit that a logged request met."""
+    """One limit that a logged request met. The order is that of JSON."""
 
-    time_ms: int
-    """The time of the key's shard."""
-    number: int
-    """The decision's id: the same in all records of one request, in its answer and in its header."""
-    key: int
-    """A hash of the limit key: equal where requests share a counter."""
-    who: int
-    """A hash of domain and descriptor, as the request had them."""
-    trace_high: int
-    trace_low: int
-    """With `trace_high`: the id of the trace that the request is part of. Both 0 where it is not traced."""
-    own: int
-    """What this node had counted in the current window; for gcra, what the bucket had in use."""
-    others: int
-    """What the other nodes of the region had."""
-    foreign: int
-    """What the other regions had."""
-    previous: int
-    """What the window before this one had, of all of them together, at its full weight."""
-    cost: int
-    remaining: int
-    wait_ms: int
-    """Of a limit without room: until it would have had some. Of others: until the window ends."""
-    weight: int
-    """How many decisions the record stands for: 1, or the sampling of allowances."""
-    shard: int
-    live_nodes: int
-    flags: Flag
-    rule: Rule
-    terms: LimitTerms
-    version: str
-    """Of the rule set."""
-    path: str
-    entries: Entries = ()
-    """The descriptor, where values are logged."""
-    source: NodeRun = field(default_factory=NodeRun)
+    time_ms: Annotated[int, Column(("time_ms",), "the time of the key's shard when it was decided, unix ms", "q", 0)]
+    number: Annotated[
+        int,
+        Column(
+            ("id",),
+            "the decision's id: the same in all records of one request, in its answer and in its header",
+            "Q",
+            1,
+            form=Form.HEX,
+        ),
+    ]
+    rule: Annotated[Rule, Column(("domain", "rule", "rule_text"), "", INTERNED, 17, Per.CHARGE)]
+    version: Annotated[str, Column(("version",), "version of the rule set", INTERNED, 19, Per.CHARGE)]
+    path: Annotated[str, Column(("path",), "which way it was decided; the glossary lists them", INTERNED, 20)]
+    flags: Annotated[
+        Flag,
+        Column(("flags",), "of " + ", ".join([f"`{flag.name}`".lower() for flag in Flag]), "H", 16, form=Form.FLAGS),
+    ]
+    cost: Annotated[int, Column(("cost",), "what the request costs under this limit", "I", 10, Per.CHARGE)]
+    remaining: Annotated[int, Column(("remaining",), "what the limit still had room for", "I", 11)]
+    wait_ms: Annotated[
+        int, Column(("wait_ms",), "over: ms until there would have been room; else until the window ends", "q", 12)
+    ]
+    own: Annotated[
+        int,
+        Column(("counted.own",), "counted by this node in the current window; `gcra`: in use of the bucket", "q", 6),
+    ]
+    others: Annotated[int, Column(("counted.others",), "counted by the other nodes of the region", "q", 7)]
+    foreign: Annotated[int, Column(("counted.foreign",), "counted by the other regions", "q", 8)]
+    previous: Annotated[
+        int, Column(("counted.previous",), "counted in the window before, by all of them, at its full weight", "q", 9)
+    ]
+    terms: Annotated[
+        LimitTerms, Column(tuple([f"terms.{name}" for name in LimitTerms._fields]), "", INTERNED, 18, Per.CHARGE)
+    ]
+    shard: Annotated[int, Column(("shard",), "the key's shard; -1: the node counts by itself", "h", 14)]
+    live_nodes: Annotated[int, Column(("live_nodes",), "nodes of the region, as this one knew", "H", 15)]
+    weight: Annotated[
+        int, Column(("weight",), "decisions that the record stands for: 1, or the sampling of allowances", "I", 13)
+    ]
+    key: Annotated[
+        int,
+        Column(("key",), "a hash of the limit key: equal where requests share a counter", "Q", 2, Per.CHARGE, Form.HEX),
+    ]
+    descriptor_hash: Annotated[
+        int, Column(("who",), "a hash of domain and descriptor, as the request had them", "Q", 3, Per.CHARGE, Form.HEX)
+    ]
+    source: Annotated[NodeRun, Column(("region", "node", "run"), "", IN_HEAD, -1, Per.BLOCK)] = NOBODY
+    entries: Annotated[
+        Entries, Column(("entries",), "the descriptor (`decision_log_values`)", INTERNED, 21, Per.CHARGE, Form.ENTRIES)
+    ] = ()
+    trace_id: Annotated[
+        int,
+        Column(("trace_id",), "the trace that the request is part of", "QQ", 4, Per.TRACE, Form.TRACE),
+    ] = 0
 
     @property
     def allowed(self) -> bool:
@@ -190,6 +191,11 @@ class DecisionRecord:
         return bool(self.flags & Flag.SHADOW)
 
     @property
+    def time(self) -> str:
+        """The time as text: UTC, to the millisecond."""
+        return text_of_time(self.time_ms)
+
+    @property
     def id(self) -> str:
         """The decision id, as answers have it."""
         return decision_id(self.number)
@@ -197,11 +203,11 @@ class DecisionRecord:
     @property
     def trace(self) -> str:
         """The trace id, as callers write it: 32 hex digits; empty where the request was not traced."""
-        return f"{self.trace_high:016x}{self.trace_low:016x}" if self.trace_high or self.trace_low else ""
+        return f"{self.trace_id:032x}" if self.trace_id else ""
 
     @property
     def previous_weight(self) -> int:
-        """What of the previous window still counted at that instant."""
+        """The part of the previous window that still counted at that instant."""
         window_ms = self.terms.window_ms
         if self.terms.algorithm != "sliding_window" or not window_ms:
             return 0
@@ -214,40 +220,69 @@ class DecisionRecord:
 
     @property
     def capacity(self) -> int:
-        """What may be counted at most."""
+        """The most that may be counted."""
         return self.terms.capacity
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFilter:
-    """Which decisions a reader is after: of a descriptor, a counter or an id, in a stretch of time."""
+class Derived(NamedTuple):
+    """A value of JSON that follows from others, and is neither stored nor read back."""
 
-    who: frozenset[int] = frozenset()
-    keys: frozenset[int] = frozenset()
-    numbers: frozenset[int] = frozenset()
-    since_ms: int = 0
-    until_ms: int = 1 << 62
+    json: str
+    attribute: str
+    kind: type
+    meaning: str
 
-    def wants(self, record: DecisionRecord) -> bool:
-        """Whether it is one of them. Without a descriptor, counter or id, all of the time are."""
-        if not self.since_ms <= record.time_ms <= self.until_ms:
-            return False
-        return self._any or record.who in self.who or record.key in self.keys or record.number in self.numbers
 
-    def rows(self, batch: DecisionBatch) -> list[int]:
-        """Of a batch, those rows; a batch without any costs next to nothing."""
-        times = batch.column("time_ms")
-        if not batch.count or max(times) < self.since_ms or min(times) > self.until_ms:
-            return []
-        found: set[int] = set(range(batch.count)) if self._any else set()
-        for name, wanted in (("who", self.who), ("key", self.keys), ("number", self.numbers)):
-            if wanted:
-                found.update([row for row, value in enumerate(batch.column(name)) if value in wanted])
-        return [row for row in sorted(found) if self.since_ms <= times[row] <= self.until_ms]
+DERIVED_FIRST: Final = (
+    Derived("time", "time", str, "when it was decided, as text, UTC"),
+    Derived("allowed", "allowed", bool, "whether the request was admitted"),
+    Derived("over", "over", bool, "whether this limit had no room"),
+)
+"""They begin every line."""
+DERIVED_LAST: Final = (
+    Derived("counted.previous_weight", "previous_weight", int, "what of `counted.previous` still counted at that time"),
+)
 
-    @property
-    def _any(self) -> bool:
-        return not (self.who or self.keys or self.numbers)
+
+class SchemaField(NamedTuple):
+    """One line of the table: an attribute of `DecisionRecord` with its type and its column."""
+
+    name: str
+    kind: type
+    column: Column
+
+
+def _schema() -> tuple[SchemaField, ...]:
+    hints = get_type_hints(DecisionRecord, include_extras=True)
+    found = []
+    for attribute in fields(DecisionRecord):
+        hint = hints[attribute.name]
+        kind = hint.__origin__
+        found.append(SchemaField(attribute.name, getattr(kind, "__origin__", kind), hint.__metadata__[0]))
+    return tuple(found)
+
+
+SCHEMA: Final = _schema()
+"""All fields of a record, in the order of JSON."""
+
+STORED: Final = tuple(
+    sorted([line for line in SCHEMA if line.column.codes != IN_HEAD], key=lambda line: line.column.position)
+)
+"""Fields that have a column of their own, or two, in the order of the block."""
+
+ROW: Final = ("charge", *[line.name for line in SCHEMA if line.column.per is Per.DECISION])
+"""The numbers of one row of a page, in their order: first the charge's number on the page."""
+
+CODES: Final = tuple(
+    [code for line in STORED for code in (INTERNED_CODE if line.column.codes == INTERNED else line.column.codes)]
+)
+"""The typecode of each column of a block."""
+
+RECORD_BYTES: Final = sum([array(code).itemsize for code in CODES])
+"""The size of a record before compression."""
+
+NO_SHARD: Final = -1
+"""The node counts by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +292,11 @@ class Event:
     time_ms: int
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict)
-    source: NodeRun = field(default_factory=NodeRun)
+    source: NodeRun = NOBODY
+
+
+Entry: TypeAlias = DecisionRecord | Event
+"""One entry of the log."""
 
 
 def decision_id(number: int) -> str:
@@ -268,105 +307,3 @@ def decision_id(number: int) -> str:
 def text_of_time(time_ms: int) -> str:
     """UTC, to the millisecond."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def record_to_json(record: DecisionRecord) -> dict[str, Any]:
-    """A record as one JSON object, which `record_from_json` reads back."""
-    terms = record.terms
-    line: dict[str, Any] = {
-        "kind": "decision",
-        "time": text_of_time(record.time_ms),
-        "time_ms": record.time_ms,
-        "id": record.id,
-        "domain": record.rule.domain,
-        "rule": record.rule.id,
-        "rule_text": record.rule.text,
-        "version": record.version,
-        "path": record.path,
-        "allowed": record.allowed,
-        "over": record.over,
-        "flags": [flag.name.lower() for flag in Flag if flag in record.flags and flag.name],
-        "cost": record.cost,
-        "remaining": record.remaining,
-        "wait_ms": record.wait_ms,
-        "counted": {
-            "own": record.own,
-            "others": record.others,
-            "foreign": record.foreign,
-            "previous": record.previous,
-            "previous_weight": record.previous_weight,
-        },
-        "terms": dict(zip(TERMS, terms, strict=True)),
-        "shard": record.shard,
-        "live_nodes": record.live_nodes,
-        "weight": record.weight,
-        "key": f"{record.key:016x}",
-        "who": f"{record.who:016x}",
-        **_source_to_json(record.source),
-    }
-    if record.entries:
-        line["entries"] = [list(pair) for pair in record.entries]
-    if record.trace:
-        line["trace_id"] = record.trace
-    return line
-
-
-def record_from_json(line: Mapping[str, Any]) -> DecisionRecord:
-    """The record of a JSON line. Raises KeyError, TypeError or ValueError for what is none."""
-    counted, trace = line["counted"], str(line.get("trace_id", "")) or "0"
-    return DecisionRecord(
-        time_ms=int(line["time_ms"]),
-        number=int(line["id"], 16),
-        key=int(line["key"], 16),
-        who=int(line["who"], 16),
-        trace_high=int(trace, 16) >> 64,
-        trace_low=int(trace, 16) & (1 << 64) - 1,
-        own=int(counted["own"]),
-        others=int(counted["others"]),
-        foreign=int(counted["foreign"]),
-        previous=int(counted["previous"]),
-        cost=int(line["cost"]),
-        remaining=int(line["remaining"]),
-        wait_ms=int(line["wait_ms"]),
-        weight=int(line["weight"]),
-        shard=int(line["shard"]),
-        live_nodes=int(line["live_nodes"]),
-        flags=_flags(line["flags"]),
-        rule=Rule(line["domain"], line["rule"], line["rule_text"]),
-        terms=LimitTerms(**line["terms"]),
-        version=line["version"],
-        path=line["path"],
-        entries=tuple([(str(key), str(value)) for key, value in line.get("entries", ())]),
-        source=_source_from_json(line),
-    )
-
-
-def event_to_json(event: Event) -> dict[str, Any]:
-    """An event as one JSON object, which `event_from_json` reads back."""
-    return {
-        "kind": event.kind,
-        "time": text_of_time(event.time_ms),
-        "time_ms": event.time_ms,
-        "fields": dict(event.fields),
-        **_source_to_json(event.source),
-    }
-
-
-def event_from_json(line: Mapping[str, Any]) -> Event:
-    """The event of a JSON line. Raises KeyError, TypeError or ValueError for what is none."""
-    return Event(int(line["time_ms"]), str(line["kind"]), dict(line["fields"]), _source_from_json(line))
-
-
-def _flags(names: Any) -> Flag:
-    flags = Flag(0)
-    for name in names:
-        flags |= Flag[str(name).upper()]
-    return flags
-
-
-def _source_to_json(source: NodeRun) -> dict[str, Any]:
-    return {"region": source.region, "node": source.node, "run": source.run}
-
-
-def _source_from_json(line: Mapping[str, Any]) -> NodeRun:
-    return NodeRun(str(line["region"]), str(line["node"]), int(line["run"]))

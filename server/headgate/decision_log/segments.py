@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from headgate.decision_log import block
-from headgate.decision_log.schema import DecisionRecord, Event, RecordFilter
+from headgate.decision_log.batch import RecordFilter
+from headgate.decision_log.schema import DecisionRecord, Event
 
 DIRECTORY: Final = "decisions"
 """Below `data_dir`."""

@@ -14,10 +14,12 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from headgate.decision_log.batch import RecordFilter
 from headgate.decision_log.follower import Follower
+from headgate.decision_log.json_lines import event_to_json, record_to_json
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.rule_contents import load_content
-from headgate.decision_log.schema import DecisionRecord, Event, RecordFilter, event_to_json, record_to_json
+from headgate.decision_log.schema import DecisionRecord, Event
 from headgate.endpoint.admins import Operator
 from headgate.errors import BadRequest, NotReady
 from headgate.v1 import decisions_pb2 as pb
@@ -90,7 +92,7 @@ class DecisionsService:
     def _find(self, directory: Path, request: pb.FindRequest) -> pb.FindResponse:
         view = LogView([directory])
         want = RecordFilter(
-            who=frozenset((request.who,) if request.who else ()),
+            descriptor_hashes=frozenset((request.who,) if request.who else ()),
             numbers=frozenset((request.number,) if request.number else ()),
             since_ms=request.since_ms,
             until_ms=request.until_ms or RecordFilter().until_ms,

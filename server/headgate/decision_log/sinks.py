@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.block import encode_decisions, encode_events
-from headgate.decision_log.schema import DecisionBatch, Event, NodeRun, event_to_json, record_to_json
+from headgate.decision_log.json_lines import event_to_json, record_to_json
+from headgate.decision_log.schema import Event, NodeRun
 from headgate.decision_log.segments import Bounds, SegmentWriter
 
 

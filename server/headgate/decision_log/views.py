@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.clock import Clock
+from headgate.decision_log.batch import RecordFilter
 from headgate.decision_log.explain.causes import causes_of
 from headgate.decision_log.explain.explanation import DecisionQuestion, explain
 from headgate.decision_log.explain.history import EventHistory
 from headgate.decision_log.explain.sentences import reason_of
 from headgate.decision_log.follower import Follower
 from headgate.decision_log.reader import LogView
-from headgate.decision_log.schema import DecisionRecord, Event, RecordFilter
+from headgate.decision_log.schema import DecisionRecord, Event
 from headgate.errors import BadRequest, NotFound
 from headgate.limiter.decision import Entries
 

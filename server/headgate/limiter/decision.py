@@ -75,7 +75,6 @@ class Charge:
         "key",
         "kind",
         "limit",
-        "logged",
         "quick",
         "quota",
         "rule",
@@ -110,8 +109,6 @@ class Charge:
         self.counter: Any = None
         """Its key's counter when an engine last looked; one that is in no table any more has no place in the wheel.
         Only for requests that one handler plans for one engine: others' charges may meet several."""
-        self.logged: tuple[int, int, int] | None = None
-        """What the decision log calls it, once it was logged."""
         if refund:
             self.kind = Kind.REFUND
         elif bool(limit.overdraft) if late is None else late:
@@ -159,7 +156,6 @@ class _Copied(Charge):
         self.quota = like.quota
         self.quick = like.quick
         self.counter = None
-        self.logged = None
         self._look = None
 
 

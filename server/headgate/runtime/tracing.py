@@ -4,8 +4,7 @@ import random
 
 from headgate.config import Settings
 from headgate.decision_log.recorder import DecisionRecorder
-from headgate.handler import decided_quickly
-from headgate.limiter.decision import Decision, DecisionPath, Verdict
+from headgate.limiter.decision import Decision
 from headgate.plan import Plan
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.traces import CURRENT, Tracing
@@ -45,9 +44,6 @@ class SpanRecorder:
                 "headgate.rule_set": str(plan.version),
             }
         return number
-
-    def quick(self, plan: Plan, verdict: Verdict, path: DecisionPath) -> None:
-        self(plan, decided_quickly(verdict, path))
 
 
 def register(metrics: Metrics, tracing: Tracing) -> None:

@@ -8,7 +8,7 @@ import pytest
 from headgate.cli import main
 from headgate.cli.explain import milliseconds, parse_time
 from headgate.cli.output import printable
-from headgate.decision_log.schema import record_to_json
+from headgate.decision_log.json_lines import record_to_json
 from headgate.errors import ConfigError
 
 from tests.support.clock import ManualClock

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from headgate.decision_log import collector as collector_module
+from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.collector import CollectorSink
-from headgate.decision_log.reader import entry_of_json
-from headgate.decision_log.schema import DecisionBatch, DecisionRecord, Event, NodeRun
+from headgate.decision_log.json_lines import entry_of_json
+from headgate.decision_log.schema import DecisionRecord, Event, NodeRun
 from opentelemetry.sdk.resources import Resource
 
 from tests.support.clock import ManualClock

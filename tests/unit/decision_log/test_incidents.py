@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import structlog
 from headgate.decision_log.explain.explanation import DecisionQuestion, explain, to_text
+from headgate.decision_log.json_lines import record_to_json
 from headgate.decision_log.reader import LogView
-from headgate.decision_log.schema import record_to_json
 from headgate.handler import AnswerSettings
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Override

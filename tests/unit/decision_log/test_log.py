@@ -7,24 +7,15 @@ from pathlib import Path
 
 import pytest
 from headgate.decision_log import rule_contents, segments
+from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.block import MAGIC
 from headgate.decision_log.explain.explanation import DecisionQuestion, explain, to_text
+from headgate.decision_log.json_lines import event_from_json, event_to_json, record_from_json, record_to_json
 from headgate.decision_log.log import PAGE_RECORDS
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.rule_contents import joined, load_content, parts_of, save_content
-from headgate.decision_log.schema import (
-    RECORD_BYTES,
-    DecisionBatch,
-    DecisionRecord,
-    Event,
-    Flag,
-    NodeRun,
-    event_from_json,
-    event_to_json,
-    record_from_json,
-    record_to_json,
-)
+from headgate.decision_log.schema import RECORD_BYTES, ROW, DecisionRecord, Event, Flag, NodeRun
 from headgate.decision_log.segments import Bounds, ReadStats, SegmentWriter, read_segments
 from headgate.decision_log.sinks import LineSink
 from headgate_client.values import encode_request
@@ -69,7 +60,7 @@ def test_a_denial_is_logged_with_what_it_was_decided_by(node: LoggedNode) -> Non
     assert not record.allowed
     assert (record.rule.domain, record.rule.id, record.path) == ("d", "user", "local")
     assert record.version == str(node.rules.version)
-    assert record.who == hash_of_descriptor("d", (("user", "ann"),))
+    assert record.descriptor_hash == hash_of_descriptor("d", (("user", "ann"),))
     assert record.entries == ()
     assert (record.source.region, record.source.node, record.source.run) == ("local", "one", 1)
     assert record.wait_ms > 0
@@ -331,7 +322,7 @@ def test_records_that_can_not_be_made_take_nothing_else_along(tmp_path: Path) ->
     said: list[str] = []
     node.log._warn = lambda sink, error: said.append(sink)
     node.ask({"user": "ann"}, cost=9)
-    node.log.page.flat[1] = -1
+    node.log.page.flat[ROW.index("number")] = -1
     node.log._turn()
     node.ask({"user": "ann"}, cost=9)
     node.stop()

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from headgate.decision_log import service as decisions_service
+from headgate.decision_log.json_lines import entry_of_line
 from headgate.decision_log.names import hash_of_descriptor
-from headgate.decision_log.reader import entry_of_line
 from headgate.decision_log.schema import DecisionRecord, Event
 from headgate.decision_log.service import DecisionsService
 from headgate.endpoint.admins import Operator

@@ -5,21 +5,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from headgate.decision_log.batch import RecordFilter
 from headgate.decision_log.explain.causes import BY_POLICY, NEVER, Cause, causes_of
 from headgate.decision_log.explain.history import EventHistory
 from headgate.decision_log.explain.sentences import sentences_of, unlogged
 from headgate.decision_log.explain.surroundings import Ongoing, going_on
+from headgate.decision_log.json_lines import event_to_json, record_to_json
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
-from headgate.decision_log.schema import (
-    NO_SHARD,
-    DecisionRecord,
-    Event,
-    RecordFilter,
-    event_to_json,
-    record_to_json,
-    text_of_time,
-)
+from headgate.decision_log.schema import NO_SHARD, DecisionRecord, Event, text_of_time
 from headgate.limiter.decision import Entries
 
 MAX_EVIDENCE: Final = 50
@@ -130,7 +124,9 @@ def _want(question: DecisionQuestion) -> RecordFilter:
         return RecordFilter(numbers=frozenset((question.number,)))
     who = frozenset((hash_of_descriptor(question.domain, question.entries),))
     return RecordFilter(
-        who=who, since_ms=question.at_ms - question.window_ms, until_ms=question.at_ms + question.window_ms
+        descriptor_hashes=who,
+        since_ms=question.at_ms - question.window_ms,
+        until_ms=question.at_ms + question.window_ms,
     )
 
 
