@@ -145,7 +145,9 @@ def replay_log(args: argparse.Namespace) -> int:
     except RulesError as error:
         _print_problems(error)
         return EXIT_USAGE
-    result = replay((entry for entry in view_of(args).read(None) if isinstance(entry, DecisionRecord)), rules).to_json()
+    result = replay(
+        (entry for entry in view_of(args).everything() if isinstance(entry, DecisionRecord)), rules
+    ).to_json()
     if not result["requests"]:
         missing = result["records_without_values"]
         why = f"{missing} records without descriptors (decision_log_values)" if missing else "no decisions in it"

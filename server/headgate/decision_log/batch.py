@@ -9,12 +9,12 @@ from typing import Any, Final
 from headgate.decision_log.schema import CODES, INTERNED, STORED, DecisionRecord, Flag, NodeRun, Per, SchemaField
 
 _64_BITS: Final = (1 << 64) - 1
+_FEW: Final = 8
 _PLACES: Final = {
     line.name: sum([len(before.column.codes.rstrip("*")) for before in STORED[:index]])
     for index, line in enumerate(STORED)
 }
 """The first column of each stored field."""
-_PARTS: Final = {line.name: line.kind for line in STORED if hasattr(line.kind, "_fields")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,9 @@ class DecisionBatch:
         """One field's value in each of the rows, as records have it."""
         column = self.column(line.name)
         if line.column.codes == INTERNED:
-            table = self._table(line)
-            return [table[column[row]] for row in rows]
+            table = self.tables[line.name]
+            values = {number: _value(line, table[number]) for number in {column[row] for row in rows}}
+            return [values[column[row]] for row in rows]
         if line.column.per is Per.TRACE:
             low = self.columns[_PLACES[line.name] + 1]
             return [column[row] << 64 | low[row] for row in rows]
@@ -52,17 +53,16 @@ class DecisionBatch:
             return [Flag(column[row]) for row in rows]
         return [column[row] for row in rows]
 
-    def _table(self, line: SchemaField) -> Sequence[Any]:
-        values = self.tables[line.name]
-        if line.name in _PARTS:
-            return [line.kind(*value) for value in values]
-        if line.kind is tuple:
-            return [tuple([(key, value) for key, value in pairs]) for pairs in values]
-        return values
-
     def to_bytes(self) -> list[bytes]:
         """The columns, little-endian, one after the other."""
         return [_little_endian(column) for column in self.columns]
+
+
+def _value(line: SchemaField, stored: Any) -> Any:
+    """A value of an interned field's table as records have it: JSON knows neither tuples nor their names."""
+    if hasattr(line.kind, "_fields"):
+        return line.kind(*stored)
+    return tuple([(key, value) for key, value in stored]) if line.kind is tuple else stored
 
 
 def batch_of(values: Mapping[str, Sequence[int]], tables: Mapping[str, Sequence[Any]]) -> DecisionBatch:
@@ -100,6 +100,21 @@ def _little_endian(column: "array[Any]") -> bytes:
     return column.tobytes()
 
 
+def _rows_of(column: "array[Any]", wanted: frozenset[int]) -> Iterator[int]:
+    """Rows with one of these values. Few are looked for in the column's bytes: a search reads thousands of blocks."""
+    if len(wanted) > _FEW:
+        yield from (row for row, value in enumerate(column) if value in wanted)
+        return
+    data, size = column.tobytes(), column.itemsize
+    for value in wanted:
+        needle = value.to_bytes(size, sys.byteorder)
+        at = data.find(needle)
+        while at >= 0:
+            if at % size == 0:
+                yield at // size
+            at = data.find(needle, at + 1)
+
+
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
     """The decisions that a reader is after: of a descriptor or an id, in a stretch of time."""
@@ -123,7 +138,7 @@ class RecordFilter:
         found: set[int] = set(range(batch.count)) if self.any_caller else set()
         for name, wanted in (("descriptor_hash", self.descriptor_hashes), ("number", self.numbers)):
             if wanted:
-                found.update([row for row, value in enumerate(batch.column(name)) if value in wanted])
+                found.update(_rows_of(batch.column(name), wanted))
         return [row for row in sorted(found) if self.since_ms <= times[row] <= self.until_ms]
 
     @property

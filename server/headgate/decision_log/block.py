@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from headgate.decision_log.batch import DecisionBatch, RecordFilter, batch_from_bytes
+from headgate.decision_log.index import DECISIONS, EVENTS, BlockFacts, facts_of_decisions, facts_of_events
 from headgate.decision_log.json_lines import event_from_json, event_to_json
 from headgate.decision_log.schema import Entry, Event, NodeRun
 
@@ -23,8 +24,6 @@ MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 LEVEL: Final = 1
 """zlib's fastest: columns compress well at any level, and this one costs the least of the machine."""
 
-_DECISIONS: Final = b"D"
-_EVENTS: Final = b"E"
 _SIZE: Final = struct.Struct("<I")
 
 
@@ -35,12 +34,12 @@ class BadBlock(Exception):
 def encode_decisions(batch: DecisionBatch, source: NodeRun) -> bytes:
     """A block of records."""
     head = json.dumps({"count": batch.count, "source": source._asdict(), "names": batch.tables}).encode()
-    return _block(b"".join([_DECISIONS, _SIZE.pack(len(head)), head, *batch.to_bytes()]))
+    return _block(b"".join([DECISIONS, _SIZE.pack(len(head)), head, *batch.to_bytes()]))
 
 
 def encode_events(events: Iterable[Event]) -> bytes:
     """A block of events, one JSON line each."""
-    return _block(_EVENTS + b"\n".join([json.dumps(event_to_json(event)).encode() for event in events]))
+    return _block(EVENTS + b"\n".join([json.dumps(event_to_json(event)).encode() for event in events]))
 
 
 def _block(body: bytes) -> bytes:
@@ -66,13 +65,24 @@ def decode(data: bytes, position: int) -> tuple[bytes, int]:
 
 def entries_of(body: bytes, want: RecordFilter | None = None) -> Iterator[Entry]:
     """The entries of a block's body: all, or all events and the decisions that are wanted."""
-    if body[:1] == _DECISIONS:
+    if body[:1] == DECISIONS:
         batch, source = _decisions(body)
         yield from batch.records(source, None if want is None else want.rows(batch))
-    elif body[:1] == _EVENTS:
-        for line in body[1:].splitlines():
-            yield event_from_json(json.loads(line))
+    elif body[:1] == EVENTS:
+        yield from _events(body)
     # Another kind is a newer version's, and no concern of this one.
+
+
+def facts_of(body: bytes) -> BlockFacts | None:
+    """What an index says of a block; None of a newer version's kind."""
+    if body[:1] == DECISIONS:
+        return facts_of_decisions(_decisions(body)[0])
+    return facts_of_events(_events(body)) if body[:1] == EVENTS else None
+
+
+def _events(body: bytes) -> Iterator[Event]:
+    for line in body[1:].splitlines():
+        yield event_from_json(json.loads(line))
 
 
 def _decisions(body: bytes) -> tuple[DecisionBatch, NodeRun]:

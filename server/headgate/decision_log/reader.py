@@ -1,10 +1,11 @@
 """What an explanation is made from: decision logs of one or several nodes, and the rules that were in force.
 
 A log is a data directory, or a file of JSON lines as stdout or a log store gives them. All of them are read as one.
-Nothing is held but what was asked for: the decisions of one descriptor, counter or id, and the events, which are few.
+Nothing is held but what was asked for: the decisions of one descriptor or id, and the events, which are few. Data
+directories are searched by their indexes; lines have none, and are read once, and once more for what an id is in.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,8 @@ from headgate.clock import SystemClock
 from headgate.decision_log.batch import RecordFilter
 from headgate.decision_log.json_lines import entries_of_line
 from headgate.decision_log.rule_contents import PART, Content, joined, load_content
-from headgate.decision_log.schema import DecisionRecord, Event, NodeRun
+from headgate.decision_log.schema import DecisionRecord, Entry, Event, NodeRun, decision_id
+from headgate.decision_log.search import LogSearch
 from headgate.decision_log.segments import ReadStats, read_segments
 from headgate.rules.directory import Source as RulesSource
 from headgate.rules.directory import SourceFile, compile_source
@@ -21,9 +23,6 @@ from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
-
-MAX_RECORDS: Final = 100_000
-"""Decisions about one descriptor that are looked at; of more, the first."""
 
 
 @dataclass(slots=True)
@@ -43,34 +42,74 @@ class LogView:
     _homes: dict[NodeRun, Path] = field(default_factory=dict)
     """Whose events were found in which data directory."""
 
-    def read(self, want: RecordFilter | None) -> Iterator[DecisionRecord | Event]:
-        """All events, and the decisions that are wanted; without a `want` all of them."""
-        self.stats = ReadStats()
-        for path in self.paths:
-            if path.is_dir():
-                for entry in read_segments(path, self.stats, want):
-                    self._homes.setdefault(entry.source, path)
-                    yield entry
-            else:
-                with path.open(encoding="utf-8", errors="replace") as file:
-                    yield from self._read_lines(file, want)
-        yield from self._read_lines(self.lines, want)
+    _searches: dict[Path, LogSearch] = field(default_factory=dict)
+    _line_events: list[Event] | None = None
+    """Events among the lines; None until these were read."""
 
-    def decisions(self, want: RecordFilter) -> list[DecisionRecord]:
-        """The decisions that are wanted, by time."""
-        found: list[DecisionRecord] = []
-        for entry in self.read(want):
-            if isinstance(entry, DecisionRecord):
-                found.append(entry)
-                if len(found) >= MAX_RECORDS:
-                    break
+    def everything(self) -> Iterator[Entry]:
+        """All decisions and events, log by log."""
+        for path in self._directories():
+            yield from read_segments(path, self.stats)
+        for text in self._texts():
+            yield from entries_of_line(text)
+
+    def decisions(self, want: RecordFilter, near_ms: int) -> list[DecisionRecord]:
+        """The decisions that are wanted, by time; of very many, those nearest to `near_ms`."""
+        found = self._from_lines(want)
+        for path in self._directories():
+            for record in self._search(path).decisions(want, near_ms):
+                self._homes.setdefault(record.source, path)
+                found.append(record)
         return sorted(found, key=lambda record: (record.time_ms, record.number))
 
     def events(self) -> list[Event]:
         """All events, by time; contents of rule sets that were among them are kept for `rules`."""
-        found = [entry for entry in self.read(RecordFilter(numbers=frozenset((-1,)))) if isinstance(entry, Event)]
+        if self._line_events is None:
+            self._from_lines(_NO_DECISIONS)
+        found = list(self._line_events or ())
+        for path in self._directories():
+            for event in self._search(path).events():
+                self._homes.setdefault(event.source, path)
+                found.append(event)
         self._shipped.update(joined([event.fields for event in found if event.kind == PART]))
         return sorted([event for event in found if event.kind != PART], key=lambda event: event.time_ms)
+
+    def _search(self, path: Path) -> LogSearch:
+        if path not in self._searches:
+            self._searches[path] = LogSearch(path, self.stats)
+        return self._searches[path]
+
+    def _directories(self) -> list[Path]:
+        return [path for path in self.paths if path.is_dir()]
+
+    def _texts(self) -> Iterator[str]:
+        for path in self.paths:
+            if not path.is_dir():
+                with path.open(encoding="utf-8", errors="replace") as file:
+                    yield from file
+        yield from self.lines
+
+    def _from_lines(self, want: RecordFilter) -> list[DecisionRecord]:
+        """The decisions of the lines that are wanted. The first time, all lines are parsed, and events kept."""
+        first = self._line_events is None
+        events: list[Event] = []
+        found: list[DecisionRecord] = []
+        by_id = [] if first or want.descriptor_hashes else [decision_id(number) for number in want.numbers]
+        for text in self._texts():
+            if by_id and not any(number in text for number in by_id):
+                continue
+            entries = entries_of_line(text)
+            self.stats.skipped_lines += bool(first and not entries and text.strip())
+            for entry in entries:
+                if isinstance(entry, Event):
+                    events.append(entry)
+                elif want.wants(entry):
+                    found.append(entry)
+        if first:
+            self._line_events = events
+            self.stats.events += len(events)
+        self.stats.records += len(found)
+        return found
 
     def same_node(self, one: NodeRun, other: NodeRun) -> bool:
         """Whether two runs are of one node: by name, or because they had one data directory, one after the other."""
@@ -100,15 +139,5 @@ class LogView:
         except RulesError:
             return None  # of a version that accepted more, or less
 
-    def _read_lines(self, lines: Iterable[str], want: RecordFilter | None) -> Iterator[DecisionRecord | Event]:
-        for text in lines:
-            entries = entries_of_line(text)
-            self.stats.skipped_lines += bool(not entries and text.strip())
-            for entry in entries:
-                if isinstance(entry, Event):
-                    self.stats.events += 1
-                    yield entry
-                else:
-                    self.stats.records += 1
-                    if want is None or want.wants(entry):
-                        yield entry
+
+_NO_DECISIONS: Final = RecordFilter(numbers=frozenset((-1,)))

@@ -2,7 +2,8 @@
 
 A process writes to a segment of its own and begins another when it is full or old. Before it begins one it removes the
 oldest of all segments in the directory until they are within their bounds, whoever wrote them. A segment that a crash
-left behind is read up to where it was cut. Rule sets are files beside the segments, one per version.
+left behind is read up to where it was cut. Beside each segment stands its index (index.py), and beside all of them rule
+sets, one file per version.
 """
 
 import contextlib
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headgate.decision_log import block
-from headgate.decision_log.batch import RecordFilter
-from headgate.decision_log.schema import DecisionRecord, Event
+from headgate.decision_log import block, index
+from headgate.decision_log.index import BlockFacts, IndexEntry, IndexWriter, index_path
+from headgate.decision_log.schema import DecisionRecord, Entry
 
 DIRECTORY: Final = "decisions"
 """Below `data_dir`."""
@@ -42,10 +43,12 @@ class SegmentWriter:
         self._bounds = bounds
         self._count = 0
         self._fd: int | None = None
+        self._index: IndexWriter | None = None
+        """None where it could not be written: the segment is readable without it."""
         self._size = 0
         self._began_ms = 0
 
-    def write(self, data: bytes, now_ms: int) -> None:
+    def write(self, data: bytes, facts: BlockFacts, now_ms: int) -> None:
         """Append one block. Raises OSError; then what was written of it is cut off again."""
         if self._fd is None or self._size >= SEGMENT_BYTES or now_ms - self._began_ms >= SEGMENT_MS:
             self._begin(now_ms)
@@ -56,13 +59,26 @@ class SegmentWriter:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             raise
+        entry = IndexEntry(self._size, len(data), facts)
         self._size += len(data)
+        if self._index is not None:
+            try:
+                self._index.add(entry)
+            except OSError:
+                self._end_index(finished=False)
 
     def close(self) -> None:
         """End the segment."""
+        self._end_index(finished=True)
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+    def _end_index(self, *, finished: bool) -> None:
+        if self._index is not None:
+            with contextlib.suppress(OSError):
+                self._index.close(finished=finished)
+            self._index = None
 
     def _begin(self, now_ms: int) -> None:
         self.close()
@@ -73,18 +89,31 @@ class SegmentWriter:
         self._count += 1
         self._size = os.fstat(self._fd).st_size
         self._began_ms = now_ms
+        with contextlib.suppress(OSError):
+            self._index = IndexWriter(path)
 
     def _make_room(self, now_ms: int) -> None:
         """Remove the oldest segments, by when they were last written, until one more fits."""
         files = sorted((info.st_mtime_ns, path, info.st_size) for path, info in _segments(self._directory))
-        total = sum(size for _, _, size in files)
-        for modified_ns, path, size in files:
+        sizes = {path: size + _index_bytes(path) for _, path, size in files}
+        total = sum(sizes.values())
+        for modified_ns, path, _ in files:
             too_old = now_ms - modified_ns // 1_000_000 > self._bounds.max_age_ms
             if not too_old and total + SEGMENT_BYTES <= self._bounds.max_bytes:
                 break
             with contextlib.suppress(OSError):
                 path.unlink()
-            total -= size
+            total -= sizes[path]
+        for path in self._directory.glob(f"*{index.SUFFIX}"):
+            if not path.with_suffix(SUFFIX).exists():
+                path.unlink(missing_ok=True)
+
+
+def _index_bytes(segment: Path) -> int:
+    try:
+        return index_path(segment).stat().st_size
+    except OSError:
+        return 0
 
 
 def _segments(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -110,6 +139,12 @@ class ReadStats:
     segments: int = 0
     records: int = 0
     events: int = 0
+    blocks: int = 0
+    """Blocks that were inflated."""
+    block_bytes: int = 0
+    """The size of these, as they are stored."""
+    left_blocks: int = 0
+    """Blocks that a search left unread, because it had read so many that were nearer."""
     skipped_bytes: int = 0
     """Behind a block that was cut off or harmed: a process was killed while it wrote, or a disk was full."""
     skipped_lines: int = 0
@@ -127,16 +162,34 @@ def segment_sizes(directory: Path) -> dict[Path, int]:
     return {path: info.st_size for path, info in _segments(directory)}
 
 
-def read_segments(path: Path, stats: ReadStats, want: RecordFilter | None = None) -> Iterator[DecisionRecord | Event]:
-    """What the segments of a data directory hold, one after the other: all, or all events and the decisions wanted."""
+def read_segments(path: Path, stats: ReadStats) -> Iterator[Entry]:
+    """Everything that the segments of a data directory hold, one after the other."""
     for segment, _ in sorted(_segments(log_directory(path))):
         with contextlib.suppress(FileNotFoundError):  # removed while others were read
             data = segment.read_bytes()
             stats.segments += 1
-            yield from _read(data, stats, want)
+            for body, _, _ in _blocks(data, 0, stats):
+                for entry in block.entries_of(body):
+                    if isinstance(entry, DecisionRecord):
+                        stats.records += 1
+                    else:
+                        stats.events += 1
+                    yield entry
 
 
-def _read(data: bytes, stats: ReadStats, want: RecordFilter | None) -> Iterator[DecisionRecord | Event]:
+def walk_blocks(segment: Path, begin: int, stats: ReadStats) -> Iterator[IndexEntry]:
+    """An index entry for each whole block of a segment from `begin` on."""
+    with segment.open("rb") as file:
+        file.seek(begin)
+        data = file.read()
+    for body, position, after in _blocks(data, begin, stats):
+        facts = block.facts_of(body)
+        if facts is not None:
+            yield IndexEntry(position, after - position, facts)
+
+
+def _blocks(data: bytes, begin: int, stats: ReadStats) -> Iterator[tuple[bytes, int, int]]:
+    """Body, begin and end in the segment of each whole block of `data`, which begins at `begin`."""
     position = 0
     while position < len(data):
         try:
@@ -146,12 +199,8 @@ def _read(data: bytes, stats: ReadStats, want: RecordFilter | None) -> Iterator[
             found = data.find(block.MAGIC, position + 1)
             after = len(data) if found < 0 else found
             stats.skipped_bytes += after - position
-            position = after
-            continue
-        for entry in block.entries_of(body, want):
-            if isinstance(entry, DecisionRecord):
-                stats.records += 1
-            else:
-                stats.events += 1
-            yield entry
+        else:
+            stats.blocks += 1
+            stats.block_bytes += after - position
+            yield body, begin + position, begin + after
         position = after

@@ -97,13 +97,14 @@ class DecisionsService:
             since_ms=request.since_ms,
             until_ms=request.until_ms or RecordFilter().until_ms,
         )
-        records = view.decisions(want)
+        near_ms = (want.since_ms + want.until_ms) // 2 if request.until_ms else int(time.time() * 1000)
+        records = view.decisions(want, near_ms)
         # With them, the other limits that their requests met.
         numbers = frozenset(record.number for record in records[-MAX_LINES:])
-        records = view.decisions(RecordFilter(numbers=numbers)) if numbers else []
+        records = view.decisions(RecordFilter(numbers=numbers), near_ms) if numbers else []
         events = view.events()
         answer = pb.FindResponse(skipped_bytes=view.stats.skipped_bytes)
-        answer.more = len(records) > MAX_LINES or len(events) > MAX_LINES
+        answer.more = len(records) > MAX_LINES or len(events) > MAX_LINES or view.stats.left_blocks > 0
         answer.lines.extend(_lines([*records[-MAX_LINES:], *events[-MAX_LINES:]]))
         answer.rules.extend(_rule_sets(directory, records, events))
         return answer

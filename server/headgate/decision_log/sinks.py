@@ -8,6 +8,7 @@ from typing import Any
 
 from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.block import encode_decisions, encode_events
+from headgate.decision_log.index import facts_of_decisions, facts_of_events
 from headgate.decision_log.json_lines import event_to_json, record_to_json
 from headgate.decision_log.schema import Event, NodeRun
 from headgate.decision_log.segments import Bounds, SegmentWriter
@@ -21,10 +22,10 @@ class SegmentSink:
         self._writer = SegmentWriter(data_dir, source.run, bounds)
 
     def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
-        self._writer.write(encode_decisions(batch, self._source), now_ms)
+        self._writer.write(encode_decisions(batch, self._source), facts_of_decisions(batch), now_ms)
 
     def events(self, events: Sequence[Event], now_ms: int) -> None:
-        self._writer.write(encode_events(events), now_ms)
+        self._writer.write(encode_events(events), facts_of_events(events), now_ms)
 
     def close(self) -> None:
         self._writer.close()

@@ -66,7 +66,8 @@ class DecisionViews:
         found: Iterable[DecisionRecord | Event]
         if self._follower is None:
             self._follower = Follower(directory)
-            found = LogView([directory]).decisions(RecordFilter(since_ms=self._clock.now_ms() - FIRST_LOOK_MS))
+            now_ms = self._clock.now_ms()
+            found = LogView([directory]).decisions(RecordFilter(since_ms=now_ms - FIRST_LOOK_MS), now_ms)
         else:
             found = self._follower.read()
         for record in found:

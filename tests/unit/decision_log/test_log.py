@@ -10,6 +10,7 @@ from headgate.decision_log import rule_contents, segments
 from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.block import MAGIC
 from headgate.decision_log.explain.explanation import DecisionQuestion, explain, to_text
+from headgate.decision_log.index import EVENTS, BlockFacts
 from headgate.decision_log.json_lines import event_from_json, event_to_json, record_from_json, record_to_json
 from headgate.decision_log.log import PAGE_RECORDS
 from headgate.decision_log.names import hash_of_descriptor
@@ -235,13 +236,19 @@ def test_the_log_stays_within_its_bytes_and_its_age(tmp_path: Path, monkeypatch:
     writer = SegmentWriter(tmp_path, 1, Bounds(5_000, 3_600_000))
     now_ms = int(tmp_path.stat().st_mtime * 1000)
     for _ in range(60):
-        writer.write(b"x" * 500, now_ms)
+        writer.write(b"x" * 500, FACTS, now_ms)
     files = list((tmp_path / segments.DIRECTORY).iterdir())
-    assert sum(path.stat().st_size for path in files) <= 5_000
-    assert len(files) >= 4
-    writer.write(b"y", now_ms + 2 * 24 * 3_600_000)
+    assert sum(path.stat().st_size for path in files) <= 5_000, "with their indexes"
+    assert len(files) >= 2 * 3
+    orphan = files[0].parent / "gone.hgx"
+    orphan.touch()
+    writer.write(b"y", FACTS, now_ms + 2 * 24 * 3_600_000)
     writer.close()
-    assert len(list((tmp_path / segments.DIRECTORY).iterdir())) == 1
+    left = list((tmp_path / segments.DIRECTORY).iterdir())
+    assert sorted(path.suffix for path in left) == [".hgd", ".hgx"]
+
+
+FACTS = BlockFacts(EVENTS, 0, 0)
 
 
 class StuckSink:

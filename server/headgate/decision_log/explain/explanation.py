@@ -83,15 +83,17 @@ class DecisionExplanation:
 
 def explain(view: LogView, question: DecisionQuestion) -> DecisionExplanation:
     """Find the decision, and say why."""
+    found = view.decisions(_want(question), question.at_ms)
+    left_blocks = view.stats.left_blocks
     events = view.events()
     history = EventHistory(view, events, question.entries)
-    found = view.decisions(_want(question))
     missing = history.dropped(question.at_ms - question.window_ms, question.at_ms + question.window_ms)
     counts = {
         "decisions": len(found),
         "denied": sum(not record.allowed for record in found),
         "dropped": missing,
         "segments": view.stats.segments,
+        "unread_blocks": left_blocks,
         "skipped_bytes": view.stats.skipped_bytes,
         "skipped_lines": view.stats.skipped_lines,
     }
@@ -100,7 +102,7 @@ def explain(view: LogView, question: DecisionQuestion) -> DecisionExplanation:
         sentences = unlogged(question.entries, known, missing, events)
         return DecisionExplanation(question, DecisionOutcome.NOT_LOGGED, sentences=tuple(sentences), counts=counts)
     record = min(found, key=lambda each: _interest(each, question.at_ms))
-    request = view.decisions(RecordFilter(numbers=frozenset((record.number,))))
+    request = view.decisions(RecordFilter(numbers=frozenset((record.number,))), record.time_ms)
     request = [part for part in request if part.source == record.source]
     causes = tuple(causes_of(record, request, history))
     meanwhile = going_on(record, history, question.window_ms)

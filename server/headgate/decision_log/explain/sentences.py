@@ -239,6 +239,11 @@ def _doubts(counts: Mapping[str, int]) -> list[str]:
     lines = []
     if counts.get("dropped"):
         lines.append(f"The log has a hole: {counts['dropped']} decisions of that time are missing in it.")
+    if counts.get("unread_blocks"):
+        lines.append(
+            f"The log has more about it than was read: {counts['unread_blocks']} blocks of decisions further from that "
+            f"time were left out."
+        )
     if counts.get("skipped_bytes"):
         lines.append(
             f"{counts['skipped_bytes']} bytes of the log could not be read: a process was killed while it "
