@@ -6,15 +6,15 @@ the disk or whoever reads is slower than the decisions, pages wait, up to a boun
 from the log and counted, and the log itself says when: no decision ever waits.
 """
 
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, Protocol
 
 from headgate.clock import Clock
 from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.schema import Event, NodeRun
+from headgate.telemetry.bounded_sender import BoundedSender
 
 WAITING_BYTES: Final = 96 * 1024 * 1024
 """What pages may take while they wait, by estimate: three seconds of 20,000 denials a second. A disk that stands still
@@ -29,8 +29,12 @@ FLUSH_S: Final = 0.25
 """How long a decision waits in memory where the disk is not slow: what a kill -9 loses."""
 _RECORDS: Final = -1
 """Stands for no sink: it is the records that can't be made."""
-MAX_EVENTS: Final = 10_000
-"""Events that may wait. They are few: one per change of a state."""
+PAGE_BYTES: Final = 1_000
+"""What a page takes without its rows. Rounded up."""
+MAX_WAITING: Final = 20_000
+"""Pages and events that may wait, whatever they take. Events are few: one per change of a state."""
+BATCH: Final = 64
+"""Pages and events that the thread takes at once."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """What a process that ends waits for its last records to be written."""
 
@@ -82,7 +86,8 @@ class Sink(Protocol):
         ...
 
 
-Follower = Callable[[DecisionBatch | None, Sequence[Event]], None]
+Job = Callable[[], None]
+"""Something that the log's thread is to do. May raise OSError."""
 
 
 class DecisionLog:
@@ -99,8 +104,6 @@ class DecisionLog:
         waiting_bytes: int = WAITING_BYTES,
     ) -> None:
         self.stats = LogStats()
-        self.followers: list[Follower] = []
-        """Called by the thread with what has just been logged: those who follow decisions live."""
         self._sinks = list(sinks)
         self._expand = expand
         self._clock = clock
@@ -108,23 +111,20 @@ class DecisionLog:
         self._warn = warn
         self.page = Page(clock.monotonic())
         """Where the next decision is written. Of the loop's thread alone."""
-        self._pages: deque[Page] = deque()
-        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
-        self._jobs: deque[Callable[[], None]] = deque()
-        self._waiting_bytes = waiting_bytes
-        # Each is written by one thread: what came in by the loop's, what went out by the log's own.
-        self._bytes_in = 0
-        self._bytes_out = 0
         self._failing: set[int] = set()
         self._dropped_said = 0
-        self._work = threading.Event()
-        self._closing = False
-        # A daemon: a disk that never answers must not keep the process alive.
-        self._thread = threading.Thread(target=self._run, name="headgate-decisions", daemon=True)
+        self._sender: BoundedSender[Page | Event | Job] = BoundedSender(
+            "headgate-decisions",
+            self._write,
+            max_items=MAX_WAITING,
+            max_bytes=waiting_bytes,
+            batch=BATCH,
+            at_end=self._close_sinks,
+        )
 
     def start(self) -> None:
         """Begin to write."""
-        self._thread.start()
+        self._sender.start()
 
     # The loop's thread
 
@@ -133,7 +133,7 @@ class DecisionLog:
         page = self.page
         if page.rows < PAGE_RECORDS:
             return page
-        if not self._turn():
+        if not self._hand_over():
             self.stats.dropped += 1
             return None
         return self.page
@@ -142,7 +142,7 @@ class DecisionLog:
         """Hand the page over if it has waited for long enough. Called every now and then."""
         page = self.page
         if page.rows and self._clock.monotonic() - page.began_s >= FLUSH_S:
-            self._turn()
+            self._hand_over()
 
     @property
     def waiting(self) -> bool:
@@ -151,58 +151,48 @@ class DecisionLog:
 
     def note(self, kind: str, time_ms: int, **fields: Any) -> None:
         """Log an event, from any thread."""
-        self._events.append(Event(time_ms, kind, fields, self._source))
-        self._work.set()
+        self._sender.offer(Event(time_ms, kind, fields, self._source))
 
-    def later(self, job: Callable[[], None]) -> None:
+    def later(self, job: Job) -> None:
         """Have the thread do something that takes long, such as keeping a rule set."""
-        self._jobs.append(job)
-        self._work.set()
+        self._sender.offer(job)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Write what is left, for at most `timeout_s`."""
-        if self.page.rows:
-            self._turn()
-        self._closing = True
-        self._work.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
+        if self.page.rows and not self._hand_over():
+            self.stats.dropped += self.page.rows
+        self._sender.close(timeout_s)
 
-    def _turn(self) -> bool:
+    def _hand_over(self) -> bool:
         """Begin another page, if the full one may wait."""
         page = self.page
-        size = page.size + page.rows * ROW_BYTES
-        if self._bytes_in - self._bytes_out + size > self._waiting_bytes:
+        size = PAGE_BYTES + page.size + page.rows * ROW_BYTES
+        if not self._sender.has_room(size=size) or not self._sender.offer(page, size=size):
             return False
-        self._bytes_in += size
-        self._pages.append(page)
         self.page = Page(self._clock.monotonic())
-        self._work.set()
         return True
 
     # The log's own thread
 
-    def _run(self) -> None:
-        while not self._closing:
-            self._work.wait()
-            self._work.clear()
-            self._empty()
-        self._empty()
+    def _write(self, items: Sequence[Page | Event | Job]) -> None:
+        """In the order in which they came; events that came together as one block."""
+        self._say_dropped()
+        for kind, group in groupby(items, type):
+            if kind is Event:
+                self._hand_on(None, [item for item in group if isinstance(item, Event)])
+                continue
+            for item in group:
+                if isinstance(item, Page):
+                    batch = self._records(item)
+                    if batch is not None:
+                        self._hand_on(batch, ())
+                elif not isinstance(item, Event):
+                    self._do(item)
+
+    def _close_sinks(self) -> None:
+        self._say_dropped()
         for sink in self._sinks:
             sink.close()
-
-    def _empty(self) -> None:
-        while self._jobs:
-            self._do(self._jobs.popleft())
-        self._say_dropped()
-        if self._events:
-            self._hand_on(None, [self._events.popleft() for _ in range(len(self._events))])
-        while self._pages:
-            page = self._pages.popleft()
-            batch = self._records(page)
-            if batch is not None:
-                self._hand_on(batch, ())
-            self._bytes_out += page.size + page.rows * ROW_BYTES
 
     def _records(self, page: Page) -> DecisionBatch | None:
         """None, counted and said, if its figures are such that no record can be made of them: the log goes on."""
@@ -213,7 +203,7 @@ class DecisionLog:
             self._warn_once(_RECORDS, "records", error)
             return None
 
-    def _do(self, job: Callable[[], None]) -> None:
+    def _do(self, job: Job) -> None:
         try:
             job()
         except OSError as error:
@@ -223,7 +213,7 @@ class DecisionLog:
         dropped = self.stats.dropped - self._dropped_said
         if dropped:
             self._dropped_said += dropped
-            self.note("dropped", self._clock.now_ms(), decisions=dropped)
+            self._hand_on(None, [Event(self._clock.now_ms(), "dropped", {"decisions": dropped}, self._source)])
 
     def _hand_on(self, batch: DecisionBatch | None, events: Sequence[Event]) -> None:
         now_ms = self._clock.now_ms()
@@ -238,8 +228,6 @@ class DecisionLog:
                 self.stats.failed += len(events) if batch is None else batch.count
                 self._warn_once(index, type(sink).__name__, error)
         self.stats.records += 0 if batch is None else batch.count
-        for follower in list(self.followers):
-            follower(batch, events)
 
     def _warn_once(self, number: int, what: str, error: Exception) -> None:
         """One line per outage, not one per block."""

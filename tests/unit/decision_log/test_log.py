@@ -23,7 +23,7 @@ from headgate_client.values import encode_request
 
 from tests.support.clock import ManualClock
 from tests.support.decision_log import LoggedNode, decisions, read_all
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S
 
 NOW_MS = 1_700_000_040_000  # a minute's beginning
 RULES = """
@@ -276,14 +276,14 @@ def test_while_the_disk_stands_still_decisions_go_on_and_what_is_missing_is_coun
     node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS))
     disk = StuckSink()
     node.log._sinks[:] = [disk]
-    node.log._waiting_bytes = 2_000_000
+    node.log._sender.max_bytes = 2_000_000
     asked = 10 * PAGE_RECORDS
     for _ in range(asked):
         node.ask({"user": "ann"}, cost=9)
     stats = node.log.stats
     assert stats.dropped > 0
     disk.free.set()
-    wait_until(lambda: not node.log._pages, "the disk to have caught up")
+    assert node.log._sender.flush(PATIENCE_S)
     node.log.close(10)
     written = sum(batch.count for batch in disk.batches)
     assert written + stats.dropped == asked
@@ -330,7 +330,7 @@ def test_records_that_can_not_be_made_take_nothing_else_along(tmp_path: Path) ->
     node.log._warn = lambda sink, error: said.append(sink)
     node.ask({"user": "ann"}, cost=9)
     node.log.page.flat[ROW.index("number")] = -1
-    node.log._turn()
+    node.log._hand_over()
     node.ask({"user": "ann"}, cost=9)
     node.stop()
     assert (said, node.log.stats.failed) == (["records"], 1)

@@ -15,7 +15,7 @@ from headgate.v1 import decisions_pb2 as pb
 
 from tests.support.clock import ManualClock
 from tests.support.decision_log import LoggedNode
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S
 
 NOW_MS = 1_700_000_040_000
 RULES = (
@@ -34,7 +34,7 @@ def written(node: LoggedNode) -> None:
     """Have what was logged on disk."""
     node.clock.advance(1_000)
     node.log.flush()
-    wait_until(lambda: not node.log._pages and node.log._bytes_in == node.log._bytes_out, "the page to be written")
+    assert node.log._sender.flush(PATIENCE_S)
 
 
 async def tail(service: DecisionsService, cursor: int) -> tuple[list[Any], int, int]:
