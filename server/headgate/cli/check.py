@@ -6,9 +6,9 @@ from typing import Any
 
 from headgate_client import Decision, Descriptor, DescriptorStatus, Headgate, RateLimitError, Tls
 
-from headgate.cli import descriptors
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, warn, write
-from headgate.cli.target import add_target, token_line, wants_tls, why_closed
+from headgate.console import descriptors
+from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, warn, write
+from headgate.console.target import add_target, token_line, wants_tls, why_closed
 
 _EPILOG = r"""
 exit status: 0 OK, 1 over limit, 2 error (the message is on stderr)

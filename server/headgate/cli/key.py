@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from headgate.cli import descriptors
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
-from headgate.cli.target import add_target, token_line, wants_tls, why_closed
+from headgate.console import descriptors
+from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
+from headgate.console.target import add_target, token_line, wants_tls, why_closed
 from headgate.errors import ConfigError
 
 DEFAULT_ADDR: Final = "127.0.0.1:8083"

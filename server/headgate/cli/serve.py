@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headgate.cli.output import EXIT_FAILED, EXIT_USAGE, fail, warn
 from headgate.config import (
     CONFIG_ENV,
     CONFIG_FLAG,
@@ -19,6 +18,7 @@ from headgate.config import (
     translate,
 )
 from headgate.config.kinds import Boolean, holds_password
+from headgate.console.output import EXIT_FAILED, EXIT_USAGE, fail, warn
 from headgate.errors import ConfigError
 
 _EPILOG = """

@@ -5,7 +5,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, write
+from headgate.console.output import EXIT_FAILED, EXIT_OK, write
 from headgate.errors import ConfigError
 
 RANDOM_SEEDS: Final = 1_000_000_000

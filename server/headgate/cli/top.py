@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.address import UnixAddress, parse_address
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
+from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
 
 TIMEOUT_S = 5.0
 CLEAR = "\x1b[H\x1b[2J"

@@ -10,8 +10,8 @@ import pytest
 from headgate import __version__
 from headgate.build import BUILD
 from headgate.cli import main
-from headgate.cli.descriptors import parse_descriptor
 from headgate.config import SETTINGS
+from headgate.console.descriptors import parse_descriptor
 from headgate.errors import ConfigError
 from headgate_client import Tls
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse

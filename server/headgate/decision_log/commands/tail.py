@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.cli import descriptors
-from headgate.cli.admin_call import add_servers, addresses_of, call
-from headgate.cli.output import EXIT_OK, printable, warn, write
+from headgate.console import descriptors
+from headgate.console.admin_call import add_servers, addresses_of, call
+from headgate.console.output import EXIT_OK, printable, warn, write
 from headgate.decision_log.follower import Follower
 from headgate.decision_log.json_lines import entry_of_line, event_to_json, record_to_json
 from headgate.decision_log.names import hash_of_descriptor

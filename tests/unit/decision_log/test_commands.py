@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from headgate.cli import main
-from headgate.cli.explain import milliseconds, parse_time
-from headgate.cli.output import printable
+from headgate.console.output import printable
+from headgate.decision_log.commands.explain import milliseconds, parse_time
 from headgate.decision_log.json_lines import record_to_json
 from headgate.errors import ConfigError
 

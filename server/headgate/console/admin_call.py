@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
-from headgate.cli.output import warn
-from headgate.cli.target import add_target, token_line, wants_tls, why_closed
+from headgate.console.output import warn
+from headgate.console.target import add_target, token_line, wants_tls, why_closed
 from headgate.errors import ConfigError
 
 ADDR_HELP: Final = "admin_grpc of servers, separated by commas; dns:///name:port asks all that it names"

@@ -7,9 +7,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from headgate.cli import descriptors
-from headgate.cli.admin_call import add_servers, addresses_of, call, on_all
-from headgate.cli.output import EXIT_FAILED, EXIT_OK, printable, write
+from headgate.console import descriptors
+from headgate.console.admin_call import add_servers, addresses_of, call, on_all
+from headgate.console.output import EXIT_FAILED, EXIT_OK, printable, write
 from headgate.decision_log.explain.explanation import DecisionOutcome, DecisionQuestion, explain, lines_of
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
