@@ -51,7 +51,7 @@ class DecisionLogging:
         self.log: DecisionLog | None = None
         """None where there is no sink."""
         self.recorder: DecisionRecorder | None = None
-        """What the handler tells of decisions; None until there is an engine, and where there is no log."""
+        """The handler's recorder; None until there is an engine, and where there is no log."""
         self._settings = settings
         self._clock = clock
         self._random = random
@@ -151,12 +151,12 @@ class DecisionLogging:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something that `flush` is to be called for again soon."""
+        """True while `flush` is to be called again soon."""
         return self.log is not None and self.log.waiting
 
     @property
     def stats(self) -> LogStats:
-        """What became of entries; all 0 where there is no log."""
+        """Counts of entries; all 0 where there is no log."""
         return LogStats() if self.log is None else self.log.stats
 
     @property
@@ -171,7 +171,7 @@ class DecisionLogging:
             self.log.close()
 
     def _now_ms(self) -> int:
-        """By the clock that the decisions have: the shards', or this node's where it counts alone."""
+        """Time by the clock that the decisions have: the shards', or this node's where it counts alone."""
         return self._clock.now_ms() if self._node is None else self._node.earliest_ms()
 
     def _warn(self, sink: str, error: Exception) -> None:

@@ -125,13 +125,13 @@ class RecordFilter:
     until_ms: int = 1 << 62
 
     def wants(self, record: DecisionRecord) -> bool:
-        """Whether it is one of them. Without a descriptor or an id, all of the time are."""
+        """Tell whether it is one of them. Without a descriptor or an id, all of the time are."""
         if not self.since_ms <= record.time_ms <= self.until_ms:
             return False
         return self.any_caller or record.descriptor_hash in self.descriptor_hashes or record.number in self.numbers
 
     def rows(self, batch: DecisionBatch) -> list[int]:
-        """Of a batch, those rows; a batch without any costs next to nothing."""
+        """The rows of a batch that are wanted; a batch without any costs next to nothing."""
         times = batch.column("time_ms")
         if not batch.count or max(times) < self.since_ms or min(times) > self.until_ms:
             return []
@@ -143,5 +143,5 @@ class RecordFilter:
 
     @property
     def any_caller(self) -> bool:
-        """Whether it names neither a descriptor nor an id."""
+        """True where it names neither a descriptor nor an id."""
         return not (self.descriptor_hashes or self.numbers)

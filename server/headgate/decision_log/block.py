@@ -74,7 +74,7 @@ def entries_of(body: bytes, want: RecordFilter | None = None) -> Iterator[Entry]
 
 
 def facts_of(body: bytes) -> BlockFacts | None:
-    """What an index says of a block; None of a newer version's kind."""
+    """The facts of a block for an index; None for a newer version's kind."""
     if body[:1] == DECISIONS:
         return facts_of_decisions(_decisions(body)[0])
     return facts_of_events(_events(body)) if body[:1] == EVENTS else None

@@ -24,7 +24,7 @@ BATCH: Final = 512
 
 
 Packed = tuple[DecisionBatch | Sequence[Event], range]
-"""What one request sends: rows of a batch, or some events."""
+"""Content of one request: rows of a batch, or some events."""
 
 
 class CollectorSink:
@@ -116,7 +116,7 @@ def _readable(entry: Entry, resource: Resource) -> Any:
 
 
 def _attributes(entry: Entry, line: dict[str, Any]) -> dict[str, Any]:
-    """What a log store finds it by, without looking into the body."""
+    """Attributes by which a log store finds it, without looking into the body."""
     kind = {"headgate.kind": line["kind"]}
     if isinstance(entry, Event):
         return kind

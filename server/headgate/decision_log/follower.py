@@ -17,7 +17,7 @@ class Follower:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._read_to = segment_sizes(log_directory(data_dir))
-        """Of every segment, how much of it has been read."""
+        """Bytes of every segment that have been read."""
 
     def read(self) -> list[DecisionRecord | Event]:
         """All whole blocks that have come since; in the order of time."""
@@ -32,7 +32,7 @@ class Follower:
         return sorted(found, key=lambda entry: entry.time_ms)
 
     def _read(self, path: Path, begin: int, found: list[DecisionRecord | Event]) -> int:
-        """How many bytes were whole blocks: what is being written now is left for the next look."""
+        """Read whole blocks and return their size: what is being written now is left for the next look."""
         try:
             with path.open("rb") as file:
                 file.seek(begin)

@@ -34,13 +34,14 @@ _SUM: Final = struct.Struct("<I")
 _SPAN_UNKNOWN: Final = 0xFFFF_FFFF
 _NO_END: Final = (1 << 64) - 1
 _HASH_SHIFT: Final = 48
-"""Of a descriptor's hash the highest 16 bits are kept: of blocks with 1,024 descriptors one in 64 is read in vain."""
+"""Bits of a descriptor's hash that an index leaves out; it keeps the highest 16. Of blocks with 1,024 descriptors one
+in 64 is read in vain."""
 _MOST_PARTS: Final = 0xFFFF
 _PART: Final = "H"
 
 
 class BlockFacts(NamedTuple):
-    """What a block may hold; of the whole segment, the same for all of its blocks."""
+    """Contents that a block, or all blocks of a segment, may have."""
 
     kind: bytes
     first_ms: int
@@ -48,7 +49,7 @@ class BlockFacts(NamedTuple):
     first_number: int = 0
     last_number: int = 0
     hash_parts: bytes = b""
-    """Of descriptors, sorted, 16 bits each."""
+    """The beginnings of descriptors' hashes, sorted, 16 bits each."""
 
 
 class Wanted:
@@ -63,18 +64,18 @@ class Wanted:
         self._hash_parts = [array(_PART, [value >> _HASH_SHIFT]).tobytes() for value in want.descriptor_hashes]
 
     def in_segment(self, facts: BlockFacts) -> bool:
-        """Whether a segment may hold wanted decisions; False is certain. Of a segment nobody knows the hashes."""
+        """Tell whether a segment may hold wanted decisions; False is certain. Of a segment nobody knows the hashes."""
         if facts.first_ms > self.until_ms or facts.last_ms < self.since_ms:
             return False
         return self.any_caller or bool(self._hash_parts) or self.has_number(facts.first_number, facts.last_number)
 
     def has_number(self, first: int, last: int) -> bool:
-        """Whether an id in this range is wanted."""
+        """Tell whether an id in this range is wanted."""
         at = bisect_left(self._numbers, first)
         return at < len(self._numbers) and self._numbers[at] <= last
 
     def has_hash(self, data: bytes, begin: int, end: int) -> bool:
-        """Whether some wanted descriptor's hash begins as one of the parts between `begin` and `end` of an index."""
+        """Tell whether some wanted descriptor's hash begins as a part between `begin` and `end` of an index does."""
         for part in self._hash_parts:
             at = data.find(part, begin, end)
             while at >= 0:
@@ -93,12 +94,12 @@ class IndexEntry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next block begins."""
+        """The offset of the next block."""
         return self.offset + self.length
 
 
 def facts_of_decisions(batch: DecisionBatch) -> BlockFacts:
-    """What an index says of a block of records."""
+    """The facts of a block of records."""
     times, numbers = batch.column("time_ms"), batch.column("number")
     parts = sorted({value >> _HASH_SHIFT for value in batch.column("descriptor_hash")})
     return BlockFacts(
@@ -107,7 +108,7 @@ def facts_of_decisions(batch: DecisionBatch) -> BlockFacts:
 
 
 def facts_of_events(events: Iterable[Event]) -> BlockFacts:
-    """What an index says of a block of events."""
+    """The facts of a block of events."""
     times = [event.time_ms for event in events]
     return BlockFacts(EVENTS, min(times), max(times))
 
@@ -118,7 +119,7 @@ class SegmentFacts(NamedTuple):
     covered: int
     """The segment's bytes that the index is about."""
     decisions: BlockFacts
-    """Of all its blocks of records together, without hashes."""
+    """The facts of all its blocks of records together, without hashes."""
     event_blocks: tuple[tuple[int, int], ...]
     """Offset and length of each block of events."""
 
@@ -146,7 +147,7 @@ class IndexWriter:
 
 
 class _Totals:
-    """What becomes the last entry of an index."""
+    """Gathers the last entry of an index."""
 
     def __init__(self) -> None:
         self._covered = 0

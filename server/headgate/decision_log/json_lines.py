@@ -150,7 +150,7 @@ def entry_of_line(text: str) -> Entry | None:
 
 
 def entry_of_json(line: Any) -> Entry | None:
-    """The same for what was parsed already. Looks into what shippers wrap a line in: `log`, `message`, `body`."""
+    """A line that was parsed already; None if it is not ours. Shippers wrap lines in `log`, `message`, `body`."""
     if isinstance(line, str):
         return entry_of_line(line) if line.startswith("{") else None
     if not isinstance(line, Mapping):

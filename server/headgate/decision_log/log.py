@@ -17,26 +17,26 @@ from headgate.decision_log.schema import Event, NodeRun
 from headgate.telemetry.bounded_sender import BoundedSender
 
 WAITING_BYTES: Final = 96 * 1024 * 1024
-"""What pages may take while they wait, by estimate: three seconds of 20,000 denials a second. A disk that stands still
+"""Memory for pages that wait, by estimate: three seconds of 20,000 denials a second. A disk that stands still
 for longer leaves a hole."""
 PAGE_RECORDS: Final = 1_024
 """Turning a page into bytes takes about a millisecond of the interpreter, for which the loop may have to wait."""
 ROW_BYTES: Final = 350
-"""What a row of a page takes: its numbers are objects until they are packed. Rounded up."""
+"""Memory of a page's row: its numbers are objects until they are packed. Rounded up."""
 TRACE_BYTES: Final = 200
-"""What a page takes for a decision that is traced, beside its rows. Rounded up."""
+"""Memory of a traced decision, beside its rows. Rounded up."""
 FLUSH_S: Final = 0.25
-"""How long a decision waits in memory where the disk is not slow: what a kill -9 loses."""
+"""Time that a decision waits in memory where the disk is not slow: a kill -9 loses as much."""
 _RECORDS: Final = -1
 """Stands for no sink: it is the records that can't be made."""
 PAGE_BYTES: Final = 1_000
-"""What a page takes without its rows. Rounded up."""
+"""Memory of a page without its rows. Rounded up."""
 MAX_WAITING: Final = 20_000
 """Pages and events that may wait, whatever they take. Events are few: one per change of a state."""
 BATCH: Final = 64
 """Pages and events that the thread takes at once."""
 CLOSE_TIMEOUT_S: Final = 2.0
-"""What a process that ends waits for its last records to be written."""
+"""Time that a process which ends waits for its last records to be written."""
 
 
 class Page:
@@ -52,7 +52,7 @@ class Page:
         self.charges: list[tuple[Any, Any]] = []
         """Charges logged on this page, with the version of their rule set, by that number."""
         self.traces: dict[int, int] = {}
-        """By decision: the trace that it is part of, of those that are traced."""
+        """The traces of those decisions that are traced, by the decision's number."""
         self.size = 0
         """In bytes, by estimate."""
         self.began_s = began_s
@@ -71,7 +71,7 @@ class LogStats:
 
 
 class Sink(Protocol):
-    """Where records and events go. Called by the log's thread alone; may block, and may raise OSError."""
+    """Destination of records and events. Called by the log's thread alone; may block, and may raise OSError."""
 
     def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
         """Take some records."""
@@ -110,7 +110,7 @@ class DecisionLog:
         self._source = source
         self._warn = warn
         self.page = Page(clock.monotonic())
-        """Where the next decision is written. Of the loop's thread alone."""
+        """The page that the next decision is written to. The loop's thread alone uses it."""
         self._failing: set[int] = set()
         self._dropped_said = 0
         self._sender: BoundedSender[Page | Event | Job] = BoundedSender(
@@ -146,7 +146,7 @@ class DecisionLog:
 
     @property
     def waiting(self) -> bool:
-        """Whether some decisions wait for `flush`."""
+        """True while some decisions wait for `flush`."""
         return self.page.rows > 0
 
     def note(self, kind: str, time_ms: int, **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the decision log calls things: hashes of descriptors and counters, and the terms of a limit."""
+"""Names in the decision log: hashes of descriptors and counters, and the terms of a limit."""
 
 from hashlib import blake2b
 
@@ -8,7 +8,7 @@ from headgate.limiter.limit import Limit
 
 
 def terms_of(limit: Limit) -> LimitTerms:
-    """What of a limit an explanation needs."""
+    """The terms of a limit that an explanation needs."""
     times = "" if limit.unit_multiplier == 1 else f"{limit.unit_multiplier} "
     return LimitTerms(
         limit.requests_per_unit,

@@ -1,4 +1,4 @@
-"""What an explanation is made from: decision logs of one or several nodes, and the rules that were in force.
+"""Reads what an explanation is made from: decision logs of one or several nodes, and the rules that were in force.
 
 A log is a data directory, or a file of JSON lines as stdout or a log store gives them. All of them are read as one.
 Nothing is held but what was asked for: the decisions of one descriptor or id, and the events, which are few. Data
@@ -40,7 +40,7 @@ class LogView:
     _shipped: dict[str, Content] = field(default_factory=dict)
     """Rule sets that were among the lines, by their digests."""
     _homes: dict[NodeRun, Path] = field(default_factory=dict)
-    """Whose events were found in which data directory."""
+    """The data directory in which a process's entries were found."""
 
     _searches: dict[Path, LogSearch] = field(default_factory=dict)
     _line_events: list[Event] | None = None
@@ -112,7 +112,7 @@ class LogView:
         return found
 
     def same_node(self, one: NodeRun, other: NodeRun) -> bool:
-        """Whether two runs are of one node: by name, or because they had one data directory, one after the other."""
+        """Tell whether two runs are of one node: by name, or by a data directory that both had."""
         if one.node == other.node:
             return True
         home = self._homes.get(one)

@@ -1,4 +1,4 @@
-"""Which decisions are logged, and what is noted of each: the one place where decisions meet the decision log.
+"""Chooses the decisions that are logged, and notes their figures: the one place where decisions meet the log.
 
 Every denial is logged, every decision that a failure policy made, every one that a shadow rule would have denied, and
 one of so many allowances. On the loop's thread the recorder copies the figures of the counters that decided, because
@@ -38,7 +38,7 @@ WriteRow = Callable[[list[int], Charge, Verdict, int, int, int, int, int], None]
 row the recorder knows (the charge's number on the page, the decision's, path, flags, weight)."""
 
 _LAST_NUMBER: Final = ROW.index("number") - len(ROW)
-"""Where in a page the id of the decision stands that was logged last."""
+"""Index in a page of the id of the decision that was logged last."""
 
 
 class DecisionRecorder:
@@ -92,7 +92,7 @@ class DecisionRecorder:
 
 
 def _any_over(verdicts: Sequence[Verdict]) -> bool:
-    """Whether some limit had no room: a shadow rule's, where the request was admitted."""
+    """Tell whether some limit had no room: a shadow rule's, where the request was admitted."""
     for over, _, _ in verdicts:  # noqa: SIM110 - `any` would make a generator for every decision that waited
         if over:
             return True

@@ -54,7 +54,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class Replay:
-    """What would have come of it."""
+    """Outcome of a log's requests under other rules."""
 
     requests: int = 0
     denied_before: int = 0
@@ -63,7 +63,7 @@ class Replay:
     denied_callers: Counter[tuple[str, Entries]] = field(default_factory=Counter)
     denied_callers_before: Counter[tuple[str, Entries]] = field(default_factory=Counter)
     shadow: Counter[str] = field(default_factory=Counter)
-    """By rule, what rules in shadow mode would have denied."""
+    """Requests that rules in shadow mode would have denied, by rule."""
     by_rule: Counter[str] = field(default_factory=Counter)
     without_values: int = 0
     """Records that do not say whom they are about: they can't be replayed."""

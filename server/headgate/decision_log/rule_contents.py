@@ -18,18 +18,18 @@ from headgate.decision_log.segments import DIRECTORY, log_directory
 
 SUFFIX: Final = ".rules"
 MAX_CONTENT_BYTES: Final = 64 * 1024 * 1024
-"""Of one version, before compression. A larger one is not kept; the log has its rules' limits all the same."""
+"""Size of one version before compression. A larger one is not kept; the log has its rules' limits all the same."""
 MAX_KEPT: Final = 200
 MAX_KEPT_BYTES: Final = 128 * 1024 * 1024
 DIGEST_CHARS: Final = 12
-"""Of a rule set's digest: as versions show it."""
+"""Length of a rule set's digest as versions show it."""
 
 PART: Final = "rules_content"
 """The kind of event that has a part of a rule set."""
 PART_CHARS: Final = 8 * 1024
-"""Of one part: container runtimes break lines at 16 KiB."""
+"""Length of one part: container runtimes break lines at 16 KiB."""
 MAX_PARTS: Final = 64
-"""Of one rule set: half a megabyte when packed, some 50,000 rules. What is larger is not shipped."""
+"""Parts of one rule set: half a megabyte when packed, some 50,000 rules. What is larger is not shipped."""
 
 Files = Sequence[tuple[str, bytes]]
 """Name and content of every rules file."""
@@ -56,7 +56,7 @@ def save_content(data_dir: Path, digest: str, files: Files, *, merge_domains: bo
 
 
 def load_content(data_dir: Path, digest: str) -> Content | None:
-    """What was in a version; None when it was not kept."""
+    """The files of a version; None when they were not kept."""
     path = log_directory(data_dir) / f"{digest[:DIGEST_CHARS]}{SUFFIX}"
     try:
         return _unpack(path.read_bytes())

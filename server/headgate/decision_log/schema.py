@@ -18,7 +18,7 @@ Entries: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Flag(IntFlag):
-    """What else is true of a record, one bit each."""
+    """Properties of a record, one bit each."""
 
     ALLOWED = 1
     """The request was admitted."""
@@ -50,7 +50,7 @@ class LimitTerms(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """What may be counted at most."""
+        """The most that may be counted."""
         return self.burst if self.algorithm == "gcra" else self.limit
 
 
@@ -74,7 +74,7 @@ NOBODY: Final = NodeRun()
 
 
 class Per(Enum):
-    """Who knows a field's value: it is noted once per …"""
+    """Frequency with which a field's value is noted: once per …"""
 
     DECISION = "decision"
     """… charge of every logged decision: a number in a row of the page."""
@@ -87,7 +87,7 @@ class Per(Enum):
 
 
 class Form(Enum):
-    """How JSON writes a value."""
+    """Form of a value in JSON."""
 
     PLAIN = "as it is"
     HEX = "16 hex digits"
@@ -97,16 +97,16 @@ class Form(Enum):
 
 
 class Column(NamedTuple):
-    """How one field of a record is noted, stored and shown."""
+    """One field of a record: how it is noted, stored and shown."""
 
     json: tuple[str, ...]
-    """What JSON calls it; of a field of several parts, each part. `a.b` is `b` of the object `a`."""
+    """Its name in JSON; for a field of several parts, one name per part. `a.b` is `b` of the object `a`."""
     meaning: str
-    """Of a field of several parts: empty, for each part has its own."""
+    """Its sentence in the docs. Empty for a field of several parts: each part has its own."""
     codes: str
-    """How a block stores it: the typecodes of `array`, one per column; INTERNED stores it once per block."""
+    """Typecodes of `array`, one per column of a block; INTERNED stores a value once per block."""
     position: int
-    """Of its first column in a block. Fixed for ever: files that others wrote are read by it."""
+    """Position of its first column in a block. Fixed for ever: files that others wrote are read by it."""
     per: Per = Per.DECISION
     form: Form = Form.PLAIN
 

@@ -34,7 +34,7 @@ _Place = tuple[int, int]
 
 
 class SegmentIndex:
-    """What is known of one segment without reading all of it. For one reader, and not for long."""
+    """Finds blocks of one segment without reading all of it. For one reader, and not for long."""
 
     def __init__(self, segment: Path, size: int, stats: ReadStats) -> None:
         self.segment = segment
@@ -56,7 +56,7 @@ class SegmentIndex:
             save_index(self.segment, missing)
 
     def event_blocks(self) -> list[_Place]:
-        """Where the blocks of events are."""
+        """The places of the blocks of events."""
         if self._facts is not None:
             return list(self._facts.event_blocks)
         return [(entry.offset, entry.length) for entry in self._entries(None) if entry.facts.kind == EVENTS]
@@ -131,5 +131,5 @@ class LogSearch:
 
 
 def _distance_ms(entry: IndexEntry, near_ms: int) -> int:
-    """How far a block's decisions are from a time; 0 where they are around it."""
+    """The distance of a block's decisions from a time; 0 where they are around it."""
     return max(entry.facts.first_ms - near_ms, near_ms - entry.facts.last_ms, 0)

@@ -21,14 +21,14 @@ DIRECTORY: Final = "decisions"
 """Below `data_dir`."""
 SUFFIX: Final = ".hgd"
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
-"""What is removed at once when the log is full; half an hour of 20,000 denials a second."""
+"""Size that is removed at once when the log is full: 40 seconds of 20,000 denials a second."""
 SEGMENT_MS: Final = 6 * 3_600_000
 """A segment is removed whole, so none may hold much more than the oldest hours that are still to be kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the log may take of the disk."""
+    """Bounds of the log on disk."""
 
     max_bytes: int
     max_age_ms: int
@@ -134,7 +134,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 @dataclass(slots=True)
 class ReadStats:
-    """What a reader met: said with every explanation, so that nobody trusts a log that has holes."""
+    """Counts of a reader: told with every explanation, so that nobody trusts a log that has holes."""
 
     segments: int = 0
     records: int = 0
@@ -148,11 +148,11 @@ class ReadStats:
     skipped_bytes: int = 0
     """Behind a block that was cut off or harmed: a process was killed while it wrote, or a disk was full."""
     skipped_lines: int = 0
-    """Of JSON lines that are none of ours."""
+    """JSON lines that are none of ours."""
 
 
 def log_directory(path: Path) -> Path:
-    """Where the segments are: in `path`, or below it if it is a data directory."""
+    """The directory of the segments: `path`, or below it if it is a data directory."""
     below = path / DIRECTORY
     return below if below.is_dir() else path
 

@@ -28,7 +28,7 @@ SERVICE: Final = "headgate.v1.Decisions"
 MAX_LINES: Final = 5_000
 """Records of an answer, and events; the newest."""
 MAX_RULES_BYTES: Final = 16 * 1024 * 1024
-"""Of rule sets in an answer."""
+"""Size of the rule sets in an answer."""
 TAIL_KEPT: Final = 10_000
 """Lines kept for those who follow."""
 TAIL_LINES: Final = 2_000
@@ -53,20 +53,20 @@ class DecisionsService:
         self._looking = asyncio.Lock()
 
     def methods(self) -> Mapping[str, Call]:
-        """By path."""
+        """The methods by path."""
         return {
             f"/{SERVICE}/Find": _method(pb.FindRequest, self.find),
             f"/{SERVICE}/Tail": _method(pb.TailRequest, self.tail),
         }
 
     async def find(self, request: pb.FindRequest) -> pb.FindResponse:
-        """What an explanation is made from."""
+        """Find the lines that an explanation is made from."""
         if not request.who and not request.number:
             raise BadRequest("give `who` or `number`")
         return await asyncio.to_thread(self._find, self._directory(), request)
 
     async def tail(self, request: pb.TailRequest) -> pb.TailResponse:
-        """What was logged since `cursor`; waits for it for a while."""
+        """Return lines logged since `cursor`; wait for some for a while."""
         directory = self._directory()
         if self._follower is None:
             self._follower = await asyncio.to_thread(Follower, directory)
@@ -116,7 +116,7 @@ class DecisionsService:
 
 
 def _rule_sets(directory: Path, records: Iterable[DecisionRecord], events: Iterable[Event]) -> list[pb.RuleSet]:
-    """What was in the versions that decided, then in all others, the newest first."""
+    """The contents of the versions that decided, then of all others, the newest first."""
     versions = [str(event.fields.get("version", "")) for event in events if event.kind == "rules_in_force"]
     wanted = dict.fromkeys([*(record.version for record in records), *reversed(versions)])
     found: list[pb.RuleSet] = []

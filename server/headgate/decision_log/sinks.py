@@ -1,4 +1,4 @@
-"""Where the decision log goes: to segments in the data directory, to stdout as JSON lines."""
+"""Destinations of the decision log: segments in the data directory, JSON lines on stdout."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the page at `/` shows of the decision log: `GET /decisions` and `GET /explain`.
+"""Views of the decision log for the page at `/`: `GET /decisions` and `GET /explain`.
 
 Both read what is on disk, in a thread: no decision waits for them. Of several workers any one can tell all, because
 they share the data directory.
@@ -27,9 +27,9 @@ from headgate.limiter.decision import Entries
 RECENT: Final = 50
 """Denials that are shown, the newest."""
 FIRST_LOOK_MS: Final = 300_000
-"""How far back the first look goes; from then on there is what was logged since."""
+"""Age of the oldest decision of the first look; from then on there is what was logged since."""
 WINDOW_MS: Final = 3_600_000
-"""How far from its time an explanation looks, unless told otherwise."""
+"""Distance from its time within which an explanation looks, unless told otherwise."""
 MAX_ENTRIES: Final = 64
 NO_LOG: Final = "this node keeps no decision log: it needs a data_dir, and decision_log: true"
 
@@ -43,7 +43,7 @@ class DecisionViews:
         self._clock = clock
         self._follower: Follower | None = None
         self._denied: OrderedDict[tuple[int, int], DecisionRecord] = OrderedDict()
-        """By decision and key, the oldest first."""
+        """Denials by decision and key, the oldest first."""
         self._looking = asyncio.Lock()
 
     async def recent(self) -> Mapping[str, Any]:

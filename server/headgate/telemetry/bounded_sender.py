@@ -73,7 +73,7 @@ class BoundedSender(Generic[T]):
             return True
 
     def has_room(self, weight: int = 1, size: int = 0) -> bool:
-        """Whether an item would be taken now."""
+        """Tell whether an item would be taken now."""
         fits = self._items + weight <= self.max_items and self._bytes + size <= self.max_bytes
         return fits and not self._closing
 

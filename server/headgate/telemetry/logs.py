@@ -22,7 +22,7 @@ from headgate.telemetry.bounded_sender import BoundedSender
 from headgate.telemetry.redaction import redact
 
 MAX_QUEUED_BYTES = 4 * 1024 * 1024
-"""What may wait for a slow reader: seconds of a very busy log. Beyond it lines are dropped."""
+"""Bytes that may wait for a slow reader: seconds of a very busy log. Beyond it lines are dropped."""
 
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is cut: one event must not fill the queue."""
@@ -128,7 +128,7 @@ def _stderr_fd() -> int:
 
 
 class _Lines:
-    """What structlog calls with a rendered line, whatever its level."""
+    """Takes rendered lines from structlog, whatever their level."""
 
     def __init__(self, sink: LogSink) -> None:
         self._write = sink.write

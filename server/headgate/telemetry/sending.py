@@ -13,13 +13,13 @@ from headgate.telemetry.bounded_sender import BoundedSender
 SEND_TIMEOUT_S: Final = 10.0
 """For one request, with the exporter's own retries: OpenTelemetry's default."""
 CLOSE_TIMEOUT_S: Final = 1.0
-"""What a process that ends waits for the last ones to be taken."""
+"""Time that a process which ends waits for the last ones to be taken."""
 
 _METRICS: Final = "/v1/metrics"
 
 
 def signal_url(endpoint: str, signal: str) -> str:
-    """Where `metrics`, `logs` or `traces` go: below the collector's address, unless a path says where.
+    """The URL that `metrics`, `logs` or `traces` go to: below the collector's address, unless a path says where.
 
     A path that is the metrics' own stands for its neighbours too.
     """

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import structlog
-from headgate.decision_log.explain.explanation import DecisionQuestion, explain, to_text
+from headgate.decision_log.explain.explanation import DecisionQuestion, explain, lines_of
 from headgate.decision_log.json_lines import record_to_json
 from headgate.decision_log.reader import LogView
 from headgate.handler import AnswerSettings
@@ -80,7 +80,7 @@ def explained(node: LoggedNode, descriptor: dict[str, str], at_ms: int) -> dict[
         path.write_text("domain: other\n")
     question = DecisionQuestion("d", tuple(descriptor.items()), at_ms)
     found = explain(LogView([node.data_dir]), question)
-    assert to_text(found)
+    assert lines_of(found)
     return json.loads(json.dumps(found.to_json()))  # type: ignore[no-any-return]
 
 

@@ -9,7 +9,7 @@ import pytest
 from headgate.decision_log import rule_contents, segments
 from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.block import MAGIC
-from headgate.decision_log.explain.explanation import DecisionQuestion, explain, to_text
+from headgate.decision_log.explain.explanation import DecisionQuestion, explain, lines_of
 from headgate.decision_log.index import EVENTS, BlockFacts
 from headgate.decision_log.json_lines import event_from_json, event_to_json, record_from_json, record_to_json
 from headgate.decision_log.log import PAGE_RECORDS
@@ -348,7 +348,7 @@ def test_what_is_given_back_is_told(tmp_path: Path) -> None:
     taken, given = decisions(node.data_dir)
     assert (taken.flags & Flag.REFUND, given.flags & Flag.REFUND) == (0, Flag.REFUND)
     assert (given.cost, given.own) == (2, 3)
-    text = to_text(explain(LogView([node.data_dir]), DecisionQuestion(number=given.number)))
+    text = "\n".join(lines_of(explain(LogView([node.data_dir]), DecisionQuestion(number=given.number))))
     assert "The request was admitted, and gave 2 back at" in text
 
 

@@ -57,7 +57,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
-    """Which logs to read."""
+    """Add the flags that name the logs to read."""
     parser.add_argument(
         "--data-dir", type=Path, action="append", default=[], metavar="DIR", help="a node's data directory; repeatable"
     )
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _from_servers(args: argparse.Namespace, question: DecisionQuestion) -> LogView:
-    """What all servers have of it, beside what the other flags name."""
+    """A view of what all servers have of it, beside what the other flags name."""
     from headgate.v1 import decisions_pb2 as pb  # noqa: PLC0415 - only once something is asked
 
     request = pb.FindRequest(number=question.number or 0)

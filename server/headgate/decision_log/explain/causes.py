@@ -16,7 +16,7 @@ from headgate.limiter.rule_name import REQUEST_RULE
 
 
 class CauseKind(StrEnum):
-    """What may be to blame."""
+    """Reasons that may be to blame."""
 
     LIMIT_LOWERED = "limit_lowered"
     RULE_ADDED = "rule_added"
@@ -56,7 +56,7 @@ class Cause:
 
 
 NEVER: Final = (CauseKind.ALWAYS_DENIED, CauseKind.COST_ABOVE_LIMIT)
-"""What no waiting helps against."""
+"""Causes that no waiting helps against."""
 BY_POLICY: Final = (CauseKind.SHARD_AWAY, CauseKind.SHARD_SLOW, CauseKind.NO_COUNTER)
 """Why no count decided."""
 DEGRADED: Final = "degraded_"
@@ -68,7 +68,7 @@ _USAGE: Final = (
 
 
 def causes_of(record: DecisionRecord, request: Sequence[DecisionRecord], history: EventHistory) -> list[Cause]:
-    """Of one limit's part in a decision; `request` has all limits that the request met."""
+    """The causes of one limit's part in a decision; `request` has all limits that the request met."""
     found: list[Cause] = []
     if not record.over:
         found += _had_room(record, request, history)
@@ -175,7 +175,7 @@ def _enforced(record: DecisionRecord, history: EventHistory) -> list[Cause]:
 
 
 def _usage(record: DecisionRecord) -> list[Cause]:
-    """Who used the limit up: those without whom it would have fitted, the largest first."""
+    """Name who used the limit up: those without whom it would have fitted, the largest first."""
     excess = record.counted + record.cost - record.capacity
     if excess <= 0:
         return [Cause(CauseKind.NOT_ITS_TURN, {"counted": record.counted, "most": record.capacity})]

@@ -21,7 +21,7 @@ MAX_EVIDENCE: Final = 50
 
 
 class DecisionOutcome(StrEnum):
-    """What became of the request."""
+    """Outcomes of a request."""
 
     DENIED = "denied"
     ADMITTED = "admitted"
@@ -31,7 +31,7 @@ class DecisionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecisionQuestion:
-    """What somebody wants to know: of a descriptor around a time, or of one decision by its id."""
+    """A question about a descriptor around a time, or about one decision by its id."""
 
     domain: str = ""
     entries: Entries = ()
@@ -52,11 +52,11 @@ class DecisionExplanation:
     request: tuple[DecisionRecord, ...] = ()
     """All limits that this request met."""
     meanwhile: tuple[Ongoing, ...] = ()
-    """What else was going on."""
+    """Events and states at that time, whether or not they are to blame."""
     events: tuple[Event, ...] = ()
     sentences: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
-    """How many decisions about the descriptor were found, and what is missing in the logs."""
+    """Numbers of decisions found about the descriptor, and of what is missing in the logs."""
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -154,13 +154,8 @@ def _admits_at(record: DecisionRecord, causes: Sequence[Cause]) -> str | None:
     return text_of_time(record.time_ms + record.wait_ms)
 
 
-def to_text(explanation: DecisionExplanation) -> str:
-    """For people: sentences, then the lines that show it."""
-    return "\n".join(lines_of(explanation))
-
-
 def lines_of(explanation: DecisionExplanation) -> list[str]:
-    """The same, line by line."""
+    """Lines for people: sentences, then the evidence."""
     return [*explanation.sentences, *_evidence(explanation.request, explanation.events)]
 
 

@@ -1,4 +1,4 @@
-"""What was going on around one decision: which rules were in force before, which breaker was open, who restarted."""
+"""Finds out what was going on around one decision: rules in force before, breakers that were open, restarts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Change:
     version: str
     version_before: str
     before: LimitTerms | None
-    """What applied before; None: nothing did."""
+    """Terms that applied before; None: nothing did."""
     rule_before: str
 
 
@@ -37,7 +37,7 @@ class EventHistory:
         self._entries = entries
 
     def around(self, record: DecisionRecord, window_ms: int) -> list[Event]:
-        """What happened to the node that decided, and to its region's others, not long before or after."""
+        """Events of the node that decided, and of its region's others, not long before or after."""
         since, until = record.time_ms - self._recent_ms(record, window_ms), record.time_ms + window_ms
         return [event for event in self.events if since <= event.time_ms <= until]
 
@@ -55,7 +55,7 @@ class EventHistory:
         return Change(at_ms, record.version, version_before, terms_of(old.limit), old.name.id)
 
     def versions(self, record: DecisionRecord) -> tuple[Event, Event] | None:
-        """When the rules that decided came into force, and the other ones before them.
+        """Events that brought the rules that decided into force, and the other ones before them.
 
         Which those were, any node of the region can tell: after a restart it may go by another name.
         """
@@ -78,7 +78,7 @@ class EventHistory:
         return opened
 
     def restart(self, record: DecisionRecord) -> Event | None:
-        """When the node began anew, if that was within this window or the one before and its counts were lost."""
+        """The node's last start, if that was within this window or the one before and its counts were lost."""
         starts = [event for event in self._of_node(record) if event.kind == "start"]
         if len(starts) < 2 or starts[-1].fields.get("origin") != "memory":
             return None
@@ -86,24 +86,24 @@ class EventHistory:
         return starts[-1] if recent else None
 
     def server_shadow(self, record: DecisionRecord) -> bool:
-        """Whether the whole server denies nothing."""
+        """Tell whether the whole server denies nothing."""
         starts = [event for event in self.of_run(record) if event.kind == "start"]
         return bool(starts and starts[-1].fields.get("shadow_mode"))
 
     def rule_is_shadow(self, record: DecisionRecord) -> bool:
-        """Whether the rule itself is in shadow mode, by what is known of it."""
+        """Tell whether the rule itself is in shadow mode, by what is known of it."""
         match = self._match(record, record.version)
         return match is not None and match is not _UNKNOWN and match.limit.shadow
 
     def stated(self, record: DecisionRecord) -> LimitTerms | None:
-        """What the rule itself says; None where that is not known."""
+        """Terms as the rule itself says them; None where that is not known."""
         match = self._match(record, record.version)
         if match is None or match is _UNKNOWN or match.name.id != record.rule.id:
             return None
         return terms_of(match.limit)
 
     def active_regions(self, record: DecisionRecord) -> int | None:
-        """How many regions shared limits then; None where nobody said."""
+        """Number of regions that shared limits then; None where nobody said."""
         known = [event for event in self.of_run(record) if event.kind == "active_regions_changed"]
         starts = [event for event in self.of_run(record) if event.kind == "start"]
         if known:
@@ -111,12 +111,12 @@ class EventHistory:
         return int(starts[-1].fields.get("regions", 1)) if starts else None
 
     def override(self, record: DecisionRecord) -> Event | None:
-        """Who overrode the limit of this descriptor, if it was done through a node whose log is here."""
+        """The override of this descriptor's limit, if it was done through a node whose log is here."""
         made = self._by_operators(record, "key_overridden")
         return made[-1] if made else None
 
     def reset(self, record: DecisionRecord) -> Event | None:
-        """Who reset the key of this descriptor, if what that forgot would still have counted."""
+        """The reset of this descriptor's key, if what that forgot would still have counted."""
         made = [event for event in self._by_operators(record, "key_reset") if event.time_ms >= _counts_since_ms(record)]
         return made[-1] if made else None
 
@@ -142,20 +142,20 @@ class EventHistory:
         return rules.match(record.rule.domain, entries)
 
     def of_run(self, record: DecisionRecord) -> list[Event]:
-        """What happened to the process that decided, until then."""
+        """Events of the process that decided, until then."""
         return [e for e in self.events if e.source == record.source and e.time_ms <= record.time_ms]
 
     def of_region(self, record: DecisionRecord) -> list[Event]:
-        """What happened to any node of its region, until then."""
+        """Events of any node of its region, until then."""
         return [e for e in self.events if e.source.region == record.source.region and e.time_ms <= record.time_ms]
 
     def _of_node(self, record: DecisionRecord) -> list[Event]:
-        """What happened to the process that decided, and to those before it that had its name or its directory."""
+        """Events of the process that decided, and of those before it that had its name or its directory."""
         same = self._view.same_node
         return [e for e in self.events if same(e.source, record.source) and e.time_ms <= record.time_ms]
 
     def _by_operators(self, record: DecisionRecord, kind: str) -> list[Event]:
-        """What operators did to the key of this descriptor until then, through any node whose log is here."""
+        """Operators' changes to the key of this descriptor until then, through any node whose log is here."""
         entries = self._entries or record.entries
         key = f"{record.rule.domain}: " + ",".join([f"{name}={value}" for name, value in entries])
         made = [event for event in self.events if event.kind == kind and event.fields.get("key") == key]
@@ -166,7 +166,7 @@ class EventHistory:
 
 
 _UNKNOWN: Final = Match(Limit(0, Unit.SECOND), b"", "", ())
-"""Of a rule set that nobody kept, or a descriptor that nobody named."""
+"""Match in a rule set that nobody kept, or of a descriptor that nobody named."""
 
 
 def _same_set(event: Event, version: str) -> bool:

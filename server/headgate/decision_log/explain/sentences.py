@@ -81,7 +81,7 @@ _SHORT: Final[Mapping[CauseKind, str]] = {
     CauseKind.LIVE_NODES: "{live_nodes} nodes on their own",
     CauseKind.NOT_ITS_TURN: "at its limit, the shard is asked again soon",
 }
-"""Of what follows from a record alone, in a few words."""
+"""Causes that follow from a record alone, in a few words."""
 
 _MEANWHILE: Final[Mapping[Surrounding, str]] = {
     Surrounding.BREAKER_OPEN: "The breaker of shard {shard} was open since {at}{why}.",
@@ -103,13 +103,13 @@ _SAID_BY: Final[Mapping[Surrounding, frozenset[CauseKind]]] = {
     ),
     Surrounding.NODE_STARTED: frozenset((CauseKind.NODE_RESTARTED,)),
 }
-"""What a cause has said already."""
+"""Causes that say the same already."""
 
 
 def sentences_of(
     record: DecisionRecord, causes: Sequence[Cause], meanwhile: Sequence[Ongoing], counts: Mapping[str, int]
 ) -> list[str]:
-    """What happened, which rule, why, what counted, when it would have been admitted, what else was going on."""
+    """Say what happened, which rule, why, what counted, when it would have been admitted, what else was going on."""
     lines = [_what(record), _rule(record)]
     lines += [_why(cause) for cause in causes]
     if record.over or record.own or record.others or record.foreign:
@@ -194,7 +194,7 @@ def reason_of(causes: Sequence[Cause]) -> str:
 
 
 def _when(record: DecisionRecord, kinds: Collection[CauseKind]) -> list[str]:
-    """When it would have been admitted, as far as that is known."""
+    """Say when it would have been admitted, as far as that is known."""
     if not record.over or any(kind in NEVER for kind in kinds):
         return []
     if any(kind in BY_POLICY for kind in kinds):
@@ -217,7 +217,7 @@ def seconds(milliseconds: int) -> str:
 
 
 def _is_said(one: Ongoing, causes: Sequence[Cause]) -> bool:
-    """Whether a cause names it."""
+    """Tell whether a cause names it."""
     if one.kind is Surrounding.BREAKER_OPEN:
         named = [cause.facts.get("shard") for cause in causes if cause.kind is CauseKind.SHARD_AWAY]
         return one.facts["shard"] in named

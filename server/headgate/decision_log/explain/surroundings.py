@@ -1,4 +1,4 @@
-"""What else was going on when a decision was made, whether or not it is to blame.
+"""Finds out what else was going on when a decision was made, whether or not it is to blame.
 
 Two kinds: states that lasted (a breaker was open, a region was not reached, new rules had been refused), however long
 ago they had begun, and changes of not long before (new rules, another number of nodes, a restart, a shard that had
@@ -15,7 +15,7 @@ from headgate.decision_log.schema import DecisionRecord, Event
 
 
 class Surrounding(StrEnum):
-    """What may go on."""
+    """States and changes around a decision."""
 
     BREAKER_OPEN = "breaker_open"
     REGION_UNREACHED = "region_unreached"
@@ -58,7 +58,7 @@ def apart_since_ms(record: DecisionRecord, history: EventHistory) -> int | None:
 
 
 def _breakers(own: list[Event]) -> list[Ongoing]:
-    """Of the process that decided: every shard that it did not ask."""
+    """Shards that the process which decided did not ask."""
     opened: dict[str, Event] = {}
     for event in own:
         if event.kind == "breaker_changed":
