@@ -8,7 +8,6 @@ from the log and counted, and the log itself says when: no decision ever waits.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final, Protocol
 
 from headgate.clock import Clock
@@ -33,8 +32,8 @@ PAGE_BYTES: Final = 1_000
 """Memory of a page without its rows. Rounded up."""
 MAX_WAITING: Final = 20_000
 """Pages and events that may wait, whatever they take. Events are few: one per change of a state."""
-BATCH: Final = 64
-"""Pages and events that the thread takes at once."""
+BATCH: Final = 16
+"""Pages and events that the thread takes at once; the memory of pages is free when all are written."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """Time that a process which ends waits for its last records to be written."""
 
@@ -175,19 +174,18 @@ class DecisionLog:
     # The log's own thread
 
     def _write(self, items: Sequence[Page | Event | Job]) -> None:
-        """In the order in which they came; events that came together as one block."""
+        """Events that came together become one block, and each page another."""
         self._say_dropped()
-        for kind, group in groupby(items, type):
-            if kind is Event:
-                self._hand_on(None, [item for item in group if isinstance(item, Event)])
-                continue
-            for item in group:
-                if isinstance(item, Page):
-                    batch = self._records(item)
-                    if batch is not None:
-                        self._hand_on(batch, ())
-                elif not isinstance(item, Event):
-                    self._do(item)
+        events = [item for item in items if isinstance(item, Event)]
+        if events:
+            self._hand_on(None, events)
+        for item in items:
+            if isinstance(item, Page):
+                batch = self._records(item)
+                if batch is not None:
+                    self._hand_on(batch, ())
+            elif not isinstance(item, Event):
+                self._do(item)
 
     def _close_sinks(self) -> None:
         self._say_dropped()

@@ -74,8 +74,10 @@ class BoundedSender(Generic[T]):
 
     def has_room(self, weight: int = 1, size: int = 0) -> bool:
         """Tell whether an item would be taken now."""
-        fits = self._items + weight <= self.max_items and self._bytes + size <= self.max_bytes
-        return fits and not self._closing
+        if self._items + weight > self.max_items or self._bytes + size > self.max_bytes:
+            return False
+        # What sending itself brings about is still sent.
+        return not self._closing or threading.current_thread() is self._thread
 
     @property
     def waiting(self) -> int:

@@ -103,6 +103,22 @@ def test_ending_sends_what_waits_and_then_what_is_last() -> None:
     assert sender.dropped == 1
 
 
+def test_what_sending_brings_about_is_sent_even_at_the_end() -> None:
+    got: list[str] = []
+
+    def send(items: list[str]) -> None:
+        got.extend(items)
+        if items == ["a"]:
+            sender.offer("b")
+
+    sender = BoundedSender("test", send)
+    sender.offer("a")
+    sender._closing = True
+    sender.start()
+    sender.close(PATIENCE_S)
+    assert got == ["a", "b"]
+
+
 def test_ending_is_bounded() -> None:
     receiver = Receiver()
     sender = BoundedSender("test", receiver.send)
