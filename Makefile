@@ -187,6 +187,7 @@ docs: $(TEST_STAMP)
 	$(BIN)/python -m headgate.rules.schema > docs/rules.schema.json
 	$(BIN)/python -m headgate.cli.metrics_page > docs/metrics.md
 	$(BIN)/python -m tests.support.classes_page > docs/classes.md
+	$(BIN)/python -m headgate.decision_log.document docs/explain.md
 	$(BIN)/python -m tests.client.embedding
 	$(BIN)/python charts/generate.py
 

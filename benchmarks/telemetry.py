@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headgate.clock import SystemClock
-from headgate.telemetry.decisions.record import RECORD_BYTES
+from headgate.decision_log.schema import RECORD_BYTES
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import load

@@ -5,6 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from headgate.clock import Clock
+from headgate.decision_log.expander import Expander
+from headgate.decision_log.log import DecisionLog
+from headgate.decision_log.recorder import DecisionRecorder, row_writer
+from headgate.decision_log.rule_contents import save_content
+from headgate.decision_log.schema import DecisionRecord, Event, NodeRun
+from headgate.decision_log.segments import Bounds, ReadStats, read_segments
+from headgate.decision_log.sinks import SegmentSink
 from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Overrides
@@ -14,12 +21,6 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.rules.directory import RulesSource
 from headgate.rules.store import RuleStore
-from headgate.runtime.recording import DecisionRecorder, Expander, make_write
-from headgate.telemetry.decisions.contents import save_content
-from headgate.telemetry.decisions.log import DecisionLog
-from headgate.telemetry.decisions.record import Event, Record, Source
-from headgate.telemetry.decisions.segments import Bounds, ReadStats, read_segments
-from headgate.telemetry.decisions.sinks import SegmentSink
 from headgate.telemetry.history import NotedLogger
 from headgate_client.values import Descriptor, encode_request
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitResponse
@@ -27,14 +28,14 @@ from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRes
 BOUNDS = Bounds(1 << 30, 1 << 40)
 
 
-def read_all(data_dir: Path) -> list[Record | Event]:
+def read_all(data_dir: Path) -> list[DecisionRecord | Event]:
     """Everything that the log of a data directory holds."""
     return list(read_segments(data_dir, ReadStats()))
 
 
-def decisions(data_dir: Path) -> list[Record]:
+def decisions(data_dir: Path) -> list[DecisionRecord]:
     """Its decisions."""
-    return [entry for entry in read_all(data_dir) if isinstance(entry, Record)]
+    return [entry for entry in read_all(data_dir) if isinstance(entry, DecisionRecord)]
 
 
 class LoggedNode:
@@ -60,7 +61,7 @@ class LoggedNode:
         self.data_dir = directory / "data"
         self.rules_dir = directory / "rules"
         self.rules_dir.mkdir(exist_ok=True)
-        source = Source("local", name, run)
+        source = NodeRun("local", name, run)
         self.log = DecisionLog(
             [SegmentSink(self.data_dir, source, BOUNDS)], expand=Expander(values=values), clock=clock, source=source
         )
@@ -82,7 +83,7 @@ class LoggedNode:
         return NotedLogger(logger, lambda kind, fields: self.log.note(kind, self.clock.now_ms(), **fields))
 
     def _handle(self, decider: Any) -> None:
-        write = make_write(self.engine, self.node, self.clock)
+        write = row_writer(self.engine, self.node, self.clock)
         self.handler = RateLimitHandler(
             rules=lambda: self.rules,
             engine=decider,

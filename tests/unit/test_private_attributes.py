@@ -9,7 +9,9 @@ from tests.support.source import modules
 
 PUBLIC_IN_SPITE_OF_ITS_NAME = {
     "_exit",  # os._exit: documented under this name
-    "_replace",  # of named tuples: underscored so that no field can have its name
+    "_asdict",  # of named tuples: underscored so that no field can have its name
+    "_fields",  # as _asdict
+    "_replace",  # as _asdict
 }
 WATCHES_FROM_INSIDE = "server/headgate/simulation/"
 """The simulation looks into the production objects it runs, to check what they never show."""

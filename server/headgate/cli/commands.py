@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 from headgate import __version__
 from headgate.build import BUILD
-from headgate.cli import check, exchange, explain, rules, serve, simulate, tail, top
+from headgate.cli import check, exchange, rules, serve, simulate, top
 from headgate.console.output import EXIT_USAGE, fail, write
+from headgate.decision_log.commands import explain, tail
 from headgate.errors import ConfigError
 from headgate.keys import command as key_command
 

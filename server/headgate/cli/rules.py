@@ -4,17 +4,15 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
-from headgate.cli.explain import add_sources, view_of
 from headgate.console import descriptors
-from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, printable, write
+from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, write
+from headgate.decision_log.commands import replay
 from headgate.rules.advice import advise
 from headgate.rules.diff import differences
 from headgate.rules.directory import load_directory
 from headgate.rules.explain import explain
 from headgate.rules.problems import RulesError
-from headgate.telemetry.decisions.record import Record
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -24,7 +22,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     _add_check(actions)
     _add_explain(actions)
     _add_diff(actions)
-    _add_replay(actions)
+    replay.add_parser(actions, _add_directory).set_defaults(command=replay_log)
 
 
 def _add_check(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -70,22 +68,6 @@ def _add_diff(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument("--merge-domains", action="store_true", help="let several files define one domain")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=diff)
-
-
-def _add_replay(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = actions.add_parser(
-        "replay",
-        help="run a decision log against other rules: who would have been denied",
-        description="Decide every logged request again, under other rules. The log must hold descriptors "
-        "(decision_log_values), and is exact where it holds every allowance (decision_log_allowances: 1).",
-        epilog="exit status: 0 replayed, 2 the rules have problems, or nothing in the log can be replayed\n\n"
-        "example:\n  headgate rules replay ./rules --log /var/lib/headgate",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _add_directory(parser)
-    add_sources(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(command=replay_log)
 
 
 def _add_directory(parser: argparse.ArgumentParser) -> None:
@@ -138,41 +120,12 @@ def diff(args: argparse.Namespace) -> int:
 
 def replay_log(args: argparse.Namespace) -> int:
     """Print who would have been denied under other rules."""
-    from headgate.runtime.replay import replay  # noqa: PLC0415 - it brings the whole server along
-
     try:
         rules = load_directory(args.directory, merge_domains=args.merge_domains)
     except RulesError as error:
         _print_problems(error)
         return EXIT_USAGE
-    result = replay((entry for entry in view_of(args).read(None) if isinstance(entry, Record)), rules).to_json()
-    if not result["requests"]:
-        missing = result["records_without_values"]
-        why = f"{missing} records without descriptors (decision_log_values)" if missing else "no decisions in it"
-        return fail(f"nothing to replay: {why}", EXIT_USAGE)
-    write(json.dumps(result, indent=2) if args.json else _replay_text(result))
-    return EXIT_OK
-
-
-def _replay_text(result: dict[str, Any]) -> str:
-    lines = [
-        f"{result['requests']} requests of {result['callers']} callers",
-        f"denied then: {result['denied_before']} requests of {result['callers_denied_before']} callers",
-        f"denied under these rules: {result['denied_after']} requests of {result['callers_denied_after']} callers",
-    ]
-    for caller in result["top_denied"]:
-        descriptor = printable(",".join(f"{key}={value}" for key, value in caller["descriptor"]))
-        lines.append(f"  {caller['domain']} {descriptor}: {caller['denied_after']} (then {caller['denied_before']})")
-    lines += [f"by rule {rule}: {count}" for rule, count in result["denied_by_rule"].items()]
-    lines += [f"shadow rule {rule} would deny: {n}" for rule, n in result["shadow_would_deny_by_rule"].items()]
-    if result["sampled_one_of"] > 1:
-        lines.append(
-            f"An estimate: of allowances one of {result['sampled_one_of']} was logged. Callers with fewer requests are "
-            "mostly not seen; decision_log_allowances: 1 logs all."
-        )
-    if result["records_without_values"]:
-        lines.append(f"{result['records_without_values']} records could not be replayed: they have no descriptor.")
-    return "\n".join(lines)
+    return replay.run(args, rules)
 
 
 def _print_problems(error: RulesError) -> int:

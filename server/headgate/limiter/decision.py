@@ -73,7 +73,6 @@ class Charge:
         "key",
         "kind",
         "limit",
-        "logged",
         "plain",
         "quota",
         "rule",
@@ -105,8 +104,6 @@ class Charge:
         """The rule that the limit is of: for metrics and logs."""
         self.entries = entries
         """The descriptor that it is for, as the request had it: for logs."""
-        self.logged: tuple[int, int, int] | None = None
-        """The decision log's number for it, once it was logged."""
         if refund:
             self.kind = Kind.REFUND
         elif bool(limit.overdraft) if late is None else late:
@@ -153,7 +150,6 @@ class _Copied(Charge):
         self.shadow = like.shadow
         self.quota = like.quota
         self.plain = like.plain
-        self.logged = None
         self._peek = None
 
 

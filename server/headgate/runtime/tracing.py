@@ -3,9 +3,9 @@
 import random
 
 from headgate.config import Settings
+from headgate.decision_log.recorder import DecisionRecorder
 from headgate.limiter.decision import Decision
 from headgate.plan import Plan
-from headgate.runtime.recording import DecisionRecorder
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.traces import CURRENT, Tracing
 

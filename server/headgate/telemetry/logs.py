@@ -11,8 +11,6 @@ import logging
 import os
 import select
 import sys
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -20,10 +18,11 @@ import structlog
 
 from headgate.clock import SystemClock
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.telemetry.bounded_sender import BoundedSender
 from headgate.telemetry.redaction import redact
 
 MAX_QUEUED_BYTES = 4 * 1024 * 1024
-"""What may wait for a slow reader: seconds of a very busy log. Beyond it lines are dropped."""
+"""Bytes that may wait for a slow reader: seconds of a very busy log. Beyond it lines are dropped."""
 
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is cut: one event must not fill the queue."""
@@ -43,56 +42,29 @@ class LogSink:
     """A file descriptor behind a bounded queue and a thread. `write` never blocks."""
 
     def __init__(self, fd: int, *, max_bytes: int = MAX_QUEUED_BYTES) -> None:
-        self.dropped = 0
         self._fd = fd
-        self._max_bytes = max_bytes
-        self._lines: deque[bytes] = deque()
-        self._queued_bytes = 0
-        self._changed = threading.Condition()
-        self._closing = False
-        # A daemon: a reader that never reads again must not keep the process alive.
-        self._thread = threading.Thread(target=self._drain, name="headgate-logs", daemon=True)
-        self._thread.start()
+        self._sender = BoundedSender("headgate-logs", self._write_lines, max_bytes=max_bytes)
+        self._sender.start()
+
+    @property
+    def dropped(self) -> int:
+        """Lines for which there was no room, or no reader any more: logging that could not help."""
+        return self._sender.dropped + self._sender.failed
 
     def write(self, line: str) -> None:
         """Queue one line, or count it as dropped where the queue is full."""
         data = line.encode(errors="backslashreplace")
         if len(data) > MAX_LINE_BYTES:
             data = data[:MAX_LINE_BYTES] + b" [cut]"
-        with self._changed:
-            if self._closing or self._queued_bytes + len(data) > self._max_bytes:
-                self.dropped += 1
-                return
-            self._lines.append(data + b"\n")
-            self._queued_bytes += len(data)
-            self._changed.notify()
+        self._sender.offer(data + b"\n", size=len(data))
 
     def close(self, timeout_s: float) -> None:
         """Write what is queued, for at most `timeout_s`; later lines are dropped."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join(timeout_s)
+        self._sender.close(timeout_s)
 
-    def _drain(self) -> None:
-        while (line := self._next()) is not None:
-            try:
-                self._write_all(line)
-            except OSError:
-                # The reader is gone. Logging that can't help; the counter says it.
-                self.dropped += 1
-
-    def _next(self) -> bytes | None:
-        with self._changed:
-            while not self._lines and not self._closing:
-                self._changed.wait()
-            if not self._lines:
-                return None
-            line = self._lines.popleft()
-            self._queued_bytes -= len(line) - 1
-            return line
-
-    def _write_all(self, data: bytes) -> None:
+    def _write_lines(self, lines: list[bytes]) -> None:
+        """On the thread. Raises OSError where the reader is gone."""
+        data = b"".join(lines)
         while data:
             try:
                 data = data[os.write(self._fd, data) :]
@@ -156,7 +128,7 @@ def _stderr_fd() -> int:
 
 
 class _Lines:
-    """What structlog calls with a rendered line, whatever its level."""
+    """Takes rendered lines from structlog, whatever their level."""
 
     def __init__(self, sink: LogSink) -> None:
         self._write = sink.write

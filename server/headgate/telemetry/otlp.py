@@ -7,15 +7,13 @@ than one snapshot.
 """
 
 import asyncio
-import queue
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from headgate.telemetry.bounded_sender import BoundedSender
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.otel_data import messages
-from headgate.telemetry.sending import SEND_TIMEOUT_S, end_sending, signal_url
+from headgate.telemetry.sending import SEND_TIMEOUT_S, end_sending, export, signal_url
 
 RESULTS: Final = ("sent", "failed", "skipped")
 
@@ -27,15 +25,18 @@ class MetricsPush:
         # Here, because it is needed only where there is a collector.
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
 
-        self.results: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self._exporter = OTLPMetricExporter(signal_url(endpoint, "metrics"), timeout=SEND_TIMEOUT_S)
         self._interval_s = interval_s
         self._snapshots = snapshots
-        self._work: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._sending = False
-        # A daemon: a collector that never answers must not keep the process alive.
-        self._thread = threading.Thread(target=self._send_all, name="headgate-otlp", daemon=True)
-        self._thread.start()
+        self._skipped = 0
+        self._sender: BoundedSender[list[Any]] = BoundedSender("headgate-otlp", self._send, max_items=1)
+        self._sender.start()
+
+    @property
+    def results(self) -> Mapping[str, int]:
+        """Snapshots by what became of them."""
+        sender = self._sender
+        return dict(zip(RESULTS, (sender.sent, sender.failed, self._skipped), strict=True))
 
     async def run(self) -> None:
         """Push every `interval_s` seconds until cancelled."""
@@ -45,38 +46,26 @@ class MetricsPush:
 
     async def push(self) -> None:
         """Take a snapshot, with the loop's turns in between, and hand it on; skipped while the thread is busy."""
-        if self._sending:
-            self.results["skipped"] += 1
+        if not self._sender.has_room():
+            self._skipped += 1
             return
         parts = []
         for part in self._snapshots():
             parts.append(part)
             await asyncio.sleep(0)
-        self._hand_on(parts)
+        self._sender.offer(parts)
 
     def close(self) -> None:
         """Push once more, wait for a moment until that is taken, and end."""
-        if not self._sending:
-            self._hand_on(list(self._snapshots()))
-        self._work.put(None)
-        end_sending(self._thread, self._exporter)
+        if self._sender.has_room():
+            self._sender.offer(list(self._snapshots()))
+        end_sending(self._sender, self._exporter)
 
-    def _hand_on(self, parts: list[Any]) -> None:
-        self._sending = True
-        self._work.put(parts)
-
-    def _send_all(self) -> None:
-        while (parts := self._work.get()) is not None:
-            # All messages, or as far as they are taken: figures are totals, so the next snapshot makes up for it.
-            self.results["sent" if all(map(self._send, messages(parts))) else "failed"] += 1
-            self._sending = False
-
-    def _send(self, data: Any) -> bool:
-        try:
-            # It logs why, if it fails.
-            return self._exporter.export(data).name == "SUCCESS"
-        except Exception:
-            return False
+    def _send(self, snapshots: list[list[Any]]) -> None:
+        """All messages, or as far as they are taken: figures are totals, so the next snapshot makes up for it."""
+        for parts in snapshots:
+            for message in messages(parts):
+                export(self._exporter, message)
 
 
 def open_push(endpoint: str | None, interval_s: float, metrics: Metrics) -> MetricsPush | None:

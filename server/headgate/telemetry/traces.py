@@ -7,10 +7,9 @@ not take is dropped and counted. Where traces are off none of this exists, and n
 
 import random
 import re
-import threading
 import time
-from collections import deque
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final
 
 from opentelemetry.sdk.resources import Resource
@@ -18,8 +17,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from headgate.telemetry.bounded_sender import BoundedSender
 from headgate.telemetry.histogram import Exemplar, HistogramCounts
-from headgate.telemetry.sending import SEND_TIMEOUT_S, end_sending, signal_url
+from headgate.telemetry.sending import SEND_TIMEOUT_S, end_sending, export, signal_url
 
 TRACEPARENT: Final = "traceparent"
 NAME: Final = "headgate.decide"
@@ -57,17 +57,24 @@ class Tracing:
     def __init__(
         self, endpoint: str, share: float, resource: Resource, rng: random.Random, *, exporter: Any = None
     ) -> None:
-        self.sent = 0
-        self.dropped = 0
         self._share = share
         self._resource = resource
         self._random = rng
         self._exporter = exporter or _exporter(endpoint)
-        self._waiting: deque[ReadableSpan] = deque()
-        self._closing = threading.Event()
-        # A daemon: a collector that never answers must not keep the process alive.
-        self._thread = threading.Thread(target=self._run, name="headgate-traces", daemon=True)
-        self._thread.start()
+        self._sender: BoundedSender[ReadableSpan] = BoundedSender(
+            "headgate-traces", partial(export, self._exporter), max_items=MAX_WAITING, batch=BATCH, gather_s=EVERY_S
+        )
+        self._sender.start()
+
+    @property
+    def sent(self) -> int:
+        """Spans that the collector took."""
+        return self._sender.sent
+
+    @property
+    def dropped(self) -> int:
+        """Spans that it did not take, or for which there was no room."""
+        return self._sender.dropped + self._sender.failed
 
     def begin(self, traceparent: str | bytes | None) -> Span | None:
         """A span, if this decision is traced: as its caller says, else for a share of them."""
@@ -91,15 +98,11 @@ class Tracing:
             took_s = max(0, ended_ns - span.started_ns) / 1e9
             ids = f"{span.trace_id:032x}", f"{span.span_id:016x}"
             durations.example(Exemplar(took_s, *ids, ended_ns / 1e9))
-        if len(self._waiting) >= MAX_WAITING:
-            self.dropped += 1
-            return
-        self._waiting.append(self._readable(span, ended_ns, error))
+        self._sender.offer(self._readable(span, ended_ns, error))
 
     def close(self) -> None:
         """Send what waits, for a moment, and end."""
-        self._closing.set()
-        end_sending(self._thread, self._exporter)
+        end_sending(self._sender, self._exporter)
 
     def _root(self) -> Span:
         return Span(self._new_id(128), 0, self._new_id(64))
@@ -123,28 +126,6 @@ class Tracing:
             end_time=max(ended_ns, span.started_ns),
             instrumentation_scope=_SCOPE,
         )
-
-    # The thread
-
-    def _run(self) -> None:
-        while not self._closing.wait(EVERY_S):
-            self._send_waiting()
-        self._send_waiting()
-
-    def _send_waiting(self) -> None:
-        while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
-            if self._send(batch):
-                self.sent += len(batch)
-            else:
-                self.dropped += len(batch)
-
-    def _send(self, batch: list[ReadableSpan]) -> bool:
-        try:
-            # It logs why, if it fails.
-            return bool(self._exporter.export(batch).name == "SUCCESS")
-        except Exception:
-            return False
 
 
 def trace_of(error: BaseException) -> dict[str, str]:

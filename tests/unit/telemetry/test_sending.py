@@ -1,9 +1,13 @@
 """Where telemetry is sent, and how sending ends."""
 
 import threading
+from typing import Any
 
 import pytest
-from headgate.telemetry.sending import end_sending, signal_url
+from headgate.telemetry.bounded_sender import BoundedSender
+from headgate.telemetry.sending import end_sending, export, signal_url
+
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -27,10 +31,14 @@ class Exporter:
     """Tries for ever, until it is shut down; as OpenTelemetry's does for some seconds."""
 
     def __init__(self) -> None:
+        self.trying = threading.Event()
+        self.given_up = threading.Event()
         self._ended = threading.Event()
 
-    def export(self) -> None:
+    def export(self, _: Any) -> None:
+        self.trying.set()
         self._ended.wait()
+        self.given_up.set()
 
     def shutdown(self) -> None:
         self._ended.set()
@@ -38,8 +46,25 @@ class Exporter:
 
 def test_whoever_ends_leaves_no_thread_that_goes_on_trying() -> None:
     exporter = Exporter()
-    thread = threading.Thread(target=exporter.export, daemon=True)
-    thread.start()
-    end_sending(thread, exporter, timeout_s=0)
-    thread.join(60)
-    assert not thread.is_alive()
+    sender: BoundedSender[str] = BoundedSender("test", exporter.export)
+    sender.start()
+    sender.offer("x")
+    assert exporter.trying.wait(PATIENCE_S)
+    end_sending(sender, exporter, timeout_s=0)
+    assert exporter.given_up.wait(PATIENCE_S)
+
+
+class Answer:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def export(self, data: Any) -> "Answer":
+        return self
+
+
+def test_what_a_collector_does_not_take_is_an_error() -> None:
+    export(Answer("SUCCESS"), [])
+    with pytest.raises(OSError, match="did not take"):
+        export(Answer("FAILURE"), [])
+    with pytest.raises(OSError, match="no attribute"):
+        export(None, [])

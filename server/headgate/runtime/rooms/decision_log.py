@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 
+from headgate.decision_log import instruments
+from headgate.decision_log.assembly import DecisionLogging
+from headgate.decision_log.recorder import DecisionRecorder
+from headgate.decision_log.schema import NodeRun
+from headgate.decision_log.service import DecisionsService
+from headgate.decision_log.views import DecisionViews
 from headgate.limiter.engine import Engine
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.runtime.context import ProcessContext
-from headgate.runtime.decision_log import DecisionLogging
-from headgate.runtime.decision_views import DecisionViews
-from headgate.runtime.decisions_service import DecisionsService
-from headgate.runtime.recording import DecisionRecorder
 from headgate.runtime.room import Room, Rooms
 from headgate.telemetry.metrics import Metrics
 from headgate.transport.admin import Method
@@ -20,9 +22,10 @@ class DecisionLogRoom(Room):
 
     def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
         super().__init__(context, rooms)
+        identity = context.identity
         self.logging = DecisionLogging(
             context.settings,
-            context.identity,
+            NodeRun(identity.region, identity.node, identity.run),
             clock=context.clock,
             random=context.random,
             logger=context.logger,
@@ -52,25 +55,7 @@ class DecisionLogRoom(Room):
         return DecisionsService(self.logging.directory).methods()
 
     def register(self, metrics: Metrics) -> None:
-        if self.logging.log is not None:
-            _register(metrics, self.logging)
+        instruments.register(metrics, self.logging)
 
     def close(self, patience_s: float) -> None:
         self.logging.close()
-
-
-def _register(metrics: Metrics, logging: DecisionLogging) -> None:
-    stats = logging.stats
-    metrics.counter(
-        "headgate_decision_log_records", "Records of the decision log that were written.", lambda: stats.records
-    )
-    metrics.counter(
-        "headgate_decision_log_dropped",
-        "Decisions that are missing in the decision log: it could not be written fast enough.",
-        lambda: stats.dropped,
-    )
-    metrics.counter(
-        "headgate_decision_log_failed",
-        "Records that the disk, stdout or the collector did not take.",
-        lambda: logging.failed,
-    )

@@ -1,0 +1,186 @@
+"""Finds out what was going on around one decision: rules in force before, breakers that were open, restarts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.decision_log.names import terms_of
+from headgate.decision_log.reader import LogView
+from headgate.decision_log.schema import DecisionRecord, Event, LimitTerms
+from headgate.limiter.decision import Entries
+from headgate.limiter.limit import Limit, Unit
+from headgate.rules.model import Match
+
+RECENT_MS: Final = 600_000
+"""A change of the rules is worth naming for so long, or for two windows of the rule, whichever is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The rules that decided were new, and said something else of this descriptor than those before."""
+
+    at_ms: int
+    version: str
+    version_before: str
+    before: LimitTerms | None
+    """Terms that applied before; None: nothing did."""
+    rule_before: str
+
+
+class EventHistory:
+    """The events of all logs, and what follows from them for a decision."""
+
+    def __init__(self, view: LogView, events: Sequence[Event], entries: Entries) -> None:
+        """`entries`: the descriptor that is asked about; empty where it is not known."""
+        self._view = view
+        self.events = events
+        self._entries = entries
+
+    def around(self, record: DecisionRecord, window_ms: int) -> list[Event]:
+        """Events of the node that decided, and of its region's others, not long before or after."""
+        since, until = record.time_ms - self._recent_ms(record, window_ms), record.time_ms + window_ms
+        return [event for event in self.events if since <= event.time_ms <= until]
+
+    def change(self, record: DecisionRecord) -> Change | None:
+        """The last change of the rules before the decision, if it is recent and concerns this descriptor."""
+        pair = self.versions(record)
+        if pair is None or record.time_ms - pair[0].time_ms > self._recent_ms(record):
+            return None
+        at_ms, version_before = pair[0].time_ms, str(pair[1].fields.get("version", ""))
+        old = self._match(record, version_before)
+        if old is _UNKNOWN:
+            return None
+        if old is None:
+            return Change(at_ms, record.version, version_before, None, "")
+        return Change(at_ms, record.version, version_before, terms_of(old.limit), old.name.id)
+
+    def versions(self, record: DecisionRecord) -> tuple[Event, Event] | None:
+        """Events that brought the rules that decided into force, and the other ones before them.
+
+        Which those were, any node of the region can tell: after a restart it may go by another name.
+        """
+        sets = [event for event in self.of_region(record) if event.kind == "rules_in_force"]
+        mine = [event for event in sets if event.source == record.source and _same_set(event, record.version)]
+        before = [event for event in sets if mine and event.time_ms <= mine[-1].time_ms]
+        other = next((event for event in reversed(before) if not _same_set(event, record.version)), None)
+        return None if other is None else (mine[-1], other)
+
+    def breaker(self, record: DecisionRecord) -> Event | None:
+        """Since when the shard was not asked, if it was not; None while its breaker was closed."""
+        opened: Event | None = None
+        for event in self.of_run(record):
+            if event.kind != "breaker_changed" or event.fields.get("shard") not in _shard_names(record):
+                continue
+            if event.fields.get("state") == "closed":
+                opened = None
+            elif opened is None:
+                opened = event
+        return opened
+
+    def restart(self, record: DecisionRecord) -> Event | None:
+        """The node's last start, if that was within this window or the one before and its counts were lost."""
+        starts = [event for event in self._of_node(record) if event.kind == "start"]
+        if len(starts) < 2 or starts[-1].fields.get("origin") != "memory":
+            return None
+        recent = record.time_ms - starts[-1].time_ms <= 2 * record.terms.window_ms
+        return starts[-1] if recent else None
+
+    def server_shadow(self, record: DecisionRecord) -> bool:
+        """Tell whether the whole server denies nothing."""
+        starts = [event for event in self.of_run(record) if event.kind == "start"]
+        return bool(starts and starts[-1].fields.get("shadow_mode"))
+
+    def rule_is_shadow(self, record: DecisionRecord) -> bool:
+        """Tell whether the rule itself is in shadow mode, by what is known of it."""
+        match = self._match(record, record.version)
+        return match is not None and match is not _UNKNOWN and match.limit.shadow
+
+    def stated(self, record: DecisionRecord) -> LimitTerms | None:
+        """Terms as the rule itself says them; None where that is not known."""
+        match = self._match(record, record.version)
+        if match is None or match is _UNKNOWN or match.name.id != record.rule.id:
+            return None
+        return terms_of(match.limit)
+
+    def active_regions(self, record: DecisionRecord) -> int | None:
+        """Number of regions that shared limits then; None where nobody said."""
+        known = [event for event in self.of_run(record) if event.kind == "active_regions_changed"]
+        starts = [event for event in self.of_run(record) if event.kind == "start"]
+        if known:
+            return int(known[-1].fields.get("active", 1))
+        return int(starts[-1].fields.get("regions", 1)) if starts else None
+
+    def override(self, record: DecisionRecord) -> Event | None:
+        """The override of this descriptor's limit, if it was done through a node whose log is here."""
+        made = self._by_operators(record, "key_overridden")
+        return made[-1] if made else None
+
+    def reset(self, record: DecisionRecord) -> Event | None:
+        """The reset of this descriptor's key, if what that forgot would still have counted."""
+        made = [event for event in self._by_operators(record, "key_reset") if event.time_ms >= _counts_since_ms(record)]
+        return made[-1] if made else None
+
+    def dropped(self, since_ms: int, until_ms: int) -> int:
+        """Decisions that are missing in that time."""
+        events = [event for event in self.events if event.kind == "dropped" and since_ms <= event.time_ms <= until_ms]
+        return sum(int(event.fields.get("decisions", 0)) for event in events)
+
+    def rule_at(self, domain: str, entries: Entries, at_ms: int) -> tuple[str, Match | None] | None:
+        """The version in force at a time, and the rule that a descriptor met in it; None where that is not known."""
+        sets = [event for event in self.events if event.kind == "rules_in_force" and event.time_ms <= at_ms]
+        if not sets:
+            return None
+        version = str(sets[-1].fields.get("version", ""))
+        rules = self._view.rules(version)
+        return None if rules is None else (version, rules.match(domain, entries))
+
+    def _match(self, record: DecisionRecord, version: str) -> "Match | None":
+        entries = self._entries or record.entries
+        rules = self._view.rules(version)
+        if rules is None or not entries:
+            return _UNKNOWN
+        return rules.match(record.rule.domain, entries)
+
+    def of_run(self, record: DecisionRecord) -> list[Event]:
+        """Events of the process that decided, until then."""
+        return [e for e in self.events if e.source == record.source and e.time_ms <= record.time_ms]
+
+    def of_region(self, record: DecisionRecord) -> list[Event]:
+        """Events of any node of its region, until then."""
+        return [e for e in self.events if e.source.region == record.source.region and e.time_ms <= record.time_ms]
+
+    def _of_node(self, record: DecisionRecord) -> list[Event]:
+        """Events of the process that decided, and of those before it that had its name or its directory."""
+        same = self._view.same_node
+        return [e for e in self.events if same(e.source, record.source) and e.time_ms <= record.time_ms]
+
+    def _by_operators(self, record: DecisionRecord, kind: str) -> list[Event]:
+        """Operators' changes to the key of this descriptor until then, through any node whose log is here."""
+        entries = self._entries or record.entries
+        key = f"{record.rule.domain}: " + ",".join([f"{name}={value}" for name, value in entries])
+        made = [event for event in self.events if event.kind == kind and event.fields.get("key") == key]
+        return [event for event in made if event.time_ms <= record.time_ms]
+
+    def _recent_ms(self, record: DecisionRecord, window_ms: int = 0) -> int:
+        return max(RECENT_MS, 2 * record.terms.window_ms, window_ms)
+
+
+_UNKNOWN: Final = Match(Limit(0, Unit.SECOND), b"", "", ())
+"""Match in a rule set that nobody kept, or of a descriptor that nobody named."""
+
+
+def _same_set(event: Event, version: str) -> bool:
+    return str(event.fields.get("version", "")).partition("-")[2] == version.partition("-")[2]
+
+
+def _counts_since_ms(record: DecisionRecord) -> int:
+    """Nothing that was admitted before counts any more: of windows, those that are over; of a bucket, it is full."""
+    terms = record.terms
+    if terms.algorithm == "gcra":
+        return record.time_ms - terms.burst * terms.window_ms // max(1, terms.limit)
+    windows = 1 if terms.algorithm == "sliding_window" else 0
+    return (record.time_ms // terms.window_ms - windows) * terms.window_ms
+
+
+def _shard_names(record: DecisionRecord) -> tuple[object, ...]:
+    return record.shard, str(record.shard)

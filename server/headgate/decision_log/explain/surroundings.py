@@ -1,0 +1,141 @@
+"""Finds out what else was going on when a decision was made, whether or not it is to blame.
+
+Two kinds: states that lasted (a breaker was open, a region was not reached, new rules had been refused), however long
+ago they had begun, and changes of not long before (new rules, another number of nodes, a restart, a shard that had
+lost its memory or whose clock was set).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headgate.decision_log.explain.history import EventHistory
+from headgate.decision_log.schema import DecisionRecord, Event
+
+
+class Surrounding(StrEnum):
+    """States and changes around a decision."""
+
+    BREAKER_OPEN = "breaker_open"
+    REGION_UNREACHED = "region_unreached"
+    REGIONS_NOT_HEARD = "regions_not_heard"
+    RULES_REFUSED = "rules_refused"
+    LAST_GOOD_RULES = "last_good_rules"
+    RULES_CHANGED = "rules_changed"
+    NODE_STARTED = "node_started"
+    LIVE_NODES_CHANGED = "live_nodes_changed"
+    SHARD_LOST_MEMORY = "shard_lost_memory"
+    SHARD_CLOCK_SET = "shard_clock_set"
+
+
+@dataclass(frozen=True, slots=True)
+class Ongoing:
+    """One thing that went on, since when, and what is to be said of it."""
+
+    kind: Surrounding
+    since_ms: int
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {"kind": self.kind.value, "since_ms": self.since_ms, **self.facts}
+
+
+def going_on(record: DecisionRecord, history: EventHistory, window_ms: int) -> list[Ongoing]:
+    """All of it, by when it began."""
+    since_ms = record.time_ms - window_ms
+    own = history.of_run(record)
+    found = [*_breakers(own), *_unreached(history.of_region(record)), *_not_heard(own), *_refused(own)]
+    found += [change for change in _changes(record, history, own) if change.since_ms >= since_ms]
+    return sorted(found, key=lambda one: one.since_ms)
+
+
+def apart_since_ms(record: DecisionRecord, history: EventHistory) -> int | None:
+    """Since when this region and another one did not hear each other; None while they did."""
+    states = [*_unreached(history.of_region(record)), *_not_heard(history.of_run(record))]
+    return min((one.since_ms for one in states), default=None)
+
+
+def _breakers(own: list[Event]) -> list[Ongoing]:
+    """Shards that the process which decided did not ask."""
+    opened: dict[str, Event] = {}
+    for event in own:
+        if event.kind == "breaker_changed":
+            shard = str(event.fields.get("shard"))
+            if event.fields.get("state") == "closed":
+                opened.pop(shard, None)
+            else:
+                opened.setdefault(shard, event)
+    return [
+        Ongoing(Surrounding.BREAKER_OPEN, event.time_ms, {"shard": int(shard), "reason": event.fields.get("reason")})
+        for shard, event in opened.items()
+    ]
+
+
+def _unreached(region: list[Event]) -> list[Ongoing]:
+    """Other regions, by whoever of this region speaks to them."""
+    failed: dict[str, Event] = {}
+    for event in region:
+        other = str(event.fields.get("region", ""))
+        if event.kind == "peer_failed":
+            failed.setdefault(other, event)
+        elif event.kind == "peer_connected":
+            failed.pop(other, None)
+    return [
+        Ongoing(Surrounding.REGION_UNREACHED, event.time_ms, {"region": region, "reason": event.fields.get("reason")})
+        for region, event in failed.items()
+    ]
+
+
+def _not_heard(own: list[Event]) -> list[Ongoing]:
+    since: Event | None = None
+    for event in own:
+        if event.kind == "active_regions_changed":
+            missing = int(event.fields.get("active", 1)) < int(event.fields.get("of", 1))
+            since = event if missing else None
+    if since is None:
+        return []
+    facts = {"active": since.fields.get("active"), "of": since.fields.get("of")}
+    return [Ongoing(Surrounding.REGIONS_NOT_HEARD, since.time_ms, facts)]
+
+
+def _refused(own: list[Event]) -> list[Ongoing]:
+    """Rules that were delivered and not taken, or rules from before a start, until others came into force."""
+    kinds = {"rules_refused": Surrounding.RULES_REFUSED, "serving_last_good_rules": Surrounding.LAST_GOOD_RULES}
+    found: dict[Surrounding, Ongoing] = {}
+    for event in own:
+        if event.kind in kinds:
+            kind = kinds[event.kind]
+            found.setdefault(kind, Ongoing(kind, event.time_ms, {"version": event.fields.get("version")}))
+        elif event.kind == "rules_unchanged" or _is_new_set(event):
+            found.clear()
+    return list(found.values())
+
+
+def _is_new_set(event: Event) -> bool:
+    return event.kind == "rules_in_force" and event.fields.get("source") != "snapshot"
+
+
+def _changes(record: DecisionRecord, history: EventHistory, own: list[Event]) -> Iterator[Ongoing]:
+    pair = history.versions(record)
+    if pair is not None:
+        current, before = pair
+        facts: dict[str, Any] = {"version": record.version, "version_before": str(before.fields.get("version", ""))}
+        yield Ongoing(Surrounding.RULES_CHANGED, current.time_ms, facts)
+    live_nodes: int | None = None
+    for event in own:
+        if event.kind == "start":
+            yield Ongoing(Surrounding.NODE_STARTED, event.time_ms, {"node": event.source.node})
+        elif event.kind == "live_nodes":
+            now = int(event.fields.get("live_nodes", 0))
+            yield Ongoing(
+                Surrounding.LIVE_NODES_CHANGED, event.time_ms, {"live_nodes": now, "live_nodes_before": live_nodes}
+            )
+            live_nodes = now
+        elif event.kind == "shard_lost_memory":
+            facts = {"shard": event.fields.get("shard"), "reason": event.fields.get("reason")}
+            yield Ongoing(Surrounding.SHARD_LOST_MEMORY, event.time_ms, facts)
+        elif event.kind == "shard_clock_set":
+            facts = {"shard": event.fields.get("shard"), "by_ms": event.fields.get("by_ms")}
+            yield Ongoing(Surrounding.SHARD_CLOCK_SET, event.time_ms, facts)

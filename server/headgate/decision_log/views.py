@@ -1,0 +1,139 @@
+"""Views of the decision log for the page at `/`: `GET /decisions` and `GET /explain`.
+
+Both read what is on disk, in a thread: no decision waits for them. Of several workers any one can tell all, because
+they share the data directory.
+"""
+
+import asyncio
+import json
+import string
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.clock import Clock
+from headgate.decision_log.batch import RecordFilter
+from headgate.decision_log.explain.causes import causes_of
+from headgate.decision_log.explain.explanation import DecisionQuestion, explain
+from headgate.decision_log.explain.history import EventHistory
+from headgate.decision_log.explain.sentences import reason_of
+from headgate.decision_log.follower import Follower
+from headgate.decision_log.reader import LogView
+from headgate.decision_log.schema import DecisionRecord, Event
+from headgate.errors import BadRequest, NotFound
+from headgate.limiter.decision import Entries
+
+RECENT: Final = 50
+"""Denials that are shown, the newest."""
+FIRST_LOOK_MS: Final = 300_000
+"""Age of the oldest decision of the first look; from then on there is what was logged since."""
+WINDOW_MS: Final = 3_600_000
+"""Distance from its time within which an explanation looks, unless told otherwise."""
+MAX_ENTRIES: Final = 64
+NO_LOG: Final = "this node keeps no decision log: it needs a data_dir, and decision_log: true"
+
+
+class DecisionViews:
+    """The decision log of a data directory, for readers of the page."""
+
+    def __init__(self, directory: Path | None, clock: Clock) -> None:
+        """`directory`: None where there is no log to show."""
+        self._directory = directory
+        self._clock = clock
+        self._follower: Follower | None = None
+        self._denied: OrderedDict[tuple[int, int], DecisionRecord] = OrderedDict()
+        """Denials by decision and key, the oldest first."""
+        self._looking = asyncio.Lock()
+
+    async def recent(self) -> Mapping[str, Any]:
+        """The last denials, the newest first."""
+        if self._directory is not None:
+            async with self._looking:
+                await asyncio.to_thread(self._look, self._directory)
+        denied = [_denial(record) for record in reversed(self._denied.values())]
+        return {"logged": self._directory is not None, "decisions": denied}
+
+    async def explain(self, query: Mapping[str, str]) -> Mapping[str, Any]:
+        """Why the last request with this descriptor, or of this id, was decided so. Raises BadRequest, NotFound."""
+        if self._directory is None:
+            raise NotFound(NO_LOG)
+        question = _question(query, self._clock.now_ms())
+        view = LogView([self._directory])
+        return (await asyncio.to_thread(explain, view, question)).to_json()
+
+    def _look(self, directory: Path) -> None:
+        found: Iterable[DecisionRecord | Event]
+        if self._follower is None:
+            self._follower = Follower(directory)
+            now_ms = self._clock.now_ms()
+            found = LogView([directory]).decisions(RecordFilter(since_ms=now_ms - FIRST_LOOK_MS), now_ms)
+        else:
+            found = self._follower.read()
+        for record in found:
+            if isinstance(record, DecisionRecord) and not record.allowed and record.over:
+                self._denied[record.number, record.key] = record
+        while len(self._denied) > RECENT:
+            self._denied.popitem(last=False)
+
+
+_NOTHING_ELSE: Final = EventHistory(LogView([]), [], ())
+"""A short reason is told by the record alone; what went on besides is the explanation's."""
+
+
+def _denial(record: DecisionRecord) -> dict[str, Any]:
+    return {
+        "time_ms": record.time_ms,
+        "id": record.id,
+        "domain": record.rule.domain,
+        "rule": record.rule.text,
+        # Without values in the log, what tells callers apart is the counter's hash.
+        "key": ", ".join([f"{name}={value}" for name, value in record.entries]) or f"{record.key:016x}",
+        "path": record.path,
+        "reason": reason_of(causes_of(record, [record], _NOTHING_ELSE)),
+        "counted": record.counted,
+        "limit": record.capacity,
+        "retry_ms": record.wait_ms,
+    }
+
+
+def _question(query: Mapping[str, str], now_ms: int) -> DecisionQuestion:
+    if "id" in query:
+        return DecisionQuestion(at_ms=now_ms, number=_number(query["id"]))
+    domain = query.get("domain", "")
+    if not domain:
+        raise BadRequest("domain: the domain of the request")
+    return DecisionQuestion(
+        domain,
+        _entries(query.get("entries", "")),
+        _whole("at_ms", query.get("at_ms"), now_ms),
+        _whole("window_ms", query.get("window_ms"), WINDOW_MS),
+    )
+
+
+def _number(text: str) -> int:
+    if len(text) > 16 or any(sign not in string.hexdigits for sign in text) or not text:
+        raise BadRequest("id: a decision's id, 16 hex digits")
+    return int(text, 16)
+
+
+def _entries(text: str) -> Entries:
+    expected = BadRequest('entries: the descriptor as JSON, [["key", "value"], …]')
+    try:
+        pairs = json.loads(text)
+    except ValueError:
+        raise expected from None
+    if not isinstance(pairs, list) or not 0 < len(pairs) <= MAX_ENTRIES:
+        raise expected
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+            raise expected
+    return tuple([(key, value) for key, value in pairs])
+
+
+def _whole(name: str, text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    if not text.isdecimal() or len(text) > 15:
+        raise BadRequest(f"{name}: milliseconds, a whole number; got {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,135 @@
+"""`headgate explain` on the command line: what it reads, prints and exits with."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from headgate.cli import main
+from headgate.console.output import printable
+from headgate.decision_log.commands.explain import milliseconds, parse_time
+from headgate.decision_log.json_lines import record_to_json
+from headgate.errors import ConfigError
+
+from tests.support.clock import ManualClock
+from tests.support.decision_log import LoggedNode, decisions
+
+NOW_MS = 1_700_000_040_000  # 2023-11-14 22:14:00 UTC
+RULES = "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 3}}\n"
+ASK = ["--domain", "d", "--descriptor", "user=ann", "--at", "2023-11-14T22:14:00Z"]
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> str:
+    node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS))
+    for _ in range(4):
+        node.ask({"user": "ann"})
+    node.stop()
+    return str(node.data_dir)
+
+
+def test_a_denial_is_explained_in_sentences(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--data-dir", data_dir, *ASK]) == 0
+    text = capsys.readouterr().out
+    assert "The request was denied at 2023-11-14T22:14:00.000Z by node one of region local" in text
+    assert "Rule user of domain d applied" in text
+    assert "Counted were 3 of 3: 3 by this node" in text
+    assert "Evidence:" in text
+
+
+def test_as_json(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--data-dir", data_dir, *ASK, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cause"] == "own_usage"
+
+
+def test_a_time_before_now(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the docs have it: argparse itself would take it for a flag."""
+    assert main(["explain", "--data-dir", data_dir, *ASK[:-2], "--at", "-10m"]) == 1
+    assert "No decision about this descriptor" in capsys.readouterr().out
+
+
+def test_by_id(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (record,) = decisions(Path(data_dir))
+    assert main(["explain", "--data-dir", data_dir, "--id", record.id, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["decision"]["id"] == record.id
+
+
+def test_from_lines_on_stdin(
+    data_dir: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "\n".join(json.dumps(record_to_json(record)) for record in decisions(Path(data_dir)))
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    assert main(["explain", "--log", "-", *ASK, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outcome"] == "denied"
+
+
+def test_what_lines_call_a_descriptor(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """For the query that finds them in a log store; no log is needed for it."""
+    (record,) = decisions(Path(data_dir))
+    assert main(["explain", "--domain", "d", "--descriptor", "user=ann", "--who"]) == 0
+    assert capsys.readouterr().out.strip() == record_to_json(record)["who"]
+
+
+def test_nothing_found_is_said_and_ends_with_1(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ask = ["--domain", "d", "--descriptor", "user=bob", "--at", "2023-11-14T22:14:00Z"]
+    assert main(["explain", "--data-dir", data_dir, *ask]) == 1
+    assert "no node whose log is here denied it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--id", "1f"], "nothing to read"),
+        (["--id", "1f", "--data-dir", "/nowhere/at/all"], "no such file or directory"),
+        (["--data-dir", "."], "give --domain and --descriptor, or --id"),
+        (["--data-dir", ".", "--id", "xyz"], "expected 16 hex digits"),
+        (["--data-dir", ".", "--domain", "d", "--descriptor", "a=b", "--at", "noon"], "--at 'noon'"),
+    ],
+)
+def test_questions_that_cannot_be_asked(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, NOW_MS),
+        ("-10m", NOW_MS - 600_000),
+        ("1700000040", NOW_MS),
+        ("1700000040000", NOW_MS),
+        ("2023-11-14T22:14:00Z", NOW_MS),
+        ("2023-11-14T23:14:00+01:00", NOW_MS),
+        ("2023-11-14 22:14", NOW_MS),
+        ("22:13", NOW_MS - 60_000),
+        ("22:15:30", NOW_MS + 90_000 - 86_400_000),
+    ],
+)
+def test_times(text: str | None, expected: int) -> None:
+    assert parse_time(text, NOW_MS) == expected
+
+
+def test_stretches_of_time() -> None:
+    assert [milliseconds(text) for text in ("250ms", "2s", "5m", "1h", "1d", "3")] == [
+        250,
+        2_000,
+        300_000,
+        3_600_000,
+        86_400_000,
+        3_000,
+    ]
+    with pytest.raises(ConfigError):
+        parse_time("-soon", NOW_MS)
+
+
+def test_callers_do_not_steer_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What they send is in the log as it is, where values are logged, and is followed and replayed."""
+    node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS), values=True, allowances=1)
+    data_dir, evil = str(node.data_dir), "\x1b[2J\r\nann"
+    Path(data_dir).mkdir(exist_ok=True)
+    for _ in range(4):
+        node.ask({"user": evil})
+    node.stop()
+    assert main(["rules", "replay", str(node.rules_dir), "--log", data_dir]) == 0
+    assert "user=\\x1b[2J\\r\\nann" in capsys.readouterr().out
+    assert printable("user=\x1b[2J\nann\udcff") == "user=\\x1b[2J\\nann\\udcff"
