@@ -33,7 +33,7 @@ OVERRIDE_UNITS: Final = {
 class Descriptor:
     """One descriptor of a request: its entries, its cost, and, if it brings one, the limit that overrides the rules."""
 
-    # No named tuple: one is made for every request that was not seen before, and this takes less time to make and to read.
+    # No named tuple: one is made for every request that was not seen before, and this takes less time to make.
     __slots__ = ("cost", "entries", "override", "refund")
 
     def __init__(
