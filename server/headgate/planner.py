@@ -196,7 +196,7 @@ class Planner:
 
     def _shape(self, rules: Rules, domain: str, met: list[Parts], late: bool | None) -> Shape:
         """Return the shape of requests that meet these limits; make it for the first of them."""
-        name = domain, late, tuple([tuple([(id(p.limit), p.steps, p.cost, p.refund) for p in parts]) for parts in met])
+        name = _shape_name(domain, met, late)
         known = self._shapes.get(name)
         if known is not None:
             return known[0]
@@ -275,6 +275,16 @@ class Planner:
         return self._tallies.of_value(rule.domain, rule.id, rule.text, part.value)
 
 
+def _shape_name(domain: str, met: list[Parts], late: bool | None) -> tuple[object, ...]:
+    """Name a shape by all that it depends on: per descriptor the number of limits, and these with their costs."""
+    name: list[object] = [domain, late]
+    for parts in met:
+        name.append(len(parts))
+        for part in parts:
+            name += (id(part.limit), part.steps, part.cost, part.refund)
+    return tuple(name)
+
+
 def _refuse_limits(request: wire.Request) -> None:
     for index, descriptor in enumerate(request.descriptors):
         if descriptor.override is not None:
@@ -298,7 +308,11 @@ def _value_shown(limit: Limit, entries: Sequence[tuple[str, str]]) -> str | None
 
 def _without_replaced(met: list[Parts]) -> list[Parts]:
     """Leave out what another matched rule of the same request replaces."""
-    replaced = {name for parts in met for part in parts for name in part.limit.replaces}
+    replaced: set[str] = set()
+    for parts in met:
+        for part in parts:
+            if part.limit.replaces:
+                replaced.update(part.limit.replaces)
     if not replaced:
         return met
     return [tuple([part for part in parts if part.limit.name not in replaced]) for parts in met]

@@ -95,7 +95,10 @@ def shown(plan: Plan) -> tuple[Any, ...]:
     unlike = ("charges", "tallies", "others", "version")
     shape = [getattr(plan.shape, name) for name in fields(Shape) if name not in unlike]
     tallies = [tally.name for tally in (*plan.shape.tallies, *plan.shape.others)]
-    charges = [[getattr(charge, name) for name in fields(Charge) if name != "peek"] for charge in plan.charges]
+    charges = [
+        [charge.look.key, *(getattr(charge, name) for name in fields(Charge) if name != "peek")]
+        for charge in plan.charges
+    ]
     return shape, tallies, charges, type(plan.charges), plan.size
 
 

@@ -20,12 +20,12 @@ RATE_LIMIT = 0
 """The method that decisions are about; all others are health's."""
 
 
-class Replies(Protocol):
-    """The sending half of a transport, for whoever holds the loop's lock."""
+Respond = Callable[[int, bytes], object]
+"""Sends a call its answer."""
 
-    def respond(self, call_id: int, answer: bytes) -> object:
-        """Send the answer."""
-        ...
+
+class Replies(Protocol):
+    """The half of a transport that ends calls which are not answered at once, for whoever holds the loop's lock."""
 
     def fail(self, call_id: int, error: Exception) -> None:
         """Send what the error means to callers."""
@@ -41,13 +41,14 @@ class KeptBack:
 
     def __init__(self, refusals: Refusals | None, limits: TransportLimits, stats: TransportStats) -> None:
         self._refusals = refusals or Refusals()
-        self._size = self._refusals.size if refusals else -1
+        self.size = self._refusals.size if refusals else -1
+        """Bytes of every such message; -1: there are none."""
         self._limits = limits
         self._stats = stats
 
     def check(self, payload: bytes) -> None:
         """Raise what the caller of such a message is to be told."""
-        if len(payload) == self._size and self._refusals.matches(payload):
+        if len(payload) == self.size and self._refusals.matches(payload):
             raise self._error(payload)
 
     def _error(self, payload: bytes) -> RequestError:
@@ -65,6 +66,7 @@ class BatchDecider:
     def __init__(
         self,
         calls: RateLimitCalls,
+        respond: Respond,
         replies: Replies,
         lock: LoopLock,
         stats: TransportStats,
@@ -73,8 +75,8 @@ class BatchDecider:
         self._lock = lock
         self._stats = stats
         self._decide = calls.decide
-        self._check = kept_back.check
-        self._respond = replies.respond
+        self._kept_back = kept_back
+        self._respond = respond
         self._fail = replies.fail
         self._mark_pending = replies.mark_pending
         self._timeouts = Timeouts()
@@ -106,7 +108,8 @@ class BatchDecider:
     def _take_call(self, received_at: float, call_id: int, payload: bytes, parent: str | bytes | None) -> bool:
         """Decide one call; True if it was answered."""
         try:
-            self._check(payload)
+            if len(payload) == self._kept_back.size:
+                self._kept_back.check(payload)
             answer = self._decide(payload, parent)
             if isinstance(answer, bytes):
                 self._respond(call_id, answer)

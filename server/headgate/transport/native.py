@@ -116,7 +116,7 @@ class NativeTransport:
         kept_back = KeptBack(self._refusals, self._limits, self.stats)
         return Intake(
             self._front,
-            BatchDecider(self._calls, self, self._loop.lock, self.stats, kept_back),
+            BatchDecider(self._calls, self._front.respond, self, self._loop.lock, self.stats, kept_back),
             self._limits,
             self.stats,
             deliver=self._hand_over,
@@ -172,9 +172,6 @@ class NativeTransport:
         await self._cleanup.aclose()
 
     # Answers, from whoever holds the loop's lock
-
-    def respond(self, call_id: int, answer: bytes) -> None:
-        self._front.respond(call_id, answer)
 
     def fail(self, call_id: int, error: Exception) -> None:
         code, message = self._failures.answer(error)

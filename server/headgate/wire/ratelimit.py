@@ -10,7 +10,7 @@ them), at a fraction of the time, because a response is made for every request.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct
@@ -30,21 +30,30 @@ OVERRIDE_UNITS: Final = {
 """Units that a per-request limit may name. Envoy's enum for it has no week."""
 
 
-class Descriptor(NamedTuple):
+class Descriptor:
     """One descriptor of a request: its entries, its cost, and, if it brings one, the limit that overrides the rules."""
 
-    entries: tuple[tuple[str, str], ...]
-    cost: int
-    override: Limit | None
-    refund: bool = False
-    """The cost is given back (`is_negative_hits`)."""
+    # No named tuple: one is made for every request that was not seen before, and this takes less time to make.
+    __slots__ = ("cost", "entries", "override", "refund")
+
+    def __init__(
+        self, entries: tuple[tuple[str, str], ...], cost: int, override: Limit | None, refund: bool = False
+    ) -> None:
+        self.entries = entries
+        self.cost = cost
+        self.override = override
+        self.refund = refund
+        """The cost is given back (`is_negative_hits`)."""
 
 
-class Request(NamedTuple):
+class Request:
     """A request that has passed all checks of `parse_request`."""
 
-    domain: str
-    descriptors: tuple[Descriptor, ...]
+    __slots__ = ("descriptors", "domain")
+
+    def __init__(self, domain: str, descriptors: tuple[Descriptor, ...]) -> None:
+        self.domain = domain
+        self.descriptors = descriptors
 
 
 @dataclass(frozen=True, slots=True)

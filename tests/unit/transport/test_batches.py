@@ -47,7 +47,9 @@ class Rig:
         self.handler = Handler(self.lock)
         self.answers: dict[int, Any] = {}
         self.calls = RateLimitCalls(Serving("", self.handler, limits, structlog.get_logger()), self.stats)
-        self.decider = BatchDecider(self.calls, self, self.lock, self.stats, KeptBack(refusals, limits, self.stats))
+        self.decider = BatchDecider(
+            self.calls, self.respond, self, self.lock, self.stats, KeptBack(refusals, limits, self.stats)
+        )
 
     def take(self, events: list[Any]) -> list[Any]:
         return self.decider.take(time.monotonic(), events)
