@@ -13,41 +13,6 @@ from tests.support.source import docstrings, modules
 
 SERVER = "server/headgate/"
 CLAUSE = re.compile(r"(What|Whether|Of|By|As|Whose|How|When|Where|The same)\b")
-NOT_YET_WORDED = (
-    "cli/explain.py",
-    "exchange/quota",
-    "explain",
-    "handler.py",
-    "keys",
-    "limiter",
-    "origin",
-    "plan.py",
-    "region",
-    "reservations",
-    "runtime",
-    "simulation/network.py",
-    "simulation/shard.py",
-    "simulation/shard_watch.py",
-    "telemetry/decisions",
-    "telemetry/logs.py",
-    "telemetry/sending.py",
-    "transport",
-    "wire",
-)
-"""Packages of the server, or paths in it, with docstrings that begin with a clause. To be emptied."""
-NOT_YET_RENAMED = {
-    "Batch",
-    "Deadlines",
-    "Outbox",
-    "Plan",
-    "Question",
-    "Record",
-    "Region",
-    "Share",
-    "Standing",
-    "Terms",
-}
-"""Class names that stand twice in the server. To be emptied."""
 
 
 def of_the_server() -> list[tuple[str, ast.Module]]:
@@ -88,13 +53,7 @@ def test_what_lacks_one_is_seen() -> None:
 
 
 def test_every_docstring_begins_with_a_verb_or_a_noun() -> None:
-    worded = [(path, tree) for path, tree in of_the_server() if not path.startswith(NOT_YET_WORDED)]
-    assert [clause for path, tree in worded for clause in clauses(path, tree)] == []
-
-
-def test_every_package_that_is_excused_from_it_needs_to_be() -> None:
-    found = [clause for path, tree in of_the_server() for clause in clauses(path, tree)]
-    assert [path for path in NOT_YET_WORDED if not any(clause.startswith(path) for clause in found)] == []
+    assert [clause for path, tree in of_the_server() for clause in clauses(path, tree)] == []
 
 
 def test_a_docstring_that_begins_with_a_clause_is_seen() -> None:
@@ -117,9 +76,7 @@ def g():
 
 
 def test_no_class_name_stands_twice() -> None:
-    twice = {name: files for name, files in class_names(of_the_server()).items() if len(files) > 1}
-    assert {name: files for name, files in twice.items() if name not in NOT_YET_RENAMED} == {}
-    assert set(twice) >= NOT_YET_RENAMED, "renamed: take it out of the list"
+    assert {name: files for name, files in class_names(of_the_server()).items() if len(files) > 1} == {}
 
 
 def test_a_class_name_that_stands_twice_is_seen() -> None:

@@ -18,10 +18,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 ROW = re.compile(r"^\| (\d+) \| `(\w+)` \|", re.MULTILINE)
 
 
-NOT_YET_UNTIED = {"region", "transport"}
-"""Packages with modules that import each other in a circle. To be emptied."""
-
-
 class Import(NamedTuple):
     """One package, or module directly below `headgate`, imports another."""
 
@@ -211,9 +207,7 @@ def our_modules() -> dict[str, str]:
 def test_no_module_waits_for_itself() -> None:
     imports = module_imports(our_modules())
     assert len(imports) > 300
-    found = cycles(imports)
-    assert [cycle for cycle in found if cycle[0].split(".")[1] not in NOT_YET_UNTIED] == []
-    assert {cycle[0].split(".")[1] for cycle in found} >= NOT_YET_UNTIED, "untied: take it out of the list"
+    assert cycles(imports) == []
 
 
 @pytest.mark.parametrize(

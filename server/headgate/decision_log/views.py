@@ -55,7 +55,7 @@ class DecisionViews:
         return {"logged": self._directory is not None, "decisions": denied}
 
     async def explain(self, query: Mapping[str, str]) -> Mapping[str, Any]:
-        """Why the last request with this descriptor, or of this id, was decided so. Raises BadRequest, NotFound."""
+        """Explain the last request with this descriptor, or of this id. Raises BadRequest, NotFound."""
         if self._directory is None:
             raise NotFound(NO_LOG)
         question = _question(query, self._clock.now_ms())

@@ -52,7 +52,7 @@ class Batch(NamedTuple):
     heard_beat_ms: int = 0
     """The latest beat of the receiver's region that the sender's origin has."""
     quota: bytes | None = None
-    """What the sender's region has to say of quotas, packed and not read here. A batch with it has nothing else."""
+    """The sender's message about quotas, packed and not read here. A batch with it has nothing else."""
 
 
 class Ack(NamedTuple):

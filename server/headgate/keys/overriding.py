@@ -91,7 +91,7 @@ def change_of(request: pb.SetOverrideRequest) -> tuple[int | None, int | None]:
 
 
 def reason(text: str) -> str:
-    """Why, for the log. Raises BadRequest."""
+    """Return the reason, for the log. Raises BadRequest."""
     stripped = text.strip()
     if not stripped:
         raise BadRequest("why: say why, for whoever reads the audit log")

@@ -1,4 +1,4 @@
-"""Which shard owns a limit key: highest random weight, the same on every node and in every version.
+"""The owner of a limit key among the shards: highest random weight, the same on every node and in every version.
 
 Each shard's weight for a key is a hash of the shard's configured name and the key; the
 heaviest owns it. So a shard that is added takes its share from all others and nothing

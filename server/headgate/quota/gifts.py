@@ -30,7 +30,7 @@ OVERLAP_MS: Final = 30_000
 """On top of the windows: clocks differ, and a region that is cut off goes on for a while before it is at its floor."""
 
 CARRY_MS: Final = 30_000
-"""So long before an epoch begins its rows are made to say what the present ones do. A gift needs a few seconds."""
+"""Time before an epoch begins at which its rows are made equal to the present ones. A gift needs a few seconds."""
 
 CLOCK_SLACK_MS: Final = 10_000
 """Time by which a peer may be ahead or behind: its rows of an epoch that is not yet, or no longer, are taken in."""

@@ -20,7 +20,7 @@ MAX_KEYS: Final = 100_000
 HOUR_MS: Final = 3_600_000
 
 KEYS_PER_SWEEP: Final = 2_000
-"""So many quiet keys are looked at per tick, to see whether they can go."""
+"""Quiet keys that are looked at per tick, to see whether they can go."""
 
 
 class KeyTable:

@@ -39,7 +39,7 @@ FOR_EVER_MS: Final = 1 << 62
 
 
 class Mark(NamedTuple):
-    """Which message: of which run of a region's ledger, and its number there. Later ones compare higher."""
+    """Name of a message: the run of a region's ledger, and its number there. Later ones compare higher."""
 
     run: int
     number: int

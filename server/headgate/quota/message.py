@@ -25,7 +25,7 @@ class QuotaMessage(NamedTuple):
     tag: bytes
     """Name of the set of regions: numbers of regions mean something within one set only."""
     mark: Mark
-    """Which message this is; the acknowledgement repeats its number."""
+    """Name of this message; the acknowledgement repeats its number."""
     echo: Mark
     """The newest message of the receiver that the sender has heard."""
     stores: tuple[int, ...]

@@ -57,7 +57,7 @@ class KeySlice:
         self.take(self.floor, 0.0)
 
     def take(self, share: int, until_s: float) -> None:
-        """So much is in force, and until when."""
+        """Take the share that is in force until `until_s`."""
         self.until_s = until_s
         self.share = share
         self.limit = slice_of(self.whole, share)

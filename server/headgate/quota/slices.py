@@ -16,7 +16,7 @@ LEAST_LACK: Final = WHOLE // 50
 
 
 WANTED_KEPT: Final = 20_000
-"""So many answers are kept, at about 300 bytes: needs are told anew only when they have changed by a hundredth."""
+"""Answers that are kept, at about 300 bytes: needs are told anew only when they have changed by a hundredth."""
 
 
 @lru_cache(WANTED_KEPT)

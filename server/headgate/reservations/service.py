@@ -71,7 +71,7 @@ class ReservationStats:
     settled: int = 0
     """Here, by taking the name."""
     repeated: int = 0
-    """That had been settled before."""
+    """Settlements of reservations that had been settled before."""
     expired: int = 0
     refused_open: int = 0
     """Reserve, because this node has as many open as it may."""

@@ -1,4 +1,4 @@
-"""Who may ask what, and where: the settings about callers, as the listeners take them."""
+"""Access of callers: the settings about callers, as the listeners take them."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def open_tokens(settings: Settings, logger: FilteringBoundLogger) -> TokenFile |
 
 
 def grpc_callers(settings: Settings, tokens: TokenFile | None) -> Callers:
-    """Who may call over gRPC: tokens that are accepted, and names that a certificate must have."""
+    """Return who may call over gRPC: tokens that are accepted, and names that a certificate must have."""
     return Callers(tokens, SanList(settings.tls_client_san) if settings.tls_client_san else None)
 
 
@@ -36,7 +36,7 @@ def http_listeners(settings: Settings, tokens: TokenFile | None) -> list[tuple[s
 
 
 def open_admins(settings: Settings, logger: FilteringBoundLogger) -> Admins:
-    """Who may use the admin side over gRPC; raises ConfigError naming what is wrong with the token file."""
+    """Return who may use the admin side over gRPC; raises ConfigError naming what is wrong with the token file."""
     file, names = settings.admin_token_file, settings.admin_tls_client_san
     return Admins(
         AdminTokens(str(file), logger) if file is not None else None,

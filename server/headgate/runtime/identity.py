@@ -1,4 +1,4 @@
-"""Who this process is: region, node, and a run number that is new at every start.
+"""Identity of this process: region, node, and a run number that is new at every start.
 
 The owner of a counter's component is a run of a node, so a restarted node can neither
 overwrite nor hide behind what its former self wrote.

@@ -1,4 +1,4 @@
-"""Who uses most, and who is denied most: `GET /top`, from what a node knows anyway.
+"""Callers that use most, and that are denied most: `GET /top`, from what a node knows anyway.
 
 - *Admitted* is read from the counters themselves, when somebody asks: of the most recently used ones, those that have
   used most of their limits in the window of now. That is exact for this node's view, and costs a decision nothing.

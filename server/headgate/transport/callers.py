@@ -1,4 +1,4 @@
-"""Who may ask: bearer tokens from a file, and the names in a client's certificate.
+"""Callers that may ask: bearer tokens from a file, and the names in a client's certificate.
 
 Both are allow-lists, and both are asked for a plain value: a header's text, the names of a
 certificate. So the same lists serve every listener, whatever it hands over.

@@ -33,7 +33,7 @@ class Surface(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HttpAccess:
-    """Which paths one HTTP listener serves, and what a caller must show for them."""
+    """Paths that one HTTP listener serves, and what a caller must show for them."""
 
     surface: Surface = Surface.EVERYTHING
     tokens: TokenFile | None = None

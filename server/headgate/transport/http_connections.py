@@ -119,7 +119,7 @@ class HttpConnections:
         self._busy &= live
 
     def _cut_one(self, reason: str) -> None:
-        """Whoever is idle for longest; where nobody is, whoever began first."""
+        """Return the connection that is idle for longest; where none is, the one that began first."""
         if not self._last_use:
             return
         longest = min(self._last_use, key=lambda each: (each in self._busy, self._last_use[each]))

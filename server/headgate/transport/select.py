@@ -1,4 +1,4 @@
-"""Which transport serves: the fast one where it can, the portable one where it can't."""
+"""Choice of the transport: the fast one where it can, the portable one where it can't."""
 
 from functools import partial
 from importlib.util import find_spec

@@ -1,1 +1,1 @@
-"""Why a request was decided as it was: from the decision log and the history beside it, in plain sentences."""
+"""Explanations of decisions: from the decision log and the history beside it, in plain sentences."""

@@ -1,4 +1,4 @@
-"""Why one decision came out as it did: its figures and what was going on, as causes, the one that matters first.
+"""Causes of one decision: its figures and what was going on, as causes, the one that matters first.
 
 A cause is named only where the outcome would have been another without it: a limit that was lowered, if the old one had
 room; other regions' counts, if the rest fits without them. So more than one may be named, the largest first.
@@ -58,7 +58,7 @@ class Cause:
 NEVER: Final = (CauseKind.ALWAYS_DENIED, CauseKind.COST_ABOVE_LIMIT)
 """Causes that no waiting helps against."""
 BY_POLICY: Final = (CauseKind.SHARD_AWAY, CauseKind.SHARD_SLOW, CauseKind.NO_COUNTER)
-"""Why no count decided."""
+"""Return the cause where no count decided."""
 DEGRADED: Final = "degraded_"
 _USAGE: Final = (
     (CauseKind.FOREIGN_USAGE, "foreign"),

@@ -189,7 +189,7 @@ def _why(cause: Cause) -> str:
 
 
 def reason_of(causes: Sequence[Cause]) -> str:
-    """Why, in a few words, as far as a record alone tells."""
+    """Return the reason in a few words, as far as a record alone tells."""
     return "; ".join([_SHORT[cause.kind].format(**cause.facts) for cause in causes if cause.kind in _SHORT])
 
 

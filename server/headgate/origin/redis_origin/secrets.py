@@ -36,12 +36,12 @@ def read_url(origin: str) -> RedisUrl:
 
 
 def login(origin: str) -> Login:
-    """That of the servers which count."""
+    """Password of the servers that count."""
     return lambda: _resolve(_now(origin).credentials)
 
 
 def sentinel_login(origin: str) -> Login:
-    """That of the sentinels."""
+    """Password of the sentinels."""
     return lambda: _resolve(_now(origin).sentinel_credentials)
 
 

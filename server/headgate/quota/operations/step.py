@@ -59,7 +59,7 @@ class StepQuotas(Operation[QuotaStepped]):
     forgotten: tuple[bytes, ...]
     """Names that have no share of their own any more."""
     most: int
-    """So many busy keys are named at most."""
+    """Busy keys that are named at most."""
 
     lua: ClassVar[tuple[str, ...]] = ("origin/common", "quota/quota", "quota/quota_step")
 

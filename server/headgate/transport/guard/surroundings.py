@@ -15,7 +15,7 @@ BUFFER_BYTES = READ_BYTES + 2 * MAX_FRAME_BYTES + 2048
 
 
 class Frames(Protocol):
-    """Who looks at what passes: see Inspector."""
+    """The part that looks at what passes: see Inspector."""
 
     last_stream: int
     to_caller: bytes
