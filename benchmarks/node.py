@@ -65,11 +65,11 @@ async def drive(handler: RateLimitHandler, payloads: Iterator[bytes]) -> int:
 
     while batch := list(itertools.islice(payloads, IN_FLIGHT - under_way)):
         for payload in batch:
-            answer = handler(payload)
+            answer = handler.answer(payload)
             if not isinstance(answer, bytes):
                 waited += 1
                 under_way += 1
-                answer.add_done_callback(answered)
+                answer.on_answer = answered
         if under_way > IN_FLIGHT // 2:
             done = loop.create_future()
             await done

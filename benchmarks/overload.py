@@ -23,6 +23,7 @@ from headgate.limiter.algorithm import OVER
 from headgate.limiter.decision import ALGORITHMS, Charge, Decision
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.region.node import RegionNode
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.loop import LoopClock, run_virtually
 from headgate.simulation.network import NetworkedOrigin, NetworkPath
 from headgate.simulation.shard import SimulatedShard
@@ -204,7 +205,7 @@ class Overload:
         else:
             result.waited += self._counting
             counting = self._counting
-            decision.add_done_callback(lambda future: self._decided(future.result(), cost, counting))
+            future_of(decision).add_done_callback(lambda future: self._decided(future.result(), cost, counting))
 
     def _decided(self, decision: Decision, cost: int, counting: bool) -> None:
         if decision.admitted:

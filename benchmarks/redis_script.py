@@ -21,7 +21,8 @@ import redis
 import structlog
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin
-from headgate.origin.protocol import BucketReport, Call, CellReport, ChargeRequest, Report, WindowReport
+from headgate.origin.operations.call import Call
+from headgate.origin.protocol import BucketReport, CellReport, ChargeRequest, Report, WindowReport
 from headgate.origin.select import open_origin
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -83,7 +84,7 @@ async def scripts(server: RedisServer, source: Iterator[Call], reports: int, bat
     try:
         # Once over all keys and runs, so that what is measured is the usual case.
         for _ in range(RUNS * KEYS // batch + 1):
-            await origin.call(0, next(source), 5.0)
+            await origin.run(0, next(source), 5.0)
         rounds = [await _round(server, origin, source, reports // batch) for _ in range(ROUNDS)]
     finally:
         await origin.close()
@@ -93,7 +94,7 @@ async def scripts(server: RedisServer, source: Iterator[Call], reports: int, bat
 async def _round(server: RedisServer, origin: Origin, source: Iterator[Call], calls: int) -> tuple[float, float]:
     before = spent(server.client)
     for _ in range(calls):
-        await origin.call(0, next(source), 5.0)
+        await origin.run(0, next(source), 5.0)
     after = spent(server.client)
     return after[0] - before[0], after[1] - before[1]
 

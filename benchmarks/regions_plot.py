@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from headgate.limiter.decision import Decision
 from headgate.limiter.limit import Limit, Scope, Unit
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.history import Key
 from headgate.simulation.loop import run_virtually
 from headgate.simulation.regions.history import RegionAsk, RegionsHistory
@@ -108,8 +109,9 @@ async def play(played: RegionsHistory) -> list[float]:
         if isinstance(decision, Decision):
             decided(decision)
         else:
-            waiting.add(decision)
-            decision.add_done_callback(answered)
+            future = future_of(decision)
+            waiting.add(future)
+            future.add_done_callback(answered)
     if waiting:
         await asyncio.wait(waiting)
     for site in world.sites:

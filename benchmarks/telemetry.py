@@ -119,10 +119,10 @@ def from_within(seconds: float) -> str:
             node = LoggedNode(Path(folder), RULES, SystemClock())
         began_s, told = time.perf_counter(), 0
         for payload in DENIED:  # each caller's first is admitted
-            node.handler(payload)
+            node.handler.answer(payload)
         while (passed_s := time.perf_counter() - began_s) < seconds:
             for number in range(told, due := int(passed_s * DENIALS_PER_S)):
-                node.handler(DENIED[number % CALLERS])
+                node.handler.answer(DENIED[number % CALLERS])
             told = due
             node.log.flush()
             time.sleep(0.005)

@@ -18,7 +18,7 @@ class TcpAddress:
     """A host and a port; port 0 lets the system choose one when it is bound."""
 
     host: str
-    """Without the brackets of an IPv6 address."""
+    """Host without the brackets of an IPv6 address."""
     port: int
 
     def __str__(self) -> str:

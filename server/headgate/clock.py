@@ -11,7 +11,9 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What tells a part the time. Production passes in `SystemClock`, tests and simulation clocks of their own."""
+    """Source of time, passed in to every part: `SystemClock` in production, clocks of their own in tests and
+    simulation.
+    """
 
     def now_ms(self) -> int:
         """Unix time in milliseconds; never goes back."""
@@ -32,4 +34,4 @@ class SystemClock:
         return (self._anchor_ns + time.monotonic_ns()) // 1_000_000
 
     monotonic = staticmethod(time.monotonic)
-    """As it is: it is read several times in every decision."""
+    """Python's own function, not a method around it: every decision reads it several times."""

@@ -1,8 +1,7 @@
 """Errors by whose fault they are, and the one table that maps them to a status.
 
-A request's error carries a message for the caller. Anything that is not a
-`RequestError` is our fault: it becomes INTERNAL, never UNKNOWN, because Envoy lets
-UNKNOWN pass whatever `failure_mode_deny` says.
+A request's error carries a message for the caller. Anything that is not a `RequestError` is our fault: it becomes
+INTERNAL, never UNKNOWN, because Envoy lets UNKNOWN pass regardless of `failure_mode_deny`.
 """
 
 from enum import IntEnum
@@ -66,7 +65,7 @@ class Misconfigured(RequestError):
 
 
 class NotReady(RequestError):
-    """Nobody's fault: not started yet, or more work pending than is allowed."""
+    """No fault: not started yet, or more work pending than is allowed."""
 
     status = Status.UNAVAILABLE
 

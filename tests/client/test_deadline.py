@@ -122,6 +122,7 @@ async def test_grpcs_own_timer_is_later_while_the_loop_is_away_often() -> None:
     assert lane.away_s < 0.001, "that passes"
 
 
+@pytest.mark.slow
 async def test_what_is_added_is_bounded() -> None:
     """A loop that is never in time does not keep its callers for ever."""
     lane = Lane()

@@ -100,7 +100,7 @@ class Both:
         for counter in self._engine.counters:
             # A denial that is remembered may name an earlier time than what was charged since would give.
             counter.deny_until_ms = 0
-        answer = self._handler(payload)
+        answer = self._handler.answer(payload)
         assert isinstance(answer, bytes)
         return as_dict(answer), as_dict(self.fake.answer(payload))
 

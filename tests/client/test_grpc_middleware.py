@@ -273,6 +273,7 @@ POLICY = {
 
 
 @pytest.mark.parametrize(("rate", "tries"), [("10/second", 2), ("10/hour", 1)])
+@pytest.mark.slow
 def test_grpcs_own_retry_policies_obey(headgate_server: FakeServer, rate: str, tries: int) -> None:
     """They come back when there is room; where that is too long to wait, they are told not to."""
     headgate_server.limit("edge", rate, user="*")

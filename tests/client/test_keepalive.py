@@ -51,6 +51,7 @@ def forgetful() -> Iterator[Forgetful]:
     server.close()
 
 
+@pytest.mark.slow
 def test_a_forgotten_connection_is_made_anew_without_a_call(
     forgetful: Forgetful, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

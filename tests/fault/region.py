@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import structlog
 from headgate.clock import SystemClock
-from headgate.origin.protocol import Call, WindowAnswer
+from headgate.origin.operations.call import Call
+from headgate.origin.protocol import WindowAnswer
 from headgate.origin.select import open_origin
 
 from tests.fault.keys import Key, make_keys, rules_text
@@ -152,7 +153,7 @@ class Region:
             for shard in range(SHARDS):
                 mine = [key for key in keys if key.shard == shard]
                 call = Call(tuple(key.observed() for key in mine), ())
-                reply = await origin.call(shard, call, PATIENCE_S)
+                reply = await origin.run(shard, call, PATIENCE_S)
                 for key, answer in zip(mine, reply.answers, strict=True):
                     assert isinstance(answer, WindowAnswer)
                     found[key.name] = answer.current.region_total

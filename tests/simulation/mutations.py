@@ -14,35 +14,25 @@ from headgate.limiter.decision import Charge
 from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.grants import Grants, Holding
 from headgate.origin.protocol import CellReport, Count, Demand, WindowReport
-from headgate.origin.window_record import CellRecord, NodeComponent, WindowRecord
-from headgate.region import engine, policy, shard_link, turns
+from headgate.origin.window_cells import CellRecord, NodeComponent
+from headgate.origin.window_record import WindowRecord
+from headgate.region import counters, engine, pause, policy
 from headgate.region.breaker import Breaker, BreakerState
-from headgate.region.cells import CellView
-from headgate.region.counters import Hold, SharedCounter
+from headgate.region.cells import CellView, Hold
+from headgate.region.counters import SharedCounter
 from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
+from headgate.region.pause import AskPause
 from headgate.region.refunds import Refunds
+from headgate.region.session import ShardSession
 from headgate.region.shard_clock import ShardClock
-from headgate.region.shard_link import ShardLink
-from headgate.region.waiting import Waiting
+from headgate.region.urgency import Urgency
+from headgate.region.waiting import Decided, Question
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.world import World
 
 Patch = pytest.MonkeyPatch
-
-
-def by_the_cells(patch: Patch) -> None:
-    """No bug: counters reckon with what their cells say of themselves, where else they spare the calls."""
-
-    def recount(counter: SharedWindow) -> None:
-        counter.lane_left = 0
-        counter.current, counter.previous = counter.current_cell.known, counter.previous_cell.known
-
-    patch.setattr(SharedWindow, "_recount", recount)
-    unacked = property(lambda counter: counter.current_cell.unacked + counter.previous_cell.unacked)
-    patch.setattr(SharedWindow, "unacked", unacked)
-    patch.setattr(SharedWindow, "unreported", SharedCounter.unreported)
 
 
 def max_merge(patch: Patch) -> None:
@@ -51,7 +41,6 @@ def max_merge(patch: Patch) -> None:
     def known(cell: CellView) -> int:
         return max(cell.highest_total_seen, cell.total + cell.reserved) + cell.foreign
 
-    by_the_cells(patch)
     patch.setattr(CellView, "known", property(known))
 
 
@@ -116,24 +105,22 @@ def add_instead_of_set(patch: Patch) -> None:
 def drop_on_failure(patch: Patch) -> None:
     """What a failed call carried is not reported again."""
 
-    def careless(link: ShardLink, batch: Any) -> None:
-        for counter in batch.counters:
+    def careless(session: ShardSession, under_way: Any, now_s: float) -> None:
+        for counter in under_way.counters:
             counter.failed()
-        for question in batch.questions:
-            question.fail()
 
-    patch.setattr(ShardLink, "_give_back", careless)
+    patch.setattr(ShardSession, "_requeue", careless)
 
 
 def drop_on_full_buffer(patch: Patch) -> None:
     """What waits to be reported has so much room, and what does not fit is let go."""
-    flush = ShardLink.flush
+    flush = ShardSession.flush
 
-    def careless(link: ShardLink, counter: Any, *, soon: bool, calm: bool = False) -> None:
-        if link.queued_flushes < 3:
-            flush(link, counter, soon=soon, calm=calm)
+    def careless(session: ShardSession, counter: Any, urgency: Urgency) -> None:
+        if session.queued_flushes < 3:
+            flush(session, counter, urgency)
 
-    patch.setattr(ShardLink, "flush", careless)
+    patch.setattr(ShardSession, "flush", careless)
 
 
 def the_cell_of_now(patch: Patch) -> None:
@@ -144,7 +131,6 @@ def the_cell_of_now(patch: Patch) -> None:
         return hold(counter, cost, now_ms)
 
     patch.setattr(SharedWindow, "hold", careless)
-    patch.setattr(SharedWindow, "commit", SharedCounter.commit)
 
 
 def charge_on_deny(patch: Patch) -> None:
@@ -159,7 +145,7 @@ def charge_on_deny(patch: Patch) -> None:
 
 def forget_to_refill(patch: Patch) -> None:
     """Nobody tells a shard again what it lost."""
-    patch.setattr(ShardLink, "lost_memory", lambda link, reason: None)
+    patch.setattr(ShardSession, "lost_memory", lambda session, reason, now_s: None)
 
 
 def breaker_not_rearmed(patch: Patch) -> None:
@@ -295,7 +281,6 @@ def nothing_is_reserved(patch: Patch) -> None:
     def unacked(cell: CellView) -> int:
         return max(0, cell.total - cell.own)
 
-    by_the_cells(patch)
     patch.setattr(CellView, "known", property(known))
     patch.setattr(CellView, "unacked", property(unacked))
 
@@ -370,69 +355,76 @@ def the_same_component_again(patch: Patch) -> None:
 
 def answers_from_before_the_step(patch: Patch) -> None:
     """An answer counts, though its call was sent before the shard's clock was set."""
-    heard = ShardLink.heard
+    heard = ShardSession.heard
 
-    def careless(link: ShardLink, *args: Any) -> bool:
-        heard(link, *args)
+    def careless(session: ShardSession, *args: Any) -> bool:
+        heard(session, *args)
         return True
 
-    patch.setattr(ShardLink, "heard", careless)
+    patch.setattr(ShardSession, "heard", careless)
 
 
 def unreadable_is_a_denial(patch: Patch) -> None:
     """What the shard could not read is taken for what did not fit."""
 
-    def careless(link: ShardLink, question: Any, charged: bool, answers: Any) -> None:
-        question.answer(charged, answers)
+    unanswered = Question.unanswered
 
-    patch.setattr(ShardLink, "_answer", careless)
+    def careless(question: Question, now_s: float) -> Decided | None:
+        if not question.places:
+            return unanswered(question, now_s)  # it was never sent
+        question._refused(now_s)
+        return question.request.close(question, now_s)
+
+    patch.setattr(Question, "unanswered", careless)
 
 
-def without_turns(patch: Patch) -> None:
-    """No bug: every window is too short for turns, and nobody looks again.
+def without_pauses(patch: Patch) -> None:
+    """No bug: every window is too short for pauses, and nobody tries again.
 
-    With turns most keys at their limit are asked for rarely, and a bug in what is said between node and shard needs
-    more luck to be seen. So those are looked for without, and those of turns with them.
+    With pauses most keys at their limit are asked for rarely, and a bug in what is said between node and shard needs
+    more luck to be seen. So those are looked for without, and those of pauses with them.
     """
-    patch.setattr(turns, "SHORTEST_MS", math.inf)
-    patch.setattr(ShardLink, "_look_again", lambda link, batch: None)
+    patch.setattr(pause, "SHORTEST_MS", math.inf)
+    patch.setattr(ShardSession, "_try_again", lambda session, under_way, now_s, decided: None)
 
 
-def turns_of_ten(patch: Patch) -> None:
-    """A turn takes ten times as long."""
-    turn = turns.turn_ms
-    patch.setattr(turns, "turn_ms", lambda limit: 10 * turn(limit))
+def pauses_of_ten(patch: Patch) -> None:
+    """A pause takes ten times as long."""
+    length = pause.pause_ms
+    for module in (pause, counters):
+        patch.setattr(module, "pause_ms", lambda limit: 10 * length(limit))
 
 
-def a_turn_denies_all(patch: Patch) -> None:
-    """In its turn a node denies whatever credit does not cover, though less than that would still have fitted."""
-    begin = turns.begin_turn
-    patch.setattr(shard_link, "begin_turn", lambda counter, limit, room, *rest: begin(counter, limit, 0, *rest))
+def a_pause_denies_all(patch: Patch) -> None:
+    """In a pause a node denies whatever credit does not cover, though less than that would still have fitted."""
+    begin = AskPause.begin
+    patch.setattr(AskPause, "begin", lambda paused, limit, room, *rest: begin(paused, limit, 0, *rest))
 
 
-def ask_ahead_for_everything(patch: Patch) -> None:
-    """A node asks ahead for all that it may need, however much that is."""
-    patch.setattr(turns, "most_ahead", lambda limit: limit.requests_per_unit)
+def prefetch_everything(patch: Patch) -> None:
+    """A node prefetches all that it may need, however much that is."""
+    for module in (pause, counters):
+        patch.setattr(module, "most_prefetched", lambda limit: limit.requests_per_unit)
 
 
-def look_again_and_keep(patch: Patch) -> None:
-    """A request that looks again keeps what it took, though it asks the shard all the same."""
-    look_again = Waiting.look_again
+def try_again_and_keep(patch: Patch) -> None:
+    """A request that tries again keeps what it took, though it asks the shard all the same."""
+    try_again = Question.try_again
 
-    def careless(waiting: Waiting, question: Any) -> bool:
+    def careless(question: Question, now_s: float) -> Any:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(SharedWindow, "unspend", lambda counter, cost: None)
-            return look_again(waiting, question)
+            return try_again(question, now_s)
 
-    patch.setattr(Waiting, "look_again", careless)
+    patch.setattr(Question, "try_again", careless)
 
 
 def late_if_it_fits(patch: Patch) -> None:
     """A late cost is charged only if it fits."""
 
-    def careless(engine: RegionalEngine, counter: SharedCounter, charge: Charge) -> int:
-        limit = counter.limit = charge.limit
-        now_ms = counter.advance(counter.shard.now_ms())
+    def careless(engine: RegionalEngine, counter: SharedCounter, charge: Charge, now_s: float) -> int:
+        limit = charge.limit
+        now_ms = counter.come_to(limit, now_s)
         remaining = charge.algorithm.take(counter, limit, now_ms, counter.missing(charge.cost))
         if remaining >= 0:
             counter.spend(charge.cost, now_ms)
@@ -444,18 +436,18 @@ def late_if_it_fits(patch: Patch) -> None:
 
 def late_costs_wait(patch: Patch) -> None:
     """A late cost asks the shard as others do: without an answer in time nothing of it is kept."""
-    patch.setattr(RegionalEngine, "decide_late", RegionalEngine.decide)
+    patch.setattr(RegionalEngine, "_late", RegionalEngine._take)
 
 
-def look_for_nothing(patch: Patch) -> None:
-    """A look is decided as a cost of 0 would be: everything being used does not stop it."""
-    look = RegionalEngine._look
+def peek_for_nothing(patch: Patch) -> None:
+    """A peek is decided as a cost of 0 would be: everything being used does not stop it."""
+    peek = RegionalEngine._peek
 
     def careless(engine: RegionalEngine, counter: SharedCounter, charge: Charge, now_s: float) -> int:
         nothing = Charge(charge.key, charge.limit, 0, late=False)
-        return look(engine, counter, nothing, now_s)
+        return peek(engine, counter, nothing, now_s)
 
-    patch.setattr(RegionalEngine, "_look", careless)
+    patch.setattr(RegionalEngine, "_peek", careless)
 
 
 def reset_by_deleting(patch: Patch) -> None:
@@ -475,7 +467,7 @@ def keep_what_was_not_reported(patch: Patch) -> None:
 
     def careless(counter: SharedCounter, number: int) -> None:
         counter.reset = number
-        counter.deny_until_ms = 0
+        counter.forget_denial()
 
     patch.setattr(SharedCounter, "reset_to", careless)
 
@@ -495,25 +487,25 @@ def subtract_by_own_view(patch: Patch) -> None:
 
 def refunds_without_a_cap(patch: Patch) -> None:
     """The shard gives back whatever is demanded, however much of it was charged."""
-    give_back = WindowRecord._give_back
+    refund = WindowRecord._refund
 
     def careless(record: WindowRecord, component: NodeComponent, demand: Demand) -> None:
         beyond, record.current.region_total = record.current.region_total, 2**40
-        give_back(record, component, demand)
+        refund(record, component, demand)
         record.current.region_total = beyond
 
-    patch.setattr(WindowRecord, "_give_back", careless)
+    patch.setattr(WindowRecord, "_refund", careless)
 
 
 def refunds_per_call(patch: Patch) -> None:
     """A demand is "give 5 back": the shard does so whenever it is told."""
-    give_back = WindowRecord._give_back
+    refund = WindowRecord._refund
 
     def careless(record: WindowRecord, component: NodeComponent, demand: Demand) -> None:
         component.demanded = component.previous_demanded = 0
-        give_back(record, component, demand)
+        refund(record, component, demand)
 
-    patch.setattr(WindowRecord, "_give_back", careless)
+    patch.setattr(WindowRecord, "_refund", careless)
 
 
 def one_net_counter(patch: Patch) -> None:
@@ -522,7 +514,7 @@ def one_net_counter(patch: Patch) -> None:
     def careless(counter: SharedCounter, cost: int, now_ms: int, now_s: float) -> None:
         if isinstance(counter, SharedWindow):
             counter.unspend(min(cost, counter.current_cell.total))
-        counter.shard.flush(counter, soon=False)
+        counter.shard.flush(counter, Urgency.LATER)
 
     patch.setattr(SharedCounter, "demand", careless)
 
@@ -546,17 +538,17 @@ def denials_outlive_refunds(patch: Patch) -> None:
 
 def teach_resets_once(patch: Patch) -> None:
     """A shard that loses its memory again while it is being refilled is not taught resets again."""
-    lost_memory = ShardLink.lost_memory
+    lost_memory = ShardSession.lost_memory
 
-    def careless(link: ShardLink, reason: str) -> None:
-        if not link._refill:
-            lost_memory(link, reason)
+    def careless(session: ShardSession, reason: str, now_s: float) -> None:
+        if not session._refill:
+            lost_memory(session, reason, now_s)
 
-    patch.setattr(ShardLink, "lost_memory", careless)
+    patch.setattr(ShardSession, "lost_memory", careless)
 
 
-OF_TURNS: Final = (turns_of_ten, a_turn_denies_all, ask_ahead_for_everything, look_again_and_keep)
-"""Those that are looked for in histories with turns."""
+OF_PAUSES: Final = (pauses_of_ten, a_pause_denies_all, prefetch_everything, try_again_and_keep)
+"""Those that are looked for in histories with pauses."""
 
 ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     max_merge,
@@ -593,13 +585,13 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     the_same_component_again,
     answers_from_before_the_step,
     unreadable_is_a_denial,
-    turns_of_ten,
-    a_turn_denies_all,
-    ask_ahead_for_everything,
-    look_again_and_keep,
+    pauses_of_ten,
+    a_pause_denies_all,
+    prefetch_everything,
+    try_again_and_keep,
     late_if_it_fits,
     late_costs_wait,
-    look_for_nothing,
+    peek_for_nothing,
     reset_by_deleting,
     keep_what_was_not_reported,
     subtract_by_own_view,

@@ -1,26 +1,29 @@
 """Bugs to plant between regions, each the simpler rule that somebody might write (see mutations.py)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from headgate.exchange import sender as sender_module
 from headgate.exchange.messages import Ack, Batch
-from headgate.exchange.quota.filling import Filling
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaMessage
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender, ShardPage
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.origin.exchange_protocol import Changes, Priority, Stamp
 from headgate.origin.interface import OriginError
-from headgate.origin.memory import MemoryOrigin
-from headgate.origin.outbox import LaneIndex, Outbox
-from headgate.origin.protocol import Changes, Count, ForeignCount, Lane, Stamp
-from headgate.origin.quota_book import QuotaBook
-from headgate.origin.quota_protocol import QuotaLease
-from headgate.origin.window_record import ForeignComponent, WindowRecord
+from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.outbox import Outbox, PriorityIndex
+from headgate.origin.protocol import Count
+from headgate.origin.shard_memory import ShardMemory
+from headgate.origin.window_cells import ForeignComponent
+from headgate.origin.window_record import WindowRecord
+from headgate.quota.codec import pack_mark, unpack_quota
+from headgate.quota.filling import Filling
+from headgate.quota.keeper import QuotaKeeper
+from headgate.quota.protocol import QuotaLease
+from headgate.quota.store import QuotaStore
 from headgate.region.cells import CellView
 
 Patch = pytest.MonkeyPatch
@@ -113,10 +116,10 @@ def acknowledge_before_it_is_sent(patch: Patch) -> None:
     """The cursor moves when a batch is sent, not when the peer has it."""
     send = PeerSender._send
 
-    async def first_the_cursor(sender: PeerSender, lane: Lane, pages: Sequence[ShardPage]) -> None:
+    async def first_the_cursor(sender: PeerSender, priority: Priority, pages: Sequence[ShardPage]) -> None:
         for page in pages:
-            await sender._move_on(lane, page)
-        await send(sender, lane, pages)
+            await sender._move_on(priority, page)
+        await send(sender, priority, pages)
 
     patch.setattr(PeerSender, "_send", first_the_cursor)
 
@@ -137,8 +140,8 @@ def acknowledge_what_was_not_imported(patch: Patch) -> None:
 def acknowledge_any_memory(patch: Patch) -> None:
     """An acknowledgement moves the cursor, whatever memory was read and wherever the cursor is."""
 
-    def acknowledge(outbox: Outbox, peer: bytes, lane: Lane, generation: bytes, since: int, until: int) -> bool:
-        outbox._cursor(peer, lane).acknowledged = until
+    def acknowledge(outbox: Outbox, peer: bytes, priority: Priority, generation: bytes, since: int, until: int) -> bool:
+        outbox._cursor(peer, priority).acknowledged = until
         return True
 
     patch.setattr(Outbox, "acknowledge", acknowledge)
@@ -147,12 +150,12 @@ def acknowledge_any_memory(patch: Patch) -> None:
 def a_change_keeps_its_number(patch: Patch) -> None:
     """A key that changes again keeps its place in the index: before the cursor, if it was told once."""
 
-    def note(index: LaneIndex, name: bytes) -> None:
+    def note(index: PriorityIndex, name: bytes) -> None:
         if name not in index.changed:
             index.latest += 1
             index.changed[name] = index.latest
 
-    patch.setattr(LaneIndex, "note", note)
+    patch.setattr(PriorityIndex, "note", note)
 
 
 def never_ask_for_a_fill(patch: Patch) -> None:
@@ -162,13 +165,13 @@ def never_ask_for_a_fill(patch: Patch) -> None:
 
 def filled_at_once(patch: Patch) -> None:
     """A walk counts as done when it has begun."""
-    look_at = PeerSender._look_at
+    look_at = PeerSender._update_view
 
     def hasty(sender: PeerSender, view: Any, changes: Changes) -> None:
         look_at(sender, view, changes)
         view.walked = True
 
-    patch.setattr(PeerSender, "_look_at", hasty)
+    patch.setattr(PeerSender, "_update_view", hasty)
     patch.setattr(sender_module, "_returned", lambda page: iter(()))
 
 
@@ -193,18 +196,18 @@ def only_above_the_threshold(patch: Patch) -> None:
 
 def what_comes_back_is_kept(patch: Patch) -> None:
     """A region that gets its own counts back does not tell the others."""
-    take_in = MemoryOrigin.take_in
+    apply = ImportCounts.apply
 
-    def quiet(origin: MemoryOrigin, counts: Sequence[ForeignCount], stamp: Stamp | None = None) -> None:
-        own = origin._region
-        take_in(origin, [count._replace(name=b"") if count.region == own else count for count in counts], stamp)
+    def quiet(operation: ImportCounts, memory: ShardMemory) -> None:
+        counts = [count._replace(name=b"") if count.region == memory.region else count for count in operation.counts]
+        apply(replace(operation, counts=counts), memory)
 
-    patch.setattr(MemoryOrigin, "take_in", quiet)
+    patch.setattr(ImportCounts, "apply", quiet)
 
 
 def names_stay_for_ever(patch: Patch) -> None:
     """Names of keys that are gone stay in the index."""
-    patch.setattr(Outbox, "forget", lambda outbox, names, lane: None)
+    patch.setattr(Outbox, "forget_names", lambda outbox, names, priority: None)
 
 
 def the_threshold_of_one_region(patch: Patch) -> None:
@@ -269,20 +272,20 @@ def always_filled(patch: Patch) -> None:
 
 def anybody_keeps_the_slices(patch: Patch) -> None:
     """Every exchanger of a region is its keeper."""
-    lease = QuotaBook.lease
+    lease = QuotaStore.lease
 
-    def shared(book: QuotaBook, owner: bytes, *rest: Any) -> QuotaLease:
-        book._owner = owner
-        return lease(book, owner, *rest)
+    def shared(store: QuotaStore, owner: bytes, *rest: Any) -> QuotaLease:
+        store._owner = owner
+        return lease(store, owner, *rest)
 
-    patch.setattr(QuotaBook, "lease", shared)
+    patch.setattr(QuotaStore, "lease", shared)
 
 
 def acknowledged_and_dropped(patch: Patch) -> None:
     """A keeper says yes to what it did not take in."""
 
-    async def receive(keeper: QuotaKeeper, peer: str, message: QuotaMessage) -> Mark:
-        return message.mark
+    async def receive(keeper: QuotaKeeper, peer: str, said: bytes) -> bytes:
+        return pack_mark(unpack_quota(said).mark)
 
     patch.setattr(QuotaKeeper, "receive", receive)
 

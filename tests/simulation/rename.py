@@ -42,7 +42,7 @@ class Suite(NamedTuple):
         """Every bug, in the order in which they are written down."""
         for name, bug in vars(self.bugs).items():
             mine = isinstance(bug, types.FunctionType) and bug.__module__ == self.bugs.__name__
-            if mine and name[0] != "_" and bug is not mutations.without_turns:
+            if mine and name[0] != "_" and bug is not mutations.without_pauses:
                 yield bug
 
 
@@ -59,8 +59,8 @@ def violated(place: tuple[int, str, int]) -> tuple[int, str, set[str]]:
     history = suite.generate(seed)
     bug = getattr(suite.bugs, name)
     with pytest.MonkeyPatch.context() as patch:
-        if bug not in mutations.OF_TURNS:
-            mutations.without_turns(patch)
+        if bug not in mutations.OF_PAUSES:
+            mutations.without_pauses(patch)
         with pytest.MonkeyPatch.context() as planted:
             bug(planted)
             shown = {violation.invariant for violation in run(history).violations}

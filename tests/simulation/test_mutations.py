@@ -51,13 +51,13 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.unreadable_is_a_denial: ("steps-55", "denial"),
     mutations.late_if_it_fits: ("costs-23", "charged"),
     mutations.late_costs_wait: ("costs-53", "denial"),
-    mutations.look_for_nothing: ("costs-233", "look"),
+    mutations.peek_for_nothing: ("costs-233", "look"),
     mutations.reset_by_deleting: ("resets-26", "components"),
     mutations.keep_what_was_not_reported: ("resets-116", "counted_twice"),
-    mutations.turns_of_ten: ("steps-195", "denial"),
-    mutations.a_turn_denies_all: ("loss-82", "denial"),
-    mutations.ask_ahead_for_everything: ("clocks-205", "credit"),
-    mutations.look_again_and_keep: ("network-131", "charged"),
+    mutations.pauses_of_ten: ("steps-195", "denial"),
+    mutations.a_pause_denies_all: ("loss-82", "denial"),
+    mutations.prefetch_everything: ("clocks-205", "credit"),
+    mutations.try_again_and_keep: ("network-131", "charged"),
     mutations.subtract_by_own_view: ("refunds-114", "refunds"),
     mutations.refunds_without_a_cap: ("refunds-114", "refunds"),
     mutations.refunds_per_call: ("refunds-24", "refunds"),
@@ -76,8 +76,8 @@ def test_a_planted_bug_is_found(
 ) -> None:
     name, invariant = FOUND_BY[mutation]
     history = named(name)
-    if mutation not in mutations.OF_TURNS:
-        mutations.without_turns(monkeypatch)
+    if mutation not in mutations.OF_PAUSES:
+        mutations.without_pauses(monkeypatch)
     assert run(history).ok
     mutation(monkeypatch)
     assert invariant in {violation.invariant for violation in run(history).violations}
@@ -95,7 +95,7 @@ def test_every_mutation_has_its_history_and_is_documented() -> None:
 
 @pytest.mark.pure("it plants a bug in a compiled class")
 def test_a_history_that_fails_is_made_smaller_and_can_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    mutations.without_turns(monkeypatch)
+    mutations.without_pauses(monkeypatch)
     mutations.forget_to_refill(monkeypatch)
     outcome = run(named("loss-2"))
     smallest = shrink(outcome, 40)

@@ -9,11 +9,12 @@ import pytest
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.origin.grants import Grants, Holding
-from headgate.origin.protocol import Call, Reply
-from headgate.origin.window_record import CellRecord
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.window_cells import CellRecord
 from headgate.region import flush_queues
 from headgate.region.breaker import BreakerState
 from headgate.region.node import RegionNode
+from headgate.region.urgency import DELAYS_S, Urgency
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.loop import LoopClock
 from headgate.simulation.shard import SimulatedShard
@@ -145,7 +146,7 @@ async def away_while_the_window_ends(*, admitted: bool) -> None:
     # So that nothing corrects the node's notion of the time.
     world.networks[0].connected = False
     await asyncio.sleep(1.001 - world.clock.now_ms() % 1000 / 1000)
-    assert shard.time_ms() // 1000 == link.now_ms() // 1000 - 1
+    assert shard.time_ms() // 1000 == link.session.now_ms() // 1000 - 1
     world.networks[0].connected = True
     assert (await world.ask(node, one(CHARGED, cost=30))).admitted is admitted
 
@@ -265,8 +266,7 @@ def test_far_from_the_limit_flushes_are_rare(monkeypatch: pytest.MonkeyPatch) ->
         counted.append(await calls())
 
     virtually(history())
-    monkeypatch.setattr(flush_queues, "FLUSH_LATER_S", flush_queues.FLUSH_SOON_S)
-    monkeypatch.setattr(flush_queues, "FLUSH_CALM_S", flush_queues.FLUSH_SOON_S)
+    monkeypatch.setattr(flush_queues, "DELAYS_S", [DELAYS_S[Urgency.SOON]] * len(Urgency))
     virtually(history())
     assert counted[0] <= 0.4 * counted[1]
 

@@ -14,7 +14,8 @@ import pytest
 from headgate.build import BUILD
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Unit
-from headgate.region.counters import Hold, SharedCounter
+from headgate.region.cells import Hold
+from headgate.region.counters import SharedCounter
 from headgate.region.window_counter import SharedWindow
 
 from tests.simulation import mutations
@@ -59,7 +60,6 @@ class Ledger:
         monkeypatch.setattr(SharedWindow, "spend", logged_spend)
         monkeypatch.setattr(SharedWindow, "unspend", logged_unspend)
         monkeypatch.setattr(SharedWindow, "settle", logged_settle)
-        monkeypatch.setattr(SharedWindow, "commit", SharedCounter.commit)  # by hold and settle
 
     def _add(self, counter: SharedWindow, sequence: int, cost: int) -> None:
         self.commits.append(Commit(counter, sequence, self.world.clock.now_ms(), cost))

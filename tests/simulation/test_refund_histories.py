@@ -22,7 +22,7 @@ async def charge(world: RegionWorld, node: RegionNode, cost: int) -> None:
 
 
 def give_back(node: RegionNode, cost: int) -> None:
-    assert isinstance(node.decide_late((Charge(KEY, LIMIT, cost, refund=True),)), Decision)
+    assert isinstance(node.decide((Charge(KEY, LIMIT, cost, refund=True),)), Decision)
 
 
 async def two_nodes(world: RegionWorld) -> tuple[RegionNode, RegionNode]:
@@ -109,7 +109,8 @@ def test_a_shard_that_did_not_answer_is_not_asked_to_give_back_before_it_is_know
         a, b = await two_nodes(world)
         (link,) = b.links
         if simpler:
-            monkeypatch.setattr(link, "remembers", lambda now_s: now_s >= link._refilled_s)
+            session = link.session
+            monkeypatch.setattr(session, "remembers", lambda now_s: now_s >= session._refilled_s)
         await charge(world, a, COST)
         await world.quiet()
         give_back(b, COST)
@@ -130,13 +131,13 @@ def test_a_shard_that_did_not_answer_is_not_asked_to_give_back_before_it_is_know
 def watch(node: RegionNode, noticed: list[Any]) -> None:
     """Write down when a node notices that a shard lost its memory."""
     (link,) = node.links
-    lost_memory = link.lost_memory
+    lost_memory = link.session.lost_memory
 
-    def noticing(reason: str) -> None:
+    def noticing(reason: str, now_s: float) -> None:
         noticed.append(node)
-        lost_memory(reason)
+        lost_memory(reason, now_s)
 
-    link.lost_memory = noticing  # type: ignore[method-assign]
+    link.session.lost_memory = noticing  # type: ignore[method-assign]
 
 
 def test_refunds_without_end_are_told_all_the_same() -> None:
@@ -167,7 +168,7 @@ def test_where_a_shard_forgets_again_and_again_refunds_are_told_all_the_same() -
         give_back(b, COST)
         (link,) = b.links
         for _ in range(10 * int(REFILL_S + 1)):
-            link.lost_memory("a test")
+            link.session.lost_memory("a test", world.clock.monotonic())
             await asyncio.sleep(0.1)
         assert counts(world) == (2 + COST, COST)
 

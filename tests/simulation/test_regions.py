@@ -12,7 +12,7 @@ from headgate.simulation.report import again
 from headgate.simulation.runner import run
 
 from tests.simulation import regions_mutations as mutations
-from tests.simulation.mutations import without_turns
+from tests.simulation.mutations import without_pauses
 
 ROOT = Path(__file__).parents[2]
 SEEDS: Final = (*range(12), 15, 18, 27, 29, 33, 54, 64, 370, 669)
@@ -70,7 +70,7 @@ def test_a_planted_bug_is_found(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, invariant = FOUND_BY[mutation]
-    without_turns(monkeypatch)
+    without_pauses(monkeypatch)
     mutation(monkeypatch)
     assert invariant in {violation.invariant for violation in run(named(name)).violations}
 

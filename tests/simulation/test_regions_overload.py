@@ -13,6 +13,7 @@ import pytest
 from headgate.limiter.decision import Decision
 from headgate.limiter.limit import Algorithm, Limit, Scope, Unit
 from headgate.origin.window_record import WindowRecord
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.history import Key
 from headgate.simulation.loop import run_virtually
 from headgate.simulation.regions.history import RegionsHistory
@@ -77,8 +78,9 @@ class Regions:
             if isinstance(decision, Decision):
                 self._decided(decision)
             else:
-                self._waiting.add(decision)
-                decision.add_done_callback(self._answered)
+                future = future_of(decision)
+                self._waiting.add(future)
+                future.add_done_callback(self._answered)
         if self._waiting:
             await asyncio.wait(self._waiting)
 

@@ -16,9 +16,10 @@ from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.pending import answer_future
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
-from headgate.rules.directory import Source as RulesSource
+from headgate.rules.directory import RulesSource
 from headgate.rules.store import RuleStore
 from headgate.telemetry.history import NotedLogger
 from headgate_client.values import Descriptor, encode_request
@@ -112,15 +113,15 @@ class LoggedNode:
     def ask(self, *descriptors: dict[str, str], domain: str = "d", cost: int = 1) -> RateLimitResponse:
         """Send one request; its answer."""
         request = encode_request(domain, [Descriptor(entries) for entries in descriptors], cost)
-        answer = self.handler(request.SerializeToString())
+        answer = self.handler.answer(request.SerializeToString())
         assert isinstance(answer, bytes)
         return RateLimitResponse.FromString(answer)
 
     async def ask_region(self, *descriptors: dict[str, str], domain: str = "d", cost: int = 1) -> RateLimitResponse:
         """The same where somebody may have to be asked."""
         request = encode_request(domain, [Descriptor(entries) for entries in descriptors], cost)
-        answer = self.handler(request.SerializeToString())
-        return RateLimitResponse.FromString(answer if isinstance(answer, bytes) else await answer)
+        answer = self.handler.answer(request.SerializeToString())
+        return RateLimitResponse.FromString(await answer_future(answer))
 
     def stop(self) -> None:
         """End the log in good order."""

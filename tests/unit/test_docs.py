@@ -1,5 +1,6 @@
 """The docs point at what is there: links, tests, planted bugs, cases, terms and places in the code."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +11,21 @@ from typing import Any
 import pytest
 from headgate.clock import SystemClock
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.memory import MemoryOrigin
+from headgate.quota.keeper import QuotaKeeper
 from headgate.region.active import ActiveRegions
-from headgate.runtime.region_instruments import register_active, register_exchange
+from headgate.region.instruments import register_active
+from headgate.runtime.regions import register_exchange
 from headgate.telemetry.metrics import Metrics
 from structlog import get_logger
 
 from tests.conformance.origin.cases import CASES
 from tests.simulation import mutations
 from tests.simulation.test_regions import FOUND_BY as BETWEEN_REGIONS
+from tests.support.classes_page import classes_of, classes_page
+from tests.support.names import code_names, name_exists
+from tests.support.source import docstrings, modules
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -31,6 +36,33 @@ CONVERGENCE = (DOCS / "convergence.md").read_text()
 GLOSSARY = (DOCS / "glossary.md").read_text()
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
 SOURCES = {path: path.read_text() for path in sorted([*SOURCE.rglob("*.py"), *SOURCE.rglob("*.lua")])}
+GENERATED = {DOCS / name for name in ("classes.md", "configuration.md", "metrics.md")}
+"""Pages that other tests compare with the code."""
+OF_OTHERS = {
+    "Envoy's configuration and statistics": {
+        "BackendTrafficPolicy",
+        "RateLimit.rate_limits",
+        "common_http_protocol_options",
+        "disable_key",
+        "failure_mode_deny_percent",
+        "filter_enabled",
+        "header_value_match",
+        "initial_metadata",
+        "masked_remote_address",
+        "max_requests_per_connection",
+        "query_parameter_value_match",
+        "ratelimit.failure_mode_allowed",
+        "request_type",
+        "use_remote_address",
+        "vh_rate_limits",
+        "xff_num_trusted_hops",
+    },
+    "web frameworks and their servers": {"X_Forwarded_For", "get_asgi_application", "preload_app"},
+    "Kubernetes": {"data.volume.hostPath"},
+    "users in examples": {"user_alice"},
+}
+"""Names in backticks that belong to other software, by whose they are."""
+ALLOWED = {name for names in OF_OTHERS.values() for name in names}
 CASE_NAMES = {case.name for case in CASES}
 MUTATIONS = {mutation.__name__ for mutation in (*mutations.ALL, *BETWEEN_REGIONS)}
 
@@ -178,11 +210,99 @@ def test_every_term_of_the_glossary_is_in_the_code() -> None:
     assert [row[0] for row in terms if "`" not in row[1]] == []
 
 
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page not in GENERATED and page.name != "CHANGELOG.md"], ids=name_of
+)
+def test_every_name_in_backticks_exists(page: Path) -> None:
+    """The changelog alone speaks of names that are gone."""
+    assert [name for name in code_names(page.read_text()) if name not in ALLOWED and not name_exists(name)] == []
+
+
+def test_every_name_in_backticks_of_a_docstring_exists() -> None:
+    named = [(path, name) for path, tree in modules() for _, text in docstrings(tree) for name in code_names(text)]
+    assert len(named) > 100
+    assert [(path, name) for path, name in named if name not in ALLOWED and not name_exists(name)] == []
+
+
+def test_every_name_of_others_is_needed() -> None:
+    texts = [page.read_text() for page in PAGES] + [text for _, tree in modules() for _, text in docstrings(tree)]
+    named = {name for text in texts for name in code_names(text)}
+    assert {name for name in ALLOWED if name not in named or name_exists(name)} == set()
+
+
+@pytest.mark.parametrize(
+    ("span", "names"),
+    [
+        ("new_shared_counter", ["new_shared_counter"]),
+        ("WindowRecord._come_to", ["WindowRecord._come_to"]),
+        ("region/lane.py", ["region/lane.py"]),
+        ("rows.kept()", ["rows.kept"]),
+        ("keep()", ["keep"]),
+        ("ShardLink", ["ShardLink"]),
+        ("HEADGATE_GRPC", ["HEADGATE_GRPC"]),
+        ("limit", []),
+        ("headgate.yaml", []),
+        ("--max-cells 5", []),
+        ("a_b = 1", []),
+    ],
+)
+def test_what_is_taken_for_a_name_of_the_code(span: str, names: list[str]) -> None:
+    assert list(code_names(f"Reads `{span}` first.\n```\n`in_a_block`\n```\n")) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("new_shared_counter", False),
+        ("region/no_such_module.py", False),
+        ("errors.py", True),
+        ("server/headgate/errors.py", True),
+        ("rules/store.py", True),
+        ("SystemClock.now_ms", True),
+        ("SystemClock.read_hands", False),
+        # From a class that it inherits from.
+        ("NotFound.status", True),
+        # A metric and a setting's variable, which the code puts together; and such as are none.
+        ("headgate_decisions_total", True),
+        ("headgate_guesses_total", False),
+        ("HEADGATE_GRPC", True),
+        ("HEADGATE_GUESS", False),
+        # A word of a docstring alone, there and here.
+        ("user_alice", False),
+    ],
+)
+def test_a_name_that_is_gone_is_found(name: str, there: bool) -> None:
+    assert name_exists(name) is there
+
+
+def test_every_public_class_is_in_the_list_of_classes() -> None:
+    assert (DOCS / "classes.md").read_text() == classes_page(), "run: make docs"
+
+
+def test_a_class_is_listed_with_the_first_sentence_of_its_docstring() -> None:
+    text = '''class A:
+    """One run's 0.5 of
+    a key. Never falls.
+
+    More."""
+class _B: ...
+'''
+    assert classes_of("a.py", ast.parse(text)) == [("A", "a.py", "One run's 0.5 of a key.")]
+
+
 def test_every_short_name_of_the_glossary_is_in_the_lua() -> None:
     lua = "\n".join(text for path, text in SOURCES.items() if path.suffix == ".lua")
     names = [name for row in rows(GLOSSARY, "Lua", "means") for name in re.findall(r"`(\w+)`", row[0])]
     assert len(names) > 15
     assert [name for name in names if not re.search(rf"\b{name}\b", lua)] == []
+
+
+def test_the_glossary_lists_the_fields_of_a_record_as_the_scripts_do() -> None:
+    head = (SOURCE / "origin" / "lua" / "common.lua").read_text().split("with one HSET:\n")[1].split("-- The same")[0]
+    fields = re.findall(r"^--   (\S+) +(.*(?:\n--    .*)*)", head, re.MULTILINE)
+    in_lua = {name: " ".join(text.replace("--", "").split()) for name, text in fields}
+    assert len(in_lua) == 5
+    assert {name.strip("`"): text for name, text in rows(GLOSSARY, "field", "holds")} == in_lua
 
 
 def test_every_place_that_the_architecture_names_is_there() -> None:

@@ -1,6 +1,5 @@
 """One request through rules, engine and wire: what a caller sees for it."""
 
-import asyncio
 import random
 import re
 from collections.abc import Callable
@@ -11,10 +10,12 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import UInt64Value
 from headgate.errors import BadRequest
-from headgate.handler import MAX_CACHED_REQUEST_BYTES, AnswerSettings, RateLimitHandler
-from headgate.limiter.decision import Decision, DecisionPath
+from headgate.handler import AnswerSettings, RateLimitHandler
+from headgate.limiter.decision import Decision, DecisionPath, OnDecided
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Override, Overrides
+from headgate.pending import PendingAnswer, answer_future
+from headgate.planner import MAX_CACHED_REQUEST_BYTES
 from headgate.rules.directory import load_directory
 from headgate.rules.model import Rules
 from headgate.rules.request_limits import RequestLimits
@@ -66,7 +67,7 @@ class World:
 
     def ask(self, *descriptors: RateLimitDescriptor, domain: str = "edge", hits: int = 0) -> RateLimitResponse:
         request = RateLimitRequest(domain=domain, descriptors=descriptors, hits_addend=hits)
-        answer = self.handler(request.SerializeToString())
+        answer = self.handler.answer(request.SerializeToString())
         assert isinstance(answer, bytes), "a node on its own waits for nobody"
         return RateLimitResponse.FromString(answer)
 
@@ -306,7 +307,7 @@ def test_metadata_of_the_rules_in_force_is_returned_when_asked_for(load: Callabl
 
 def test_a_bad_request_is_refused_and_not_counted_as_a_decision(world: World) -> None:
     with pytest.raises(BadRequest):
-        world.handler(b"\xff\xff")
+        world.handler.answer(b"\xff\xff")
     assert sum(world.handler.stats.admitted.values()) == 0
     assert world.handler.stats.refused == 1
 
@@ -320,23 +321,23 @@ def test_counters_of_one_shard_by_value_go_to_one_shard(load: Callable[[str], Ru
     assert load(RULES).shard_key("edge", first) is None
 
 
+class Pending:
+    """A request whose decision the test brings."""
+
+    on_decided: OnDecided
+
+
 class LaterEngine:
     """An engine that has to ask somebody: the test says what comes of it."""
 
     def __init__(self) -> None:
-        self.asked: list[Callable[[Decision], None]] = []
+        self.asked: list[Pending] = []
 
-    def quick(self, _charges: Any) -> None:
-        return None
+    def decide(self, _charges: Any) -> Pending:
+        self.asked.append(Pending())
+        return self.asked[-1]
 
-    quick_all = quick
-
-    def ask(self, _charges: Any, then: Callable[[Decision], None]) -> None:
-        self.asked.append(then)
-
-    ask_late = ask
-
-    def give_back(self, _charges: Any) -> None: ...
+    def uncharge(self, _charges: Any) -> None: ...
 
 
 def waiting_handler(load: Callable[[str], Rules]) -> tuple[RateLimitHandler, LaterEngine, bytes]:
@@ -348,10 +349,11 @@ def waiting_handler(load: Callable[[str], Rules]) -> tuple[RateLimitHandler, Lat
 
 async def test_a_decision_that_comes_later_is_answered_then(load: Callable[[str], Rules]) -> None:
     handler, engine, request = waiting_handler(load)
-    answer = handler(request)
-    assert isinstance(answer, asyncio.Future)
-    engine.asked[0](Decision(False, DecisionPath.EXACT, [(True, 0, 7_000)]))
-    response = RateLimitResponse.FromString(await answer)
+    answer = handler.answer(request)
+    assert isinstance(answer, PendingAnswer)
+    later = answer_future(answer)
+    engine.asked[0].on_decided(Decision(False, DecisionPath.EXACT, [(True, 0, 7_000)]))
+    response = RateLimitResponse.FromString(await later)
     assert response.overall_code == OVER
     assert response.statuses[0].duration_until_reset.seconds == 7
     assert handler.stats.denied[DecisionPath.EXACT] == 1
@@ -359,20 +361,18 @@ async def test_a_decision_that_comes_later_is_answered_then(load: Callable[[str]
 
 async def test_a_fault_in_answering_later_fails_the_answer(load: Callable[[str], Rules]) -> None:
     handler, engine, request = waiting_handler(load)
-    answer = handler(request)
-    assert isinstance(answer, asyncio.Future)
-    engine.asked[0](Decision(True, DecisionPath.EXACT, []))
-    with pytest.raises(ValueError, match="unpack"):
-        await answer
+    later = answer_future(handler.answer(request))
+    engine.asked[0].on_decided(Decision(True, DecisionPath.EXACT, []))
+    with pytest.raises(IndexError):
+        await later
 
 
 async def test_a_caller_that_went_away_costs_the_decision_nothing(load: Callable[[str], Rules]) -> None:
     handler, engine, request = waiting_handler(load)
-    answer = handler(request)
-    assert isinstance(answer, asyncio.Future)
-    answer.cancel()
-    engine.asked[0](Decision(True, DecisionPath.EXACT, [(False, 2, 0)]))
-    assert answer.cancelled()
+    later = answer_future(handler.answer(request))
+    later.cancel()
+    engine.asked[0].on_decided(Decision(True, DecisionPath.EXACT, [(False, 2, 0)]))
+    assert later.cancelled()
     assert handler.stats.admitted[DecisionPath.EXACT] == 1
 
 
@@ -538,7 +538,7 @@ def test_an_answer_says_why_where_that_is_wanted(
     )
     request = RateLimitRequest(domain="edge", descriptors=[d("user=alice"), d("path=/")]).SerializeToString()
     for _ in range(3):
-        answer = handler(request)
+        answer = handler.answer(request)
     assert isinstance(answer, bytes)
     response = RateLimitResponse.FromString(answer)
     decision = decode_response(response)

@@ -47,7 +47,7 @@ class World:
         )
 
     def ask(self, *descriptors: RateLimitDescriptor, domain: str = "edge") -> RateLimitResponse:
-        answer = self.handler(RateLimitRequest(domain=domain, descriptors=descriptors).SerializeToString())
+        answer = self.handler.answer(RateLimitRequest(domain=domain, descriptors=descriptors).SerializeToString())
         assert isinstance(answer, bytes)
         return RateLimitResponse.FromString(answer)
 

@@ -13,8 +13,8 @@ from headgate.limiter.decision import Charge
 from headgate.limiter.engine import Engine
 from headgate.rules.directory import load_directory
 from headgate.rules.model import Rules
-from headgate.runtime.rule_instruments import register_ratelimit_names, register_rules
 from headgate.telemetry.metrics import Metrics
+from headgate.telemetry.rule_instruments import register_ratelimit_names, register_rules
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 from prometheus_client.parser import text_string_to_metric_families
@@ -79,7 +79,7 @@ class World:
             for descriptor in descriptors
         ]
         request = RateLimitRequest(domain=domain, descriptors=made, hits_addend=hits)
-        answer = self.handler(request.SerializeToString())
+        answer = self.handler.answer(request.SerializeToString())
         assert isinstance(answer, bytes)
         return RateLimitResponse.FromString(answer)
 
@@ -180,7 +180,7 @@ def test_limits_of_requests_have_a_name_of_their_own(world: World) -> None:
     made = RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key="any", value="x")])
     made.limit.CopyFrom(RateLimitDescriptor.RateLimitOverride(requests_per_unit=1, unit="MINUTE"))
     for _ in range(2):
-        world.handler(RateLimitRequest(domain="edge", descriptors=[made]).SerializeToString())
+        world.handler.answer(RateLimitRequest(domain="edge", descriptors=[made]).SerializeToString())
     assert world.results("(request)") == {("within_limit", "local"): 1, ("over_limit", "local"): 1}
 
 
@@ -250,7 +250,7 @@ def test_a_hundred_thousand_users_are_no_series(world: World) -> None:
     entry = RateLimitDescriptor.Entry(key="user", value="000000")
     payload = RateLimitRequest(domain="edge", descriptors=[RateLimitDescriptor(entries=[entry])]).SerializeToString()
     for user in range(1, 100_001):
-        world.handler(payload.replace(b"000000", b"%06d" % user))
+        world.handler.answer(payload.replace(b"000000", b"%06d" % user))
     assert series() == before
     assert world.results("user")["within_limit", "local"] == 100_010
 

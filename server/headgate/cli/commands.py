@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 
 from headgate import __version__
 from headgate.build import BUILD
-from headgate.cli import check, exchange, key, rules, serve, simulate, top
+from headgate.cli import check, exchange, rules, serve, simulate, top
 from headgate.console.output import EXIT_USAGE, fail, write
 from headgate.decision_log.commands import explain, tail
 from headgate.errors import ConfigError
+from headgate.keys import command as key_command
 
 _DESCRIPTION = "Headgate: a rate-limit service for Envoy and everything else that speaks gRPC or HTTP."
 _NAME_AND_VERSION = f"headgate {__version__} ({BUILD})"
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_parser(commands)
     tail.add_parser(commands)
     rules.add_parser(commands)
-    key.add_parser(commands)
+    key_command.add_parser(commands)
     top.add_parser(commands)
     simulate.add_parser(commands)
     version = commands.add_parser("version", help="print the version")

@@ -33,7 +33,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def exchange(args: argparse.Namespace) -> int:
-    """Exchange until told to stop. Returns the exit status."""
+    """Exchange until a signal ends it. Returns the exit status."""
     # There are no rules here: what is published says itself what it is.
     return run_with_settings({"rules": ".", **flags_of(args)}, _run)
 

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headgate.runtime import instruments
+from headgate.runtime.service import Service
 from headgate.runtime.top import SKETCH_SIZE
 from headgate.supervisor import instruments as supervisor_instruments
 from headgate.telemetry import otlp
-from headgate.telemetry.metrics import Instrument, Metrics
+from headgate.telemetry.instrument import Instrument
+from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.tallies import MAX_DOMAINS, MAX_LABEL_CHARS, MAX_RULES, MAX_VALUES
 
 _HEAD = f"""\
@@ -20,14 +21,14 @@ _HEAD = f"""\
 <!-- Written by `python -m headgate.cli.metrics_page > docs/metrics.md` from the instruments -->
 
 `GET /metrics` has them as Prometheus' text, or as OpenMetrics with exemplars for a scraper that asks for it.
-With `otlp_endpoint` they are pushed too, under OpenTelemetry's names: what is `headgate_origin_wait_seconds`
+With `otlp_endpoint` they are pushed too, under OpenTelemetry's names: `headgate_origin_wait_seconds`
 here is `headgate.origin_wait` in `s` there, and a collector that exports to Prometheus makes the first of the
 second. `target_info` has the resource's attributes; `OTEL_RESOURCE_ATTRIBUTES` adds to them. A dashboard and
 alerts that are made of these are in [examples](../examples/grafana).
 
-- **A scrape stalls nobody.** Numbers are plain integers that whoever counts keeps anyway. They are read and
-  written 200 series at a time, and the loop gets its turn in between. So a scrape is no instant: what it reads
-  last may be some milliseconds younger.
+- **A scrape delays no request.** Numbers are plain integers that each part keeps anyway. They are read and
+  written 200 series at a time, and the loop runs other work in between. So a scrape is no instant: the numbers
+  that it reads last may be some milliseconds younger.
 - **The number of series is bounded.** Labels come from words in the code, shards, peers, and from rules: up to
   {MAX_RULES:,} of them have series of their own, in the order in which requests meet them; all others are
   counted together as rule `(overflow)`. Where a rule asks for values (`value_to_metric`, `detailed_metric`),
@@ -36,8 +37,8 @@ alerts that are made of these are in [examples](../examples/grafana).
 - **`rule`** is a rule's [id](rules.md#what-a-rule-is-called); `(none)` is what no rule of the domain applies
   to, `(request)` a limit that came with its request.
 - **With `--workers`** every series has a `worker` label, and the supervisor has some of its own.
-- **Who it is** that uses most is no metric: `GET /top` and `headgate top` show the heaviest keys of each rule. What
-  they admitted is read from the counters, exact for that node; who is denied most is a sketch of {SKETCH_SIZE:,}
+- **The heaviest users** are no metric: `GET /top` and `headgate top` show the heaviest keys of each rule. Their
+  admissions are read from the counters, exact for that node; the most denied keys are a sketch of {SKETCH_SIZE:,}
   keys over the last one to two minutes, whose counts are never too high, and too low by a thousandth of all denials
   at most.
 - **Shards** are called by their number, in metrics, in the log and in `/readyz`.
@@ -86,7 +87,7 @@ def all_instruments() -> list[Instrument]:
     """Every metric that there is, each once."""
     metrics, it = Metrics(node="", region=""), _Anything()
     parts: Any = it
-    instruments.register(metrics, parts)
+    Service.register(parts, metrics)
     supervisor_instruments.register(metrics, parts, parts, parts, parts)
     otlp.register(metrics, parts)
     return list({instrument.name: instrument for instrument in metrics.instruments}.values())

@@ -102,7 +102,7 @@ def explain_request(args: argparse.Namespace) -> int:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Print what changes for whom. Returns 1 if anything does."""
+    """Print the rules that differ and the callers that they concern. Returns 1 if any differ."""
     try:
         old, new = (load_directory(path, merge_domains=args.merge_domains) for path in (args.old, args.new))
     except RulesError as error:

@@ -82,7 +82,7 @@ def _default(setting: Setting) -> str:
 
 
 def serve(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
-    """Serve until told to stop. Returns the exit status."""
+    """Serve until a signal ends it. Returns the exit status."""
     return run_with_settings(flags_of(args), _run, environ)
 
 

@@ -37,7 +37,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def top(args: argparse.Namespace) -> int:
-    """Show it until interrupted, or once. Returns 0, or 2 where nobody answers."""
+    """Show the heaviest keys until interrupted, or once. Returns 0, or 2 if no server answers."""
     live = sys.stdout.isatty() and not args.once and not args.json
     while True:
         try:
@@ -54,7 +54,7 @@ def top(args: argparse.Namespace) -> int:
 
 
 def lines_of(body: dict[str, Any], address: str) -> list[str]:
-    """For people: each rule with its keys."""
+    """Lines for people: each rule with its keys."""
     low = body["denied_may_be_low_by"]
     note = f", each at most {low} too low" if low else ""
     lines = [f"{address}   denied: in the last {body['denied_over_s'] / 2:.0f} to {body['denied_over_s']:.0f} s{note}"]

@@ -1,4 +1,4 @@
-"""What must hold between settings.
+"""Checks of settings against each other.
 
 Each check yields lines that say what to change. `where` has the flag, variable or
 file line that gave a setting its value, if any did.

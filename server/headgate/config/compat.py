@@ -19,7 +19,7 @@ RATELIMIT = "ratelimit"
 
 RUNTIME_ROOT = "/srv/runtime_data/current"
 RUNTIME_APP_DIRECTORY = "config"
-"""What ratelimit takes for the parts of its rules directory that are not set."""
+"""ratelimit's defaults for the parts of its rules directory."""
 
 LOG_LEVELS: Mapping[str, str] = {
     "panic": "error",
@@ -45,10 +45,12 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What one environment of ratelimit came to: settings, warnings for the operator, problems that stop the start."""
+    """Result of reading one environment of ratelimit: settings, warnings for the operator, problems that stop the
+    start.
+    """
 
     settings: Mapping[str, Given] = field(default_factory=dict)
-    """By the name of the setting."""
+    """Values by the name of the setting."""
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -171,14 +173,14 @@ def _bounds(given: Mapping[str, str]) -> dict[str, Given]:
 
 
 def _overdraft(given: Mapping[str, str]) -> dict[str, Given]:
-    """There every cost is charged, also where it does not fit, unless this variable says otherwise."""
+    """Charge every cost, also one that does not fit, as ratelimit does unless this variable says otherwise."""
     stops = _is_true(given, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")
     where = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" if stops else COMPAT_ENV
     return {"overdraft": Given(where, "false" if stops else "true")}
 
 
 def _refund(given: Mapping[str, str]) -> dict[str, Given]:
-    """There every limit lets hits be given back."""
+    """Allow refunds on every limit, as ratelimit does."""
     return {"refund": Given(COMPAT_ENV, "true")}
 
 
@@ -210,7 +212,7 @@ def _is_true(given: Mapping[str, str], name: str) -> bool:
 
 
 def _contradictions(given: Mapping[str, str]) -> Iterator[str]:
-    """Where going on without the variable would decide something else than before."""
+    """Yield variables that can't be left out without changing decisions."""
     backend = given.get("BACKEND_TYPE", "redis")
     if backend != "redis":
         yield f"BACKEND_TYPE: {backend!r} is not supported: use Redis (REDIS_URL), or leave it out and count in memory"

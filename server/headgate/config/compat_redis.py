@@ -45,7 +45,7 @@ def _hosts(hosts: list[str]) -> str:
 
 
 def _login(auth: str) -> str:
-    """From `password` or `user:password`."""
+    """User and password of a URL, from `password` or `user:password`."""
     if not auth:
         return ""
     user, colon, password = auth.partition(":")

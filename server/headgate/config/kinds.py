@@ -1,4 +1,4 @@
-"""What a setting's value may be: one class per kind, each with one parser for all sources.
+"""Kinds of values that settings have: one class per kind, each with one parser for all sources.
 
 A kind turns text into a value or raises `ValueError`; the reason names what is
 accepted. Flags, environment variables and the config file's scalars all go through
@@ -33,7 +33,7 @@ class SettingKind(Protocol):
 
     @property
     def accepts(self) -> str:
-        """For messages and the documentation: `a whole number from 1 to 1024`."""
+        """Description for messages and the documentation: `a whole number from 1 to 1024`."""
         ...
 
     @property
@@ -61,8 +61,9 @@ class Text:
 NAME = Text("1 to 63 letters, digits, `.`, `_` or `-`, beginning with a letter or digit", r"[A-Za-z0-9][\w.-]{0,62}")
 BODY = Text("text of at most 4096 characters", r"(?s:.{0,4096})", "TEXT")
 PREFIX = Text("1 to 128 letters, digits, `.`, `_`, `-` or `:`", r"[A-Za-z0-9._:-]{1,128}", "TEXT")
-"""Without braces, which choose a Cluster's slot, without what a pattern of Redis takes for more than itself, and
-without the character that follows it in keys. Every key in Redis is that much longer."""
+"""Prefix of keys without braces, which choose a Cluster's slot, without the wildcards of Redis' patterns, and without
+the character that follows it in keys. Every key in Redis is that much longer.
+"""
 MODE = Text("an octal mode from `0600` to `0777`", r"0?[67][0-7]{2}", "MODE")
 SAN = Text(
     "a name in a certificate: a DNS name (`*.` stands for one label), a URI (`*` at its end for any rest), an address",
@@ -167,7 +168,7 @@ class FilePath:
 
 @dataclass(frozen=True, slots=True)
 class AddressKind:
-    """Where to listen or to dial; given back as `host:port` or `unix:/path`, whatever the spelling."""
+    """Address to listen on or to dial; parsed to `host:port` or `unix:/path`, however it is spelled."""
 
     accepts: str = "`host:port`, `[ipv6]:port` or `unix:/path`"
     metavar: str = "ADDR"
@@ -226,7 +227,7 @@ def _hosts(rest: str) -> str:
 
 
 def holds_password(origin: str) -> bool:
-    """Whether an origin URL has one in it, rather than in a file."""
+    """Return true if an origin URL has a password in it, rather than in a file."""
     userinfo, at, _ = origin.partition("://")[2].rpartition("@")
     return bool(at and ":" in userinfo) or "sentinel_password=" in origin
 
@@ -266,7 +267,7 @@ class PeerEntry:
 
 @dataclass(frozen=True, slots=True)
 class NetworkKind:
-    """Given back in the usual spelling, so that equal networks are equal text."""
+    """Network, parsed to the usual spelling, so that equal networks are equal text."""
 
     accepts: str = "a network as in `10.0.0.0/8` or `fd00::/8`, or one address"
     metavar: str = "CIDR"
@@ -295,5 +296,5 @@ class ListOf:
         return self.item.metavar
 
     def parse(self, text: str) -> object:
-        """One entry; whoever reads a source knows how it separates them."""
+        """Parse one entry; the reader of each source knows how that source separates them."""
         return self.item.parse(text)

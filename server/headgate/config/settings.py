@@ -50,7 +50,7 @@ class Setting:
     help: str
     section: str
     absent: str
-    """What it means when the default is None, for people."""
+    """Meaning of the default None, for people."""
 
     @property
     def flag(self) -> str:
@@ -77,9 +77,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a field of `Settings` is annotated with: all of its `Setting` but the name and the default, which Python
-    knows.
-    """
+    """Annotation of a field of `Settings`: all of its `Setting` but the name and the default, which Python knows."""
 
     kind: SettingKind
     section: str

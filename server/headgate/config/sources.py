@@ -1,4 +1,4 @@
-"""From flags, environment and file to `Settings`: flag over environment over file over default.
+"""Reading of flags, environment and file to `Settings`: flag over environment over file over default.
 
 Everything comes in as arguments and goes out as a value or a `SettingsError`: no
 reading of the process's environment, no logging, no exit. All problems of all
@@ -29,7 +29,7 @@ _KUBERNETES_LINK = re.compile(
 """Kubernetes puts these into every pod beside a Service named `headgate` or `headgate-…`; they are not ours."""
 
 Flags = Mapping[str, "str | Sequence[str]"]
-"""What the command line gave, by setting name, as text; `config` among them."""
+"""Values from the command line, by setting name, as text; `config` among them."""
 
 
 class SettingsError(ConfigError):
@@ -41,7 +41,7 @@ class SettingsError(ConfigError):
 
 
 class _Reading:
-    """What was read so far: values, where each came from, and what is wrong."""
+    """Values read so far, the source of each, and the problems found."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}

@@ -14,16 +14,17 @@ from headgate.errors import ConfigError
 
 ADDR_HELP: Final = "admin_grpc of servers, separated by commas; dns:///name:port asks all that it names"
 ALL: Final = "dns:///"
-"""Before a name: every address that it has is asked, as of a headless service."""
+"""Prefix of a name whose every address is asked, as of a headless service."""
 MAX_SERVERS: Final = 256
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""Enough for 10,000 overrides, whatever their descriptors, and for any answer of the decision log."""
 
 Answer = TypeVar("Answer", bound=Message)
 T = TypeVar("T")
 
 
 def add_servers(parser: argparse.ArgumentParser) -> None:
-    """Which servers to ask, and what to show them."""
+    """Add the flags for the servers to ask and the proof to show them."""
     add_target(parser, "", ADDR_HELP)
 
 
@@ -46,7 +47,9 @@ def _resolved(name: str) -> list[str]:
 
 
 def on_all(addresses: Sequence[str], ask: Callable[[str], T]) -> list[T]:
-    """What all servers answer, asked at once; a warning for each that does not. Raises ConfigError if none does."""
+    """Ask all servers at once and return the answers; warn for each that gives none. Raises ConfigError if none
+    answers.
+    """
 
     def one(address: str) -> T | ConfigError:
         try:

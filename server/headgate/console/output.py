@@ -1,10 +1,10 @@
-"""Where commands print, and what their exit statuses mean."""
+"""Printing for all commands, and the exit statuses that they share."""
 
 import sys
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-"""What was asked is answered with no: rules with problems, a denial, a server that can't start."""
+"""Exit status of a command whose answer is no: rules with problems, a denial, a server that can't start."""
 EXIT_USAGE = 2
 """The question could not be asked: bad flags or settings, no server, an error instead of an answer."""
 

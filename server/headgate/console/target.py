@@ -1,11 +1,11 @@
-"""Which server a command talks to, and what it shows there: address, TLS and token, the same flags for all."""
+"""Server that a command talks to, and proof that it shows there: address, TLS and token, the same flags for all."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
 _CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "handshake", "Unwrap failed")
-"""How gRPC says that a connection was made and did not last."""
+"""Words in gRPC's errors for a connection that was made and did not last."""
 
 
 ADDR_HELP = "host:port or unix:/path (default: %(default)s)"
@@ -33,7 +33,7 @@ def _seconds(text: str) -> float:
 
 
 def wants_tls(args: argparse.Namespace) -> bool:
-    """Whether any flag is about TLS."""
+    """Return true if any flag is about TLS."""
     return bool(args.tls or args.tls_ca or args.tls_cert or args.tls_key)
 
 

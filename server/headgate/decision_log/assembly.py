@@ -27,7 +27,7 @@ from headgate.decision_log.sinks import LineSink, SegmentSink
 from headgate.limiter.engine import Engine
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
-from headgate.rules.directory import Source as RulesSource
+from headgate.rules.directory import RulesSource
 from headgate.telemetry.history import NotedLogger
 
 HOUR_MS: Final = 3_600_000

@@ -120,7 +120,7 @@ def replay(records: Iterable[DecisionRecord], rules: RuleSet) -> Replay:
             result.denied_callers_before.update([c for c, part in zip(callers, parts, strict=True) if part.over])
         for _ in range(first.weight):
             seen.decided.clear()
-            handler(payload)
+            handler.answer(payload)
             if seen.decided:
                 _count(result, *seen.decided[0])
     return result

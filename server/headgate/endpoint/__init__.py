@@ -1,1 +1,1 @@
-"""What every listener is made with: sockets, TLS, tokens, and who is trusted by address alone."""
+"""Parts of every listener: sockets, TLS, tokens, and addresses that are trusted without either."""

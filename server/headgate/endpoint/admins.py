@@ -1,4 +1,4 @@
-"""Who may use the admin side: operators known by a token or by a certificate, each with a name for the audit log.
+"""Operators who may use the admin side: known by a token or by a certificate, each with a name for the audit log.
 
 A token file has lines `NAME=TOKEN`, so that it is known who did what; several lines may have one name while a token is
 rotated. A certificate's name is the first of its SANs.
@@ -27,7 +27,7 @@ from headgate.errors import ConfigError, Forbidden, Unauthenticated
 MAX_ADMIN_TOKENS: Final = 1_000
 """Lines of a token file. All are compared with each one that comes, so that the time it takes says nothing."""
 MAX_WHO_CHARS: Final = 100
-"""Of an operator's name, in the log and in an override."""
+"""Longest operator's name in the log and in an override, in characters."""
 _SETTING: Final = "admin_token_file"
 
 AllowsNames = Callable[[Iterable[str]], bool]
@@ -50,7 +50,7 @@ class AdminTokens(FollowedTokens[_AdminTokens]):
         super().__init__(path, logger, _read)
 
     def owner_of(self, header: str | bytes | None) -> str:
-        """Whose token an `authorization` header has. Raises Unauthenticated."""
+        """Name of the operator whose token an `authorization` header has. Raises Unauthenticated."""
         digest = digest_of(bearer_token(header) or "")
         found = [name for known, name in self._tokens.owners if hmac.compare_digest(known, digest)]
         if not found:
@@ -80,7 +80,7 @@ def _read(path: str) -> _AdminTokens:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who asks: a name that was proved, and where from."""
+    """Operator who makes a call: a name that was proved, and the address."""
 
     who: str
     peer: str
@@ -88,16 +88,18 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Admins:
-    """What operators must show: a token, a certificate (the listener sees to it), or both. Nobody without either."""
+    """Proofs that operators must show: a token, a certificate (the listener checks it), or both. Without either no call
+    passes.
+    """
 
     tokens: AdminTokens | None
     certificates: bool
-    """Whether the listener demands a certificate."""
+    """True if the listener demands a certificate."""
     allows_names: AllowsNames | None = None
-    """Whether one of a certificate's names is allowed; None: any that the listener takes."""
+    """Check that allows one of a certificate's names; None allows any certificate that the listener accepts."""
 
     def identify(self, context: Any) -> Operator:
-        """Who makes a call of grpcio's. Raises Unauthenticated or Forbidden."""
+        """Identify the operator who makes a call of grpcio's. Raises Unauthenticated or Forbidden."""
         proofs: list[str] = []
         if self.certificates:
             names = names_of_auth_context(context.auth_context())

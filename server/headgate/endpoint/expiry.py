@@ -1,7 +1,7 @@
-"""Until when a certificate is valid, read from its file: for a metric, so that nobody finds out by a failed handshake.
+"""End of a certificate's validity, read from its file: for a metric that warns before a handshake fails.
 
-Of X.509 only the way to the two times is read (RFC 5280, section 4.1): the standard library has
-no public function for it, and a library for one number is too much to serve with.
+Only the path to the two times is read from the X.509 structure (RFC 5280, section 4.1): the standard library has no
+public function for it, and a library for one number is too much to serve with.
 """
 
 import ssl
@@ -16,7 +16,7 @@ _END: Final = "-----END CERTIFICATE-----"
 
 
 def expires_at(path: str) -> float:
-    """When the first certificate in a PEM file ends, in unix seconds. Raises OSError or ValueError."""
+    """End of the first certificate in a PEM file, in unix seconds. Raises OSError or ValueError."""
     with open(path, encoding="ascii") as file:
         text = file.read()
     start = text.index(_BEGIN)

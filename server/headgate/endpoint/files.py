@@ -1,4 +1,4 @@
-"""Small files of the operator that other programs replace while we run: what tells a change, and a bounded read."""
+"""Small files of the operator that other programs replace while we run: how a change is noticed, and a bounded read."""
 
 import os
 

@@ -55,7 +55,7 @@ def _listen_all(undo: ExitStack, address: TcpAddress, reuse_port: bool) -> list[
 
 
 def resolve(address: TcpAddress) -> Iterator[tuple[socket.AddressFamily, Target]]:
-    """What a server may bind for it."""
+    """Yield the socket addresses that a server may bind for an address."""
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     for family, _, _, _, target in found:
         yield family, target

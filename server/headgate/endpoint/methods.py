@@ -5,7 +5,7 @@ from typing import Any
 import grpc
 
 MethodHandlers = dict[str, "grpc.RpcMethodHandler[bytes, bytes]"]
-"""By path, as in `/package.Service/Method`."""
+"""Handlers by path, as in `/package.Service/Method`."""
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 """grpcio's own objects by their numbers."""
@@ -21,7 +21,7 @@ def sendable(message: str) -> str:
 
 
 class Methods(grpc.GenericRpcHandler):
-    """What a server serves; it answers UNIMPLEMENTED to everything else."""
+    """Methods that a server serves; it answers UNIMPLEMENTED to everything else."""
 
     def __init__(self, methods: MethodHandlers) -> None:
         self._methods = methods

@@ -1,12 +1,12 @@
 """One owner for a Unix socket's path, and a say in who may connect to it.
 
-Servers replace a socket file that is there already, be it stale or in use, and unlink
-the path when they close, be it theirs or not. A lock file beside the socket decides
-instead: its holder may replace the socket and removes it, anybody else is refused. The
-kernel drops the lock with the process, so a crash leaves nothing that blocks a start.
+Servers replace a socket file that is there already, stale or in use, and unlink the path when they close, even if
+another process owns it by then. A lock file beside the socket decides instead: its holder may replace the socket and
+removes it, every other process is refused. The kernel drops the lock with the process, so a crash leaves nothing that
+blocks a start.
 
-Servers give a socket the mode that the umask leaves; who may write to it may connect.
-Here nobody but the owner may until the mode that is wanted has been set.
+Servers give a socket the mode that the umask leaves, and a user who may write to it may connect. Here only the owner
+may, until the configured mode has been set.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from headgate.errors import ConfigError
 
 LOCK_SUFFIX = ".lock"
 OWNER_ONLY = 0o600
-"""A socket's mode unless told otherwise: whoever may connect may spend everybody's limits."""
+"""Default mode of a socket: a user who may connect may spend everyone's limits."""
 # Connecting to a live Unix socket takes microseconds, unless its backlog is full.
 _PROBE_TIMEOUT_S = 0.2
 
@@ -82,7 +82,7 @@ class SocketFile:
         return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
     def _unlock(self) -> None:
-        # While it is still locked: whoever opened it before sees that it is gone.
+        # While it is still locked: a process that opened it before sees that it is gone.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._lock_path)
         os.close(self._lock_fd)
@@ -112,12 +112,12 @@ def binding_at(address: Address, mode: int, cleanup: contextlib.AsyncExitStack) 
 
 
 def _answers(path: str) -> bool:
-    """Whether somebody who takes no lock listens there."""
+    """Return true if a process that takes no lock listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE_TIMEOUT_S)
         try:
             probe.connect(path)
         except OSError as error:
-            # Refused: nobody listens. Anything else (full backlog, no permission) is somebody.
+            # Refused: no listener. Anything else (full backlog, no permission) means that one is there.
             return error.errno not in (errno.ECONNREFUSED, errno.ENOENT)
         return True

@@ -52,7 +52,9 @@ def server_context(files: TlsFiles, logger: FilteringBoundLogger) -> Callable[[]
 
 
 def client_credentials(files: TlsFiles, contents: "Contents") -> grpc.ChannelCredentials:
-    """For a `CertificateWatcher` of one that connects: what it shows, and whom it believes (`client_ca`)."""
+    """Make a client's credentials for a `CertificateWatcher`: the certificate it shows and the authorities it trusts
+    (`client_ca`).
+    """
     _ssl_context(files, contents)
     cert, key, *authorities = contents
     return grpc.ssl_channel_credentials(authorities[0] if authorities else None, key, cert)
@@ -60,7 +62,7 @@ def client_credentials(files: TlsFiles, contents: "Contents") -> grpc.ChannelCre
 
 Configuration = TypeVar("Configuration")
 Contents = tuple[bytes, ...]
-"""Of certificate, key and, where there are any, authorities."""
+"""Bytes of certificate, key and, if there are any, authorities."""
 
 
 class CertificateWatcher(Generic[Configuration]):
@@ -76,7 +78,7 @@ class CertificateWatcher(Generic[Configuration]):
         self._contents, self.configuration = self._load()
 
     def fetch(self) -> Configuration | None:
-        """What to use from now on, or None to stay with what is used. May be called on any one thread."""
+        """Return the new configuration, or None while the files are unchanged. May be called on any one thread."""
         seen = _identity(self._files)
         if seen == self._seen:
             return None

@@ -19,7 +19,7 @@ from headgate.errors import ConfigError
 AUTHORIZATION: Final = "authorization"
 
 POLL_S: Final = 1.0
-"""How often a token file is looked at: a new token works, and an old one ends, within about this."""
+"""Seconds between looks at a token file: a new token works, and an old one ends, within about this."""
 
 MAX_FILE_BYTES: Final = 256 * 1024
 MAX_TOKENS: Final = 1_000
@@ -32,10 +32,10 @@ MAX_ACCEPTED: Final = 4 * MAX_TOKENS
 """Spellings of accepted headers that are remembered: `Bearer t` and `bearer t` are two."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""What RFC 6750 lets a bearer token be."""
+"""RFC 6750's grammar of a bearer token."""
 
 _PREFIX_BYTES: Final = 8
-"""Of a digest: finds the one token that it may be; whether it is that one takes all bytes, in constant time."""
+"""Bytes of a digest that find the one token to compare; the comparison takes all bytes, in constant time."""
 
 NO_TOKEN = "a valid bearer token is needed: send `authorization: Bearer TOKEN`"  # noqa: S105 - a message
 
@@ -45,7 +45,7 @@ def is_token(text: str) -> bool:
 
 
 def digest_of(token: str) -> bytes:
-    """What is kept of a token, and compared."""
+    """Hash a token for keeping and comparing."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -73,7 +73,7 @@ Kept = TypeVar("Kept", bound=Sized)
 
 
 class FollowedTokens(Generic[Kept]):
-    """What `read` makes of a file, and makes again when that changes. Raises ConfigError at first."""
+    """Result of `read` on a file, read again when the file changes. The first reading raises ConfigError."""
 
     def __init__(self, path: str, logger: FilteringBoundLogger, read: Callable[[str], Kept]) -> None:
         self.failures = 0
@@ -110,7 +110,7 @@ class FollowedTokens(Generic[Kept]):
 
 
 def token_lines(setting: str, path: str) -> Iterator[tuple[int, str]]:
-    """The lines that count, by number: not the blank ones, nor those that begin with `#`. Raises ConfigError."""
+    """Yield number and text of each line that is not blank and does not begin with `#`. Raises ConfigError."""
     try:
         text = read_bounded(path, MAX_FILE_BYTES).decode("ascii")
     except UnicodeDecodeError as error:
@@ -157,12 +157,12 @@ class TokenFile(FollowedTokens[_Tokens]):
         super().__init__(path, logger, _read_tokens)
 
     def allows(self, header: str | bytes | None) -> bool:
-        """Whether an `authorization` header holds one of the tokens. Any thread may ask."""
+        """Return true if an `authorization` header holds one of the tokens. Any thread may call it."""
         return header is not None and self._tokens.allows(_text(header))
 
 
 def _read_tokens(path: str) -> _Tokens:
-    """Their digests: the tokens themselves are not kept, and no message repeats one."""
+    """Read the tokens' digests: the tokens themselves are not kept, and no message repeats one."""
     digests: dict[bytes, None] = {}
     for number, token in token_lines("token_file", path):
         if not is_token(token):

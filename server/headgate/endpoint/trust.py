@@ -1,4 +1,4 @@
-"""Who is trusted by address alone: this machine, and the networks that the operator names."""
+"""Callers trusted by address alone: this machine, and the networks that the operator names."""
 
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -18,7 +18,7 @@ class Trust:
         self._known: dict[str, bool] = {}
 
     def trusts_caller(self, host: str) -> bool:
-        """Whether a caller from this address is in one of the networks."""
+        """Return true if a caller's address is in one of the networks."""
         known = self._known.get(host)
         if known is None:
             if len(self._known) >= _MAX_KNOWN:
@@ -27,10 +27,10 @@ class Trust:
         return known
 
     def trusts_listener(self, address: str) -> bool:
-        """Whether nobody can connect there who is not trusted.
+        """Return true if only trusted callers can connect to a listener.
 
-        That is so on this machine's own addresses, or where everybody is trusted. An address in a
-        trusted network is not enough: whoever has a route to it can connect.
+        That is so on this machine's own addresses, or if every network is trusted. An address in a trusted network is
+        not enough: any machine with a route to it can connect.
         """
         if is_this_machine(address):
             return True
@@ -48,7 +48,7 @@ class Trust:
 
 
 def is_this_machine(address: str) -> bool:
-    """Whether nobody but this machine reaches it, or is reached there: loopback, or a Unix socket."""
+    """Return true for loopback and Unix sockets, which only this machine reaches."""
     parsed = parse_address(address)
     if isinstance(parsed, UnixAddress) or parsed.host == "localhost":
         return True

@@ -1,7 +1,7 @@
-"""What regions say to each other, to and from the bytes of `protos/headgate/v1/exchange.proto`. Pure.
+"""Messages between regions, to and from the bytes of `protos/headgate/v1/exchange.proto`. Pure.
 
-Bytes that are no such message, columns of different lengths and batches that hold too much
-raise BadRequest. Whether the numbers make sense is for the receiver to say.
+Bytes that are no such message, columns of different lengths and batches that hold too much raise BadRequest. The
+receiver judges the numbers themselves.
 """
 
 from collections.abc import Sequence
@@ -13,17 +13,16 @@ from google.protobuf.message import DecodeError
 from headgate.errors import BadRequest
 from headgate.exchange.hello import Hello, Versions, Welcome, check_names, shown
 from headgate.exchange.messages import Ack, Batch, Entry
-from headgate.exchange.quota_codec import decode_mark, decode_quota, encode_mark, encode_quota
 from headgate.v1 import exchange_pb2 as wire
 
 _SERVICE: Final = wire.DESCRIPTOR.services_by_name["Exchange"]
 METHOD: Final = f"/{_SERVICE.full_name}/{_SERVICE.methods[0].name}"
 
 MAX_ENTRIES: Final = 5_000
-"""Of one batch, both kinds together: some 250 KB, and a few milliseconds of the loop on either side."""
+"""Most entries of one batch, both kinds together: some 250 KB, and a few milliseconds of the loop on either side."""
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Of one message. Entries with keys of 800 bytes fill it before they are too many."""
+"""Most bytes of one message. Entries with keys of 800 bytes fill it before they are too many."""
 
 
 # The sender's side
@@ -55,7 +54,7 @@ def encode_batch(batch: Batch) -> bytes:
             filled=batch.filled,
             beat_ms=batch.beat_ms,
             heard_beat_ms=batch.heard_beat_ms,
-            quota=encode_quota(batch.quota) if batch.quota is not None else None,
+            quota=wire.Quota.FromString(batch.quota) if batch.quota is not None else None,
         )
     except (ValueError, TypeError) as error:
         raise BadRequest(f"a batch with a number that is no whole one from 0 to 2^64: {error}") from error
@@ -66,7 +65,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_from_sender(data: bytes) -> Hello | Batch:
-    """Either, as it came."""
+    """Decode a sender's message: a hello or a batch."""
     message = wire.FromSender()
     _parse(message, data)
     match message.WhichOneof("kind"):
@@ -95,7 +94,7 @@ def _batch(message: wire.Batch) -> Batch:
         message.filled,
         message.beat_ms,
         message.heard_beat_ms,
-        decode_quota(message.quota) if message.HasField("quota") else None,
+        message.quota.SerializeToString() if message.HasField("quota") else None,
     )
 
 
@@ -111,20 +110,19 @@ def encode_welcome(welcome: Welcome) -> bytes:
 
 
 def encode_ack(ack: Ack) -> bytes:
-    quota = encode_mark(ack.quota) if ack.quota is not None else None
+    quota = wire.QuotaMark.FromString(ack.quota) if ack.quota else None
     return wire.FromReceiver(ack=wire.Ack(number=ack.number, refused=ack.refused, quota=quota)).SerializeToString()
 
 
 def decode_from_receiver(data: bytes) -> Welcome | Ack:
-    """Either, as it came."""
+    """Decode a receiver's message: a welcome or an acknowledgement."""
     message = wire.FromReceiver()
     _parse(message, data)
     match message.WhichOneof("kind"):
         case "hello":
             return _welcome(message.hello)
         case "ack":
-            quota = decode_mark(message.ack.quota) if message.ack.HasField("quota") else None
-            return Ack(message.ack.number, message.ack.refused, quota)
+            return Ack(message.ack.number, message.ack.refused, message.ack.quota.SerializeToString())
     raise BadRequest("neither a hello nor an acknowledgement")
 
 

@@ -1,4 +1,4 @@
-"""One region's exchanger: tells every peer what changed here, and takes in what they say.
+"""One region's exchanger: sends every peer the changes of this region, and takes in theirs.
 
 Runs inside a serving process or alone. Several of one region share the work by leases in the origin. It
 never touches a request: nodes learn what other regions have counted with their own calls to the origin.
@@ -7,43 +7,48 @@ never touches a request: nodes learn what other regions have counted with their 
 import asyncio
 import itertools
 import random
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
+from headgate.exchange.extension import ExchangeExtension, Teller
 from headgate.exchange.messages import LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import SWEEPER, PeerSender, sweep
+from headgate.origin.exchange_protocol import Priority
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import Lane
+from headgate.origin.operations.release_leases import ReleaseLeases
 
 URGENT_S: Final = 0.2
-"""How often changes of rules with `class: abuse` are looked for."""
+"""Seconds between looks for changes of rules with `class: abuse`."""
 FIRST_RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 1.0
-"""From the beginning of an attempt that failed to the next: full jitter up to this. One that waited longer than that
-for its peer (SEND_TIMEOUT_S, 3 s) is followed by the next at once. So after a network has healed the first batch goes
-within 3 s, what it makes the peer tell in return an interval later, and all regions agree within 5 s."""
+"""Longest time from the beginning of an attempt that failed to the next, in seconds: full jitter up to this. An attempt
+that took longer than that (SEND_TIMEOUT_S, 3 s) is followed by the next at once. So after a network has healed the
+first batch goes within 3 s, the peer's own batch an interval later, and all regions agree within 5 s.
+"""
 REFUSED_RETRY_S: Final = 10.0
-"""After a refusal: somebody has to change a setting first."""
+"""Seconds until the next attempt after a refusal: an operator has to change a setting first."""
 RENEWED_S: Final = 0.5
-"""How soon it is noticed that a token or a certificate is another one."""
+"""Seconds between looks for a new token or certificate."""
 INTERVAL_JITTER: Final = 0.1
 SWEEP_PAGE: Final = 200
 """Names looked at per call: under a millisecond of a shard's time."""
 SWEEPS: Final = 8
-"""Calls per interval, on shards and lanes in turn: on a Cluster, which has many, no more than on four shards."""
+"""Calls per interval, on shards and priorities in turn: on a Cluster, which has many, no more than on four shards."""
 RETURN_TIMEOUT_S: Final = 0.5
-"""For giving leases back, which is a courtesy: they end by themselves in 5 s."""
+"""Seconds for releasing leases, which is a courtesy: they end by themselves in 5 s."""
 FAULT_PAUSE_S: Final = 1.0
-"""After a fault of our own: it must neither end the exchange nor fill the log."""
+"""Pause in seconds after a fault of our own: it must neither end the exchange nor fill the log."""
 
 
-class Exchanger:
+Quotas = TypeVar("Quotas", bound=ExchangeExtension)
+
+
+class Exchanger(Generic[Quotas]):
     """All peers of one region, from one process."""
 
     def __init__(
@@ -57,8 +62,10 @@ class Exchanger:
         clock: Clock,
         random: random.Random,
         logger: FilteringBoundLogger,
+        quotas: Callable[[Mapping[str, Teller]], Quotas],
         interval_s: float = 1.0,
     ) -> None:
+        """`quotas` makes the feature that moves quota slices, of the ways to all peers."""
         self.region = region
         self.peers = {peer: PeerStatus(peer, addresses.get(peer, "")) for peer in links}
         self._origin = origin
@@ -71,9 +78,7 @@ class Exchanger:
             peer: PeerSender(origin, link, status=self.peers[peer], owner=owner, clock=clock, random=random)
             for peer, link in links.items()
         }
-        self.quotas = QuotaKeeper(
-            origin, region=region, peers=self._senders, owner=owner, clock=clock, random=random, logger=logger
-        )
+        self.quotas = quotas(self._senders)
         self.receiver = OriginReceiver(
             origin, region=region, peers=self.peers, clock=clock, logger=logger, quotas=self.quotas
         )
@@ -88,17 +93,20 @@ class Exchanger:
 
     @property
     def running(self) -> bool:
-        """Whether every task that `start` began still runs."""
+        """True while every task that `start` began still runs."""
         return not any(task.done() for task in self._tasks)
 
     async def stop(self) -> None:
-        """Give all leases back: nobody need wait for their end. What was not acknowledged stays in the origin."""
-        async with self.quotas.between_turns(RETURN_TIMEOUT_S):
+        """Release all leases, so that no other exchanger waits for their end. Changes without acknowledgement stay in
+        the origin.
+        """
+        async with self.quotas.between_ticks(RETURN_TIMEOUT_S):
             await self.abandon()
         peers = [SWEEPER, *(peer.encode() for peer in self.peers)]
         shards = range(self._origin.shards)
-        returning = [self._origin.give_back(shard, self._owner, peers, RETURN_TIMEOUT_S) for shard in shards]
-        await asyncio.gather(*returning, return_exceptions=True)
+        release = ReleaseLeases(self._owner, peers)
+        returning = [self._origin.run(shard, release, RETURN_TIMEOUT_S) for shard in shards]
+        await asyncio.gather(*returning, self.quotas.release(RETURN_TIMEOUT_S), return_exceptions=True)
 
     async def abandon(self) -> None:
         """End at once, as in a crash: leases end by themselves."""
@@ -110,7 +118,7 @@ class Exchanger:
         await asyncio.gather(*(sender.close() for sender in self._senders.values()), return_exceptions=True)
 
     def describe(self) -> Mapping[str, Any]:
-        """For people: every peer, and how it is doing."""
+        """Describe every peer and its state, for people."""
         now_ms = self._clock.now_ms()
         return {
             "region": self.region,
@@ -126,12 +134,12 @@ class Exchanger:
             try:
                 if now_s >= normal_s:
                     normal_s = now_s + self._interval_s * (1 - self._random.random() * INTERVAL_JITTER)
-                    if await sender.exchange(Lane.NORMAL):
+                    if await sender.exchange(Priority.NORMAL):
                         normal_s = now_s  # there is more: a region that has lost everything waits for it
-                await sender.exchange(Lane.URGENT)
+                await sender.exchange(Priority.URGENT)
             except LinkError as error:
                 failures += 1
-                normal_s = 0.0  # what is tried again is that: an urgent lane with nothing in it proves nothing
+                normal_s = 0.0  # what is tried again is that: an urgent priority with nothing in it proves nothing
                 self._failed(status, error)
                 await self._pause(sender, error, now_s + self._retry_s(error, failures))
                 continue
@@ -146,7 +154,9 @@ class Exchanger:
             await asyncio.sleep(min(URGENT_S, left_s) if sender.is_urgent else left_s)
 
     async def _pause(self, sender: PeerSender, error: LinkError, until_s: float) -> None:
-        """Before the next attempt. Who was refused, and has another token or certificate now, tries at once."""
+        """Wait until the next attempt. A sender that was refused, and has another token or certificate now, tries at
+        once.
+        """
         while (left_s := until_s - self._clock.monotonic()) > 0:
             if not isinstance(error, Refused):
                 await asyncio.sleep(left_s)
@@ -168,15 +178,15 @@ class Exchanger:
         return longest_s * self._random.random()
 
     async def _sweeps(self) -> None:
-        places = [(shard, lane) for shard in range(self._origin.shards) for lane in Lane]
+        places = [(shard, priority) for shard in range(self._origin.shards) for priority in Priority]
         for at in itertools.cycle(range(0, len(places), SWEEPS)):
             await asyncio.sleep(self._interval_s)
-            for shard, lane in places[at : at + SWEEPS]:
-                await self._sweep(shard, lane)
+            for shard, priority in places[at : at + SWEEPS]:
+                await self._sweep(shard, priority)
 
-    async def _sweep(self, shard: int, lane: Lane) -> None:
+    async def _sweep(self, shard: int, priority: Priority) -> None:
         try:
-            await sweep(self._origin, shard, lane, self._owner, self._random.randbytes(16), SWEEP_PAGE)
+            await sweep(self._origin, shard, priority, self._owner, self._random.randbytes(16), SWEEP_PAGE)
         except OriginError:
             return
         except Exception as error:

@@ -1,9 +1,9 @@
-"""After a loss: how a region asks its peers for everything, and knows when it has it.
+"""Recovery after a loss: a region asks its peers for everything, and knows when it has it.
 
-Each shard's memory has a name, drawn when it began, and its server has an epoch. The digest of both is
-the mark that a shard carries per peer once that peer has told everything. A shard without the right mark
-may lack something: then the peers are asked, with the marks that will be right. So nothing but the
-shards themselves has to remember who was asked for what.
+Each shard's memory has a name, drawn when it began, and its server has an epoch. The digest of both is the mark that a
+shard carries per peer once that peer has sent everything. A shard without the right mark may lack something: then the
+peers are asked, with the marks that will be right. So nothing but the shards themselves has to remember which peer was
+asked for what.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,11 @@ from typing import Final
 
 MARK_BYTES: Final = 8
 UNKNOWN: Final = bytes(MARK_BYTES)
-"""Of a shard that has not answered: there is nothing to mark yet."""
+"""Mark of a shard that has not answered: there is nothing to mark yet."""
 
 
 def mark_of(generation: bytes, epoch: bytes) -> bytes:
-    """What a shard with this memory is to be marked with."""
+    """Mark for a shard with this memory."""
     return blake2b(len(generation).to_bytes(4, "big") + generation + epoch, digest_size=MARK_BYTES).digest()
 
 

@@ -1,8 +1,7 @@
-"""The way to one peer over grpc.aio: one channel and one stream, made when they are needed.
+"""Connection to one peer over grpc.aio: one channel and one stream, made when they are needed.
 
-Whatever goes wrong ends both, and the next batch begins with new ones: a connection whose
-path is dead is not used a second time. When to try again is the caller's business. Nothing
-waits longer than the caller says, whatever the peer does.
+Any failure ends both, and the next batch begins with new ones: a connection whose path is dead is not used a second
+time. The caller decides when to try again. No call takes longer than its timeout.
 """
 
 import asyncio
@@ -22,13 +21,13 @@ from headgate.exchange.identity import Security
 from headgate.exchange.messages import Ack, Batch, LinkError, Refused
 
 RENEW_AFTER_S: Final = StreamBounds().age_s / 2
-"""How old a stream gets: the peer ends those that are twice as old."""
+"""Age in seconds at which a stream is renewed: the peer ends those that are twice as old."""
 
 MAX_REPLY_BYTES: Final = 64 * 1024
 """An acknowledgement has a few bytes, a hello those of some names."""
 
 CLOSE_TIMEOUT_S: Final = 1.0
-"""For ending a stream in good order, which a peer that is there does at once."""
+"""Seconds for ending a stream in good order, which a peer that is there does at once."""
 
 FOR_GOOD: Final = frozenset(
     {
@@ -40,22 +39,22 @@ FOR_GOOD: Final = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,  # not Headgate's exchange at all
     }
 )
-"""What does not get better by itself: somebody has to change something first."""
+"""Statuses that last until an operator changes something."""
 
 _Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 _BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
-"""What grpc.aio raises for a stream that ended, whatever the reason. (The last: it had ended before.)"""
+"""Errors that grpc.aio raises for a stream that ended, for any reason. (The last: it had ended before.)"""
 
 
 @dataclass(slots=True)
-class LinkStats:
-    """Plain counters, for whoever exports them."""
+class PeerLinkStats:
+    """Counts of streams, batches and bytes to one peer, for metrics."""
 
     connected: bool = False
     streams: int = 0
     """Streams that were begun with a hello on both sides."""
     bytes_sent: int = 0
-    """Of batches that were acknowledged."""
+    """Bytes of batches that were acknowledged."""
 
 
 @dataclass(slots=True)
@@ -83,8 +82,8 @@ class GrpcPeerLink:
         versions: Versions = OURS,
     ) -> None:
         self.peer: Welcome | None = None
-        """What the peer said of itself when it was last connected to."""
-        self.stats = LinkStats()
+        """Welcome of the peer at the last connection."""
+        self.stats = PeerLinkStats()
         self._region = region
         self._address = address
         self._regions = regions
@@ -93,7 +92,7 @@ class GrpcPeerLink:
         self._versions = versions
         self._stream: _Stream | None = None
         self._proof: tuple[object, object] = (None, None)
-        """What the last stream was begun with."""
+        """Token and certificate that the last stream was begun with."""
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         """Connect if need be, send, wait for the acknowledgement. Raises LinkError."""
@@ -119,7 +118,7 @@ class GrpcPeerLink:
         return self._proof != (self._security.channel_credentials(), self._security.header)
 
     async def close(self) -> None:
-        """Nothing is sent after this."""
+        """Close the connection; nothing is sent after this."""
         await self._end()
 
     def __str__(self) -> str:
@@ -163,7 +162,7 @@ class GrpcPeerLink:
         return [
             # Regions know where their peers are: a proxy for the web is not the way.
             ("grpc.enable_http_proxy", 0),
-            # The peer's certificate is its region's, whatever the address is called.
+            # The peer's certificate names its region, not the host of the address.
             ("grpc.ssl_target_name_override", self._region),
             # A new channel is a new connection, with nothing left of what the former one waited for.
             ("grpc.use_local_subchannel_pool", 1),
@@ -171,7 +170,7 @@ class GrpcPeerLink:
             ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # by itself a minute, whatever the line above says
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # a minute by default, even with the line above
             ("grpc.http2.max_pings_without_data", 0),
         ]
 
@@ -198,7 +197,7 @@ class GrpcPeerLink:
     # The end
 
     async def _reason(self, error: BaseException, timeout_s: float) -> LinkError | None:
-        """What to raise instead; None for what is raised as it is."""
+        """Translate a failure to a LinkError; None for errors that are raised as they are."""
         if isinstance(error, TimeoutError):
             return LinkError(f"{self}: no answer within {timeout_s:g} s")
         if isinstance(error, BadRequest):
@@ -217,7 +216,7 @@ class GrpcPeerLink:
         return None, None
 
     async def _end(self) -> None:
-        """In good order: the peer knows that nothing more will come."""
+        """End the stream in good order: the peer knows that nothing more will come."""
         if self._stream is not None:
             call = self._stream.call
             with contextlib.suppress(TimeoutError, *_BROKEN):

@@ -1,4 +1,4 @@
-"""Where other regions' batches arrive: grpc.aio, one stream per exchanger of a peer.
+"""Listener for other regions' batches: grpc.aio, one stream per exchanger of a peer.
 
 A stream is its sender's own until it ends: a hello, then batches, each taken in by the
 receiver and acknowledged before the next is read. Everything that a peer could make this
@@ -32,21 +32,23 @@ from headgate.origin.interface import OriginError
 from headgate.telemetry.bounded import BoundedLogger
 
 STREAMS_PER_PEER: Final = 4
-"""One is used. More are a peer's exchangers that overlap, and those whose end has not been noticed yet."""
+"""Streams that a peer may have. One is used; more are exchangers that overlap, and streams whose end was not noticed so
+far.
+"""
 
 SPARE_CONNECTIONS: Final = 200
-"""Beside one for each stream that peers may have: for those that are about to end, and for strangers."""
+"""Connections beside one for each stream that peers may have: for those that are about to end, and for strangers."""
 
 HANDSHAKE_TIMEOUT_MS: Final = 5_000
 IDLE_TIMEOUT_MS: Final = 30_000
-"""How long a connection may stay that has not begun to speak, or has no stream: strangers don't keep others out."""
+"""Milliseconds that a connection may stay without a stream: strangers don't keep others out."""
 
 KEEPALIVE_MS: Final = 10_000
 KEEPALIVE_TIMEOUT_MS: Final = 5_000
 """A path that is dead is noticed within both together, on either side, whether batches are under way or not."""
 
 MIN_PING_INTERVAL_MS: Final = KEEPALIVE_MS // 2
-"""That a peer may keep to; grpc-core's own is five minutes, and then it cuts the connection."""
+"""Shortest interval of a peer's pings in ms; grpc-core's own is five minutes, and then it cuts the connection."""
 
 STOPPING = "this region's exchange is stopping"
 
@@ -55,19 +57,21 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 @dataclass(frozen=True, slots=True)
 class StreamBounds:
-    """How long a stream may take, and last."""
+    """Bounds on the time that a stream may take, and last."""
 
     hello_s: float = 5.0
-    """From its beginning to its hello."""
+    """Seconds from a stream's beginning to its hello."""
     silence_s: float = 180.0
     """Between batches: three times the longest interval that can be set."""
     age_s: float = 3_600.0
-    """After that it has to begin anew, with the certificate that is valid then. Ours do so in half the time."""
+    """Seconds after which a stream has to be begun again, with the certificate that is valid then. Ours take half of
+    that.
+    """
 
 
 @dataclass(slots=True)
 class ServerStats:
-    """Plain counters, for whoever exports them."""
+    """Counts of streams, batches and entries from peers, for metrics."""
 
     streams: int = 0
     """Open now, whether they have said hello or not."""
@@ -80,7 +84,7 @@ class ServerStats:
     batches: int = 0
     entries: int = 0
     bytes_from: Counter[str] = field(default_factory=Counter)
-    """Of batches, by the region that sent them."""
+    """Bytes of batches, by the region that sent them."""
 
 
 class ExchangeServer:
@@ -121,7 +125,7 @@ class ExchangeServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """Address on which it listens, with the real port."""
         return str(self._address)
 
     # Lifecycle
@@ -153,7 +157,7 @@ class ExchangeServer:
             ("grpc.so_reuseport", int(self._reuse_port)),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # by itself a minute, whatever the line above says
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # a minute by default, even with the line above
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
@@ -169,8 +173,8 @@ class ExchangeServer:
             self._address = TcpAddress(self._address.host, port)
 
     async def stop(self, timeout_s: float) -> None:
-        """Batches that are being taken in by now are acknowledged, if that takes no longer than this; then every
-        stream is told, and all is closed.
+        """Acknowledge the batches that are being taken in, for at most `timeout_s`; then end every stream with a
+        reason, and close.
         """
         self._stopping.set()
         if self._server is not None:

@@ -1,4 +1,4 @@
-"""How two regions begin: who speaks, to whom, and in which version of the protocol. Pure.
+"""Beginning of a stream between two regions: who speaks, to whom, and in which version of the protocol. Pure.
 
 A region's set of others may differ from its peer's for a while, whenever one is added or
 removed: each says what its own is, and neither refuses the other for it.
@@ -11,10 +11,10 @@ from headgate.config.kinds import NAME
 from headgate.errors import BadRequest, Misconfigured
 
 MAX_REGIONS: Final = 1_000
-"""That a hello may name. Ten is many; this is what keeps a hello small."""
+"""Most regions that a hello may name. Ten is many; the bound keeps a hello small."""
 
 MAX_SOFTWARE_CHARS: Final = 64
-"""Of the software's version, which is only shown."""
+"""Most characters of the software's version, which is only shown."""
 
 
 class Versions(NamedTuple):
@@ -44,7 +44,7 @@ class Regions:
 
 
 class Hello(NamedTuple):
-    """What a sender says first."""
+    """First message of a sender."""
 
     region: str
     to_region: str
@@ -54,7 +54,7 @@ class Hello(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """What a receiver answers to it."""
+    """Receiver's answer to a hello."""
 
     version: int
     region: str
@@ -87,7 +87,7 @@ def shown(software: str) -> str:
 
 
 def check_direction(hello: Hello, regions: Regions) -> None:
-    """That one of our peers speaks, and to us. Raises Misconfigured, with what to change."""
+    """Check that one of our peers speaks, and to us. Raises Misconfigured, with what to change."""
     if hello.to_region != regions.own:
         raise Misconfigured(
             f"this is region {regions.own!r}, and {hello.region!r} means {hello.to_region!r}: "

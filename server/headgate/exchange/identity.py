@@ -1,4 +1,4 @@
-"""Which region the other end of a stream is: proved by a certificate, a token, or both.
+"""Identity of the region at the other end of a stream: proved by a certificate, a token, or both.
 
 A peer may speak for the region that its proof belongs to, and for no other. A certificate
 belongs to the regions that its names (SANs) say: a DNS name equal to the region's, or the
@@ -38,7 +38,7 @@ MAX_REGION_TOKENS: Final = 1_000
 
 _SHOWN_NAMES: Final = 8
 _SHOWN_NAME_CHARS: Final = 100
-"""Of a certificate, in a refusal: enough to recognise it, and short enough to be sent."""
+"""Most characters of a certificate's name in a refusal: enough to recognise it, and short enough to be sent."""
 
 
 # Tokens
@@ -49,7 +49,7 @@ class _RegionTokens:
     """One state of the file."""
 
     own: str = field(repr=False)
-    """What we send."""
+    """Token that this region sends."""
     owners: Sequence[tuple[bytes, str | None]] = field(repr=False)
     """Digests of all tokens, with the region that each belongs to; None: any peer."""
 
@@ -69,7 +69,7 @@ class RegionTokens(FollowedTokens[_RegionTokens]):
 
     @property
     def header(self) -> str:
-        """What this region sends as `authorization`."""
+        """Value of `authorization` that this region sends."""
         return f"Bearer {self._tokens.own}"
 
     def owner_of(self, header: str | bytes | None) -> str | None:
@@ -130,15 +130,15 @@ def _split(line: str, at: str) -> tuple[str | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the other end of a stream has shown."""
+    """Proof that the other end of a stream has shown."""
 
     token_region: str | None = None
     """The region whose token it sent; None where tokens don't tell."""
     names: tuple[str, ...] | None = None
-    """Of its certificate; None without TLS."""
+    """Names of its certificate; None without TLS."""
 
     def check(self, region: str) -> None:
-        """That it may speak for a region. Raises Forbidden, with what was seen."""
+        """Check that it may speak for a region. Raises Forbidden, with what was seen."""
         if self.names is not None and not {region, REGION_URI + region} & set(self.names):
             raise Forbidden(
                 f"the certificate does not belong to region {region!r}: it has the names (SAN) {_shown(self.names)}, "
@@ -156,7 +156,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 class Security:
-    """What this region shows its peers, and what it asks them for. Follows the files.
+    """Proof that this region shows its peers, and proof that it asks them for. Follows the files.
 
     Raises ConfigError for certificates that can't be used.
     """
@@ -169,7 +169,7 @@ class Security:
                 "exchange_tls_cert: needs exchange_tls_ca beside it: regions show each other certificates"
             )
         self.tokens = tokens
-        """Whoever runs the process runs its `watch`."""
+        """Token file; the process that holds this runs its `watch`."""
         self._tls = tls
         self._logger = logger
         self._for_channels: CertificateWatcher[grpc.ChannelCredentials] | None = None
@@ -178,21 +178,21 @@ class Security:
 
     @property
     def header(self) -> str | None:
-        """What to send as `authorization`."""
+        """Value of `authorization` to send."""
         return self.tokens.header if self.tokens is not None else None
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
-        """For a connection that begins now. Another object, when the files have changed. None: no TLS."""
+        """Credentials for a connection that begins now: another object when the files have changed. None: no TLS."""
         if self._for_channels is None:
             return None
         return self._for_channels.fetch() or self._for_channels.configuration
 
     def server_credentials(self) -> grpc.ServerCredentials | None:
-        """For a listener; they follow the files by themselves. None: no TLS."""
+        """Credentials for a listener; they follow the files by themselves. None: no TLS."""
         return following_credentials(self._tls, self._logger) if self._tls is not None else None
 
     def proof_of(self, context: Any) -> Proof:
-        """What a call of grpcio's shows. Raises Unauthenticated where that is not enough."""
+        """Proof that a call of grpcio's shows. Raises Unauthenticated where that is not enough."""
         return Proof(
             self.tokens.owner_of(header_of(context.invocation_metadata())) if self.tokens is not None else None,
             tuple(names_of_auth_context(context.auth_context())) if self._tls is not None else None,
@@ -203,9 +203,9 @@ class Security:
 
 
 def check_exposure(exchange: str, peers: Iterable[str], *, tls: bool, tokens: bool, insecure: bool) -> str | None:
-    """Whether these addresses, ours and those of peers, may be used with what proves who is who.
+    """Check that these addresses, ours and those of peers, may be used with this proof of identity.
 
-    Raises ConfigError where anybody could speak for a region; a warning where somebody could read along.
+    Raises ConfigError if a stranger could speak for a region; returns a warning if a stranger could read along.
     """
     outside = [address for address in (exchange, *peers) if not is_this_machine(address)]
     if tls or not outside:

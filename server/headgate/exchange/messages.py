@@ -1,13 +1,10 @@
-"""What two regions say to each other: plain values, the same on every kind of link.
+"""Messages between two regions: plain values, the same on every kind of link.
 
 One region sends batches, the other acknowledges each. A batch says what a counter *is*, never what
 to add, so it may come late, twice or out of order. (docs/convergence.md, section 9.)
 """
 
 from typing import NamedTuple, Protocol
-
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaMessage
 
 
 class LinkError(Exception):
@@ -28,21 +25,21 @@ class Entry(NamedTuple):
     current: int
     previous: int
     reset: int = 0
-    """To which reset of the key it belongs; 0: it was never reset."""
+    """Reset of the key that it belongs to; 0: it was never reset."""
     current_refunded: int = 0
     previous_refunded: int = 0
-    """What of each total was given back."""
+    """Part of each total that was refunded."""
 
 
 class Batch(NamedTuple):
-    """What one region tells another at one time. Also sent empty, as a sign of life."""
+    """Message from one region to another: its changes. Also sent empty, as a sign of life."""
 
     number: int
     """Rises by one per link, from 1 on; the acknowledgement repeats it."""
     time_ms: int
     """The sender's time when it read the entries: that of the shard which they are from."""
     entries: tuple[Entry, ...] = ()
-    """The sender's own components, which nobody else may state."""
+    """The sender's own components, which no other region may state."""
     returned: tuple[Entry, ...] = ()
     """The receiver's own components as the sender's region has them: they come back after a loss."""
     fill_wanted: bytes = b""
@@ -54,8 +51,8 @@ class Batch(NamedTuple):
     """The sender's clock. It goes through both origins and comes back as `heard_beat_ms`."""
     heard_beat_ms: int = 0
     """The latest beat of the receiver's region that the sender's origin has."""
-    quota: QuotaMessage | None = None
-    """What the sender's region has to say of quotas. A batch with this has nothing else."""
+    quota: bytes | None = None
+    """What the sender's region has to say of quotas, packed and not read here. A batch with it has nothing else."""
 
 
 class Ack(NamedTuple):
@@ -64,8 +61,8 @@ class Ack(NamedTuple):
     number: int
     refused: int
     """Entries that made no sense and were left out."""
-    quota: Mark | None = None
-    """The sender's last message about quotas that the receiver's region has taken in and saved."""
+    quota: bytes = b""
+    """The mark of the sender's last message about quotas that the receiver's region has taken in and saved, packed."""
 
 
 class PeerLink(Protocol):
@@ -73,7 +70,7 @@ class PeerLink(Protocol):
 
     @property
     def is_renewed(self) -> bool:
-        """Whether what it proves itself with has changed since it last connected: a refusal may not hold any more."""
+        """True if its token or certificate has changed since it last connected: a refusal may not hold any more."""
         ...
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
@@ -81,12 +78,12 @@ class PeerLink(Protocol):
         ...
 
     async def close(self) -> None:
-        """Nothing is sent after this."""
+        """Close the link; nothing is sent after this."""
         ...
 
 
 class Receiver(Protocol):
-    """What takes a peer's batches in, once the link has established which region it speaks for."""
+    """Consumer of a peer's batches, once the link has established which region it speaks for."""
 
     async def receive(self, region: str, batch: Batch) -> Ack:
         """Take it in. Raises OriginError when the own region's origin can't be written: then there is no

@@ -1,4 +1,4 @@
-"""How each peer is doing, as far as this process knows: for people, metrics and the alarms."""
+"""State of each peer, as far as this process knows: for people, metrics and alerts."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -6,9 +6,9 @@ from typing import Final
 CONNECTED_MS: Final = 20_000
 """A peer is connected while it has acknowledged something that was sent in the last 20 s."""
 SKEWED_MS: Final = 5_000
-"""A peer's clock that is further off than this is worth a line in the log, whatever its windows are."""
+"""Difference of clocks in ms that is logged for every window length; for short windows a smaller one is."""
 LEAST_SKEW_MS: Final = 1_000
-"""Below this a difference is as likely a batch's way as a clock."""
+"""Smallest difference that counts, in ms: a smaller one is as likely a batch's travel time as a clock."""
 
 
 @dataclass(slots=True)
@@ -18,21 +18,21 @@ class PeerStatus:
     region: str
     address: str
     serving: bool = False
-    """Whether this process has the lease on sending, on at least one shard."""
+    """True if this process has the lease on sending, on at least one shard."""
     error: str = ""
-    """Why the last batch was not acknowledged; empty when it was."""
+    """Reason why the last batch was not acknowledged; empty when it was."""
     acknowledged_ms: int = 0
     published_ms: int = 0
-    """When the last batch with entries was acknowledged."""
+    """Time when the last batch with entries was acknowledged."""
     imported_ms: int = 0
-    """When the peer's last batch of counts was taken in."""
+    """Time when the peer's last batch of counts was taken in."""
     lag_ms: int | None = None
-    """How old what the peer's region knows of this one is, end to end: through its origin and back."""
+    """Age in ms of the peer's knowledge of this region, end to end: through its origin and back."""
     skew_ms: int = 0
-    """How far the peer's time was from ours in its last batch; its way is in it."""
+    """Difference between the peer's time and ours in its last batch, in ms; the batch's travel time is part of it."""
     skewed: bool = False
     filling: bool = False
-    """This region has lost something, and the peer has not told everything yet."""
+    """True while this region has lost something and the peer has not sent everything again."""
     sent_batches: int = 0
     """Acknowledged, those about quotas included."""
     sent_entries: int = 0
@@ -48,11 +48,11 @@ class PeerStatus:
         return sum(self.shards_behind.values())
 
     def is_connected(self, now_ms: int) -> bool:
-        """Whether it has acknowledged something lately."""
+        """Return true if it has acknowledged something lately."""
         return 0 <= now_ms - self.acknowledged_ms < CONNECTED_MS
 
     def note_skew(self, skew_ms: int, shortest_window_ms: int) -> bool:
-        """The peer's time, as a batch told it; True when it has become worth saying."""
+        """Note the difference of the peer's clock in a batch; true when it has just become worth a log line."""
         self.skew_ms = skew_ms
         bound_ms = max(LEAST_SKEW_MS, min(SKEWED_MS, shortest_window_ms // 2))
         was, self.skewed = self.skewed, abs(skew_ms) > bound_ms

@@ -9,23 +9,27 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
+from headgate.exchange.extension import ExchangeExtension
 from headgate.exchange.fill import split_fill
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota.membership import Mark
-from headgate.exchange.quota.message import QuotaMessage
-from headgate.origin.book import BOOK
+from headgate.origin.exchange_protocol import ForeignCount, Stamp
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import ForeignCount, Stamp, exchange_name, split_exchange_key
+from headgate.origin.names import exchange_name, split_exchange_key
+from headgate.origin.operations.begin_walk import BeginWalk
+from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.operations.mark_filled import MarkFilled
+from headgate.origin.operations.write_map import WriteMap
+from headgate.origin.region_map import MAP_KEY
 from headgate.origin.told_resets import entry_of
 
 IMPORT_TIMEOUT_S: Final = 2.0
-"""Of one call to a shard. Nobody waits for it but the peer, which sends again."""
+"""Seconds for one call to a shard. Only the peer waits for it, and sends again."""
 MAX_COUNTS: Final = 256
 """Per call to a shard: two or three milliseconds of its time."""
 MOST: Final = 2**53
@@ -38,21 +42,15 @@ LONGEST_KEY_BYTES: Final = 64 * 1024
 FUTURE_MS: Final = 60_000
 """A clock may be ahead by so much, and cells one window more: what lies further ahead would never age."""
 MOST_RESETS: Final = 10_000
-"""Keys whose resets are remembered as told; of more, the first are told once more."""
+"""Keys whose resets are remembered as announced; of more, the first are announced once more."""
 MOST_TOLD: Final = 500
-"""Resets written into the book at once. Operators reset keys one by one; nodes hear of others with their calls."""
+"""Resets written into the map at once. Operators reset keys one by one; nodes hear of others with their calls."""
 REMARK_MS: Final = 10_000
-"""How often a `filled` that comes with every batch is acted on."""
+"""Milliseconds between actions on a `filled`, which comes with every batch."""
 MARK_AGAIN_MS: Final = 5_000
-"""The same after a shard could not be marked: one that hangs holds up a batch only now and then."""
-
-
-class TakesQuotas(Protocol):
-    """What a peer says of quotas goes to the region's keeper of slices."""
-
-    async def receive(self, peer: str, message: QuotaMessage) -> Mark | None:
-        """Which of the peer's messages the region has taken in. Raises OriginError."""
-        ...
+"""Milliseconds until the next attempt after a shard could not be marked: one that hangs delays a batch only now and
+then.
+"""
 
 
 class OriginReceiver:
@@ -66,7 +64,7 @@ class OriginReceiver:
         peers: Mapping[str, PeerStatus],
         clock: Clock,
         logger: FilteringBoundLogger,
-        quotas: TakesQuotas | None = None,
+        quotas: ExchangeExtension | None = None,
     ) -> None:
         self._quotas = quotas
         self._origin = origin
@@ -78,12 +76,12 @@ class OriginReceiver:
         self._resets: OrderedDict[bytes, int] = OrderedDict()
         """The latest reset of each key that was heard of, as far as remembered."""
         self._untold: dict[bytes, int] = {}
-        """Of these, what could not be written into the book."""
+        """Resets of these that could not be announced."""
 
     async def receive(self, region: str, batch: Batch) -> Ack:
         status, now_ms = self._peers[region], self._clock.now_ms()
         if batch.quota is not None:
-            taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else None
+            taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else b""
             status.received_batches += 1
             return Ack(batch.number, 0, taken_in)
         self._judge_time(status, batch, now_ms)
@@ -93,9 +91,9 @@ class OriginReceiver:
         await self._tell_resets(theirs, now_ms)
         if batch.fill_wanted:
             shards = range(self._origin.shards)
-            wanted = (region.encode(), batch.fill_wanted, IMPORT_TIMEOUT_S)
+            walk = BeginWalk(region.encode(), batch.fill_wanted)
             # Where it fails it is asked for again with the next batch: nothing is filled before all have begun.
-            await _failures(self._origin.begin_walk(shard, *wanted) for shard in shards)
+            await _failures(self._origin.run(shard, walk, IMPORT_TIMEOUT_S) for shard in shards)
         if batch.filled:
             await self._mark(region, batch.filled, now_ms)
         refused = len(batch.entries) + len(batch.returned) - len(theirs) - len(ours)
@@ -103,7 +101,7 @@ class OriginReceiver:
         return Ack(batch.number, refused)
 
     def _counts(self, entries: Iterable[Entry], region: bytes, now_ms: int) -> list[tuple[int, list[ForeignCount]]]:
-        """What of the entries makes sense, each with its shard."""
+        """Counts from the entries that make sense, each with its shard."""
         found = []
         for entry in entries:
             try:
@@ -116,7 +114,7 @@ class OriginReceiver:
         return found
 
     async def _merge(self, counts: Sequence[tuple[int, list[ForeignCount]]], stamp: Stamp) -> None:
-        by_shard: dict[int, list[ForeignCount]] = {0: []}  # the stamp has its place, whatever comes with it
+        by_shard: dict[int, list[ForeignCount]] = {0: []}  # shard 0 gets the stamp even without counts
         for shard, cells in counts:
             by_shard.setdefault(shard, []).extend(cells)
         merging = (self._merge_shard(shard, found, None if shard else stamp) for shard, found in by_shard.items())
@@ -125,12 +123,13 @@ class OriginReceiver:
 
     async def _merge_shard(self, shard: int, counts: Sequence[ForeignCount], stamp: Stamp | None) -> None:
         for at in range(0, max(1, len(counts)), MAX_COUNTS):
-            await self._origin.import_foreign(shard, counts[at : at + MAX_COUNTS], IMPORT_TIMEOUT_S, stamp)
+            await self._origin.run(shard, ImportCounts(counts[at : at + MAX_COUNTS], stamp), IMPORT_TIMEOUT_S)
 
     async def _tell_resets(self, counts: Sequence[tuple[int, list[ForeignCount]]], now_ms: int) -> None:
-        """Have the region's nodes told of resets that are new here: those that deny from memory ask nobody.
+        """Announce resets that are new here to the region's nodes, because a node that denies from memory makes no
+        call.
 
-        Where the book can't be written the batch is taken in all the same, and the next one tries again.
+        If they can't be written the batch is taken in all the same, and the next one tries again.
         """
         found = {count.key: count.reset for _, cells in counts for count in cells if count.reset}
         new = {key: number for key, number in found.items() if number > self._resets.get(key, 0)}
@@ -141,9 +140,9 @@ class OriginReceiver:
         self._untold = {}
         told = [entry for key, number in untold.items() if (entry := entry_of(key, number, now_ms)) is not None]
         if told:
-            shard, drawn = self._origin.shard_of(BOOK), now_ms.to_bytes(8, "big")
+            shard, drawn = self._origin.shard_of(MAP_KEY), now_ms.to_bytes(8, "big")
             try:
-                await self._origin.write_book(shard, told[:MOST_TOLD], drawn, IMPORT_TIMEOUT_S)
+                await self._origin.run(shard, WriteMap(told[:MOST_TOLD], drawn), IMPORT_TIMEOUT_S)
             except OriginError:
                 self._untold = dict(islice(untold.items(), MOST_TOLD))
 
@@ -153,7 +152,7 @@ class OriginReceiver:
             return
         marks = enumerate(split_fill(filled, self._origin.shards))
         name = region.encode()
-        marking = (self._origin.mark_filled(shard, name, mark, IMPORT_TIMEOUT_S) for shard, mark in marks if mark)
+        marking = (self._origin.run(shard, MarkFilled(name, mark), IMPORT_TIMEOUT_S) for shard, mark in marks if mark)
         failed = await _failures(marking)
         self._filled[region] = filled, now_ms + (MARK_AGAIN_MS if failed else REMARK_MS)
 
@@ -179,7 +178,7 @@ class OriginReceiver:
 
 
 async def _failures(calls: Iterable[Coroutine[Any, Any, None]]) -> list[OriginError]:
-    """Calls to several shards at once, each carried out whatever becomes of the others; those that failed."""
+    """Run calls to several shards at once, each to its end; return the errors of those that failed."""
     found = []
     for failed in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(failed, OriginError):

@@ -1,9 +1,9 @@
-"""Tells one peer what this region has counted: reads the outbox, sends, and moves the cursor when it is acknowledged.
+"""Sends one peer what this region has counted: reads the outbox, sends, and moves the cursor when it is acknowledged.
 
-A page of changes goes in one batch, and the next one when that is acknowledged: the peer sets the
-pace. All shards are read at the same time, and one that hangs keeps nobody else's changes back. Everything that
-outlives a failure is in the origin: who dies here loses nothing, and two that do the same harm nobody.
-(docs/convergence.md, section 9.)
+A page of changes goes in one batch, and the next one when that is acknowledged: the peer sets the pace. All shards are
+read at the same time, and one that hangs delays no other's changes. Everything that outlives a failure is in the
+origin: a sender that dies loses nothing, and two senders of the same changes do no harm. (docs/convergence.md, section
+9.)
 """
 
 import asyncio
@@ -16,59 +16,67 @@ from headgate.clock import Clock
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of
 from headgate.exchange.messages import Ack, Batch, Entry, LinkError, PeerLink
 from headgate.exchange.peers import PeerStatus
-from headgate.exchange.quota.message import QuotaMessage
+from headgate.origin.exchange_protocol import Changes, Priority, Published
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.protocol import Changes, Lane, Published, split_name
+from headgate.origin.names import split_name
+from headgate.origin.operations.acknowledge import Acknowledge
+from headgate.origin.operations.begin_walk import BeginWalk
+from headgate.origin.operations.read_changes import ReadChanges
+from headgate.origin.operations.read_components import ReadComponents
 
 MAX_ENTRIES: Final = 4_000
-"""In one batch, own and returned together: some hundred kilobytes."""
+"""Most entries of one batch, own and returned together: some hundred kilobytes."""
 MAX_BYTES: Final = 2 * 1024 * 1024
-"""Of the names in one batch, each counted twice: a peer takes 4 MiB. Keys are some ten bytes long, or some thousand."""
+"""Most bytes of the names in one batch, each counted twice: a peer takes 4 MiB. Keys are some ten bytes long, or some
+thousand.
+"""
 PAGE: Final = 500
 """Names per call to a shard: two milliseconds of its time."""
 READ_TIMEOUT_S: Final = 2.0
-FRESH_S: Final = {Lane.NORMAL: 1.0, Lane.URGENT: 0.2}
-"""How often a peer that is behind by more than a page, as in a fill, is told what is new, before its turn comes."""
+FRESH_S: Final = {Priority.NORMAL: 1.0, Priority.URGENT: 0.2}
+"""Seconds between pages of the newest changes to a peer that is behind by more than a page, as in a fill."""
 STRAGGLER_S: Final = 0.2
-"""So long a batch waits for a shard that is slow to answer; what that has to say goes with a later one."""
+"""Seconds that a batch waits for a shard that is slow to answer; its changes go with a later one."""
 SEND_TIMEOUT_S: Final = 3.0
-"""Below the lease, so that who waits for a peer still serves it. With an interval, for what a peer tells in return,
-under 5 s: within which regions agree again after a connection has silently died and come back (exchanger.py)."""
+"""Seconds for one batch. Below the lease, so that a sender that waits for a peer still serves it. Together with an
+interval, for the peer's own batches, under 5 s: the time in which regions agree again after a connection has silently
+died and come back (exchanger.py).
+"""
 SWEEPER: Final = b""
 MAX_PAGES: Final = 50
-"""Of one turn: a resync gives the loop back now and then, and urgent changes go in between."""
+"""Most pages per call of `exchange`: a resync lets other tasks run now and then, and urgent changes go in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPage:
-    """What one shard has for the peer: the names, and what became of them."""
+    """One shard's page for the peer: changed names, and their components."""
 
     shard: int
     changes: Changes
     components: Sequence[Published | None]
     fresh: bool
-    """What is new, out of turn: it is told again in its turn."""
+    """True for the newest changes, sent ahead of the backlog: they are sent again in order."""
 
 
 @dataclass(slots=True)
 class ShardView:
-    """What was last read of one shard and lane, whoever serves the peer from there."""
+    """State last read of one shard and priority, whether this or another process serves the peer from there."""
 
     serving: bool = False
-    """Whether this process does."""
+    """True if this process does."""
     epoch: bytes = b""
-    """As it was when this process last served the peer."""
+    """Epoch of the server when this process last served the peer."""
     mark: bytes = UNKNOWN
-    """What the shard is to be marked with."""
+    """Mark that the shard should have."""
     marked: bool = False
     walk: bytes = b""
     walked: bool = False
     used: bool = False
-    """Whether there was ever a change."""
+    """True if there was ever a change."""
     fresh: int = 0
-    """While the peer is behind: up to which change it has been told out of turn, or was not to be."""
+    """Highest change number sent ahead of the backlog; 0 when there is no backlog."""
     fresh_s: float = 0.0
-    """When it is time for what is new since."""
+    """Monotonic second at which the newest changes are due again."""
 
 
 class PeerSender:
@@ -92,35 +100,35 @@ class PeerSender:
         self._clock = clock
         self._random = random
         self._number = 0
-        self._views = {(shard, lane): ShardView() for shard in range(origin.shards) for lane in Lane}
+        self._views = {(shard, priority): ShardView() for shard in range(origin.shards) for priority in Priority}
         self._beat_ms = 0
-        self._reading: dict[tuple[int, Lane], asyncio.Task[ShardPage | None]] = {}
+        self._reading: dict[tuple[int, Priority], asyncio.Task[ShardPage | None]] = {}
         """Shards that are being asked; one that does not answer stays here until it is given up."""
         self._sending = asyncio.Lock()
 
-    async def exchange(self, lane: Lane) -> bool:
-        """Tell the peer all that has changed in a lane; True when that was too much for one turn.
+    async def exchange(self, priority: Priority) -> bool:
+        """Tell the peer all that has changed in a priority; True when that was too much for one turn.
 
-        Raises LinkError; an origin that fails is tried again later. In the normal lane a sign of life goes in any
+        Raises LinkError; an origin that fails is tried again later. In the normal priority a sign of life goes in any
         case, if this process serves the peer.
         """
-        silent = lane is Lane.NORMAL
+        silent = priority is Priority.NORMAL
         for _ in range(MAX_PAGES):
-            pages = await self._read(lane)
+            pages = await self._read(priority)
             if not pages or not (silent or any(page.changes.until != page.changes.since for page in pages)):
                 return False
-            await self._send(lane, pages)
+            await self._send(priority, pages)
             silent = False
         return True
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the urgent lane was ever used, as far as was read."""
-        return any(view.used for (_, lane), view in self._views.items() if lane is Lane.URGENT)
+        """True if there ever was an urgent change, as far as was read."""
+        return any(view.used for (_, priority), view in self._views.items() if priority is Priority.URGENT)
 
     @property
     def is_renewed(self) -> bool:
-        """Whether this region proves itself with something else than at the last attempt."""
+        """True if this region's token or certificate has changed since the last attempt."""
         return self._link.is_renewed
 
     async def close(self) -> None:
@@ -130,26 +138,26 @@ class PeerSender:
         self._reading.clear()
         await self._link.close()
 
-    async def _read(self, lane: Lane) -> list[ShardPage]:
+    async def _read(self, priority: Priority) -> list[ShardPage]:
         """A page of each shard that this process serves the peer from, and that has answered; at most a batch."""
         first = self._number % self._origin.shards  # another one each time: none is always left over
-        shards = [(shard, lane) for shard in (*range(first, self._origin.shards), *range(first))]
+        shards = [(shard, priority) for shard in (*range(first, self._origin.shards), *range(first))]
         for shard in shards:
             if shard not in self._reading:
                 self._reading[shard] = asyncio.create_task(self._read_page(*shard), name="peer-changes")
         answered, _ = await asyncio.wait([self._reading[shard] for shard in shards], timeout=STRAGGLER_S)
-        if not answered:  # nobody does: then there is nothing to tell before the first of them has
+        if not answered:  # none: then there is nothing to send before the first answer
             await asyncio.wait([self._reading[shard] for shard in shards], return_when=asyncio.FIRST_COMPLETED)
         pages = [self._reading.pop(shard).result() for shard in shards if self._reading[shard].done()]
         self._status.serving = any(view.serving for view in self._views.values())
         self._status.filling = self._is_filling()
         return _within_a_batch([page for page in pages if page is not None])
 
-    async def _read_page(self, shard: int, lane: Lane) -> ShardPage | None:
+    async def _read_page(self, shard: int, priority: Priority) -> ShardPage | None:
         try:
-            return await self._read_shard(shard, lane, self._page, MAX_BYTES)
+            return await self._read_shard(shard, priority, self._page, MAX_BYTES)
         except OriginError:
-            self._views[shard, lane].serving = False
+            self._views[shard, priority].serving = False
             return None  # its nodes say so; the others' changes are not held up by it
 
     @property
@@ -157,71 +165,76 @@ class PeerSender:
         """Names of one shard in a batch: of all together as many as it has room for."""
         return max(1, min(PAGE, MAX_ENTRIES // 2 // self._origin.shards))
 
-    async def _read_shard(self, shard: int, lane: Lane, most: int, most_bytes: int) -> ShardPage | None:
-        view = self._views[shard, lane]
+    async def _read_shard(self, shard: int, priority: Priority, most: int, most_bytes: int) -> ShardPage | None:
+        view = self._views[shard, priority]
         if view.fresh and self._clock.monotonic() >= view.fresh_s:
-            view.fresh_s = self._clock.monotonic() + FRESH_S[lane]
-            changes = await self._read_changes(shard, lane, most, most_bytes, view.fresh)
+            view.fresh_s = self._clock.monotonic() + FRESH_S[priority]
+            changes = await self._read_changes(shard, priority, most, most_bytes, view.fresh)
             if changes is None or changes.names:
-                return await self._page_of(shard, lane, changes, fresh=view.fresh > 0)
-        changes = await self._read_changes(shard, lane, most, most_bytes)
+                return await self._page_of(shard, priority, changes, fresh=view.fresh > 0)
+        changes = await self._read_changes(shard, priority, most, most_bytes)
         if changes is not None:
-            self._judge_lateness(view, lane, changes)
-        return await self._page_of(shard, lane, changes, fresh=False)
+            self._judge_lateness(view, priority, changes)
+        return await self._page_of(shard, priority, changes, fresh=False)
 
-    async def _page_of(self, shard: int, lane: Lane, changes: Changes | None, *, fresh: bool) -> ShardPage | None:
+    async def _page_of(
+        self, shard: int, priority: Priority, changes: Changes | None, *, fresh: bool
+    ) -> ShardPage | None:
         if changes is None:
             return None
         found: list[Published | None] = []
         if changes.names:
-            found = await self._origin.components(shard, self._peer, lane, changes.names, READ_TIMEOUT_S)
+            found = await self._origin.run(shard, ReadComponents(self._peer, priority, changes.names), READ_TIMEOUT_S)
         return ShardPage(shard, changes, found, fresh)
 
-    def _judge_lateness(self, view: ShardView, lane: Lane, changes: Changes) -> None:
-        """Whether more is left than this page has: then the newest changes, and what changes meanwhile, are not to wait
-        for all of it."""
+    def _judge_lateness(self, view: ShardView, priority: Priority, changes: Changes) -> None:
+        """Note whether the peer is behind by more than this page: then the newest changes are sent ahead of the
+        backlog.
+        """
         if changes.until >= changes.latest:
             view.fresh = 0
         elif not view.fresh:
             view.fresh = max(changes.until, changes.latest - self._page)
-            view.fresh_s = self._clock.monotonic() + FRESH_S[lane]
+            view.fresh_s = self._clock.monotonic() + FRESH_S[priority]
 
-    async def _read_changes(self, shard: int, lane: Lane, most: int, most_bytes: int, after: int = 0) -> Changes | None:
+    async def _read_changes(
+        self, shard: int, priority: Priority, most: int, most_bytes: int, after: int = 0
+    ) -> Changes | None:
         """Names to tell of; None where another process serves the peer."""
         generation = self._random.randbytes(16)
-        changes = await self._origin.changes(
-            shard, self._peer, lane, self._owner, generation, most, READ_TIMEOUT_S, after
+        changes = await self._origin.run(
+            shard, ReadChanges(self._peer, priority, self._owner, generation, most, after), READ_TIMEOUT_S
         )
-        view = self._views[shard, lane]
+        view = self._views[shard, priority]
         view.serving = changes.leased
         if not changes.leased:
-            self._look_at(view, changes)
-            self._status.shards_behind.pop((shard, lane), None)
+            self._update_view(view, changes)
+            self._status.shards_behind.pop((shard, priority), None)
             return None
         if view.epoch not in (b"", changes.epoch):
             # Another server, or another life of it: what was acknowledged may have been of what it never had.
-            await self._origin.begin_walk(shard, self._peer, b"", READ_TIMEOUT_S)
+            await self._origin.run(shard, BeginWalk(self._peer, b""), READ_TIMEOUT_S)
             view.epoch, view.fresh = changes.epoch, 0
-            return await self._read_changes(shard, lane, most, most_bytes)
+            return await self._read_changes(shard, priority, most, most_bytes)
         names = changes.names
         if len(names) > 1 and _bytes(names) > most_bytes:
             fewer = max(1, len(names) * most_bytes // _bytes(names) // 2)
-            return await self._read_changes(shard, lane, fewer, most_bytes, after)
+            return await self._read_changes(shard, priority, fewer, most_bytes, after)
         view.epoch = changes.epoch
-        self._look_at(view, changes)
-        self._status.shards_behind[shard, lane] = changes.latest - changes.since
+        self._update_view(view, changes)
+        self._status.shards_behind[shard, priority] = changes.latest - changes.since
         if shard == 0:
             self._beat_ms = changes.beat_ms
         return changes
 
-    def _look_at(self, view: ShardView, changes: Changes) -> None:
+    def _update_view(self, view: ShardView, changes: Changes) -> None:
         view.mark = mark_of(changes.generation, changes.epoch)
         view.marked = changes.mark == view.mark
         view.walk = changes.walk
         view.walked = changes.since >= changes.walk_until
         view.used = changes.latest > 0
 
-    async def _send(self, lane: Lane, pages: Sequence[ShardPage]) -> None:
+    async def _send(self, priority: Priority, pages: Sequence[ShardPage]) -> None:
         own = [entry for page in pages for entry in _own(page)]
         returned = [entry for page in pages for entry in _returned(page)]
         now_ms = self._clock.now_ms()
@@ -241,56 +254,58 @@ class PeerSender:
             # A shard of the peer's may be the reason, and its others have what was for them: the newest next time.
             for page in pages:
                 if page.fresh:
-                    self._views[page.shard, lane].fresh = 0
+                    self._views[page.shard, priority].fresh = 0
             raise
-        self._told(len(own), now_ms)
+        self._note_acknowledged(len(own), now_ms)
         for page in pages:
             if page.fresh:
-                self._views[page.shard, lane].fresh = page.changes.until
+                self._views[page.shard, priority].fresh = page.changes.until
             elif page.changes.until != page.changes.since:
-                await self._move_on(lane, page)
+                await self._move_on(priority, page)
 
-    async def tell(self, message: QuotaMessage) -> Ack:
-        """What the region's keeper has to say of quotas, in a batch of its own. Raises LinkError."""
-        return await self._send_next(Batch(0, self._clock.now_ms(), quota=message))
+    async def tell(self, said: bytes) -> Ack:
+        """Send what the region's keeper has to say of quotas, in a batch of its own. Raises LinkError."""
+        return await self._send_next(Batch(0, self._clock.now_ms(), quota=said))
 
     async def _send_next(self, batch: Batch) -> Ack:
-        """One at a time, whoever sends."""
+        """Send one batch at a time, for all callers."""
         async with self._sending:
             self._number += 1
             ack = await self._link.send(batch._replace(number=self._number), SEND_TIMEOUT_S)
         self._status.sent_batches += 1
         return ack
 
-    async def _move_on(self, lane: Lane, page: ShardPage) -> None:
+    async def _move_on(self, priority: Priority, page: ShardPage) -> None:
         try:
-            moved = await self._origin.acknowledge(page.shard, self._peer, lane, page.changes, READ_TIMEOUT_S)
+            moved = await self._origin.run(page.shard, Acknowledge(self._peer, priority, page.changes), READ_TIMEOUT_S)
         except OriginError:
             return  # then it is sent again
         if moved:
-            view = self._views[page.shard, lane]
+            view = self._views[page.shard, priority]
             view.walked = page.changes.until >= page.changes.walk_until
-            self._status.shards_behind[page.shard, lane] = page.changes.latest - page.changes.until
+            self._status.shards_behind[page.shard, priority] = page.changes.latest - page.changes.until
 
     def _is_filling(self) -> bool:
         return any(not view.marked for view in self._of_shards() if view.mark != UNKNOWN)
 
     def _of_shards(self) -> list[ShardView]:
-        """A shard's mark is the same in both lanes."""
-        return [self._views[shard, Lane.NORMAL] for shard in range(self._origin.shards)]
+        """A shard's mark is the same in both priorities."""
+        return [self._views[shard, Priority.NORMAL] for shard in range(self._origin.shards)]
 
     def _fill_wanted(self) -> bytes:
         """The marks that the shards are to have, while one of them has not."""
         return join_fill([view.mark for view in self._of_shards()]) if self._is_filling() else b""
 
     def _filled(self) -> bytes:
-        """What the peer asked with, when everything that it asked for has been acknowledged, to whomever."""
+        """The peer's `fill_wanted`, once everything that it asked for has been acknowledged, to this or another
+        process.
+        """
         walks = {view.walk for view in self._views.values()}
         done = len(walks) == 1 and all(view.walked for view in self._views.values())
         return walks.pop() if done else b""
 
-    def _told(self, entries: int, now_ms: int) -> None:
-        """What was read before `now_ms` has been acknowledged."""
+    def _note_acknowledged(self, entries: int, now_ms: int) -> None:
+        """Note that changes read before `now_ms` have been acknowledged."""
         status = self._status
         status.error = ""
         status.acknowledged_ms = now_ms
@@ -299,23 +314,23 @@ class PeerSender:
             status.published_ms = now_ms
 
 
-async def sweep(origin: Origin, shard: int, lane: Lane, owner: bytes, generation: bytes, most: int) -> None:
+async def sweep(origin: Origin, shard: int, priority: Priority, owner: bytes, generation: bytes, most: int) -> None:
     """Forget names whose records are gone: peers that are away read none of them. One page at a time.
 
-    Who sweeps is a peer without a name: with a cursor, and a lease, like any other.
+    The sweeper is a peer without a name: with a cursor, and a lease, like any other.
     """
-    changes = await origin.changes(shard, SWEEPER, lane, owner, generation, most, READ_TIMEOUT_S)
+    changes = await origin.run(shard, ReadChanges(SWEEPER, priority, owner, generation, most), READ_TIMEOUT_S)
     if not changes.leased:
         return
     if changes.names:
-        await origin.components(shard, SWEEPER, lane, changes.names, READ_TIMEOUT_S)
-        await origin.acknowledge(shard, SWEEPER, lane, changes, READ_TIMEOUT_S)
+        await origin.run(shard, ReadComponents(SWEEPER, priority, changes.names), READ_TIMEOUT_S)
+        await origin.run(shard, Acknowledge(SWEEPER, priority, changes), READ_TIMEOUT_S)
     elif changes.since:
-        await origin.begin_walk(shard, SWEEPER, b"", READ_TIMEOUT_S)
+        await origin.run(shard, BeginWalk(SWEEPER, b""), READ_TIMEOUT_S)
 
 
 def _within_a_batch(pages: Sequence[ShardPage]) -> list[ShardPage]:
-    """As many as a batch has room for, one at least; the others are read again."""
+    """Pages that one batch has room for, one at least; the others are read again."""
     found: list[ShardPage] = []
     room = MAX_BYTES
     for page in pages:
@@ -326,7 +341,7 @@ def _within_a_batch(pages: Sequence[ShardPage]) -> list[ShardPage]:
 
 
 def _bytes(names: Sequence[bytes]) -> int:
-    """What these names take in a batch, at most: once with the own component, once with the peer's."""
+    """Most bytes that these names take in a batch: once with the own component, once with the peer's."""
     return 2 * sum(map(len, names))
 
 
@@ -340,18 +355,18 @@ def _own(page: ShardPage) -> Iterator[Entry]:
 
 
 def _returned(page: ShardPage) -> Iterator[Entry]:
-    """The peer's own, while it is told everything."""
+    """The peer's own components, while it is sent everything."""
     if page.changes.since >= page.changes.walk_until:
         return
     for name, found in zip(page.changes.names, page.components, strict=True):
         if found is not None:
-            # Without what was given back of it: that comes back from the peer's own nodes, or not at all.
+            # Without its refunds: those come back from the peer's own nodes, or not at all.
             theirs = Entry(name, 0, found.peer_sequence, found.peer_current, found.peer_previous, found.reset)
             yield from _entry(theirs, page.changes.time_ms)
 
 
 def _entry(named: Entry, time_ms: int) -> Iterator[Entry]:
-    """What is left of an entry at that time; its key is the name yet, of which the window is a part."""
+    """Split the exchange name into key and window; drop cells that have expired by `time_ms`."""
     window_ms, key = split_name(named.key)
     entry = named._replace(key=key, window_ms=window_ms)
     if time_ms >= (entry.sequence + 1) * window_ms:

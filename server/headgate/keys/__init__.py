@@ -1,1 +1,1 @@
-"""What operators do to single limit keys: look, override, reset. See service.py."""
+"""Operators' side of single limit keys: look at, override and reset them. See service.py."""

@@ -12,7 +12,7 @@ from headgate.rules.model import Rules
 from headgate.v1 import keys_pb2 as pb
 
 MAX_ENTRIES: Final = 32
-"""Of a descriptor: as many as a request may have."""
+"""Entries of a descriptor: as many as a request may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class NamedKey:
     rule: str
     key: bytes
     shard_key: bytes
-    """What chooses its shard."""
+    """Key that chooses its shard."""
     rule_limit: Limit
-    """What the rule says."""
+    """The rule's own limit."""
     limit: Limit
-    """What is in force in this region: after overrides, and divided among regions where its scope says so."""
+    """The limit in force in this region: after overrides, and divided among regions where its scope says so."""
 
     @property
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""Overrides in the region's book: how they are written there, and how what stands there comes into force here."""
+"""Overrides in the region's map: how they are written there, and how what stands there comes into force here."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,12 +6,12 @@ from typing import Final
 from headgate.errors import BadRequest
 from headgate.limiter.limit import MAX_UINT32, MILLION
 from headgate.limiter.overrides import MAX_FACTOR, Override, Overrides
-from headgate.origin.book import NEW, BookEntry
-from headgate.region.book import BookReplica
+from headgate.origin.region_map import NEW, MapEntry
+from headgate.region.region_map import RegionMapReplica
 from headgate.v1 import keys_pb2 as pb
 
 PREFIX: Final = b"o:"
-"""Begins the names of overrides in the book; the limit key follows."""
+"""Begins the names of overrides in the map; the limit key follows."""
 MAX_ENTRY_BYTES: Final = 4_096
 """Name and value of one: with 10,000 of them at most 40 MB, in practice below 4."""
 MAX_WHY_CHARS: Final = 256
@@ -19,20 +19,20 @@ LONGEST_MS: Final = 400 * 86_400_000
 """An override that shall hold for longer is a rule."""
 
 
-def follow(book: BookReplica, overrides: Overrides) -> None:
-    """Bring what stands in the book into force, now and whenever it changes."""
+def follow(region_map: RegionMapReplica, overrides: Overrides) -> None:
+    """Bring what stands in the map into force, now and whenever it changes."""
 
-    def changed(entries: Sequence[BookEntry]) -> None:
+    def changed(entries: Sequence[MapEntry]) -> None:
         ours = [entry for entry in entries if entry.name.startswith(PREFIX)]
         made = [override for entry in ours if (override := _read(entry)) is not None]
         kept = {override.key for override in made}
         gone = [key for entry in ours if (key := entry.name.removeprefix(PREFIX)) not in kept]
         overrides.change(made, gone)
 
-    book.listen(changed)
+    region_map.listen(changed)
 
 
-def _read(entry: BookEntry) -> Override | None:
+def _read(entry: MapEntry) -> Override | None:
     """None for one that was removed, or that this version can't read: then the rule decides."""
     if not entry.value:
         return None
@@ -42,9 +42,9 @@ def _read(entry: BookEntry) -> Override | None:
         return None
 
 
-def entry_of(override: Override) -> BookEntry:
-    """As it is written. Raises BadRequest for one that is too long."""
-    entry = BookEntry(PREFIX + override.key, override.encode(), override.expires_ms, NEW)
+def entry_of(override: Override) -> MapEntry:
+    """Build the entry of an override. Raises BadRequest for one that is too long."""
+    entry = MapEntry(PREFIX + override.key, override.encode(), override.expires_ms, NEW)
     size = len(entry.name) + len(entry.value)
     if size > MAX_ENTRY_BYTES:
         raise BadRequest(
@@ -53,12 +53,12 @@ def entry_of(override: Override) -> BookEntry:
     return entry
 
 
-def removal_of(key: bytes) -> BookEntry:
-    return BookEntry(PREFIX + key, b"", 0, NEW)
+def removal_of(key: bytes) -> MapEntry:
+    return MapEntry(PREFIX + key, b"", 0, NEW)
 
 
 def ends_ms(request: pb.SetOverrideRequest, now_ms: int) -> int:
-    """When it shall end, by the book's time. Raises BadRequest."""
+    """Return the time at which it ends, by the map's clock. Raises BadRequest."""
     match request.WhichOneof("ends"):
         case "until_ms":
             until_ms, said = request.until_ms, "until_ms"

@@ -1,4 +1,4 @@
-"""Resets in the region's book: how the other nodes of a region hear of one within a second.
+"""Resets in the region's map: how the other nodes of a region hear of one within a second.
 
 Those of another region stand there too, written by who takes them in (origin/told_resets.py).
 
@@ -12,36 +12,36 @@ from typing import Final
 
 from headgate.keys.naming import KeyNames, NamedKey
 from headgate.origin import told_resets
-from headgate.origin.book import NEW, BookEntry
-from headgate.region.book import BookReplica
+from headgate.origin.region_map import NEW, MapEntry
 from headgate.region.node import RegionNode
+from headgate.region.region_map import RegionMapReplica
 
 PREFIX: Final = b"r:"
-"""Begins the names of resets in the book; the limit key follows."""
+"""Begins the names of resets in the map; the limit key follows."""
 TOLD_FOR_MS: Final = 30_000
-"""How long a reset stands there: every node that lives reads the book once a second."""
+"""Time for which a reset stands there: every node that lives reads the map once a second."""
 MAX_ENTRY_BYTES: Final = 4_096
 
 
-def entry_of(key: NamedKey, number: int, now_ms: int) -> BookEntry | None:
-    """As it is written; None for a key that is too long to be told of."""
+def entry_of(key: NamedKey, number: int, now_ms: int) -> MapEntry | None:
+    """Build the entry of a reset; None for a key that is too long to be told of."""
     value = json.dumps({"domain": key.domain, "entries": key.entries, "number": number}).encode()
     if len(PREFIX) + len(key.key) + len(value) > MAX_ENTRY_BYTES:
         return None
-    return BookEntry(PREFIX + key.key, value, now_ms + TOLD_FOR_MS, NEW)
+    return MapEntry(PREFIX + key.key, value, now_ms + TOLD_FOR_MS, NEW)
 
 
-def follow(book: BookReplica, names: KeyNames, node: RegionNode) -> None:
+def follow(region_map: RegionMapReplica, names: KeyNames, node: RegionNode) -> None:
     """Act on resets that other nodes made, now and whenever there is one."""
 
-    def changed(entries: Sequence[BookEntry]) -> None:
+    def changed(entries: Sequence[MapEntry]) -> None:
         for entry in entries:
             if entry.name.startswith(PREFIX) and entry.value:
                 _learn(entry, names, node)
             elif (abroad := told_resets.read(entry)) is not None:
                 _learn_from_abroad(*abroad, node)
 
-    book.listen(changed)
+    region_map.listen(changed)
 
 
 def _learn_from_abroad(key: bytes, number: int, node: RegionNode) -> None:
@@ -51,7 +51,7 @@ def _learn_from_abroad(key: bytes, number: int, node: RegionNode) -> None:
         node.learn_reset(key, counter.limit, number, counter.place)
 
 
-def _learn(entry: BookEntry, names: KeyNames, node: RegionNode) -> None:
+def _learn(entry: MapEntry, names: KeyNames, node: RegionNode) -> None:
     try:
         fields = json.loads(entry.value)
         entries = tuple([(str(name), str(value)) for name, value in fields["entries"]])

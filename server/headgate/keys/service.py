@@ -18,18 +18,19 @@ from headgate.endpoint.admins import Operator
 from headgate.errors import BadRequest, NotReady, TooLarge
 from headgate.keys import overriding, resetting, view
 from headgate.keys.naming import KeyNames, NamedKey, describe, entries_of, key_message, limit_message
+from headgate.keys.peek_key import PeekKey
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import MILLION
 from headgate.limiter.overrides import Override, Overrides
-from headgate.origin.book import MOST_ENTRIES, BookEntry, BookState
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
-from headgate.region.book import BookReplica
+from headgate.origin.region_map import MOST_ENTRIES, MapEntry, MapState
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
+from headgate.region.region_map import RegionMapReplica
 from headgate.v1 import keys_pb2 as pb
 
 SERVICE: Final = "headgate.v1.Keys"
-LOOK_TIMEOUT_S: Final = 1.0
+PEEK_TIMEOUT_S: Final = 1.0
 """For the shard to show a record: somebody waits for it, and no request does."""
 
 Call = Callable[[bytes, Operator], Awaitable[bytes]]
@@ -49,13 +50,13 @@ class KeysStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """The node's place in its region, as far as it has one."""
+class RegionAccess:
+    """Ways from the service to its node, and to the node's region as far as it has one."""
 
     node: str
     """Its name."""
     origin: Origin
-    book: BookReplica
+    region_map: RegionMapReplica
     engine: Engine | RegionalEngine
     links: RegionNode | None
     """None for a node on its own: then its counters are all there is."""
@@ -67,13 +68,13 @@ class KeysService:
 
     names: KeyNames
     overrides: Overrides
-    region: Region
+    region: RegionAccess
     clock: Clock
     logger: FilteringBoundLogger
     stats: KeysStats = field(default_factory=KeysStats)
 
     def methods(self) -> Mapping[str, Call]:
-        """By path."""
+        """Return the methods by path."""
         return {
             f"/{SERVICE}/Get": _method(pb.GetRequest, self.get),
             f"/{SERVICE}/Reset": _method(pb.ResetRequest, self.reset),
@@ -109,7 +110,7 @@ class KeysService:
         """Another limit for a key, until a time."""
         key, why = self.names.name(request.key), overriding.reason(request.why)
         limit, factor = overriding.change_of(request)
-        now_ms = self.region.book.now_ms()
+        now_ms = self.region.region_map.now_ms()
         until_ms = overriding.ends_ms(request, now_ms)
         override = Override(
             key.key, key.domain, key.entries, until_ms, limit, factor, operator.who, why, now_ms
@@ -139,7 +140,7 @@ class KeysService:
 
     async def list_overrides(self, request: pb.ListOverridesRequest, _: Operator) -> pb.ListOverridesResponse:
         """All that are in force, by domain and descriptor."""
-        await self.region.book.refresh()
+        await self.region.region_map.refresh()
         found = [item for item in self.overrides.all() if request.domain in ("", item.domain)]
         found.sort(key=lambda item: (item.domain, item.entries))
         return pb.ListOverridesResponse(overrides=map(self._message, found), most=MOST_ENTRIES)
@@ -156,16 +157,16 @@ class KeysService:
             number = await region.links.reset(key.key, key.limit, key.shard_key)
         except OriginError as error:
             raise NotReady(f"the key's shard did not answer, so it may have been reset, or not: {error}") from error
-        told = resetting.entry_of(key, number, region.book.now_ms())
+        told = resetting.entry_of(key, number, region.region_map.now_ms())
         if told is not None:
             # Made it is in any case: without this the others hear of it with their next call for the key.
             with contextlib.suppress(OriginError):
-                await region.book.write([told])
+                await region.region_map.write([told])
         return number
 
-    async def _write(self, entry: BookEntry) -> BookState:
+    async def _write(self, entry: MapEntry) -> MapState:
         try:
-            return await self.region.book.write([entry])
+            return await self.region.region_map.write([entry])
         except OriginTimeout as error:
             raise NotReady(
                 f"the region's origin did not answer, so it may have been stored: {error}; look, or try again"
@@ -174,7 +175,7 @@ class KeysService:
             raise NotReady(f"the region's origin can't be reached, nothing has changed: {error}") from error
 
     def _find(self, domain: str, entries: tuple[tuple[str, str], ...]) -> Override | None:
-        """By the key of now; or by the very descriptor, should the rules have changed since."""
+        """Find an override by the key of now; or by the very descriptor, should the rules have changed since."""
         key = self.names.find(domain, entries)
         override = None if key is None else self.overrides.find(key.key)
         if override is not None:
@@ -212,20 +213,20 @@ class KeysService:
         if region.links is not None:
             shard = state.shard = region.origin.shard_of(key.shard_key)
             try:
-                look = await region.origin.look(shard, key.key, key.limit.window_ms, LOOK_TIMEOUT_S)
+                peek = await region.origin.run(shard, PeekKey(key.key, key.limit.window_ms), PEEK_TIMEOUT_S)
             except OriginError as error:
                 state.region_error = f"the shard could not be asked: {error}"
             else:
-                state.time_ms = look.time_ms
-                found = view.region_message(look)
+                state.time_ms = peek.time_ms
+                found = view.region_message(peek)
                 if found is not None:
                     state.region.CopyFrom(found)
-                if look.readable:
-                    copy = view.copy_of_record(look, key.key, key.limit)
+                if peek.readable:
+                    copy = view.copy_of_record(peek, key.key, key.limit)
                 else:
                     state.region_error = "the record can't be read: it is garbled, or of a newer version"
-        standing = view.standing(copy, key.limit, state.time_ms)
-        state.used, state.remaining, state.frees_in_ms = standing.used, standing.remaining, standing.frees_in_ms
+        usage = view.usage_of(copy, key.limit, state.time_ms)
+        state.used, state.remaining, state.frees_in_ms = usage.used, usage.remaining, usage.frees_in_ms
 
     def _audit(self, operator: Operator, why: str, key: str) -> FilteringBoundLogger:
         """Who did it, to what, and why. Changes are logged as warnings: made by hand, and not to be missed."""

@@ -6,30 +6,30 @@ Looking is all it does: counters are neither made, nor rolled over, nor marked a
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.keys.peek_key import BucketPeek, KeyPeek, WindowPeek
 from headgate.limiter.counters import BucketCounter, KeyCounter, WindowCounter
 from headgate.limiter.decision import ALGORITHMS
 from headgate.limiter.limit import MILLION, Algorithm, Limit
-from headgate.origin.look import BucketLook, KeyLook, WindowLook
 from headgate.region.counters import SharedCounter
 from headgate.region.window_counter import SharedWindow
 from headgate.v1 import keys_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What counts against a limit now."""
+class KeyUsage:
+    """Cost that counts against a limit now, what is left, and when something more is."""
 
     used: int
     remaining: int
     frees_in_ms: int
 
 
-def standing(counter: Any, limit: Limit, now_ms: int) -> Standing:
-    """By the limit's own algorithm; `counter` is a copy that may be rolled over."""
+def usage_of(counter: Any, limit: Limit, now_ms: int) -> KeyUsage:
+    """Measure by the limit's own algorithm; `counter` is a copy that may be rolled over."""
     algorithm = ALGORITHMS[limit.algorithm]
     remaining = algorithm.take(counter, limit, now_ms, 0)
     frees_in_ms = 0 if remaining > 0 else algorithm.retry_ms(counter, limit, now_ms, 1)
-    return Standing(_used(counter, limit, now_ms), max(0, remaining), frees_in_ms)
+    return KeyUsage(_used(counter, limit, now_ms), max(0, remaining), frees_in_ms)
 
 
 def _used(counter: Any, limit: Limit, now_ms: int) -> int:
@@ -43,7 +43,7 @@ def _used(counter: Any, limit: Limit, now_ms: int) -> int:
 
 
 def left_ms(limit: Limit, now_ms: int) -> int:
-    """Of the current window."""
+    """Return the milliseconds that are left of the current window."""
     return limit.window_ms - now_ms % limit.window_ms
 
 
@@ -58,7 +58,7 @@ def previous_weight(limit: Limit, now_ms: int) -> int:
 
 
 def copy_of_counter(counter: KeyCounter | None, key: bytes, limit: Limit, now_ms: int) -> Any:
-    """What this node knows, at `now_ms`."""
+    """Copy what this node knows, at `now_ms`."""
     if limit.algorithm is Algorithm.GCRA:
         bucket = BucketCounter(key, limit)
         if counter is not None:
@@ -71,14 +71,14 @@ def copy_of_counter(counter: KeyCounter | None, key: bytes, limit: Limit, now_ms
     return window
 
 
-def copy_of_record(look: KeyLook, key: bytes, limit: Limit) -> Any:
-    """What the region's origin knows, at its time."""
+def copy_of_record(look: KeyPeek, key: bytes, limit: Limit) -> Any:
+    """Copy what the region's origin knows, at its time."""
     record = look.record
-    if isinstance(record, BucketLook):
+    if isinstance(record, BucketPeek):
         bucket = BucketCounter(key, limit)
         bucket.rate, bucket.tat = record.rate, record.arrival_ms * record.rate + record.arrival_rest
         return bucket
-    if isinstance(record, WindowLook):
+    if isinstance(record, WindowPeek):
         window = WindowCounter(key, limit, record.sequence)
         window.current, window.previous = record.current.used, record.previous.used
         return window
@@ -89,7 +89,7 @@ def copy_of_record(look: KeyLook, key: bytes, limit: Limit) -> Any:
 
 
 def node_message(node: str, counter: KeyCounter | None, now_ms: int, now_s: float) -> pb.NodeView:
-    """What this node knows. Its cells are named by the window of now."""
+    """Describe what this node knows. Its cells are named by the window of now."""
     view = pb.NodeView(node=node, known=counter is not None)
     if counter is None:
         return view
@@ -125,8 +125,8 @@ def node_message(node: str, counter: KeyCounter | None, now_ms: int, now_s: floa
     return view
 
 
-def region_message(look: KeyLook) -> pb.RegionView | None:
-    """What the region's origin has; None where it has nothing."""
+def region_message(look: KeyPeek) -> pb.RegionView | None:
+    """Describe what the region's origin has; None where it has nothing."""
     record = look.record
     if record is None:
         return None
@@ -134,7 +134,7 @@ def region_message(look: KeyLook) -> pb.RegionView | None:
         pb.RunView(run=_text(part.name), current=part.current, previous=part.previous, grant=part.held)
         for part in record.components
     ]
-    if isinstance(record, BucketLook):
+    if isinstance(record, BucketPeek):
         return pb.RegionView(runs=runs, hidden=look.hidden, arrival_ms=record.arrival_ms)
     return pb.RegionView(
         current_total=record.current.region_total,

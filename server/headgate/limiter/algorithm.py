@@ -1,7 +1,7 @@
-"""What an algorithm promises the engine: pure arithmetic on one counter, in whole milliseconds.
+"""The interface of an algorithm: pure arithmetic on one counter, in whole milliseconds.
 
-`take` is the decision. The rest answers the questions that come with it: what is
-left, when to come back, when all is new. Costs and limits are checked by the time
+`room` is the measure: how much may still be admitted. Everything else follows from it: `take` charges a cost that
+fits, the rest says what is left, when to come back, and when all is new. Costs and limits are checked by the time
 they get here; the time never goes back.
 """
 
@@ -18,35 +18,42 @@ class AlgorithmRules(Protocol):
     """One algorithm. A counter only ever meets the algorithm that made it: keys name theirs."""
 
     def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> KeyCounter:
-        """A counter for the key, with nothing admitted yet."""
+        """Make a counter for the key, with nothing admitted yet."""
+        ...
+
+    def room(self, counter: Any, limit: Limit, now_ms: int) -> int:
+        """Bring the counter to `now_ms`; return the highest cost that fits now. Below 0: more was admitted than fits.
+
+        A limit of 0 has a room of -1: it denies a cost of 0 too.
+        """
+        ...
+
+    def charge(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> None:
+        """Charge the cost; follows a `room` of the same instant in which it fits."""
         ...
 
     def take(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> int:
-        """Charge the cost if it fits and say what remains after it, else OVER."""
+        """Charge the cost if it fits; return the room after it, else OVER."""
         ...
 
     def release(self, counter: Any, limit: Limit, cost: int) -> None:
-        """Undo a `take` of the same instant: another descriptor of the request was over."""
+        """Undo a charge of the same instant: another descriptor of the request was over."""
         ...
 
     def overdraw(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> None:
-        """Charge a late cost that did not fit: follows a `take` of the same instant that said OVER."""
+        """Charge a late cost that does not fit; follows a `room` of the same instant."""
         ...
 
-    def give_back(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> None:
-        """Undo what was charged before, as far as it counts: of this window, then of the one before."""
+    def refund(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> None:
+        """Give back what was charged before, as far as it still counts: of this window, then of the one before."""
         ...
 
     def remaining(self, counter: Any, limit: Limit, now_ms: int) -> int:
-        """What a request could still cost now; follows a `take` of the same instant."""
-        ...
-
-    def standing(self, counter: Any, limit: Limit, now_ms: int) -> tuple[int, int]:
-        """`remaining` and `reset_ms` together: what every admission is told."""
+        """Return what a request may still cost now, at least 0."""
         ...
 
     def retry_ms(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> int:
-        """How long until this cost fits if nothing else comes.
+        """Return how long until this cost fits if nothing else comes.
 
         A cost above the limit never fits; it is told to wait for the end of the window (gcra:
         for a window's length), so that a caller that can't know better comes back rarely.
@@ -54,5 +61,5 @@ class AlgorithmRules(Protocol):
         ...
 
     def reset_ms(self, counter: Any, limit: Limit, now_ms: int) -> int:
-        """How long until the end of the window (gcra: until the bucket is full)."""
+        """Return how long until the end of the window (gcra: until the bucket is full)."""
         ...

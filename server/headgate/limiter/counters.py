@@ -1,4 +1,4 @@
-"""Counters: what a node keeps per limit key, and the bounded table that holds them.
+"""Counters of limit keys, and the bounded table that holds a node's.
 
 A cell is one limit key in one window. A window's counter holds two of them, the current
 and the previous cell of its key: they are created and dropped together. A slot's counter
@@ -17,10 +17,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from headgate.limiter.limit import Limit
 
 WHEEL_TICK_MS: Final = 1_000
-"""How finely expiry is remembered. Finer costs a dict per tick; coarser keeps dead counters longer."""
+"""Resolution of the expiry wheel. Finer costs a dict per tick; coarser keeps dead counters longer."""
 
 ROOM_STEPS: Final = 16
-"""How many counters one insertion into a full table looks at, of the due ones and of the live ones.
+"""Counters that one insertion into a full table looks at, among the due ones and of the live ones.
 
 Most due ones have expired and most live ones may go, so one step is enough; the bound
 keeps an insertion O(1) when all of them are in use."""
@@ -33,7 +33,7 @@ DENIES: Final = 1 << 30
 
 
 class KeyCounter:
-    """What every algorithm's counter has: its key, its place in the expiry wheel, its last denial.
+    """Base of every algorithm's counter: its key, its place in the expiry wheel, its last denial.
 
     A denial holds until `deny_until_ms` for costs of at least `deny_cost` under the very
     limit `deny_limit`: counts only grow, so nothing but time or a new rule can undo it.
@@ -51,18 +51,32 @@ class KeyCounter:
         self.deny_cost = 0
         self.deny_limit: Limit | None = None
 
+    def denies(self, cost: int, limit: Limit, now_ms: int) -> bool:
+        """Return whether the denial that is kept covers this cost under this limit at `now_ms`."""
+        return now_ms < self.deny_until_ms and cost >= self.deny_cost and limit is self.deny_limit
+
+    def keep_denial(self, cost: int, limit: Limit, until_ms: int) -> None:
+        """Deny costs of this much or more under this limit from memory, until `until_ms`."""
+        self.deny_until_ms = until_ms
+        self.deny_cost = cost
+        self.deny_limit = limit
+
+    def forget_denial(self) -> None:
+        """Decide the next cost by the counts: room may have come back, or a denial holds for longer."""
+        self.deny_until_ms = 0
+
     @property
     def expires_ms(self) -> int:
-        """From when on the counter is as good as a new one."""
+        """The time from which on the counter is as good as a new one."""
         raise AssertionError("every algorithm's counter says when it expires")
 
     def load(self, now_ms: int) -> int:
-        """How much of its limit is in use, in thousandths: what makes it worth keeping in a full table."""
+        """Return how much of its limit is in use, in thousandths: the more, the longer a full table keeps it."""
         raise AssertionError("every algorithm's counter says how much of its limit is in use")
 
 
 class WindowCounts(Protocol):
-    """What the window algorithms read and write: the counts of a key's current and previous cell."""
+    """Counts of a key's current and previous cell, as the window algorithms read and write them."""
 
     window_ms: int
     sequence: int
@@ -75,7 +89,7 @@ class WindowCounts(Protocol):
 
 
 class BucketCounts(Protocol):
-    """What gcra reads and writes: a theoretical arrival time in ticks of 1/rate ms."""
+    """A theoretical arrival time in ticks of 1/rate ms, as gcra reads and writes it."""
 
     rate: int
     tat: int
@@ -101,11 +115,11 @@ class WindowCounter(KeyCounter):
 
     @property
     def expires_ms(self) -> int:
-        """When the current window has lost all weight: at the end of the window after it."""
+        """The end of the window after the current one: by then the current one has lost all weight."""
         return (self.sequence + 2) * self.window_ms
 
     def load(self, now_ms: int) -> int:
-        """How full it is, in thousandths of its limit."""
+        """Return how full it is, in thousandths of its limit."""
         return window_load(self, self.limit)
 
 
@@ -121,11 +135,11 @@ class BucketCounter(KeyCounter):
 
     @property
     def expires_ms(self) -> int:
-        """When the bucket is full again."""
+        """The time at which the bucket is full again."""
         return -(-self.tat // self.rate)
 
     def load(self, now_ms: int) -> int:
-        """How full of admitted cost it is, in thousandths of its burst."""
+        """Return how full of admitted cost it is, in thousandths of its burst."""
         return bucket_load(self, self.limit, now_ms)
 
 
@@ -148,7 +162,7 @@ class CounterStats:
     expired: int = 0
     evicted: int = 0
     evicted_denying: int = 0
-    """Of these, counters that were denying: there was nothing lighter to let go."""
+    """Evicted counters that were denying: there was nothing lighter to let go."""
 
     restarted: int = 0
     """Begun anew where they were, because the clock of their shard had been set back."""
@@ -199,7 +213,7 @@ class CounterTable(Generic[C]):
         return (self._expire_one(now_ms) or self._evict_one(now_ms)) and self.put(counter, now_ms)
 
     def put(self, counter: C, now_ms: int = 0) -> bool:
-        """The same if there is room already. Whoever does not know the time may leave it out."""
+        """Take in a new counter if there is room already; the time may be left out."""
         counters = self._counters
         if len(counters) >= self.max_cells:
             return False

@@ -1,15 +1,15 @@
-"""What is decided, and how it comes out: charges in, verdicts and one decision out.
+"""Charges, verdicts and decisions: the values that go into an engine and come out of it.
 
 The rules that hold for every engine are here: when a request is denied although some of
 its descriptors have room, when it passes although some have none, and for how long a
 denial may be answered from memory.
 """
 
+from collections.abc import Callable
 from enum import IntEnum, StrEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from headgate.limiter.algorithm import AlgorithmRules
-from headgate.limiter.counters import KeyCounter
 from headgate.limiter.fixed_window import FixedWindow
 from headgate.limiter.gcra import Gcra
 from headgate.limiter.limit import Algorithm, Limit
@@ -24,7 +24,7 @@ ALGORITHMS: Final[dict[Algorithm, AlgorithmRules]] = {
 
 
 class DecisionPath(StrEnum):
-    """Which way a decision was made."""
+    """The way in which a decision was made."""
 
     # Paths are keys of what every decision is counted in: the text's own hash is C, and an enum's is not.
     __hash__ = str.__hash__
@@ -46,12 +46,12 @@ Entries: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Kind(IntEnum):
-    """What a charge asks for."""
+    """The request that a charge makes of its counter."""
 
     TAKE = 0
     """The cost, if it fits beside all others of the request."""
     PEEK = 1
-    """Whether there is room for one unit; it charges nothing."""
+    """To know if there is room for one unit; it charges nothing."""
     LATE = 2
     """The cost, in any case: what it pays for is over. Whether it fitted is only told."""
     REFUND = 3
@@ -62,20 +62,18 @@ class Charge:
     """One descriptor's part of a request: what it costs, on which key, under which limit.
 
     Under a limit with overdraft a cost is known when all is over: it is LATE, and a cost of 0 is a PEEK. `late=True`
-    makes a cost late under any limit, `late=False` under none. `refund=True` gives the cost back. Requests with such
-    charges go to `decide_late` of the engine, all others to `decide`.
+    makes a cost late under any limit, `late=False` under none. `refund=True` gives the cost back.
     """
 
     __slots__ = (
-        "_look",
+        "_peek",
         "algorithm",
         "cost",
-        "counter",
         "entries",
         "key",
         "kind",
         "limit",
-        "quick",
+        "plain",
         "quota",
         "rule",
         "shadow",
@@ -101,35 +99,32 @@ class Charge:
         self.cost = cost
         self.kind: Kind = Kind.TAKE
         # None for itself: a charge that held itself would wait for the garbage collector, with all that it holds.
-        self._look: Charge | None = None
+        self._peek: Charge | None = None
         self.rule = rule
-        """Which rule the limit is of: for metrics and logs."""
+        """The rule that the limit is of: for metrics and logs."""
         self.entries = entries
         """The descriptor that it is for, as the request had it: for logs."""
-        self.counter: Any = None
-        """Its key's counter when an engine last looked; one that is in no table any more has no place in the wheel.
-        Only for requests that one handler plans for one engine: others' charges may meet several."""
         if refund:
             self.kind = Kind.REFUND
         elif bool(limit.overdraft) if late is None else late:
             self.kind = Kind.LATE if cost else Kind.PEEK
             self.cost = cost or 1
             if cost:
-                self._look = Charge(key, limit, 0, shadow=shadow, shard_key=shard_key, late=True, rule=rule)
+                self._peek = Charge(key, limit, 0, shadow=shadow, shard_key=shard_key, late=True, rule=rule)
         self.algorithm: AlgorithmRules = ALGORITHMS[limit.algorithm]
         self.shadow: bool = shadow or limit.shadow
         self.quota: bool = limit.quota and not self.shadow and not refund
-        self.quick: bool = self.kind is Kind.TAKE and cost > 0 and not (limit.quota or self.shadow)
-        """Nothing about it is unusual: what is kept with its key may decide it."""
+        self.plain: bool = self.kind is Kind.TAKE and cost > 0 and not (limit.quota or self.shadow)
+        """A cost of a rule that stands or falls with the request: the allowance of its key may admit it."""
 
     def on(self, key: bytes, shard_key: bytes, entries: Entries) -> "Charge":
         """The same charge on another key of the same rule; of TAKE charges only."""
         return _Copied(self, key, shard_key, entries)
 
     @property
-    def look(self) -> "Charge":
-        """Of a late charge and of a look: the look at the same key, which is decided as a cost of 1 would be."""
-        return self if self._look is None else self._look
+    def peek(self) -> "Charge":
+        """The peek at a late charge's key, decided as a cost of 1 would be; every other charge itself."""
+        return self if self._peek is None else self._peek
 
     @property
     def fails_alone(self) -> bool:
@@ -154,9 +149,8 @@ class _Copied(Charge):
         self.algorithm = like.algorithm
         self.shadow = like.shadow
         self.quota = like.quota
-        self.quick = like.quick
-        self.counter = None
-        self._look = None
+        self.plain = like.plain
+        self._peek = None
 
 
 Verdict = tuple[bool, int, int]
@@ -165,27 +159,24 @@ Verdict = tuple[bool, int, int]
 
 
 class Decision(NamedTuple):
-    """What a request is told: whether it passes, which way that was decided, and a verdict per charge."""
+    """The answer to a request: whether it passes, by which path that was decided, and a verdict per charge."""
 
     admitted: bool
     path: DecisionPath
     verdicts: list[Verdict]
 
 
-def denied_before(counter: KeyCounter, charge: Charge) -> bool:
-    """Whether the denial that the counter keeps covers this charge, as long as its time is not up."""
-    return charge.cost >= counter.deny_cost and charge.limit is counter.deny_limit
+OnDecided = Callable[[Decision], None]
 
 
-def remember_denial(counter: KeyCounter, charge: Charge, until_ms: int) -> None:
-    """Keep a denial with its counter: until then, charges of this cost or more are denied from memory."""
-    counter.deny_until_ms = until_ms
-    counter.deny_cost = charge.cost
-    counter.deny_limit = charge.limit
+class PendingDecision(Protocol):
+    """A request whose decision comes later. Set `on_decided` at once: the loop calls it once, with the decision."""
+
+    on_decided: OnDecided
 
 
 def denies(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:
-    """Over, unless nothing but shadow rules is, or some quota descriptor still has room."""
+    """Return whether the request is denied: a rule is over that is neither shadow nor quota, or every quota is."""
     quotas = quotas_over = 0
     for charge, remaining in zip(charges, outcomes, strict=True):
         if charge.shadow:
@@ -199,5 +190,5 @@ def denies(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:
 
 
 def only_shadow_over(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:
-    """Whether every charge that is over its limit is one of a shadow rule."""
+    """Return whether every charge that is over its limit is one of a shadow rule."""
     return all(charge.shadow for charge, remaining in zip(charges, outcomes, strict=True) if remaining < 0)

@@ -6,8 +6,6 @@ thread, and on a clock that it asks once per request. Its counters are all there
 know; `region/engine.py` decides where a region counts together.
 """
 
-from collections.abc import Callable
-
 from headgate.clock import Clock
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.counters import CounterTable, KeyCounter
@@ -17,10 +15,8 @@ from headgate.limiter.decision import (
     DecisionPath,
     Kind,
     Verdict,
-    denied_before,
     denies,
     only_shadow_over,
-    remember_denial,
 )
 
 
@@ -36,83 +32,32 @@ class Engine:
         """Drop expired counters, in a bounded slice; True while more are due."""
         return self.counters.sweep(self._now(), max_steps)
 
-    def quick(self, charge: Charge) -> Verdict | None:
-        """One charge that is `quick`, if it fits or was denied before; None: `ask` must decide."""
-        counter = self.counters.find(charge.key)
-        if counter is None:
-            return None
-        now_ms = self._now()
-        cost, limit, algorithm = charge.cost, charge.limit, charge.algorithm
-        if now_ms < counter.deny_until_ms and denied_before(counter, charge):
-            if cost != counter.deny_cost:
-                return None
-            self.counters.touch(charge.key)
-            return True, 0, counter.deny_until_ms - now_ms
-        remaining = algorithm.take(counter, limit, now_ms, cost)
-        if remaining < 0:
-            return None
-        self.counters.touch(charge.key)
-        return False, remaining, algorithm.reset_ms(counter, limit, now_ms)
-
-    def quick_all(self, charges: tuple[Charge, ...]) -> None:
-        """Several charges have no shorter way here."""
-
-    def ask(self, charges: tuple[Charge, ...], _then: Callable[[Decision], None]) -> Decision:
-        """A node on its own never asks anybody."""
-        return self.decide(charges)
-
-    def ask_late(self, charges: tuple[Charge, ...], _then: Callable[[Decision], None]) -> Decision:
-        """Nor for late costs and looks."""
-        return self.decide_late(charges)
-
     def decide(self, charges: tuple[Charge, ...]) -> Decision:
-        """Decide all charges of one request together: charge every one of them, or none."""
+        """Decide all charges of one request together: charge every one of them, or none.
+
+        Late costs are charged and refunds given back whatever the others say, and peeks are never charged; the rest is
+        charged only if every late cost fitted and every peek found room (decision.py, `Kind`).
+        """
         now_ms = self._now()
-        find, touch = self.counters.find, self.counters.touch
         counters: list[KeyCounter] = []
         outcomes: list[int] = []
         verdicts: list[Verdict] = []
-        over = False
+        fits = True
         for charge in charges:
-            key, limit, algorithm = charge.key, charge.limit, charge.algorithm
-            counter = find(key)
-            if counter is None:
-                counter = algorithm.new_counter(key, limit, now_ms)
-                self.counters.add(counter, now_ms)
-            else:
-                touch(key)
-            if now_ms < counter.deny_until_ms and denied_before(counter, charge):
-                remaining = OVER
-            else:
-                remaining = algorithm.take(counter, limit, now_ms, charge.cost)
+            counter = self._counter(charge, now_ms)
+            remaining = self._outcome(counter, charge, now_ms)
             counters.append(counter)
             outcomes.append(remaining)
             if remaining < 0:
-                over = True
+                fits = False
             else:
-                verdicts.append((False, remaining, algorithm.reset_ms(counter, limit, now_ms)))
-        if over:
-            return self._decide_over(charges, counters, outcomes, now_ms)
-        return Decision(True, DecisionPath.LOCAL, verdicts)
+                verdicts.append((False, remaining, charge.algorithm.reset_ms(counter, charge.limit, now_ms)))
+        if fits:
+            return Decision(True, DecisionPath.LOCAL, verdicts)
+        # As verdicts see it: of a late cost only whether there is room for one more unit.
+        return self._decide_over(tuple([charge.peek for charge in charges]), counters, outcomes, now_ms)
 
-    def decide_late(self, charges: tuple[Charge, ...]) -> Decision:
-        """Like `decide`, where some charges are late costs, looks or refunds (decision.py, `Kind`).
-
-        Late costs are charged and refunds given back whatever the others say, and looks are never charged; the rest is
-        charged together or not at all, and only if every late cost fitted and every look found room.
-        """
-        now_ms = self._now()
-        # As `_decide_over` and all verdicts see it: of a late cost only whether there is room for one more unit.
-        seen = tuple([charge.look for charge in charges])
-        counters: list[KeyCounter] = []
-        outcomes: list[int] = []
-        for charge in charges:
-            counter = self._counter(charge, now_ms)
-            counters.append(counter)
-            outcomes.append(self._late_outcome(counter, charge, now_ms))
-        return self._decide_over(seen, counters, outcomes, now_ms)
-
-    def give_back(self, charges: tuple[Charge, ...]) -> None:
+    def uncharge(self, charges: tuple[Charge, ...]) -> None:
         """Take costs that were charged out of their counters again, as far as they still count there."""
         now_ms = self._now()
         for charge in charges:
@@ -125,31 +70,31 @@ class Engine:
         return self.counters.drop(key)
 
     def _refund(self, counter: KeyCounter, charge: Charge, now_ms: int) -> int:
-        """Give the cost back, as far as it still counts; what remains then."""
+        """Give the cost back, as far as it still counts; return what remains then."""
         limit, algorithm = charge.limit, charge.algorithm
-        algorithm.take(counter, limit, now_ms, 0)  # comes to the time, and charges nothing
-        algorithm.give_back(counter, limit, now_ms, charge.cost)
-        counter.deny_until_ms = 0
+        algorithm.room(counter, limit, now_ms)  # comes to the time
+        algorithm.refund(counter, limit, now_ms, charge.cost)
+        counter.forget_denial()
         return algorithm.remaining(counter, limit, now_ms)
 
-    def _late_outcome(self, counter: KeyCounter, charge: Charge, now_ms: int) -> int:
-        """What remains of one charge's limit, or OVER; a late cost is charged, a look is not."""
-        limit, algorithm = charge.limit, charge.algorithm
-        if charge.kind is Kind.REFUND:
+    def _outcome(self, counter: KeyCounter, charge: Charge, now_ms: int) -> int:
+        """Return what remains of one charge's limit, or OVER; a late cost is charged in any case, a peek is not."""
+        kind, cost, limit, algorithm = charge.kind, charge.cost, charge.limit, charge.algorithm
+        if kind is Kind.REFUND:
             return self._refund(counter, charge, now_ms)
-        if charge.kind is not Kind.LATE and now_ms < counter.deny_until_ms and denied_before(counter, charge):
+        if kind is not Kind.LATE and counter.denies(cost, limit, now_ms):
             return OVER
-        remaining = algorithm.take(counter, limit, now_ms, charge.cost)
-        if charge.kind is Kind.LATE and remaining < 0:
-            algorithm.overdraw(counter, limit, now_ms, charge.cost)
-            counter.deny_until_ms = 0  # it holds for longer now
-        elif charge.kind is Kind.PEEK and remaining >= 0:
-            algorithm.release(counter, limit, charge.cost)
-            remaining += charge.cost
+        if kind is Kind.PEEK:
+            room = algorithm.room(counter, limit, now_ms)
+            return room if room >= cost else OVER
+        remaining = algorithm.take(counter, limit, now_ms, cost)
+        if remaining < 0 and kind is Kind.LATE:
+            algorithm.overdraw(counter, limit, now_ms, cost)
+            counter.forget_denial()  # it holds for longer now
         return remaining
 
     def _counter(self, charge: Charge, now_ms: int) -> KeyCounter:
-        """The key's counter, as the most recently used one."""
+        """Return the key's counter, as the most recently used one."""
         counter = self.counters.find(charge.key)
         if counter is None:
             counter = charge.algorithm.new_counter(charge.key, charge.limit, now_ms)
@@ -169,7 +114,7 @@ class Engine:
     def _decide_over(
         self, charges: tuple[Charge, ...], counters: list[KeyCounter], outcomes: list[int], now_ms: int
     ) -> Decision:
-        """Where a charge does not fit: deny and release all, or admit in spite of it. Late costs and looks stay."""
+        """Deny and release all where a charge does not fit, or admit in spite of it. Late costs and peeks stay."""
         admitted = not denies(charges, outcomes)
         if not admitted:
             for charge, counter, remaining in zip(charges, counters, outcomes, strict=True):
@@ -187,7 +132,7 @@ class Engine:
                 left = remaining if admitted else algorithm.remaining(counter, limit, now_ms)
                 verdicts.append((False, left, algorithm.reset_ms(counter, limit, now_ms)))
                 continue
-            cached = now_ms < counter.deny_until_ms and denied_before(counter, charge)
+            cached = counter.denies(charge.cost, limit, now_ms)
             # The same key may stand in a request twice: then it is their sum that must fit.
             unpaid = 0 if admitted else before
             if cached and not unpaid and counter.deny_cost == charge.cost:
@@ -195,7 +140,7 @@ class Engine:
             else:
                 retry_ms = algorithm.retry_ms(counter, limit, now_ms, charge.cost + unpaid)
                 if not cached and not unpaid:
-                    remember_denial(counter, charge, now_ms + retry_ms)
+                    counter.keep_denial(charge.cost, limit, now_ms + retry_ms)
             if cached and not admitted:
                 path = DecisionPath.DENY_CACHE
             verdicts.append((True, 0, retry_ms))

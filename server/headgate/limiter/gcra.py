@@ -17,21 +17,28 @@ class Gcra:
     def new_counter(self, key: bytes, limit: Limit, now_ms: int) -> BucketCounter:
         return BucketCounter(key, limit)
 
-    def take(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> int:
-        """Put the arrival time off by the cost if it then is at most a burst ahead of now, else OVER."""
-        rate = limit.requests_per_unit
+    def room(self, counter: BucketCounts, limit: Limit, now_ms: int) -> int:
+        """Bring the arrival time to now, and to the rule's rate; return the whole tokens in the bucket."""
+        rate, window_ms = limit.requests_per_unit, limit.window_ms
         if not rate:
             return OVER
         if rate != counter.rate:
             _restate(counter, rate)
-        window_ms = limit.window_ms
         now = now_ms * rate
-        tat = (counter.tat if counter.tat > now else now) + cost * window_ms
-        room = limit.burst * window_ms - (tat - now)
-        if room < 0:
+        counter.tat = max(counter.tat, now)
+        return (limit.burst * window_ms - (counter.tat - now)) // window_ms
+
+    def charge(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> None:
+        """Put the arrival time off by the cost."""
+        counter.tat += cost * limit.window_ms
+
+    def take(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> int:
+        """Put the arrival time off by the cost if the bucket has tokens for it, else OVER."""
+        remaining = self.room(counter, limit, now_ms) - cost
+        if remaining < 0:
             return OVER
-        counter.tat = tat
-        return room // window_ms
+        counter.tat += cost * limit.window_ms
+        return remaining
 
     def release(self, counter: BucketCounts, limit: Limit, cost: int) -> None:
         """Put the arrival time back by the cost."""
@@ -43,34 +50,29 @@ class Gcra:
         Without that bound one wrong cost would close a bucket for years.
         """
         if limit.requests_per_unit:
-            now = now_ms * counter.rate
-            tat = (counter.tat if counter.tat > now else now) + cost * limit.window_ms
-            counter.tat = max(counter.tat, min(tat, now + (limit.burst + limit.debt) * limit.window_ms))
+            most = now_ms * counter.rate + (limit.burst + limit.debt) * limit.window_ms
+            counter.tat = max(counter.tat, min(counter.tat + cost * limit.window_ms, most))
 
-    def give_back(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> None:
+    def refund(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> None:
         """Put the arrival time back, to now at most: what has drained is back already."""
         counter.tat = max(min(counter.tat, now_ms * counter.rate), counter.tat - cost * limit.window_ms)
 
     def remaining(self, counter: BucketCounts, limit: Limit, now_ms: int) -> int:
-        """Whole tokens in the bucket."""
+        """Return the whole tokens in the bucket, at least 0."""
         if not limit.requests_per_unit:
             return 0
         used = max(0, counter.tat - now_ms * counter.rate)
-        return max(0, (limit.burst * limit.window_ms - used) // limit.window_ms)
-
-    def standing(self, counter: BucketCounts, limit: Limit, now_ms: int) -> tuple[int, int]:
-        """What is left, and until the bucket is full."""
-        return self.remaining(counter, limit, now_ms), self.reset_ms(counter, limit, now_ms)
+        return max(0, limit.burst * limit.window_ms - used) // limit.window_ms
 
     def retry_ms(self, counter: BucketCounts, limit: Limit, now_ms: int, cost: int) -> int:
-        """Until the bucket has tokens for the cost; a window for a cost that never fits."""
+        """Return how long until the bucket has tokens for the cost; a window for a cost that never fits."""
         if cost > limit.burst or not limit.requests_per_unit:
             return limit.window_ms  # never; and the bucket may be full now, so its reset says nothing
         fits = counter.tat + (cost - limit.burst) * limit.window_ms
         return max(0, -(-fits // counter.rate) - now_ms)
 
     def reset_ms(self, counter: BucketCounts, limit: Limit, now_ms: int) -> int:
-        """Until the bucket is full."""
+        """Return how long until the bucket is full."""
         if not limit.requests_per_unit:
             return limit.window_ms
         return max(0, -(-counter.tat // counter.rate) - now_ms)

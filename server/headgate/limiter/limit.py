@@ -1,4 +1,4 @@
-"""What a rule enforces, as the engine sees it: immutable, complete, checked before it gets here.
+"""Limits as the engine sees them: immutable, complete, checked before it gets here.
 
 Limits are values: equal ones are interchangeable, so a rule set may share one
 object between a million rules.
@@ -45,7 +45,7 @@ UNIT_MS: Mapping[Unit, int] = {
 
 
 class Algorithm(StrEnum):
-    """How a limit is measured; each has a module of its own."""
+    """Algorithms that measure a limit; each has a module of its own."""
 
     SLIDING_WINDOW = "sliding_window"
     FIXED_WINDOW = "fixed_window"
@@ -53,7 +53,7 @@ class Algorithm(StrEnum):
 
 
 class OnError(StrEnum):
-    """What decides while the origin can't be asked."""
+    """Policies that decide while the origin can't be asked."""
 
     LOCAL = "local"
     OPEN = "open"
@@ -61,7 +61,7 @@ class OnError(StrEnum):
 
 
 class TrafficClass(StrEnum):
-    """What kind of traffic a rule is about; it chooses `on_error` where the rule does not."""
+    """Kind of traffic that a rule is about; it chooses `on_error` where the rule does not."""
 
     ABUSE = "abuse"
     PAID = "paid"
@@ -69,7 +69,7 @@ class TrafficClass(StrEnum):
 
 
 class Scope(StrEnum):
-    """What the limit means across regions."""
+    """Meaning of the limit across regions."""
 
     REGION = "region"
     """Each region enforces it by itself."""
@@ -112,7 +112,7 @@ class Limit:
     refund: bool | None = None
     """True: what was charged may be given back. None: as the process's setting says, which is False by itself."""
     regions: int = 1
-    """How many regions there are, this one included: 1 in a rule set, which knows of none (scopes.py)."""
+    """Number of regions, this one included: 1 in a rule set, which knows of none (scopes.py)."""
     unlimited: bool = False
     shadow: bool = False
     quota: bool = False
@@ -149,7 +149,7 @@ class Limit:
 
     @property
     def scope_in_force(self) -> Scope:
-        """What the rule says, or what follows where it says nothing."""
+        """The scope that the rule says, or that follows where it says nothing."""
         if self.scope is not None:
             return self.scope
         together = self.regions > 1 and self.algorithm is not Algorithm.GCRA and not self.unlimited

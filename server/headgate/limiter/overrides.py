@@ -29,7 +29,7 @@ class Override:
     entries: Entries
     """The descriptor by which the operator named it."""
     expires_ms: int
-    """By the time of the shard that keeps the region's book."""
+    """Time by the clock of the shard that keeps the region's map."""
     limit: int | None = None
     factor_millionths: int | None = None
     who: str = ""
@@ -49,7 +49,7 @@ class Override:
         return replace(limit, requests_per_unit=after, burst=min(burst, MAX_UINT32))
 
     def encode(self) -> bytes:
-        """What stands in the book under the key."""
+        """Return the value that stands in the map under the key."""
         return json.dumps(
             {
                 "domain": self.domain,

@@ -1,4 +1,4 @@
-"""What a rule is called where people look for it: metrics, logs, answers, explanations.
+"""Names of rules where people look for it: metrics, logs, answers, explanations.
 
 A rule's id is its `name`, or, where it has none, its place in the domain's tree: the keys and values on the way to it,
 `user>path=/login`. So it stays what it is while the file around the rule changes, and is the same on every node.
@@ -24,7 +24,7 @@ REQUEST_RULE: Final = "(request)"
 
 _STEP: Final = ">"
 _UNSAFE: Final = re.compile(r"[^!#$&'*+,\-./0-9:;?@A-Z\[\]^_a-z|]")
-"""What is written as %XX in an id: all but printable ASCII, and what ids themselves are put together with."""
+"""Characters that are written as %XX in an id: all but printable ASCII, and what joins the parts of ids."""
 
 Steps = tuple[tuple[str, str], ...]
 """The way to a rule: the key of each level, and the value or pattern there, empty for a key alone."""

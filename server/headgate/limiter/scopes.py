@@ -1,10 +1,10 @@
-"""What a rule's limit comes to where it is enforced: in one of several regions, by this process's settings.
+"""Limits where they are enforced: in one of several regions, by this process's settings.
 
 A rule set says what a limit is; how many regions share it, and what holds where it says nothing, is known where it is
 enforced. Bound limits are made once per limit, and kept: a plan for a new request only looks them up.
 
 A quota stays whole here: which slice of it is in force changes from second to second, and from key to key
-(region/slices.py).
+(quota/node_slices.py).
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class LimitsOfRegion:
 
     @property
     def active(self) -> int:
-        """How many regions are heard, this one included: those that share a limit of scope `cell`."""
+        """Number of regions that are heard, this one included: those that share a limit of scope `cell`."""
         return self._active
 
     @active.setter
@@ -45,7 +45,7 @@ class LimitsOfRegion:
             self.on_change()
 
     def bind(self, limit: Limit) -> Limit:
-        """The limit as this region enforces it."""
+        """Return the limit as this region enforces it."""
         if self._as_written:
             return limit
         # By identity: limits are shared by rules, and comparing them takes longer than binding one.
@@ -71,7 +71,7 @@ class LimitsOfRegion:
 
 
 def part(amount: int, regions: int) -> int:
-    """An even part; at least 1 of what is not 0, or nobody would ever be let in."""
+    """Return an even part; at least 1 of what is not 0, or nobody would ever be let in."""
     return max(1, amount // regions) if amount else 0
 
 
@@ -82,13 +82,13 @@ class SlicedCharges(tuple[Charge, ...]):
 
 
 def charges_of(charges: Iterable[Charge]) -> tuple[Charge, ...]:
-    """All charges of one request."""
+    """Return all charges of one request."""
     together = tuple(charges)
     return SlicedCharges(together) if any(charge.limit.sliced for charge in together) else together
 
 
 def slice_of(limit: Limit, share: int) -> Limit:
-    """So many millionths of a quota. What nodes may hold unacknowledged is an even part of the whole one's."""
+    """Return so many millionths of a quota. What nodes may hold unacknowledged is an even part of the whole one's."""
     slice_ = dataclasses.replace(
         limit,
         requests_per_unit=cost_within(limit.requests_per_unit, share),

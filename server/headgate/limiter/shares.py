@@ -6,14 +6,14 @@ WHOLE: Final = 1_000_000
 """All of a limit."""
 
 FLOOR: Final = WHOLE // 10
-"""What every region keeps, whatever the others need: its first requests are admitted without asking anybody."""
+"""Share that every region keeps, whatever the others need: its first requests are admitted without asking anybody."""
 
 ALL_FLOORS: Final = WHOLE // 2
 """All floors together are at most half of the limit: with more than five regions each floor is less than a tenth."""
 
 
 def even_share(regions: int) -> int:
-    """What each region begins with."""
+    """Return the share that each region begins with."""
     return WHOLE // regions
 
 
@@ -32,5 +32,5 @@ def share_of(cost: int, limit: int) -> int:
 
 
 def can_be_shared(limit: int, regions: int) -> bool:
-    """Whether a floor admits anything at all. A quota for which this does not hold is refused when it is loaded."""
+    """Return whether a floor admits anything at all. Other quotas are refused when they are loaded."""
     return cost_within(limit, floor_share(regions)) >= 1

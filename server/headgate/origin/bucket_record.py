@@ -11,7 +11,7 @@ Arrival = tuple[int, int]
 
 
 class BucketComponent(Holding):
-    """What one run of a node has ever charged to the bucket. Only grows."""
+    """Cost that one run of a node has ever charged to the bucket. Only grows."""
 
     __slots__ = ("demanded", "own")
 
@@ -19,7 +19,7 @@ class BucketComponent(Holding):
         super().__init__()
         self.own = 0
         self.demanded = 0
-        """What of the run's demands was dealt with."""
+        """Part of the run's demands that was dealt with."""
 
 
 class BucketRecord:
@@ -31,12 +31,12 @@ class BucketRecord:
         self.grants = Grants()
         self.components: dict[bytes, BucketComponent] = {}
         self.reset = 0
-        """To which reset of the key all of it belongs. Never falls while the record lives."""
+        """Number of the key's reset to which all of it belongs. Never falls while the record lives."""
         self.refunded = 0
-        """By how many requests the arrival time was ever put back. Never falls while the record lives."""
+        """Requests by which the arrival time was ever put back. Never falls while the record lives."""
 
     def expires_ms(self, now_ms: int) -> int:
-        """When the bucket is full again, no grant counts, and no retry can come any more."""
+        """Time at which the bucket is full again, no grant counts, and no retry can come any more."""
         return max(self.arrival[0] + 1, now_ms) + 2 * GENERATION_MS
 
     def report(self, report: BucketReport, now_ms: int) -> int:
@@ -59,19 +59,19 @@ class BucketRecord:
             self.arrival = max(self.arrival, min(self._after(start, report, unmerged), full))
         component.own = max(component.own, report.total)
         for demand in report.demands or ():
-            self._give_back(component, demand, report, most, now_ms)
+            self._refund(component, demand, report, most, now_ms)
         if report.number <= component.number:
             return NO_GRANT
         component.number = report.number
         return self.grants.renew(component, report.held, report.precision, now_ms, leaving=report.leaving)
 
     def missing(self, report: BucketReport, charged: int, cost: int) -> int:
-        """What of a cost the run's credit does not cover; `charged` of that credit is spoken for."""
+        """Part of a cost that the run's credit does not cover; `charged` of that credit is spoken for."""
         credit = self._component(report.component).own - report.total - report.reserved - charged
         return max(0, cost - max(0, credit))
 
     def fits(self, report: BucketReport, now_ms: int, missing: int) -> bool:
-        """Whether the bucket has so much room now."""
+        """Say if the bucket has so much room now."""
         if not report.rate:
             return False
         arrival = self._after(max(self.arrival, (now_ms, 0)), report, missing)
@@ -85,7 +85,7 @@ class BucketRecord:
         component.own += missing
 
     def answer(self, report: BucketReport, grant: int) -> BucketAnswer:
-        """What the reporting run is told."""
+        """Answer to the reporting run."""
         component = self._component(report.component)
         refund = None if report.demands is None else Refund(component.demanded, 0, self.refunded)
         return BucketAnswer(component.own, *self.arrival, grant, self.reset, refund)
@@ -100,10 +100,8 @@ class BucketRecord:
         self.refunded = max(self.refunded, report.demands[0].refunded)
         return self._before(told, report, since) if since > 0 else told
 
-    def _give_back(
-        self, component: BucketComponent, demand: Demand, report: BucketReport, most: int, now_ms: int
-    ) -> None:
-        """What is new in a demand, as far as the bucket has it in use: the rest has drained back already."""
+    def _refund(self, component: BucketComponent, demand: Demand, report: BucketReport, most: int, now_ms: int) -> None:
+        """Refund what is new in a demand, as far as the bucket has it in use: the rest has drained back already."""
         dealt_with = max(component.demanded, demand.settled)
         component.demanded = max(dealt_with, demand.demanded)
         # No bucket holds more than its burst, `P`, a debt, and what a clock may be off by.
@@ -113,7 +111,7 @@ class BucketRecord:
             self.refunded += asked
 
     def _belongs(self, reset: int) -> bool:
-        """Whether what is of this reset counts here. A later one than is known empties the record."""
+        """Say if what is of this reset counts here. A later one than is known empties the record."""
         if reset > self.reset:
             self.reset = reset
             self.arrival = (0, 0)

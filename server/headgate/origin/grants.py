@@ -14,7 +14,7 @@ count, nobody uses any more."""
 
 
 class Holding:
-    """What one run holds of a key, and the number of the last call that it made."""
+    """Grant that one run holds of a key, and the number of the last call that it made."""
 
     __slots__ = ("generation", "held", "number")
 
@@ -25,20 +25,20 @@ class Holding:
 
 
 class Grants:
-    """What all runs together hold of one limit key."""
+    """Grants of all runs together of one limit key."""
 
     __slots__ = ("generation", "previous_sum", "sum")
 
     def __init__(self) -> None:
         self.generation = 0
-        """Of the shard's time when somebody was last granted something."""
+        """Generation of shard time in which somebody was last granted something."""
         self.sum = 0
-        """What was granted in this generation."""
+        """Sum of what was granted in this generation."""
         self.previous_sum = 0
-        """What was granted in the one before, and not renewed since."""
+        """Sum of what was granted in the one before, and not renewed since."""
 
     def ahead(self, time_ms: int) -> bool:
-        """Whether they were granted by a clock that was wrong: they lie so far ahead that they would not age."""
+        """Say if they were granted by a clock that was wrong: they lie so far ahead that they would not age."""
         return self.generation > time_ms // GENERATION_MS + 1
 
     def renew(self, holding: Holding, held: int, precision: int, time_ms: int, *, leaving: bool) -> int:

@@ -1,26 +1,43 @@
-"""What a shard has to tell other regions, and how far each of them has been told.
+"""Outbox: what a shard has to tell other regions, and how far each of them has been told.
 
 Every published key stands in an index under the number of its last change; what a peer has not
 acknowledged is what stands behind its cursor. So a change is never lost by an exchanger that dies, a
 key that changes a thousand times is sent once, and telling everything again is setting a cursor to 0.
 The index goes when the shard's memory goes, and the cursors with it.
 
-The same in Lua: changes.lua, acknowledge.lua, walk.lua, mark.lua and give_back.lua.
+The same in Lua: outbox.lua, and the scripts of ReadChanges, Acknowledge, BeginWalk, MarkFilled and ReleaseLeases.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
-from headgate.origin.protocol import Changes, Lane
+from headgate.origin.exchange_protocol import Changes, Priority
+from headgate.origin.keyspace import KeySpace
+from headgate.origin.shard_memory import MemoryPart
+
+EXCHANGE: Final = b"exchange"
+INDEX: Final = b"changed:"
+"""Names of what a shard keeps for the exchange: a hash, and one index of published keys per priority."""
+
+
+def outbox_keys(space: KeySpace) -> list[bytes]:
+    """Redis keys of the exchange hash and of the indexes, in the order of outbox.lua."""
+    return [*space.named(EXCHANGE), *(index_key(space, priority) for priority in Priority)]
+
+
+def index_key(space: KeySpace, priority: Priority) -> bytes:
+    """Redis key of the index of one priority."""
+    return space.prefix + INDEX + b"%d" % priority
 
 
 @dataclass(slots=True)
-class LaneIndex:
+class PriorityIndex:
     """Published keys by the number of their last change."""
 
     latest: int = 0
     changed: dict[bytes, int] = field(default_factory=dict)
-    """In the order of the changes: a key that changes goes to the end."""
+    """Numbers by name, in the order of the changes: a key that changes goes to the end."""
 
     def note(self, name: bytes) -> None:
         self.latest += 1
@@ -40,7 +57,7 @@ class LaneIndex:
 
 @dataclass(slots=True)
 class PeerCursor:
-    """How far one peer has been told, in one lane."""
+    """Cursor of one peer in one priority: how far it has been told."""
 
     acknowledged: int = 0
     walk_until: int = 0
@@ -48,7 +65,7 @@ class PeerCursor:
 
 @dataclass(slots=True)
 class PeerState:
-    """What a shard keeps of one peer beside its counts, and who tells it at present: in both lanes the same one."""
+    """State of one peer beside its counts, and the exchanger that tells it at present: in both priorities the same."""
 
     mark: bytes = b""
     walk: bytes = b""
@@ -57,33 +74,33 @@ class PeerState:
     leased_until_ms: int = 0
 
     def take(self, owner: bytes, lease_ms: int, now_ms: int) -> bool:
-        """Whether `owner` serves this peer for the next `lease_ms`. A lease that a wrong clock gave binds nobody."""
+        """Give `owner` the lease for `lease_ms` if it is free; say if so. One that a wrong clock gave binds nobody."""
         if self.owner != owner and now_ms < self.leased_until_ms <= now_ms + lease_ms:
             return False
         self.owner, self.leased_until_ms = owner, now_ms + lease_ms
         return True
 
 
-class Outbox:
-    """One shard's part of the exchange."""
+class Outbox(MemoryPart):
+    """Indexes, cursors and leases of one shard."""
 
     def __init__(self) -> None:
-        self.lanes = {lane: LaneIndex() for lane in Lane}
-        self._cursors: dict[tuple[Lane, bytes], PeerCursor] = {}
+        self.indexes = {priority: PriorityIndex() for priority in Priority}
+        self._cursors: dict[tuple[Priority, bytes], PeerCursor] = {}
         self._peers: dict[bytes, PeerState] = {}
         self._generation = b""
 
     def __len__(self) -> int:
-        return sum(len(index.changed) for index in self.lanes.values())
+        return sum(len(index.changed) for index in self.indexes.values())
 
-    def note(self, name: bytes, lane: Lane) -> None:
+    def note(self, name: bytes, priority: Priority) -> None:
         """A published key has changed."""
-        self.lanes[lane].note(name)
+        self.indexes[priority].note(name)
 
     def changes(
         self,
         peer: bytes,
-        lane: Lane,
+        priority: Priority,
         owner: bytes,
         lease_ms: int,
         generation: bytes,
@@ -93,10 +110,10 @@ class Outbox:
     ) -> Changes:
         """Take the lease, and read the next names for the peer. Time and epoch are the shard's to say.
 
-        Who does not get the lease gets no names, and sees how far the peer has been told all the same.
+        An exchanger that does not get the lease gets no names, and sees how far the peer has been told all the same.
         """
         self._generation = self._generation or generation
-        cursor, index, state = self._cursor(peer, lane), self.lanes[lane], self._peer(peer)
+        cursor, index, state = self._cursor(peer, priority), self.indexes[priority], self._peer(peer)
         leased = state.take(owner, lease_ms, now_ms)
         found = index.after(max(cursor.acknowledged, after), most) if leased else []
         return Changes(
@@ -114,9 +131,9 @@ class Outbox:
             state.beat_ms,
         )
 
-    def acknowledge(self, peer: bytes, lane: Lane, generation: bytes, since: int, until: int) -> bool:
+    def acknowledge(self, peer: bytes, priority: Priority, generation: bytes, since: int, until: int) -> bool:
         """The peer has all up to `until`: if this is the memory that was read, and nobody moved the cursor."""
-        cursor = self._cursor(peer, lane)
+        cursor = self._cursor(peer, priority)
         if generation != self._generation or cursor.acknowledged != since:
             return False
         cursor.acknowledged = until
@@ -131,8 +148,8 @@ class Outbox:
         if walk and state.walk == walk:
             return
         state.walk = walk or state.walk
-        for lane, index in self.lanes.items():
-            cursor = self._cursor(peer, lane)
+        for priority, index in self.indexes.items():
+            cursor = self._cursor(peer, priority)
             cursor.acknowledged = 0
             if walk:
                 cursor.walk_until = index.latest
@@ -141,8 +158,8 @@ class Outbox:
         """The peer has told everything that it knows, since the shard's memory began."""
         self._peer(peer).mark = mark
 
-    def give_back(self, owner: bytes, peers: Iterable[bytes]) -> None:
-        """Who served these peers leaves: another one need not wait for the end of the lease."""
+    def release_leases(self, owner: bytes, peers: Iterable[bytes]) -> None:
+        """End the leases of `owner` on these peers: another one need not wait for their end."""
         for state in map(self._peer, peers):
             if state.owner == owner:
                 state.leased_until_ms = 0
@@ -151,13 +168,13 @@ class Outbox:
         """A region lives: its latest beat."""
         self._peer(region).beat_ms = beat_ms
 
-    def forget(self, names: Iterable[bytes], lane: Lane) -> None:
-        """Keys whose records are gone."""
+    def forget_names(self, names: Iterable[bytes], priority: Priority) -> None:
+        """Drop names of keys whose records are gone."""
         for name in names:
-            self.lanes[lane].changed.pop(name, None)
+            self.indexes[priority].changed.pop(name, None)
 
-    def _cursor(self, peer: bytes, lane: Lane) -> PeerCursor:
-        return self._cursors.setdefault((lane, peer), PeerCursor())
+    def _cursor(self, peer: bytes, priority: Priority) -> PeerCursor:
+        return self._cursors.setdefault((priority, peer), PeerCursor())
 
     def _peer(self, peer: bytes) -> PeerState:
         return self._peers.setdefault(peer, PeerState())

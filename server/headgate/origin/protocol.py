@@ -1,4 +1,4 @@
-"""What nodes and the regional origin say to each other: plain values, the same for every origin.
+"""Values that nodes and the regional origin say to each other: plain tuples, the same for every origin.
 
 A node calls a shard with reports (its own totals, which are merged by max) and with
 requests (costs to be charged if they fit); the reply is what the region knows. Every
@@ -9,14 +9,11 @@ All messages are tuples of numbers and bytes, so that they cross to Lua as they 
 """
 
 from collections.abc import Iterable
-from enum import IntEnum
 from typing import Any, NamedTuple, Self
 
-from headgate.origin.book import BookMark
-from headgate.origin.quota_protocol import QuotaReport, Share
-
 UNBOUND = -1
-"""In a report's place for the reset: the counter has had no answer yet, and belongs to whatever the record has."""
+"""Stands in a report's place for the reset: the counter has had no answer yet, and belongs to whatever the record
+has."""
 
 
 class CellReport(NamedTuple):
@@ -34,26 +31,27 @@ class CellReport(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a node demands back of one limit key: refunds, which are counted apart from all that is charged."""
+    """Refunds that a node demands of one limit key, which are counted apart from all that is charged."""
 
     sequence: int
     """The window in which it was demanded; 0 of a bucket."""
     demanded: int
-    """What this component has demanded back in that window; of a bucket, ever."""
+    """Cost that this component has demanded back in that window; of a bucket, ever."""
     settled: int
-    """Of that, what the shard is known to have dealt with: one that lost its memory must not do so again."""
+    """Part of that which the shard is known to have dealt with: one that lost its memory must not do so again."""
     refunded: int
-    """What the shard took out of this cell for the component, by its answers: it comes back with this report after a
-    loss, and with nothing else. Of a bucket: the `region` of the last answer, to which its arrival time belongs."""
+    """Cost that the shard took out of this cell for the component, by its answers: it comes back with this report
+    after a loss, and with nothing else. Of a bucket: the `region` of the last answer, to which its arrival time
+    belongs."""
 
 
 class Refund(NamedTuple):
-    """What was given back in one cell, as the region knows it."""
+    """Refunds of one cell, as the region knows them."""
 
     settled: int = 0
-    """Of the component's demands, what was dealt with: given back, or found to be more than there was."""
+    """Part of the component's demands that was dealt with: given back, or found to be more than there was."""
     own: int = 0
-    """What was taken out of this cell for the component."""
+    """Cost that was taken out of this cell for the component."""
     region: int = 0
     """The same for all components of the region. Of a bucket: all that its arrival time was ever put back by."""
     foreign: int = 0
@@ -61,10 +59,10 @@ class Refund(NamedTuple):
 
 
 class WindowTerms(NamedTuple):
-    """What reports of many keys have in common: whose they are, and the limit."""
+    """Terms that reports of many keys have in common: the component, and the limit."""
 
     component: bytes
-    """Whose totals these are: the node's run and the keys' incarnation in it."""
+    """Owner of these totals: the node's run and the keys' incarnation in it."""
     limit: int
     window_ms: int
     precision: int
@@ -72,9 +70,9 @@ class WindowTerms(NamedTuple):
     leaving: bool
     """The node drains and gives its grants back."""
     publish_at: int = 0
-    """From which region total on a key is published to other regions; 0: never."""
+    """Region total from which on a key is published to other regions; 0: never."""
     urgent: bool = False
-    """Published in the lane that exchangers read more often."""
+    """Published in the priority that exchangers read more often."""
 
 
 class _FlatWindowReport(NamedTuple):
@@ -85,12 +83,12 @@ class _FlatWindowReport(NamedTuple):
     """The grant that the node may still be using."""
     cells: tuple[CellReport, ...]
     name: bytes = b""
-    """What the key is called between regions (exchange_name); empty while it is not published."""
+    """Name of the key between regions (exchange_name); empty while it is not published."""
     reset: int = UNBOUND
-    """To which reset of the key this belongs; 0: it was never reset. A higher number than the record's empties the
-    record; a lower one is from before a reset, and counts nothing."""
+    """Number of the key's reset to which this belongs; 0: it was never reset. A higher number than the record's
+    empties the record; a lower one is from before a reset, and counts nothing."""
     demands: tuple[Demand, ...] | None = None
-    """By window; None: the limit has no refunds, and none are answered."""
+    """Refunds demanded, by window; None: the limit has no refunds, and none are answered."""
 
 
 class WindowReport(_FlatWindowReport):
@@ -116,7 +114,7 @@ class WindowReport(_FlatWindowReport):
         reset: int = UNBOUND,
         demands: tuple[Demand, ...] | None = None,
     ) -> Self:
-        """From all that it says, for whoever has no terms."""
+        """Make the report and its terms from all their fields."""
         terms = WindowTerms(component, limit, window_ms, precision, sliding, leaving, publish_at, urgent)
         return tuple.__new__(cls, (key, terms, number, held, cells, name, reset, demands))
 
@@ -129,7 +127,7 @@ class WindowReport(_FlatWindowReport):
 
     @property
     def component(self) -> bytes:
-        """As in `WindowTerms`, and so are all that follow."""
+        """Field of `WindowTerms`, as all that follow."""
         return self.terms.component
 
     @property
@@ -139,7 +137,7 @@ class WindowReport(_FlatWindowReport):
 
     @property
     def window_ms(self) -> int:
-        """How long a window is."""
+        """Length of a window."""
         return self.terms.window_ms
 
     @property
@@ -149,22 +147,22 @@ class WindowReport(_FlatWindowReport):
 
     @property
     def sliding(self) -> bool:
-        """Whether the window slides."""
+        """True if the window slides."""
         return self.terms.sliding
 
     @property
     def leaving(self) -> bool:
-        """Whether the grant is given back."""
+        """True if the node drains, and its grant ends."""
         return self.terms.leaving
 
     @property
     def publish_at(self) -> int:
-        """From where on other regions are told."""
+        """Region total from which on other regions are told."""
         return self.terms.publish_at
 
     @property
     def urgent(self) -> bool:
-        """Whether they are told sooner."""
+        """True if they are told sooner."""
         return self.terms.urgent
 
 
@@ -188,20 +186,20 @@ class BucketReport(NamedTuple):
     answered_rest: int
     """The arrival time in the last answer, never one that the node advanced itself."""
     since_ms: int
-    """When the node admitted the first cost that is not acknowledged yet; 0 when there is none."""
+    """Time at which the node admitted the first cost that is not acknowledged yet; 0 when there is none."""
     debt: int = 0
-    """By how many requests late costs may take the bucket beyond its burst and `P`; 0 without overdraft."""
+    """Requests by which late costs may take the bucket beyond its burst and `P`; 0 without overdraft."""
     reset: int = UNBOUND
-    """As of a window."""
+    """Number of the key's reset, as in a window's report."""
     demands: tuple[Demand] | None = None
-    """As of a window, but one for all time."""
+    """Refund demanded, one for all time."""
 
 
 Report = WindowReport | BucketReport
 
 
 PEEK = -1
-"""In a want's place for the cost: decided as a cost of 1 would be, and not charged."""
+"""Stands in a charge request's place for the cost: decided as a cost of 1 would be, and not charged."""
 
 
 class ChargeRequest(NamedTuple):
@@ -216,13 +214,13 @@ class Prefetch(NamedTuple):
 
     report: int
     requests: int
-    """How many at most. Only whole ones are charged, and what the run's credit covers already is not charged again."""
+    """Requests at most. Only whole ones are charged, and what the run's credit covers already is not charged again."""
     cost: int
-    """Of each."""
+    """Cost of each."""
 
 
 def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
-    """What one request wants of each report: the sum of its costs, or PEEK where it only looks."""
+    """Add up the costs of one request by report; PEEK where it charges nothing."""
     costs: dict[int, int] = {}
     for report, cost in wants:
         known = costs.get(report, PEEK)
@@ -230,22 +228,10 @@ def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
     return costs
 
 
-class Call(NamedTuple):
-    """One round trip to a shard: what this node reports, and what its requests want to be charged."""
-
-    reports: tuple[Report, ...]
-    requests: tuple[tuple[ChargeRequest, ...], ...]
-    """Wants by request: those of one request are charged all or none."""
-    quotas: tuple[QuotaReport, ...] = ()
-    """Of the reported keys those whose limit is a quota: before anything is charged, each is cut to its slice."""
-    ahead: tuple[Prefetch, ...] = ()
-    """What is to be charged beyond the requests, at most once per report."""
-
-
 NO_GRANT = -1
-"""In an answer's place for the grant: the call was overtaken by a later one, so it renews nothing."""
+"""Stands in an answer's place for the grant: the call was overtaken by a later one, so it renews nothing."""
 UNREADABLE = -2
-"""In an answer's place for the grant: the shard can't read the key's record, and did nothing for the key.
+"""Stands in an answer's place for the grant: the shard can't read the key's record, and did nothing for the key.
 What else the answer says means nothing."""
 
 
@@ -266,20 +252,21 @@ class _FlatWindowAnswer(NamedTuple):
     own: int
     region_total: int
     foreign: int
-    """Of the current cell, as in `Count`."""
+    """Counts of the current cell, as in `Count`."""
     previous_own: int
     previous_region_total: int
     previous_foreign: int
-    """Of the previous one."""
+    """Counts of the previous one."""
     grant: int
     reset: int = 0
-    """To which reset of the key the counts belong. Above the report's: that was ignored, with what was wanted."""
+    """Number of the key's reset to which the counts belong. Above the report's: that was ignored, with what was
+    wanted."""
     refunds: tuple[Refund, Refund] | None = None
-    """Of the current and of the previous cell, for a report with demands."""
+    """Refunds of the current and of the previous cell, for a report with demands."""
 
 
 class WindowAnswer(_FlatWindowAnswer):
-    """What a shard says of a key under a window: its two cells and the node's new grant.
+    """Answer of a shard for a key under a window: its two cells and the node's new grant.
 
     Flat, because one is made per report of every call: what makes it from a shard's numbers has no more to make.
     """
@@ -295,7 +282,7 @@ class WindowAnswer(_FlatWindowAnswer):
         reset: int = 0,
         refunds: tuple[Refund, Refund] | None = None,
     ) -> Self:
-        """From whole cells, for whoever has them."""
+        """Make the answer from whole cells."""
         return tuple.__new__(cls, (sequence, *current, *previous, grant, reset, refunds))
 
     @property
@@ -310,7 +297,7 @@ class WindowAnswer(_FlatWindowAnswer):
 
 
 class BucketAnswer(NamedTuple):
-    """What a shard says of a key under GCRA: its arrival time and the node's new grant."""
+    """Answer of a shard for a key under GCRA: its arrival time and the node's new grant."""
 
     own: int
     """The reporting component, as in `Count`."""
@@ -319,146 +306,9 @@ class BucketAnswer(NamedTuple):
     """The key's theoretical arrival time."""
     grant: int
     reset: int = 0
-    """As of a window."""
+    """Number of the key's reset, as in a window's answer."""
     refund: Refund | None = None
-    """For a report with demands."""
+    """Refunds, for a report with demands."""
 
 
 Answer = WindowAnswer | BucketAnswer
-
-
-class Reply(NamedTuple):
-    """The answer to a call: one answer per report, and per request whether it was charged."""
-
-    time_ms: int
-    """The shard's time: the time of every limit key on it."""
-    epoch: bytes
-    """Another one means that the shard may have lost its memory."""
-    answers: tuple[Answer, ...]
-    charged: tuple[bool, ...]
-    shares: tuple[Share, ...] = ()
-    """Per quota of the call: what is in force of it."""
-
-
-class Pulse(NamedTuple):
-    """The answer to a heartbeat."""
-
-    time_ms: int
-    epoch: bytes
-    live_nodes: int
-    known: bool
-    """False: the run's last heartbeat is gone, so its reports may be gone with it."""
-    regions_heard: int = 0
-    """Other regions that have said something lately, where they say it."""
-    book: BookMark = BookMark()
-    """How far the region's book has come, on the shard that keeps it."""
-
-
-class ForeignCount(NamedTuple):
-    """A region's component of one cell, as the exchanger received it: another one's, or this one's that comes back."""
-
-    key: bytes
-    window_ms: int
-    sequence: int
-    region: bytes
-    total: int
-    name: bytes = b""
-    """What the key is called between regions: the own component is published from now on. Empty: it is not."""
-    reset: int = 0
-    """To which reset of the key it belongs: a later one than is known empties the record, an earlier one is ignored."""
-    refunded: int = 0
-    """What of the total was given back. Nothing of the own region's: refunds come back from the nodes alone."""
-
-
-class Lane(IntEnum):
-    """Changes to be published, by how often exchangers look for them."""
-
-    NORMAL = 0
-    URGENT = 1
-
-
-class Changes(NamedTuple):
-    """What one peer has not acknowledged yet of one shard and lane, the oldest change first."""
-
-    time_ms: int
-    epoch: bytes
-    leased: bool
-    """False: another exchanger of this region serves the peer at present, and is told the names. The rest is so."""
-    since: int
-    """Up to which change the peer has acknowledged all."""
-    until: int
-    """The change of the last name here: what to acknowledge."""
-    latest: int
-    """The newest change of all."""
-    names: tuple[bytes, ...]
-    generation: bytes
-    """Drawn when the shard's memory began: another one means that it was lost."""
-    mark: bytes
-    """What `mark_filled` wrote last for this peer."""
-    walk: bytes
-    """What the peer asked for with `begin_walk`, last."""
-    walk_until: int
-    """Names up to this change go with the peer's own components; the walk is over when they are acknowledged."""
-    beat_ms: int
-    """The latest beat of the peer's region."""
-
-
-class Published(NamedTuple):
-    """A published key's components, as the shard has them. Cells are named by `sequence`: nothing is rolled over."""
-
-    sequence: int
-    current: int
-    previous: int
-    """This region's own; all 0 when the key has none."""
-    peer_sequence: int
-    peer_current: int
-    peer_previous: int
-    """The peer's; all 0 when none is known."""
-    reset: int = 0
-    """To which reset of the key all of these belong; 0: it was never reset."""
-    current_refunded: int = 0
-    previous_refunded: int = 0
-    """What of this region's own was given back."""
-
-
-class Stamp(NamedTuple):
-    """A sign of life of another region, kept beside its counts."""
-
-    region: bytes
-    beat_ms: int
-
-
-def exchange_name(key: bytes, place: bytes, window_ms: int) -> bytes:
-    """What a key is called between regions: its window, what chooses its shard if that is not the key, the key."""
-    return b"%x:" % window_ms + exchange_key(key, place)
-
-
-def exchange_key(key: bytes, place: bytes) -> bytes:
-    """The part of the name that a cell's identity has beside the window."""
-    return b":" + key if place == key else b"%x:" % len(place) + place + key
-
-
-def split_name(name: bytes) -> tuple[int, bytes]:
-    """The window, and the exchange key. Raises ValueError where it is no name of ours."""
-    window, colon, key = name.partition(b":")
-    if not colon:
-        raise ValueError("no window")
-    return int(window, 16), key
-
-
-def split_exchange_key(key: bytes) -> tuple[bytes, bytes]:
-    """The key, and what chooses its shard. Raises ValueError where it is none of ours."""
-    length, colon, rest = key.partition(b":")
-    if not colon:
-        raise ValueError("no length")
-    if not length:
-        return rest, rest
-    size = int(length, 16)
-    if not 0 < size < len(rest):
-        raise ValueError("a length that is not there")
-    return rest[size:], rest[:size]
-
-
-def key_of_name(name: bytes) -> bytes:
-    """The limit key that is called so between regions."""
-    return split_exchange_key(split_name(name)[1])[0]

@@ -1,4 +1,4 @@
-"""From the `origin` setting to an origin."""
+"""Opening of the origin that the `origin` setting names."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from headgate.origin.interface import Origin
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.redis_origin.base import Opening, RedisOrigin
 from headgate.origin.redis_origin.cluster import ClusterOrigin
-from headgate.origin.redis_origin.scripts import Scripts, load_scripts
+from headgate.origin.redis_origin.scripts import Scripts
 from headgate.origin.redis_origin.secrets import FILE_SCHEME, login, read_url, sentinel_login
 from headgate.origin.redis_origin.sentinel import open_sentinel
 from headgate.origin.redis_origin.shards import open_shards
@@ -46,7 +46,7 @@ def open_origin(
         sentinel_login(url),
         (prefix if prefix is not None else DEFAULT_PREFIX + region).encode(),
         region.encode(),
-        scripts or load_scripts(),
+        scripts or Scripts(),
         clock,
         BoundedLogger(logger if logger is not None else structlog.get_logger(), clock),
     )

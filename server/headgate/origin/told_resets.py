@@ -1,4 +1,4 @@
-"""Resets that came from another region, in the own region's book: how its nodes hear of them within a second.
+"""Resets that came from another region, in the own region's map: how its nodes hear of them within a second.
 
 The import puts a reset into the key's record, and a node would learn of it with its next call for the key. But one that
 denies from memory makes none, so it is told. Only nodes that have a counter of the key have anything to forget: the
@@ -7,26 +7,26 @@ limit key and the number are enough for them.
 
 from typing import Final
 
-from headgate.origin.book import MAX_NAME_BYTES, NEW, BookEntry
+from headgate.origin.region_map import MAX_NAME_BYTES, NEW, MapEntry
 
 PREFIX: Final = b"a:"
-"""Begins their names in the book; the limit key follows."""
+"""Begins their names in the map; the limit key follows."""
 TOLD_FOR_MS: Final = 30_000
-"""How long one stands there: every node that lives reads the book once a second."""
+"""Time for which one stands there: every node that lives reads the map once a second."""
 RECENT_MS: Final = 60_000
 """One that was made longer ago has been told, or is of no use to anybody. A reset's number is the time at which it
 was made, by its shard's clock."""
 
 
-def entry_of(key: bytes, number: int, now_ms: int) -> BookEntry | None:
-    """As it is written; None for a key that is too long, or a reset that is too old, to be told of."""
+def entry_of(key: bytes, number: int, now_ms: int) -> MapEntry | None:
+    """Make the entry; None for a key that is too long, or a reset that is too old, to be told of."""
     name = PREFIX + key
     if len(name) > MAX_NAME_BYTES or abs(now_ms - number) > RECENT_MS:
         return None
-    return BookEntry(name, b"%d" % number, now_ms + TOLD_FOR_MS, NEW)
+    return MapEntry(name, b"%d" % number, now_ms + TOLD_FOR_MS, NEW)
 
 
-def read(entry: BookEntry) -> tuple[bytes, int] | None:
+def read(entry: MapEntry) -> tuple[bytes, int] | None:
     """The limit key and the reset's number; None for another kind of entry, or one that is gone."""
     if not entry.name.startswith(PREFIX) or not entry.value.isdigit():
         return None

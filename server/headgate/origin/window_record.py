@@ -13,129 +13,20 @@ The shard's clock may be set. A record one window ahead of it waits for it; one 
 ahead was written by a wrong clock and begins anew. (docs/convergence.md, section 1.)
 """
 
-from headgate.origin.grants import GENERATION_MS, Grants, Holding
+from headgate.origin.exchange_protocol import Published
+from headgate.origin.grants import GENERATION_MS, Grants
 from headgate.origin.protocol import (
     NO_GRANT,
     UNBOUND,
     CellReport,
     Count,
     Demand,
-    Published,
     Refund,
     WindowAnswer,
     WindowReport,
 )
-
-
-class CellRecord:
-    """The region's counts of one cell."""
-
-    __slots__ = ("foreign", "foreign_refunded", "refunded", "region_total", "unattributed")
-
-    def __init__(self) -> None:
-        self.region_total = 0
-        """All components, and `unattributed`. Never falls while the record lives."""
-        self.unattributed = 0
-        """Part of the total that was counted once and that no component here explains: lost by this
-        shard, vouched for by a node or a peer. Falls as components come back."""
-        self.foreign = 0
-        """All other regions together. Never falls."""
-        self.refunded = 0
-        """What was given back of the region's total: never more than that."""
-        self.foreign_refunded = 0
-        """What other regions gave back of theirs. Never falls."""
-
-    @property
-    def net(self) -> int:
-        """What of the region's total still counts: as much as can be given back."""
-        return self.region_total - self.refunded
-
-    @property
-    def used(self) -> int:
-        """What counts against the limit, of all regions."""
-        return self.net + self.foreign - self.foreign_refunded
-
-    def restore(self, seen: int) -> None:
-        """A node was told of more than is here: the difference was lost, whoever's it was."""
-        if seen > self.region_total:
-            self.unattributed += seen - self.region_total
-            self.region_total = seen
-
-    def raise_component(self, before: int, after: int, sent: int) -> None:
-        """A component rises; up to `sent`, what it had sent before, may be what was lost."""
-        explained = min(self.unattributed, max(0, min(after, sent) - before))
-        self.unattributed -= explained
-        self.region_total += after - before - explained
-
-
-class NodeComponent(Holding):
-    """What one run of a node has in the current and in the previous cell. Each only grows."""
-
-    __slots__ = (
-        "demanded",
-        "own",
-        "previous_demanded",
-        "previous_own",
-        "previous_refunded",
-        "refunded",
-        "sequence",
-    )
-
-    def __init__(self, sequence: int) -> None:
-        super().__init__()
-        self.sequence = sequence
-        self.own = 0
-        self.previous_own = 0
-        self.refunded = 0
-        self.previous_refunded = 0
-        """What was taken out of each cell for this run."""
-        self.demanded = 0
-        self.previous_demanded = 0
-        """What of the run's demands in each window was dealt with."""
-
-    @property
-    def counts(self) -> bool:
-        """Whether it has anything in either cell."""
-        return bool(
-            self.own or self.previous_own or self.refunded or self.previous_refunded or self.demanded
-            or self.previous_demanded
-        )  # fmt: skip
-
-    def roll(self, sequence: int) -> None:
-        """Go on to a later window; an earlier one changes nothing."""
-        if sequence > self.sequence:
-            follows = sequence == self.sequence + 1
-            self.previous_own = self.own if follows else 0
-            self.previous_refunded = self.refunded if follows else 0
-            self.previous_demanded = self.demanded if follows else 0
-            self.own = self.refunded = self.demanded = 0
-            self.sequence = sequence
-
-
-class ForeignComponent:
-    """What another region has in the previous, the current and the next cell, as its exchanger said.
-
-    The next one, because the other region's clock may be ahead: what it says once it need not say again.
-    """
-
-    __slots__ = ("ahead", "current", "previous", "refunded", "sequence")
-
-    def __init__(self, sequence: int) -> None:
-        self.sequence = sequence
-        self.ahead = 0
-        self.current = 0
-        self.previous = 0
-        self.refunded: dict[int, int] = {}
-        """What of these the region gave back, by window."""
-
-    def roll(self, sequence: int) -> None:
-        """Go on to a later window; an earlier one changes nothing."""
-        known = {self.sequence + 1: self.ahead, self.sequence: self.current}
-        if sequence > self.sequence:
-            self.current, self.previous = known.get(sequence, 0), known.get(sequence - 1, 0)
-            self.ahead = 0
-            self.sequence = sequence
-            self.refunded = {at: amount for at, amount in self.refunded.items() if at >= sequence - 1}
+from headgate.origin.window_cells import CellRecord, ForeignComponent, NodeComponent
+from headgate.window import weighted
 
 
 class WindowRecord:
@@ -147,17 +38,17 @@ class WindowRecord:
         self.current = CellRecord()
         self.previous = CellRecord()
         self.ahead_foreign = 0
-        """What other regions have in the next cell already."""
+        """Counts of other regions in the next cell."""
         self.ahead_refunded = 0
-        """What they have given back there."""
+        """Refunded part of these."""
         self.grants = Grants()
         self.components: dict[bytes, NodeComponent] = {}
         self.foreign: dict[bytes, ForeignComponent] = {}
         self.reset = 0
-        """To which reset of the key all of it belongs. Never falls while the record lives."""
+        """Number of the key's reset to which all of it belongs. Never falls while the record lives."""
 
     def expires_ms(self, now_ms: int) -> int:
-        """When nothing in here can matter any more: neither a count nor a grant."""
+        """Time from which on nothing in here can matter: neither a count nor a grant."""
         last = self.sequence + (1 if self.ahead_foreign else 0)
         return max((last + 2) * self.window_ms, now_ms + 2 * GENERATION_MS)
 
@@ -176,21 +67,21 @@ class WindowRecord:
         for demand in report.demands or ():
             self._bring_back(component, demand)
         for demand in report.demands or ():
-            self._give_back(component, demand)
+            self._refund(component, demand)
         if report.number <= component.number:
             return NO_GRANT
         component.number = report.number
         return self.grants.renew(component, report.held, report.precision, now_ms, leaving=report.leaving)
 
     def belongs(self, reset: int) -> bool:
-        """Whether what is of this reset counts here. A later one than is known empties the record."""
+        """Say if what is of this reset counts here. A later one than is known empties the record."""
         if reset > self.reset:
             self.reset = reset
             self._begin_anew(self.sequence)
         return reset in (UNBOUND, self.reset)
 
     def missing(self, report: WindowReport, charged: int, cost: int) -> int:
-        """What of a cost the run's credit does not cover; `charged` of that credit is spoken for."""
+        """Part of a cost that the run's credit does not cover; `charged` of that credit is spoken for."""
         component = self._component(report.component)
         own = charged
         for cell in report.cells:
@@ -199,11 +90,11 @@ class WindowRecord:
         return max(0, cost - max(0, component.own - own))
 
     def fits(self, report: WindowReport, now_ms: int, missing: int) -> bool:
-        """Whether so much more stays within the limit, by the report's algorithm."""
+        """Say if so much more stays within the limit, by the report's algorithm."""
         effective = self.current.used + missing
         if report.sliding:
             left_ms = self.window_ms - self.time_ms(now_ms) % self.window_ms
-            effective += self.previous.used * left_ms // self.window_ms
+            effective += weighted(self.previous.used, left_ms, self.window_ms)
         return effective <= report.limit
 
     def charge(self, report: WindowReport, missing: int, now_ms: int) -> None:
@@ -214,7 +105,7 @@ class WindowRecord:
         component.own += missing
 
     def answer(self, report: WindowReport, grant: int) -> WindowAnswer:
-        """What the reporting run is told."""
+        """Answer to the reporting run."""
         component = self._component(report.component)
         return WindowAnswer(
             self.sequence,
@@ -259,7 +150,7 @@ class WindowRecord:
         self._merge_foreign_refund(component, sequence - self.sequence, refunded)
 
     def _merge_foreign_refund(self, component: ForeignComponent, place: int, refunded: int) -> None:
-        """What another region gave back, in the previous cell (−1), the current one or the next: within its total."""
+        """Merge another region's refunds in the previous cell (−1), the current one or the next: within its total."""
         total = {-1: component.previous, 0: component.current, 1: component.ahead}.get(place, 0)
         known = component.refunded.get(self.sequence + place, 0)
         more = min(refunded, total) - known
@@ -276,11 +167,11 @@ class WindowRecord:
         return self.sequence, self.current.region_total, self.previous.region_total
 
     def state(self) -> tuple[int, ...]:
-        """What peers are told, and with it the reset: another one is another reason to tell them."""
+        """Totals that peers are told, and the reset: another one is another reason to tell them."""
         return *self.totals(), self.reset, self.current.refunded, self.previous.refunded
 
     def is_published(self, publish_at: int) -> bool:
-        """Whether other regions are told: at or above the threshold, once one of them counts here, or after a reset."""
+        """Say if other regions are told: at or above the threshold, once one of them counts here, or after a reset."""
         return (
             max(self.current.region_total, self.previous.region_total) >= publish_at
             or self.current.foreign + self.previous.foreign + self.ahead_foreign > 0
@@ -288,7 +179,8 @@ class WindowRecord:
         )
 
     def published(self, peer: bytes) -> Published:
-        """What the exchanger tells `peer`: the region's own component, and the peer's, should it have lost it."""
+        """Components that the exchanger tells `peer`: the region's own component, and the peer's, should it
+        have lost it."""
         component = self.foreign.get(peer)
         about = self.reset, self.current.refunded, self.previous.refunded
         if component is None or not component.ahead + component.current + component.previous:
@@ -319,7 +211,7 @@ class WindowRecord:
                 component.previous_own = cell.total
 
     def _bring_back(self, component: NodeComponent, demand: Demand) -> None:
-        """What the run was told to have been given back here, and is not there any more: the shard lost it."""
+        """Bring back refunds that the run was told of and that are gone: the shard lost them."""
         if demand.sequence == self.sequence:
             lost = min(demand.refunded - component.refunded, self.current.net)
             if lost > 0:
@@ -331,8 +223,9 @@ class WindowRecord:
                 self.previous.refunded += lost
                 component.previous_refunded += lost
 
-    def _give_back(self, component: NodeComponent, demand: Demand) -> None:
-        """What is new in a demand, out of the current cell, then out of the one before; the rest was never charged."""
+    def _refund(self, component: NodeComponent, demand: Demand) -> None:
+        """Refund what is new in a demand, out of the current cell, then out of the one before; the rest was
+        never charged."""
         if demand.sequence == self.sequence:
             dealt_with = max(component.demanded, demand.settled)
             component.demanded = max(dealt_with, demand.demanded)

@@ -1,4 +1,4 @@
-"""How many regions share limits of scope `cell`, as a node knows it."""
+"""The number of regions that share limits of scope `cell`, as a node knows it."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ class ActiveRegions:
         self._believed_until_s = clock.monotonic() + REGION_GONE_MS / 1000
 
     def heard(self, others: int) -> None:
-        """So many other regions were heard lately, by the origin."""
+        """Take in how many other regions the origin heard lately."""
         active = min(self._regions, 1 + others)
         if active < self._limits.active and self._clock.monotonic() < self._believed_until_s:
             return
@@ -32,15 +32,15 @@ class ActiveRegions:
 
     @property
     def count(self) -> int:
-        """How many share limits now."""
+        """Regions that share limits now."""
         return self._limits.active
 
     @property
     def configured(self) -> int:
-        """How many there are."""
+        """Regions that there are."""
         return self._regions
 
     @property
     def factor(self) -> float:
-        """By how much limits of scope `cell` may be exceeded, all regions together: 1.0 while all are heard."""
+        """Factor by which limits of scope `cell` may be exceeded, all regions together: 1.0 while all are heard."""
         return self._regions / self._limits.active

@@ -20,7 +20,7 @@ CONSECUTIVE_FAILURES: Final = 5
 COOLDOWN_JITTER: Final = 0.2
 """Upwards, so that the nodes of a region do not probe together."""
 ROUNDING_S: Final = 1e-6
-"""Who slept for `wait_s` may find the clock a rounding short of it: then it is due all the same."""
+"""A caller who slept for `wait_s` may find the clock a rounding short of it: then it is due all the same."""
 MAX_SAMPLES: Final = 10_000
 """Kept per second; at more than that the oldest go first, and the rate is that of the newest."""
 
@@ -35,7 +35,7 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerSettings:
-    """When a breaker opens: the share of failures and the least number of samples; and for how long."""
+    """Settings of a breaker: the share of failures and the least number of samples; and for how long."""
 
     error_rate: float = 0.01
     min_samples: int = 20
@@ -68,11 +68,11 @@ class Breaker:
 
     @property
     def closed(self) -> bool:
-        """Whether requests may ask the shard."""
+        """True while requests may ask the shard."""
         return self.state is BreakerState.CLOSED
 
     def wait_s(self) -> float:
-        """How long until a call may be made; 0 while closed or when a probe is due."""
+        """Return how long until a call may be made; 0 while closed or when a probe is due."""
         if self.state is BreakerState.OPEN:
             return max(0.0, self._open_until_s - self._monotonic())
         return 0.0

@@ -10,9 +10,9 @@ from typing import Any, Final
 from headgate.limiter.counters import bucket_load
 from headgate.limiter.limit import Limit
 from headgate.origin.protocol import Answer, BucketReport, Demand, Report
-from headgate.region.counters import Hold, SharedCounter
+from headgate.region.cells import Hold
+from headgate.region.counters import Shard, SharedCounter
 from headgate.region.refunds import GIVEN_UP_MS
-from headgate.region.shard import Shard
 
 MOST_LOTS: Final = 8
 """Answers whose credit is told apart: more are taken for one, as old as its oldest."""
@@ -38,8 +38,8 @@ class SharedBucket(SharedCounter):
 
     sequence = 0
 
-    def __init__(self, key: bytes, component: bytes, shard: Shard, limit: Limit) -> None:
-        super().__init__(key, component, shard, limit)
+    def __init__(self, key: bytes, place: bytes, component: bytes, shard: Shard, limit: Limit) -> None:
+        super().__init__(key, place, component, shard, limit)
         self.rate = max(1, limit.requests_per_unit)
         self.tat = 0
         self.total = 0
@@ -47,14 +47,14 @@ class SharedBucket(SharedCounter):
         self.void = 0
         """Credit that drained from the bucket before it was spent: it counts as spent, on nobody."""
         self._lots: deque[tuple[int, int]] | None = None
-        """Where unspent credit comes from, the oldest first: `own` in an answer, and the arrival time (ms) then."""
+        """Answers that unspent credit comes from, the oldest first: `own`, and the arrival time (ms) then."""
         self._reserved = 0
         self.own = 0
         """This node's component as the shard has it. Answers raise it; it never falls."""
         self.answered_arrival = (0, 0)
         """The arrival time in the last answer: whole ms, and a rest in 1/rate ms. It never falls."""
         self.since_ms = 0
-        """When the first cost that is not acknowledged was admitted; 0 when there is none."""
+        """Time at which the first cost that is not acknowledged was admitted; 0 when there is none."""
         self._since_report_ms = 0
         """The same for cost that the call under way does not carry."""
 
@@ -106,9 +106,6 @@ class SharedBucket(SharedCounter):
         self.answered_arrival = (0, 0)
         self.since_ms = self._since_report_ms = 0
 
-    def fits_when_new(self, cost: int) -> bool:
-        return 0 < cost <= self.limit.burst and self.limit.requests_per_unit > 0
-
     @property
     def credit(self) -> int:
         return max(0, self.own - self.total - self._reserved)
@@ -123,15 +120,25 @@ class SharedBucket(SharedCounter):
 
     @property
     def own_admitted(self) -> int:
-        """What is unacknowledged: there is no window to count by."""
+        """The unacknowledged cost: there is no window to count by."""
         return self.unacked
+
+    @property
+    def own_unacked(self) -> int:
+        return self.unacked
+
+    def fits_instead(self, cost: int, now_ms: int) -> bool:
+        window_ms = self.limit.window_ms
+        used = max(0, self.tat - now_ms * self.rate)
+        known = max(0, used - self.unacked * window_ms)
+        return known + cost * window_ms <= self.limit.burst * window_ms
 
     def spend(self, cost: int, now_ms: int) -> None:
         self._began(now_ms)
         self.total += cost
 
     def countable(self, cost: int, now_ms: int) -> int:
-        """What takes the bucket up to its burst and a window's worth: more is forgiven (Gcra.overdraw)."""
+        """Return what takes the bucket up to its burst and a window's worth: more is forgiven (Gcra.overdraw)."""
         limit = self.limit
         used = max(0, self.tat - now_ms * self.rate)
         return min(cost, max(0, (limit.burst + limit.debt) - used // limit.window_ms))
@@ -139,12 +146,13 @@ class SharedBucket(SharedCounter):
     def unspend(self, cost: int) -> None:
         unacked = self.unacked
         self.total -= cost
-        self._give_back(unacked)
+        self._put_back(unacked)
 
-    def give_back(self, cost: int, now_ms: int) -> None:
-        """No more than the bucket has in use: the rest has drained back, and would be spent twice."""
+    def uncharge(self, cost: int, now_ms: int) -> None:
+        """Undo no more than the bucket has in use: the rest has drained back, and would be spent twice."""
         used = -(-max(0, self.tat - now_ms * self.rate) // self.limit.window_ms)
         self.unspend(min(cost, self.total, max(0, used - self.credit)))
+        self.forget_denial()
 
     def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:
         unacked = self.unacked
@@ -154,7 +162,7 @@ class SharedBucket(SharedCounter):
         if self.unacked > unacked:
             tat = max(self.tat, now_ms * self.rate)
             self.tat = tat + (self.unacked - unacked) * self.limit.window_ms
-        return Hold(self, self.component, None, cost)
+        return Hold(self.component, None, cost)
 
     def settle(self, hold: Hold, *, commit: bool) -> None:
         if hold.component != self.component:  # the counter has begun anew
@@ -165,7 +173,7 @@ class SharedBucket(SharedCounter):
         self._reserved -= hold.cost
         if commit:
             self.total += hold.cost
-        self._give_back(unacked)
+        self._put_back(unacked)
 
     def report(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
         limit = self.limit
@@ -192,7 +200,7 @@ class SharedBucket(SharedCounter):
         )
 
     def _demand(self, leaving: bool, now_s: float) -> tuple[Demand] | None:
-        """One for all time; it also says to which refunds the arrival time belongs that is reported."""
+        """Return one demand for all time; it also says to which refunds the reported arrival time belongs."""
         if self.demands(0, leaving, now_s) is None or self.refunds is None:
             return None
         back = self.refunds.current
@@ -212,12 +220,12 @@ class SharedBucket(SharedCounter):
                 tat = self._at_most_full(tat)
         self.tat = tat
         if self.credit or not self.has_answer:
-            self.deny_until_ms = 0  # as for windows
+            self.forget_denial()  # as for windows
         # Every report carries the total and the last arrival time: no answer can be below them.
         return True
 
     def _arrival(self, answer: Any) -> tuple[int, int]:
-        """The last arrival time told; only what was given back puts it back."""
+        """Return the last arrival time told; only what was given back puts it back."""
         told = (answer.arrival_ms, answer.arrival_rest)
         if self.refunds is not None and answer.refund is not None:
             known = self.refunds.current.region
@@ -242,7 +250,7 @@ class SharedBucket(SharedCounter):
         self._since_report_ms = self._since_report_ms or now_ms
 
     def _at_most_full(self, tat: int) -> int:
-        """As the shard will cut it: late costs of other nodes may have filled the bucket meanwhile."""
+        """Cut the arrival time as the shard will: late costs of other nodes may have filled the bucket meanwhile."""
         limit = self.limit
         most = limit.burst + limit.precision + limit.debt
         return min(tat, self.shard.now_ms() * self.rate + most * limit.window_ms)
@@ -253,5 +261,6 @@ class SharedBucket(SharedCounter):
         self.total += cost
         self.tat = max(self.tat, now_ms * self.rate) + cost * self.limit.window_ms
 
-    def _give_back(self, unacked_before: int) -> None:
+    def _put_back(self, unacked_before: int) -> None:
+        """Put the arrival time back by what is no longer unacknowledged."""
         self.tat -= (unacked_before - self.unacked) * self.limit.window_ms

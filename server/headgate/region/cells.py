@@ -31,7 +31,7 @@ class CellView:
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
-        """Which window: unix time in ms, divided by the window's length."""
+        """The window: unix time in ms, divided by the window's length."""
         self.total = 0
         """The cost that this node has admitted here. The engine raises it with every admission."""
         self.reserved = 0
@@ -42,7 +42,7 @@ class CellView:
         self.others = 0
         """All other components of the region, as far as told. Answers raise it; it never falls."""
         self.others_at_least = 0
-        """What others had for certain, also if the shard has lost it since. Answers raise it; it never falls."""
+        """Cost that others had for certain, also if the shard has lost it since. Answers raise it; it never falls."""
         self.foreign = 0
         """All other regions together. Answers raise it; it never falls."""
         self.highest_total_seen = 0
@@ -52,7 +52,7 @@ class CellView:
 
     @property
     def known(self) -> int:
-        """What counts here, by all that this node knows. Its unspent credit counts too."""
+        """Cost that counts here, by all that this node knows. Its unspent credit counts too."""
         return self.others + self.foreign + max(self.own, self.total + self.reserved)
 
     @property
@@ -90,7 +90,7 @@ class CellView:
         return remembers
 
     def report(self) -> CellReport:
-        """What the next call tells the shard of this cell."""
+        """Return the report that the next call carries of this cell."""
         cell = self.sequence, self.total, self.reserved, self.highest_total_seen, self.highest_sent
         return _new(CellReport, cell)
 
@@ -99,3 +99,20 @@ class CellView:
         sent = self.total + self.reserved + wanted
         if sent > self.highest_sent:
             self.highest_sent = sent
+
+
+class Hold:
+    """A reservation: cost that a waiting request will commit or release where it was made."""
+
+    __slots__ = ("cell", "component", "cost")
+
+    def __init__(self, component: bytes, cell: CellView | None, cost: int) -> None:
+        self.component = component
+        """The counter's component when it was made: if it is another one by now, the counter has begun anew."""
+        self.cell = cell
+        """The cell in which it was made; None for buckets, which have none."""
+        self.cost = cost
+
+    def ended_before(self, sequence: int) -> bool:
+        """Return whether the window in which it was made is over in window `sequence`."""
+        return self.cell is not None and self.cell.sequence < sequence

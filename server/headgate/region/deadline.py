@@ -10,21 +10,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from headgate.region.alone import Alone
-from headgate.region.waiting import Waiting
+from headgate.region.waiting import WaitingRequest
 
 LOOP_LATE_S: Final = 0.001
 """A timer that comes so much later than it was set for was kept from running by the loop."""
 OWN_FAULT_S: Final = 0.02
-"""By so much only a process that did not run at all is late: what it missed says nothing about a shard."""
-ANSWER_TURNS: Final = 4
-"""Turns of the loop from the bytes of an answer to the requests that wait for it: read, parsed, handed on."""
+"""A delay by which only a process that did not run at all comes late: what it missed says nothing about a shard."""
+ANSWER_PASSES: Final = 4
+"""Passes of the loop from the bytes of an answer to the requests that wait for it: read, parsed, handed on."""
 
 
 class Deadlines:
     """Has every waiting request of a node decided in time.
 
-    `add` may be called by any thread that has the loop's turn; the rest happens on the loop. For each request that
+    `add` may be called by any thread that holds the loop's lock; the rest happens on the loop. For each request that
     comes two may leave that were decided in time; all have at their deadline. So the queue holds what one deadline's
     time brings, and no more.
     """
@@ -32,11 +31,11 @@ class Deadlines:
     def __init__(self, deadline_s: float, monotonic: Callable[[], float]) -> None:
         self._deadline_s = deadline_s
         self._monotonic = monotonic
-        self._queue: deque[Waiting | Alone] = deque()
+        self._queue: deque[WaitingRequest] = deque()
         """In the order in which they began."""
         self._armed = False
-        """Whether the timer runs, or is about to be set."""
-        self._turns = ANSWER_TURNS
+        """True while the timer runs, or is about to be set."""
+        self._passes = ANSWER_PASSES
         self._own_fault = False
         self._loop: asyncio.AbstractEventLoop
 
@@ -44,7 +43,7 @@ class Deadlines:
         """On the loop, before the first request waits."""
         self._loop = asyncio.get_running_loop()
 
-    def add(self, waiting: Waiting | Alone) -> None:
+    def add(self, waiting: WaitingRequest) -> None:
         """Decide it by policy if it still waits when its time is up."""
         queue = self._queue
         # Who leaves soon after it was decided is still in the processor's caches, and no garbage collector sees it.
@@ -69,7 +68,7 @@ class Deadlines:
             queue.popleft()
         self._armed = bool(queue)
         if queue:
-            self._turns = ANSWER_TURNS
+            self._passes = ANSWER_PASSES
             due_s = queue[0].began_s + self._deadline_s
             self._loop.call_later(max(0.0, due_s - self._monotonic()), self._ring)
 
@@ -78,14 +77,15 @@ class Deadlines:
         while queue and queue[0].decided:
             queue.popleft()
         late_s = now_s - self._deadline_s - queue[0].began_s if queue else -1.0
-        if self._turns == ANSWER_TURNS:
+        if self._passes == ANSWER_PASSES:
             self._own_fault = late_s > OWN_FAULT_S
-        if self._turns and late_s > LOOP_LATE_S:
-            self._turns -= 1
+        if self._passes and late_s > LOOP_LATE_S:
+            self._passes -= 1
             self._loop.call_soon(self._ring)
             return
         while queue and queue[0].began_s + self._deadline_s <= now_s:
             waiting = queue.popleft()
             if not waiting.decided:
-                waiting.time_is_up(own_fault=self._own_fault)
+                on_decided, decision = waiting.time_is_up(now_s, own_fault=self._own_fault)
+                on_decided(decision)
         self._arm()

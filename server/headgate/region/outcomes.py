@@ -1,4 +1,4 @@
-"""What may become of one charge before its request is decided: the whole set, in one place.
+"""Outcomes of one charge before its request is decided: the whole set, in one place.
 
 An outcome of 0 or more is what remains after the charge: it was admitted here. The others are
 negative, so that the request path tells them apart by one comparison.

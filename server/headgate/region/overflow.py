@@ -24,7 +24,7 @@ class Overflow:
         self._counters: dict[int, tuple[Limit, KeyCounter]] = {}
 
     def decide(self, charges: tuple[Charge, ...], over: tuple[bool, ...], now_ms: int) -> Decision:
-        """All or nothing, by the shared counts; `over` says which charges their own counters deny already."""
+        """Decide all or nothing by the shared counts; `over` says which charges their own counters deny already."""
         outcomes = [self._take(charge, denied, now_ms) for charge, denied in zip(charges, over, strict=True)]
         admitted = not denies(charges, outcomes)
         verdicts: list[Verdict] = []
@@ -48,7 +48,7 @@ class Overflow:
         return remaining
 
     def _late(self, charge: Charge, counter: KeyCounter, remaining: int, now_ms: int) -> int:
-        """Charged in any case; whether it fitted is nothing that `closed` would say."""
+        """Charge a late cost in any case; whether it fitted is nothing that `closed` would say."""
         if remaining < 0:
             charge.algorithm.overdraw(counter, charge.limit, now_ms, charge.cost)
         return OVER if charge.limit.on_error is OnError.CLOSED else remaining
@@ -64,7 +64,7 @@ class Overflow:
         return counter
 
     def _path(self, charges: tuple[Charge, ...], outcomes: list[int]) -> DecisionPath:
-        """That of the charge that denies, or of the first that asks for something."""
+        """Return the path of the charge that denies, or of the first that asks for something."""
         asking = next((charge for charge in charges if charge.kind is not Kind.REFUND), charges[0])
         told = next((charge for charge, outcome in zip(charges, outcomes, strict=True) if outcome < 0), asking)
         return policy.PATHS[told.limit.on_error]

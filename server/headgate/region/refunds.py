@@ -1,4 +1,4 @@
-"""What a node demands back of one limit key, and what it knows to have been given back: counted apart from all hits.
+"""Refunds of one limit key: what a node demands back, and what was given back; counted apart from all hits.
 
 A node only demands. What there is to give the shard knows, and what it gave is in its answers; until then nothing
 is subtracted here: two nodes that subtract by their own views give one hit back twice. A demand is the sum of all
@@ -13,55 +13,55 @@ from typing import Final
 from headgate.origin.protocol import Demand, Refund
 
 DENIAL_MS: Final = 200
-"""For how long what a node knows denies, where others may give something back: then the shard is asked again. Longer
-denies callers what is free; shorter asks more often for keys that are at their limit."""
+"""The time for which what a node knows denies, where others may give something back: then the shard is asked again.
+Longer denies callers what is free; shorter asks more often for keys that are at their limit."""
 GIVEN_UP_MS: Final = 10_000
 """A bucket has no windows by which an old demand would go. A record outlives its bucket by twice as long: a demand
 whose answer was lost is not dealt with a second time by one that has forgotten it."""
 TOLD_AFTER_S: Final = 0.5
-"""How long a demand waits before the shard is told: twice as long as a hit does where hits may be given back. With less
-it comes before the hits that another node charged, and finds nothing to give; with more, room comes back later."""
+"""The time that a demand waits before the shard is told: twice as long as a hit does where hits may be given back. With
+less it comes before the hits that another node charged, and finds nothing to give; with more, room comes back later."""
 REFILL_S: Final = 3.0
-"""For how long demands wait after a shard was found to have lost its memory. By then every node has noticed, with a
-heartbeat or after the longest cooldown of its breaker, and has told it again what there was to give back."""
+"""The time for which demands wait after a shard was found to have lost its memory. By then every node has noticed, with
+a heartbeat or after the longest cooldown of its breaker, and has told it again what there was to give back."""
 MOST_DEMANDED: Final = 2**44
 """In one window: four thousand times the largest limit, and far below where Lua's numbers end."""
 
 
 class CellRefunds:
-    """Of one window; of a bucket for all time."""
+    """Refunds of one window; of a bucket for all time."""
 
     __slots__ = ("demanded", "due", "due_next", "foreign", "own", "region", "settled")
 
     def __init__(self) -> None:
         self.demanded = 0
-        """What this node has demanded back."""
+        """Cost that this node has demanded back."""
         self.due = 0
-        """Of that, what has waited for long enough: what the shard may be told. It never falls."""
+        """Part of it that has waited for long enough to be told to the shard. It never falls."""
         self.due_next = 0
-        """What will have, when the wait under way ends: what had been demanded when it began."""
+        """Cost that becomes due when the current wait ends: what had been demanded when it began."""
         self.settled = 0
-        """What the shard has dealt with of what is demanded. Answers raise it; it never falls."""
+        """Part of the demand that the shard has dealt with. Answers raise it; it never falls."""
         self.own = 0
-        """What was taken out of this cell for this node: it tells a shard that lost its memory. It never falls."""
+        """Cost that was taken out of this cell for this node: it tells a shard that lost its memory. It never falls."""
         self.region = 0
-        """What was taken out of it for all nodes of the region, by the last answer: what a shard has lost, and nobody
+        """Cost that was taken out of it for all nodes, by the last answer: what a shard has lost, and nobody
         brings back, counts as used again. Of a bucket: to what its arrival time belongs."""
         self.foreign = 0
-        """What other regions gave back of theirs, by the last answer."""
+        """Cost that other regions gave back of theirs, by the last answer."""
 
     @property
     def given(self) -> int:
-        """What no longer counts of the cell."""
+        """Cost that no longer counts in the cell."""
         return self.region + self.foreign
 
     @property
     def waiting(self) -> bool:
-        """Whether the shard has not dealt with all of it."""
+        """True while the shard has not dealt with all of it."""
         return self.demanded > self.settled
 
     def demand(self, sequence: int, refunded: int, *, remembers: bool) -> Demand:
-        """For a report: nothing that the shard would have to give now, unless it remembers what there is to give."""
+        """Return the demand for a report: nothing to give now, unless the shard remembers what there is to give."""
         return Demand(sequence, self.due if remembers else self.settled, self.settled, refunded)
 
     def learn(self, refund: Refund) -> None:
@@ -71,7 +71,7 @@ class CellRefunds:
         self.region, self.foreign = refund.region, refund.foreign
 
     def join(self, other: "CellRefunds") -> None:
-        """Take in what was demanded in a window that turned out to be this one."""
+        """Add the demands of a window that turned out to be this one."""
         self.demanded += other.demanded
         self.due += other.due
         self.due_next += other.due_next
@@ -80,7 +80,7 @@ class CellRefunds:
 
 
 class Refunds:
-    """Of one counter. There are none where no limit had refunds."""
+    """Refunds of one counter. There are none where no limit had refunds."""
 
     __slots__ = ("_last_s", "_tell_s", "asked_s", "current", "previous", "since_ms")
 
@@ -88,26 +88,26 @@ class Refunds:
         self.current = CellRefunds()
         self.previous = CellRefunds()
         self.asked_s = 0.0
-        """When the last answered call was sent: what it said of room is as old as that."""
+        """Time at which the last answered call was sent: what it said of room is as old as that."""
         self.since_ms = 0
-        """When the first was demanded of what the shard has not dealt with."""
+        """Time of the first demand that the shard has not dealt with."""
         self._last_s = 0.0
-        """When the last was demanded."""
+        """Time of the last demand."""
         self._tell_s = 0.0
-        """When the wait under way ends; 0 while nothing waits."""
+        """End of the current wait; 0 while nothing waits."""
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to tell the shard, now or when it has waited for long enough."""
+        """True while there is something to tell the shard, now or when it has waited for long enough."""
         return self.current.waiting or self.previous.waiting
 
     @property
     def telling(self) -> bool:
-        """Whether there is something to tell the shard that has waited for long enough."""
+        """True while there is something to tell the shard that has waited for long enough."""
         return self.current.due > self.current.settled or self.previous.due > self.previous.settled
 
     def demand(self, cost: int, now_ms: int, now_s: float) -> None:
-        """From now on so much more is demanded back."""
+        """Demand so much more back."""
         if not self.waiting:
             self.since_ms = now_ms
         self.current.demanded = min(MOST_DEMANDED, self.current.demanded + cost)
@@ -116,7 +116,7 @@ class Refunds:
             self._wait()
 
     def come_due(self, now_s: float, *, leaving: bool) -> None:
-        """A report goes out: what has waited for long enough is told, by a node that leaves all of it.
+        """Make due what has waited for long enough, by a node that leaves all of it: a report goes out.
 
         What is demanded during a wait waits for the end of the next one: for half a second at least, a second at most.
         """
@@ -139,16 +139,24 @@ class Refunds:
         self.current = CellRefunds()
 
     def join(self) -> None:
-        """What was taken for the previous window is the current one."""
+        """Join both windows: what was taken for the previous one is the current one."""
         self.current.join(self.previous)
         self.previous = CellRefunds()
 
     def report(self, sequence: int, *, remembers: bool) -> tuple[Demand, ...]:
-        """What the next call tells the shard, of the cells that have something to tell."""
+        """Return what the next call demands, for the cells that have something to tell."""
         cells = ((sequence, self.current), (sequence - 1, self.previous))
         return tuple([cell.demand(at, cell.own, remembers=remembers) for at, cell in cells if cell.due or cell.own])
 
+    def learn(self, told: tuple[Refund, Refund], shift: int) -> None:
+        """Merge what the shard told of its current window, `shift` windows from this counter's, and the one before."""
+        for at, refund in ((shift, told[0]), (shift - 1, told[1])):
+            if at == 0:
+                self.current.learn(refund)
+            elif at == -1:
+                self.previous.learn(refund)
+
     def give_up(self, now_ms: int) -> None:
-        """Of a bucket: what could not be told for so long is no longer demanded."""
+        """Give up a bucket's demands that could not be told for too long."""
         if self.waiting and now_ms - self.since_ms >= GIVEN_UP_MS:
             self.current.settled = self.current.demanded

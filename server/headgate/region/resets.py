@@ -1,4 +1,4 @@
-"""Resets of limit keys: what makes them, and what a node remembers of them, apart from its counters.
+"""Resets of limit keys, and what a node remembers of them, apart from its counters.
 
 A reset is a number in the key's record, higher than any before it. A report, an answer and another region's component
 carry the number that they belong to; lower ones count nothing. So nothing from before a reset comes back with a late
@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.limiter.limit import Algorithm, Limit
-from headgate.origin.protocol import BucketReport, Report, WindowReport, exchange_name
+from headgate.origin.names import exchange_name
+from headgate.origin.protocol import BucketReport, Report, WindowReport
 
 MOST_RESETS: Final = 10_000
 """Remembered at once; of more, the one that was heard of first is forgotten. A few megabytes."""
 WINDOWS_REMEMBERED: Final = 2
-"""For how many windows of its key one is remembered: nothing from before it can matter any longer than that."""
+"""Windows of its key for which one is remembered: nothing from before it can matter any longer than that."""
 LEAST_REMEMBERED_MS: Final = 20_000
-"""Of keys with short windows: longer than a node may be cut off and still report what it admitted meanwhile."""
+"""The least time, for keys with short windows: longer than a node may be cut off and still report what it admitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +29,14 @@ class Reset:
 
     key: bytes
     place: bytes
-    """What chooses the shard."""
+    """The bytes that choose the shard."""
     limit: Limit
     number: int
     until_ms: int
-    """By when it no longer matters, in the shard's time."""
+    """Time by which it no longer matters, in the shard's time."""
 
     def report(self, component: bytes, number: int) -> Report:
-        """What tells a shard: a report of nothing that belongs to this reset."""
+        """Return a report that tells a shard of it: of nothing that belongs to this reset."""
         limit = self.limit
         if limit.algorithm is Algorithm.GCRA:
             return BucketReport(
@@ -50,7 +51,7 @@ class Reset:
 
 
 class Resets:
-    """Those that a node has heard of lately."""
+    """The resets that a node has heard of lately."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Reset] = OrderedDict()
@@ -59,7 +60,7 @@ class Resets:
         return len(self._known)
 
     def number_of(self, key: bytes) -> int:
-        """The highest that is known of a key; 0 if none is."""
+        """Return the highest number that is known of a key; 0 if none is."""
         known = self._known.get(key)
         return 0 if known is None else known.number
 
@@ -74,7 +75,7 @@ class Resets:
         return True
 
     def live(self, now_ms: int) -> Iterator[Reset]:
-        """Those that still matter; the others are forgotten."""
+        """Yield the resets that still matter; forget the others."""
         for reset in [known for known in self._known.values() if known.until_ms <= now_ms]:
             del self._known[reset.key]
         yield from self._known.values()

@@ -10,7 +10,7 @@ time that the node goes by stands still rather than go back. What disagrees by m
 the node takes the new time, whatever it is. (docs/convergence.md, section 1.)
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 from headgate.clock import Clock
 
@@ -19,8 +19,27 @@ SET_MS: Final = 500
 heartbeats; a shorter step is waited out, which nobody notices."""
 
 
+class ShardTime(Protocol):
+    """The time of a shard, as far as a node knows it."""
+
+    known: bool
+    """True from the shard's first answer on; until then a node goes by its own clock."""
+    steps: int
+    """Number of times that the shard's clock was found to have been set. Then time may go back."""
+    spread_ms: int
+    """The most by which the shard's time may be ahead of `at_ms`."""
+
+    def at_ms(self, now_s: float) -> int:
+        """Return the least that the shard's time may be at `now_s` of the monotonic clock."""
+        ...
+
+    def certain(self, window_ms: int) -> bool:
+        """Return whether both bounds of the shard's time lie in one window."""
+        ...
+
+
 class ShardClock:
-    """The bounds of one shard's time."""
+    """The bounds of one shard's time. Implements `ShardTime`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -28,15 +47,12 @@ class ShardClock:
         self._most_ms = 0.0
         """Offsets to the monotonic clock, in ms."""
         self.known = False
-        """Whether there was an answer yet."""
         self.steps = 0
-        """How often the shard's clock was found to have been set."""
         self.spread_ms = 0
-        """How far the shard's time may be ahead of `now_ms`, rounded up: what the bounds leave open."""
         self._now_ms = 0
 
     def learn(self, time_ms: int, sent_s: float, received_s: float) -> int:
-        """Take in an answer's time. By how many ms the shard's clock was set since the last one; 0 if it was not."""
+        """Take in an answer's time; return by how many ms the shard's clock was set since the last one, mostly 0."""
         # The answer is in whole milliseconds, rounded down: the true time is under one more.
         least, most = time_ms - received_s * 1000, time_ms + 1 - sent_s * 1000
         set_ms = self._set_by_ms(least, most)
@@ -54,11 +70,10 @@ class ShardClock:
         return set_ms
 
     def now_ms(self) -> int:
-        """The shard's time is at least this. It goes back only when the shard's clock was set back."""
+        """Return the least that the shard's time may be now. It goes back only when the shard's clock was set back."""
         return self.at_ms(self._clock.monotonic())
 
     def at_ms(self, now_s: float) -> int:
-        """The same for who has just read the monotonic clock."""
         now_ms = int(now_s * 1000 + self._least_ms) if self.known else self._clock.now_ms()
         if now_ms < self._now_ms:
             return self._now_ms
@@ -66,12 +81,11 @@ class ShardClock:
         return now_ms
 
     def certain(self, window_ms: int) -> bool:
-        """Whether both bounds lie in one window."""
         most_ms = int(self._clock.monotonic() * 1000 + self._most_ms)
         return self.known and self.now_ms() // window_ms == most_ms // window_ms
 
     def _set_by_ms(self, least: float, most: float) -> int:
-        """The gap between the bounds of an answer and those known, if it is too wide for drift."""
+        """Return the gap between the bounds of an answer and those known, if it is too wide for drift."""
         if not self.known:
             return 0
         gap = least - self._most_ms if least > self._most_ms else min(0.0, most - self._least_ms)

@@ -5,91 +5,73 @@ fit, is kept with the counter, so that the next such request is denied from memo
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from headgate.limiter.decision import (
-    Charge,
-    Decision,
-    DecisionPath,
-    Verdict,
-    denied_before,
-    only_shadow_over,
-    remember_denial,
-)
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict, only_shadow_over
 from headgate.region import policy
-
-if TYPE_CHECKING:
-    from headgate.region.counters import SharedCounter
-    from headgate.region.waiting import Leg
+from headgate.region.counters import SharedCounter
+from headgate.region.leg import Leg
+from headgate.region.outcomes import admitted
 
 NOT_BY_COUNTS_RETRY_MS = 1
-"""What a denial tells its caller when the counts have room by now: the shard said no an instant ago."""
+"""The wait that a denial tells its caller when the counts have room by now: the shard said no an instant ago."""
 
 
-def decision_of(legs: "Sequence[Leg]", admitted: bool, path: DecisionPath, now_s: float) -> Decision:
-    """The decision with a verdict per leg; only shadow rules being over is a path of its own."""
+def decision_of(legs: Sequence[Leg], admits: bool, path: DecisionPath, now_s: float) -> Decision:
+    """Return the decision with a verdict per leg; only shadow rules being over is a path of its own."""
     verdicts = [verdict_of(leg, path, now_s) for leg in legs]
-    outcomes = [leg.outcome for leg in legs]
-    over = any(outcome < 0 for outcome in outcomes)
-    if admitted and path is DecisionPath.LOCAL and over:
-        path = DecisionPath.SHADOW if only_shadow_over(tuple([leg.charge for leg in legs]), outcomes) else path
-    return Decision(admitted, path, verdicts)
+    if admits and path is DecisionPath.LOCAL:
+        outcomes = [leg.outcome for leg in legs]
+        if min(outcomes) < 0 and only_shadow_over(tuple([leg.charge for leg in legs]), outcomes):
+            path = DecisionPath.SHADOW
+    return Decision(admits, path, verdicts)
 
 
-def denied_from_memory(leg: "Leg", now_s: float) -> bool:
-    """Whether the denial that is kept with the counter covers this charge, now; or it is not the node's turn to ask."""
-    counter = leg.counter
-    if counter.shard.now_ms() < counter.deny_until_ms and denied_before(counter, leg.charge):
-        return True
-    return _turn_ms(leg.charge, counter, now_s) > 0
-
-
-def _turn_ms(charge: Charge, counter: "SharedCounter", now_s: float) -> int:
-    """How long the node will not ask for so much; 0 if it may."""
-    turns = counter.turns
-    if turns is None or not turns.denies(counter, counter.missing(charge.cost), now_s):
-        return 0
-    return turns.left_ms(now_s)
-
-
-def verdict_of(leg: "Leg", path: DecisionPath, now_s: float) -> Verdict:
-    """What one leg is told, in a request that was decided so."""
+def denied_from_memory(leg: Leg, now_s: float) -> bool:
+    """Return whether a kept denial, or the pause of its key, denies this leg without looking at the counts."""
     charge, counter = leg.charge, leg.counter
-    limit, algorithm = charge.limit, charge.algorithm
-    now_ms = counter.advance(counter.shard.now_ms())
-    if leg.outcome >= 0:
-        return False, *algorithm.standing(counter, limit, now_ms)
-    turn_ms = _turn_ms(charge, counter, now_s)
+    if counter.denies(charge.cost, charge.limit, counter.shard.time.at_ms(now_s)):
+        return True
+    return counter.pause_left_ms(charge.cost, now_s) > 0
+
+
+def admission_of(leg: Leg, remaining: int, now_ms: int) -> Verdict:
+    """Return what the caller is told of a leg that was admitted and leaves `remaining`."""
+    return False, remaining, leg.charge.algorithm.reset_ms(leg.counter, leg.charge.limit, now_ms)
+
+
+def verdict_of(leg: Leg, path: DecisionPath, now_s: float) -> Verdict:
+    """Return what the caller is told of one leg, in a request that was decided on this path."""
+    charge, counter = leg.charge, leg.counter
+    now_ms = counter.advance(counter.shard.time.at_ms(now_s))
+    if admitted(leg.outcome):
+        return admission_of(leg, charge.algorithm.remaining(counter, charge.limit, now_ms), now_ms)
+    pause_ms = counter.pause_left_ms(charge.cost, now_s)
     if path in policy.PATHS.values() and not _is_kept(charge, counter, now_ms):
-        return True, 0, max(_retry_ms(charge, counter, now_ms), turn_ms, policy.DEGRADED_RETRY_MS)
-    return denial(charge, counter, now_ms, turn_ms)
+        return True, 0, max(_retry_ms(charge, counter, now_ms), pause_ms, policy.DEGRADED_RETRY_MS)
+    return _denial(charge, counter, now_ms, pause_ms)
 
 
-def denial(charge: Charge, counter: "SharedCounter", now_ms: int, turn_ms: int) -> Verdict:
-    """What a charge is told that is over its limit, and not by a failure policy: when to come again. It is kept.
-
-    `turn_ms`: how long the node will not ask for so much; 0 if it may. The counter has come to `now_ms`.
-    """
+def _denial(charge: Charge, counter: SharedCounter, now_ms: int, pause_ms: int) -> Verdict:
+    """Return when to come again, and keep it: the charge is over its limit, and not by a failure policy."""
     if _is_kept(charge, counter, now_ms):
-        return True, 0, max(counter.deny_until_ms - now_ms, turn_ms)
+        return True, 0, max(counter.deny_until_ms - now_ms, pause_ms)
     retry_ms = _retry_ms(charge, counter, now_ms)
     if not retry_ms:
-        return True, 0, max(turn_ms, NOT_BY_COUNTS_RETRY_MS)
+        return True, 0, max(pause_ms, NOT_BY_COUNTS_RETRY_MS)
     # A reservation may be released again, and the denial with it; what was charged may be given back at any time.
     if not counter.reserved and not charge.limit.refund:
-        remember_denial(counter, charge, now_ms + retry_ms)
-    return True, 0, max(retry_ms, turn_ms)
+        counter.keep_denial(charge.cost, charge.limit, now_ms + retry_ms)
+    return True, 0, max(retry_ms, pause_ms)
 
 
-def _is_kept(charge: Charge, counter: "SharedCounter", now_ms: int) -> bool:
-    """Whether the denial that is kept with the counter is this charge's."""
+def _is_kept(charge: Charge, counter: SharedCounter, now_ms: int) -> bool:
+    """Return whether the denial that is kept with the counter is this charge's."""
     return now_ms < counter.deny_until_ms and counter.deny_cost == charge.cost and counter.deny_limit is charge.limit
 
 
-def _retry_ms(charge: Charge, counter: "SharedCounter", now_ms: int) -> int:
-    """How long until it fits by all that is known; 0 when it does, because credit has come back since."""
+def _retry_ms(charge: Charge, counter: SharedCounter, now_ms: int) -> int:
+    """Return how long until it fits by all that is known; 0 when it does, because credit has come back since."""
     missing = counter.missing(charge.cost)
-    if charge.algorithm.take(counter, charge.limit, now_ms, missing) >= 0:
-        charge.algorithm.release(counter, charge.limit, missing)
+    if missing <= charge.algorithm.room(counter, charge.limit, now_ms):
         return 0
     return charge.algorithm.retry_ms(counter, charge.limit, now_ms, missing)

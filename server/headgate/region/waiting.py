@@ -1,14 +1,12 @@
 """A request that must ask shards before it is decided: its legs, its questions, its end.
 
-A leg is one charge of the request. What may be admitted here is reserved at once; what a shard
-must decide is asked, and reserved as the answers come. Then all legs are committed together, or
-all are released: there is no second wait. (docs/convergence.md, section 3.)
+What may be admitted here is reserved at once; what a shard must decide is asked, and reserved as the answers come.
+Then all legs are committed together, or all are released: there is no second wait. Nearly every request asks one
+shard: then it is its own question. Else it has a question per shard. (docs/convergence.md, section 3.)
 
-No I/O and no timer: shards are asked through `Shard`, and whoever called the engine says when
-the time is up. A question is answered, failed, or left over when the time is up, once.
-
-Most requests that wait have one charge, and it is charged. They do so in one object (alone.py); this is what they
-would do here.
+No I/O and no timer: shards are asked through `Region`, and whoever called the engine says when
+the time is up. A question is answered, fails, or is left over when the time is up, once. Whatever completes the
+request returns its decision, with whom it is for, and never calls anybody.
 """
 
 from bisect import bisect_left
@@ -16,311 +14,300 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.decision import Charge, Decision, DecisionPath, denies
+from headgate.limiter.decision import Decision, DecisionPath, OnDecided, denies
 from headgate.origin.protocol import PEEK, Answer, ChargeRequest
 from headgate.region import policy
-from headgate.region.counters import Hold, SharedCounter
+from headgate.region.counters import Shard, SharedCounter
+from headgate.region.leg import Leg
 from headgate.region.outcomes import NEAR, admitted, must_ask
-from headgate.region.shard import Shard
 from headgate.region.stats import WAIT_BOUNDS_S, RegionalStats
 from headgate.region.verdicts import decision_of
 
-OnDecided = Callable[[Decision], None]
-Handed = tuple[OnDecided, Decision]
+Decided = tuple[OnDecided, Decision]
 """A decision that is still to be handed on, and to whom."""
-Now = tuple[float, int]
-"""One instant: by the monotonic clock, in seconds, and by the shard's, in milliseconds."""
 
 
 def nobody(_decision: Decision) -> None:
-    """Until somebody says whom the decision is for."""
+    """Take the decision of a request whose caller has not said yet whom it is for, or that is decided."""
 
 
-class Leg:
-    """One charge of a request: on which counter, what has become of it, and what it holds meanwhile."""
+class Question:
+    """The costs that one request asks of one shard: charged all or none."""
 
-    __slots__ = ("charge", "counter", "hold", "outcome")
+    __slots__ = ("asked", "places", "shard")
 
-    def __init__(self, charge: Charge, counter: SharedCounter, outcome: int) -> None:
-        self.charge = charge
-        self.counter = counter
-        self.outcome = outcome
-        """What remains, or one of outcomes.py."""
-        self.hold: Hold | None = None
+    def __init__(self, shard: Shard, asked: Sequence[Leg]) -> None:
+        self.shard = shard
+        self.asked = asked
+        """The legs that the shard is asked for."""
+        self.places: list[int] = []
+        """Positions of its counters' reports in the call that carries it, by leg."""
 
-    takes = True
-    """Whether the request's admission charges it: then it is held until all is decided."""
+    @property
+    def request(self) -> "WaitingRequest":
+        """The request that asks."""
+        raise AssertionError("every question belongs to a request")
 
+    def join(self, wanted: dict[SharedCounter, int], most: int) -> bool:
+        """Add its costs to what a call wants of each counter. False: the call has no room for its counters."""
+        new = 0
+        for leg in self.asked:
+            new += leg.counter not in wanted
+        if wanted and len(wanted) + new > most:
+            return False
+        for leg in self.asked:
+            wanted[leg.counter] = wanted.get(leg.counter, 0) + (leg.charge.cost if leg.takes else 0)
+        return True
 
-class FreeLeg(Leg):
-    """A look, or a late cost that has been charged already: nothing hangs on the request's admission."""
+    def charge_requests(self, positions: Mapping[SharedCounter, int]) -> tuple[ChargeRequest, ...]:
+        """Return its costs for a call in which its counters' reports have these positions."""
+        self.places = [positions[leg.counter] for leg in self.asked]
+        costs = [leg.charge.cost if leg.takes else PEEK for leg in self.asked]
+        return tuple(map(ChargeRequest, self.places, costs))
 
-    __slots__ = ()
-    takes = False
+    def meets(self, positions: Mapping[SharedCounter, int]) -> bool:
+        """Return whether a call had one of its counters."""
+        for leg in self.asked:  # noqa: SIM110 - a generator would be made for every request that waits
+            if leg.counter in positions:
+                return True
+        return False
+
+    def answered(self, charged: bool, answers: Sequence[Answer], now_s: float) -> Decided | None:
+        """Take in that the shard charged all legs, or none; their counters have learnt from the answers already."""
+        request = self.request
+        if request.decided:
+            return None
+        if charged:
+            now_ms = self.shard.time.at_ms(now_s)
+            for leg, place in zip(self.asked, self.places, strict=True):
+                leg.outcome = 0
+                if leg.takes:
+                    leg.hold = leg.counter.hold(leg.charge.cost, now_ms, answers[place])
+        else:
+            self._refused(now_s)
+        return request.close(self, now_s)
+
+    def _refused(self, now_s: float) -> None:
+        for leg in self.asked:
+            leg.outcome = _known_outcome(leg, now_s)
+        if min([leg.outcome for leg in self.asked]) >= 0:
+            # What the shard saw at that instant has passed since, but it said no.
+            for leg in self.asked:
+                leg.outcome = OVER
+
+    def unanswered(self, now_s: float) -> Decided | None:
+        """Let the rules' failure policies decide: the shard was not reached, or nobody knows whether it was."""
+        request = self.request
+        if request.decided:
+            return None
+        request.by_policy(self.asked, now_s)
+        return request.close(self, now_s)
+
+    def try_again(self, now_s: float) -> tuple[bool, Decided | None]:
+        """Decide it by what the shard has said since it was asked: credit may have come, or the reason to deny.
+
+        Returns whether the shard must be asked all the same, for all legs; and the decision, if that ends the request.
+        """
+        request, asked = self.request, self.asked
+        outcomes = [request.waits.plain_rule(leg, now_s) for leg in asked]
+        for leg, outcome in zip(asked, outcomes, strict=True):
+            if admitted(outcome) and leg.takes:
+                leg.counter.unspend(leg.charge.cost)
+        if OVER not in outcomes and any(map(must_ask, outcomes)):
+            return True, None
+        for leg, outcome in zip(asked, outcomes, strict=True):
+            leg.outcome = OVER if outcome == OVER else 0
+            if OVER not in outcomes and leg.takes:
+                leg.hold = leg.counter.hold(leg.charge.cost, self.shard.time.at_ms(now_s))
+        return False, request.close(self, now_s)
 
 
 class Region(Protocol):
-    """What the engine and its waiting requests need of the region."""
+    """The region, as the engine and its waiting requests need it."""
 
     run: bytes
     """This run of this node: the owner of its components."""
     live_nodes: int
-    """How many nodes the region has, as last heard."""
+    """Nodes that the region has, as last heard."""
 
     def shard_of(self, key: bytes) -> Shard:
-        """The shard that owns a limit key."""
+        """Return the shard that owns a limit key."""
         ...
 
     def earliest_ms(self) -> int:
-        """The earliest of all shards' times: what has expired by it has expired by its own shard's."""
+        """Return the earliest of all shards' times: what has expired by it has expired by its own shard's."""
+        ...
+
+    def ask(self, question: Question) -> None:
+        """Put the question into the next call to its shard; it is answered or fails later."""
+        ...
+
+    def missed_deadline(self, shard: Shard) -> None:
+        """Note that a question was not answered by its request's deadline."""
         ...
 
 
-class Asking:
-    """What all requests of a node need to wait: its region, its clock, its counts, and its plain rule."""
+class Waits:
+    """The node's side of all its waiting requests: its region, its counts, and its plain rule."""
 
-    __slots__ = ("monotonic", "region", "stats", "try_again")
+    __slots__ = ("plain_rule", "region", "stats")
 
-    def __init__(
-        self,
-        region: Region,
-        stats: RegionalStats,
-        monotonic: Callable[[], float],
-        try_again: Callable[[Leg, float], int],
-    ) -> None:
+    def __init__(self, region: Region, stats: RegionalStats, plain_rule: Callable[[Leg, float], int]) -> None:
         self.region = region
         self.stats = stats
-        self.monotonic = monotonic
-        self.try_again = try_again
-        """A leg that must ask, by what is known now: what remains, or one of outcomes.py."""
-
-    def note_wait(self, waited_s: float) -> None:
-        """A request has waited so long, and is decided."""
-        self.stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
-        self.stats.waits_sum_s += waited_s
+        self.plain_rule = plain_rule
+        """Decides a leg by what is known now: the room that remains, or one of outcomes.py."""
 
 
-class Question:
-    """What one request asks of one shard: the costs of some of its legs, charged all or none."""
+class WaitingRequest(Question):
+    """A request between its questions and its decision. Implements the limiter's `PendingDecision`."""
 
-    __slots__ = ("_waiting", "legs", "places", "shard")
+    __slots__ = ("_parts", "_path", "began_s", "decided", "legs", "on_decided", "waits")
 
-    def __init__(self, waiting: "Waiting", shard: Shard, legs: list[Leg]) -> None:
-        self._waiting = waiting
-        self.shard = shard
+    def __init__(self, waits: Waits, legs: Sequence[Leg], began_s: float) -> None:
+        super().__init__(legs[0].counter.shard, ())
+        self.waits = waits
         self.legs = legs
-        self.places: list[int] = []
-        """Where its counters' reports stand in the call that carries it, by leg."""
+        self.began_s = began_s
+        self.decided = False
+        self.on_decided: OnDecided = nobody
+        """The receiver of the decision, called once."""
+        self._path = DecisionPath.ORIGIN
+        self._parts: list[PartialQuestion] = []
+        """Open questions, where it asks several shards, or for costs that stand or fall alone."""
 
     @property
-    def decided(self) -> bool:
-        """The request has been decided without an answer."""
-        return self._waiting.decided
-
-    def join(self, wanted: dict[SharedCounter, int], most: int) -> bool:
-        """Add what it asks for to what a call wants of each counter. False: the call has no room for its counters."""
-        new = 0
-        for leg in self.legs:
-            new += leg.counter not in wanted
-        if wanted and len(wanted) + new > most:
-            return False
-        for leg in self.legs:
-            wanted[leg.counter] = wanted.get(leg.counter, 0) + (leg.charge.cost if leg.takes else 0)
-        return True
-
-    def wants(self, positions: Mapping[SharedCounter, int]) -> tuple[ChargeRequest, ...]:
-        """It goes with a call: what it asks for, by the positions of its counters' reports there."""
-        self.places = [positions[leg.counter] for leg in self.legs]
-        costs = [leg.charge.cost if leg.takes else PEEK for leg in self.legs]
-        return tuple(map(ChargeRequest, self.places, costs))
-
-    def meets(self, positions: Mapping[SharedCounter, int]) -> bool:
-        """Whether a call had one of its counters."""
-        return any(leg.counter in positions for leg in self.legs)
-
-    def look_again(self) -> bool:
-        """Before it is sent: whether the shard must still be asked, by what it has said meanwhile."""
-        return self._waiting.look_again(self)
-
-    def told(self, charged: bool, answers: Sequence[Answer], _now: Now, _decided: list[Handed]) -> None:
-        """`answer`, from the answers to all reports of the call."""
-        self.answer(charged, [answers[place] for place in self.places])
-
-    def answer(self, charged: bool, answers: list[Answer]) -> None:
-        """The shard charged all legs, or none; their counters have learnt from these answers already."""
-        if not self.decided:
-            self._waiting.answered(self, charged, answers)
-
-    def fail(self) -> None:
-        """The shard was not reached, or nobody knows whether it was."""
-        if not self.decided:
-            self._waiting.unanswered(self)
-
-
-class Waiting:
-    """A request between its questions and its decision."""
-
-    __slots__ = ("_asking", "_path", "_pending", "began_s", "decided", "legs", "on_decided")
-
-    def __init__(self, asking: Asking, legs: tuple[Leg, ...], began_s: float) -> None:
-        self.legs = legs
-        self.decided = False
-        self._asking = asking
-        self.began_s = began_s
-        self._path = DecisionPath.EXACT if NEAR in [leg.outcome for leg in legs] else DecisionPath.ORIGIN
-        self._pending: list[Question] = []
-        self.on_decided: OnDecided = nobody
-        """Whom the decision is handed to, once."""
+    def request(self) -> "WaitingRequest":
+        return self
 
     def begin(self) -> Decision | None:
-        """Reserve what is admissible here and ask for the rest; the decision, if nobody could be asked."""
-        self._reserve_local()
+        """Reserve what is admissible here and ask for the rest; return the decision if nobody could be asked."""
+        now_s = self.began_s
+        for leg in self.legs:
+            leg.counter.pin(1)
+            if leg.outcome == NEAR:
+                self._path = DecisionPath.EXACT
+            elif admitted(leg.outcome) and leg.takes:
+                leg.counter.unspend(leg.charge.cost)
+                leg.hold = leg.counter.hold(leg.charge.cost, leg.counter.shard.time.at_ms(now_s))
+        pending = 0
         for question in self._questions():
             if question.shard.available:
-                self._pending.append(question)
-                question.shard.ask(question)
+                pending += 1
+                self.waits.region.ask(question)
             else:
-                self._by_policy(question.legs)
-        if not self._pending:
-            return self._decide()
-        self._asking.stats.asked += 1
+                self.by_policy(question.asked, now_s)
+                if isinstance(question, PartialQuestion):
+                    self._parts.remove(question)
+        if not pending:
+            return self._decide(now_s)
+        self.waits.stats.asked += 1
         return None
 
-    def has_asked(self, shard: Shard) -> Question:
-        """It is as if it had begun, and asked this shard for all of its legs; the question."""
-        question = Question(self, shard, list(self.legs))
-        self._pending.append(question)
-        return question
-
-    def look_again(self, question: Question) -> bool:
-        """An answer came for one of the keys: it may have brought credit, or the reason to deny.
-
-        True: the shard must be asked all the same, for all legs.
-        """
-        legs, now_s = question.legs, self._asking.monotonic()
-        outcomes = [self._asking.try_again(leg, now_s) for leg in legs]
-        for leg, outcome in zip(legs, outcomes, strict=True):
-            if admitted(outcome) and leg.takes:
-                leg.counter.unspend(leg.charge.cost)
-        if OVER not in outcomes and any(map(must_ask, outcomes)):
-            return True
-        for leg, outcome in zip(legs, outcomes, strict=True):
-            leg.outcome = OVER if outcome == OVER else 0
-            if OVER not in outcomes and leg.takes:
-                leg.hold = leg.counter.hold(leg.charge.cost, leg.counter.shard.now_ms())
-        self._close(question)
-        return False
-
-    def answered(self, question: Question, charged: bool, answers: list[Answer]) -> None:
-        """One shard has decided its legs."""
-        for leg, answer in zip(question.legs, answers, strict=True):
-            if charged:
-                leg.outcome = 0
-                if leg.takes:
-                    leg.hold = leg.counter.hold(leg.charge.cost, leg.counter.shard.now_ms(), answer)
-            else:
-                leg.outcome = _known_outcome(leg)
-        if not charged and all(admitted(leg.outcome) for leg in question.legs):
-            # What the shard saw at that instant has passed since, but it said no.
-            for leg in question.legs:
-                leg.outcome = OVER
-        self._close(question)
-
-    def unanswered(self, question: Question) -> None:
-        """One shard can't decide: the rules' failure policies do."""
-        self._by_policy(question.legs)
-        self._close(question)
-
-    def time_is_up(self, *, own_fault: bool = False) -> None:
-        """At the deadline: what no shard has decided yet is decided by policy.
-
-        `own_fault`: this process was too busy to read answers in time, so no shard is to blame.
-        """
-        self._asking.stats.deadline_missed += 1
-        late, self._pending = self._pending, []
-        for question in late:
-            self._by_policy(question.legs)
-        self._finish()
-        if not own_fault:
-            for question in late:
-                question.shard.late()
-
-    def _reserve_local(self) -> None:
-        for leg in self.legs:
-            leg.counter.pins += 1
-            if admitted(leg.outcome) and leg.takes:
-                leg.counter.unspend(leg.charge.cost)
-                leg.hold = leg.counter.hold(leg.charge.cost, leg.counter.shard.now_ms())
-
-    def _questions(self) -> list[Question]:
-        """Enforced charges of one shard stand or fall together; a shadow or a quota fails alone."""
+    def _questions(self) -> Sequence[Question]:
+        """Split what must be asked: enforced charges of one shard stand or fall together, a shadow or a quota alone."""
         together: dict[int, list[Leg]] = {}
-        alone: list[Question] = []
+        alone: list[list[Leg]] = []
         for leg in self.legs:
             if not must_ask(leg.outcome):
                 continue
             if leg.charge.fails_alone:
-                alone.append(Question(self, leg.counter.shard, [leg]))
+                alone.append([leg])
             else:
                 together.setdefault(leg.counter.shard.index, []).append(leg)
-        return [Question(self, legs[0].counter.shard, legs) for legs in together.values()] + alone
+        groups = [*together.values(), *alone]
+        if len(groups) == 1:
+            self.asked = groups[0]
+            self.shard = self.asked[0].counter.shard
+            return (self,)
+        self._parts = [PartialQuestion(self, legs[0].counter.shard, legs) for legs in groups]
+        return tuple(self._parts)
 
-    def _by_policy(self, legs: list[Leg]) -> None:
+    def close(self, question: Question, now_s: float) -> Decided | None:
+        """End one question; return the decision if it was the last one."""
+        if isinstance(question, PartialQuestion):
+            self._parts.remove(question)
+            if self._parts:
+                return None
+        return self._finish(now_s)
+
+    def time_is_up(self, now_s: float, *, own_fault: bool) -> Decided:
+        """Decide by policy, at the deadline, what no shard has decided yet.
+
+        `own_fault`: this process was too busy to read answers in time, so no shard is to blame.
+        """
+        self.waits.stats.deadline_missed += 1
+        late: Sequence[Question] = self._parts or (self,)
+        self._parts = []
+        for question in late:
+            self.by_policy(question.asked, now_s)
+        decided = self._finish(now_s)
+        if not own_fault:
+            for question in late:
+                self.waits.region.missed_deadline(question.shard)
+        return decided
+
+    def by_policy(self, legs: Sequence[Leg], now_s: float) -> None:
+        """Let the rules' failure policies decide these legs."""
         for leg in legs:
             counter, limit, cost = leg.counter, leg.charge.limit, leg.charge.cost
-            now_ms = counter.advance(counter.shard.now_ms())
-            self._asking.stats.degraded[counter.shard.index] += 1
+            now_ms = counter.come_to(limit, now_s)
+            self.waits.stats.degraded[counter.shard.index] += 1
             self._path = policy.PATHS[limit.on_error]
-            if limit.refund and _known_outcome(leg) < 0:
-                leg.outcome = OVER  # it was asked only because something may have been given back
-            elif policy.admits(counter, limit, cost, now_ms, self._asking.region.live_nodes):
+            leg.outcome = OVER
+            if limit.refund and _known_outcome(leg, now_s) < 0:
+                continue  # it was asked only because something may have been given back
+            if policy.admits(counter, limit, cost, now_ms, self.waits.region.live_nodes):
                 leg.outcome = 0
                 if leg.takes:
                     leg.hold = counter.hold(cost, now_ms)
-            else:
-                leg.outcome = OVER
 
-    def _close(self, question: Question) -> None:
-        self._pending.remove(question)
-        if not self._pending:
-            self._finish()
+    def _finish(self, now_s: float) -> Decided:
+        stats, waited_s = self.waits.stats, now_s - self.began_s
+        stats.waits[bisect_left(WAIT_BOUNDS_S, waited_s)] += 1
+        stats.waits_sum_s += waited_s
+        decided = self.on_decided, self._decide(now_s)
+        # The queue of deadlines keeps the request until its time would have been up: without what hangs on it.
+        self.on_decided, self.legs, self.asked = nobody, (), ()
+        return decided
 
-    def _finish(self) -> None:
-        self._hand_on(self._decide())
-
-    def _hand_on(self, decision: Decision) -> None:
-        self._asking.note_wait(self._asking.monotonic() - self.began_s)
-        # The queue of deadlines keeps it until its time would have been up: without what hangs on it. And no question
-        # that knows it may be known to it: they would be left for the garbage collector, which looks at few of them.
-        on_decided, self.on_decided, self.legs = self.on_decided, nobody, ()
-        self._pending.clear()
-        on_decided(decision)
-
-    def _decide(self) -> Decision:
+    def _decide(self, now_s: float) -> Decision:
         """Commit all that is held, or release it."""
         self.decided = True
-        admits = not denies(tuple([leg.charge for leg in self.legs]), [leg.outcome for leg in self.legs])
-        for leg in self.legs:
+        legs = self.legs
+        admits = not denies(tuple([leg.charge for leg in legs]), [leg.outcome for leg in legs])
+        for leg in legs:
+            counter = leg.counter
             if leg.hold is not None:
-                leg.counter.settle(leg.hold, commit=admits)
+                counter.settle(leg.hold, commit=admits)
                 if admits:
-                    leg.counter.flush(0)  # it had to ask, so its limit is near or it was cold
-        for leg in self.legs:
-            leg.counter.pins -= 1
-        decision = decision_of(self.legs, admits, self._path, self._asking.monotonic())
-        for index, leg in enumerate(self.legs):
-            if admits and leg.hold is not None and leg.hold.closed:
+                    counter.flush(0)  # it had to ask, so its limit is near or it was cold
+            counter.pin(-1)
+        decision = decision_of(legs, admits, self._path, now_s)
+        for index, leg in enumerate(legs):
+            if admits and leg.hold is not None and leg.hold.ended_before(leg.counter.sequence):
                 over, remaining, _ = decision.verdicts[index]
                 decision.verdicts[index] = (over, remaining, 0)  # its window has just ended
         return decision
 
 
-def _known_outcome(leg: Leg) -> int:
-    """Whether the cost would fit by all that is known now; nothing is taken."""
+class PartialQuestion(Question):
+    """One of several questions of a request."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: WaitingRequest, shard: Shard, asked: Sequence[Leg]) -> None:
+        super().__init__(shard, asked)
+        self._request = request
+
+    @property
+    def request(self) -> WaitingRequest:
+        return self._request
+
+
+def _known_outcome(leg: Leg, now_s: float) -> int:
+    """Return the room that the cost would leave by all that is known now, or OVER; nothing is taken."""
     counter, charge = leg.counter, leg.charge
-    now_ms = counter.advance(counter.shard.now_ms())
-    missing = counter.missing(charge.cost)
-    remaining = charge.algorithm.take(counter, charge.limit, now_ms, missing)
-    if remaining >= 0:
-        charge.algorithm.release(counter, charge.limit, missing)
-    return remaining
+    now_ms = counter.advance(counter.shard.time.at_ms(now_s))
+    remaining = charge.algorithm.room(counter, charge.limit, now_ms) - counter.missing(charge.cost)
+    return remaining if remaining >= 0 else OVER

@@ -16,9 +16,9 @@ from headgate.errors import BadRequest, NotFound
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 16
-"""Of the name that says which reservation it is: 128 bits of chance."""
+"""Size of the name that says which reservation it is: 128 bits of chance."""
 MAX_REQUEST_BYTES: Final = 2_048
-"""Of the request that an id holds; ordinary ones are under 200."""
+"""Size of the request that an id holds; ordinary ones are under 200."""
 MAX_ID_CHARS: Final = 4_096
 _VERSION: Final = b"\x01"
 _KEY_ID_BYTES: Final = 4
@@ -28,11 +28,11 @@ _HEAD: Final = struct.Struct(f">c{_KEY_ID_BYTES}s{NONCE_BYTES}sQ")
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What an id says."""
+    """A reservation, as its id says it."""
 
     nonce: bytes
     expires_ms: int
-    """By the time of the shard that the nonce belongs to."""
+    """Time of the shard that the nonce belongs to."""
     request: bytes
     """The serialized RateLimitRequest whose estimate was charged."""
 

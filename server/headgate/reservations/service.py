@@ -20,8 +20,9 @@ from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitReq
 from headgate_client.wire.headgate.v1 import limits_pb2 as pb
 
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
-from headgate.origin.claims import ClaimState
 from headgate.origin.interface import Origin, OriginError
+from headgate.origin.operations.take_claim import ClaimState, TakeClaim
+from headgate.pending import PendingAnswer, answer_future
 from headgate.reservations import ids
 from headgate.reservations.ids import Reservation
 from headgate.reservations.signing import SigningKey
@@ -38,7 +39,7 @@ MOST_REMEMBERED: Final = 100_000
 """Settlements that this node made or heard of: it answers for them without asking."""
 CLAIM_TIMEOUT_S: Final = 0.5
 ANSWER_S: Final = 1.0
-"""How long a caller waits for the origin; the settlement goes on without him."""
+"""Time that a caller waits for the origin; the settlement goes on without him."""
 RETRY_S: Final = 1.0
 MAX_ACTUAL: Final = 2**32 - 1
 
@@ -46,9 +47,9 @@ Call = Callable[[bytes], Awaitable[bytes]]
 
 
 class Charging(Protocol):
-    """What decides: the handler, which takes serialized RateLimitRequests."""
+    """The handler, which decides serialized RateLimitRequests."""
 
-    def reserve(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
+    def reserve(self, payload: bytes) -> bytes | PendingAnswer:
         """Decide an estimate; it is charged if it fits."""
         ...
 
@@ -56,7 +57,7 @@ class Charging(Protocol):
         """Charge in any case."""
         ...
 
-    def give_back(self, payload: bytes) -> None:
+    def uncharge(self, payload: bytes) -> None:
         """Undo so much of what was charged."""
         ...
 
@@ -79,7 +80,7 @@ class ReservationStats:
 
 
 class OpenCount:
-    """How many reservations have not expired, by the second in which they do."""
+    """Number of reservations that have not expired, by the second in which they do."""
 
     def __init__(self) -> None:
         self._by_second: OrderedDict[int, int] = OrderedDict()
@@ -96,8 +97,8 @@ class OpenCount:
             self.count -= self._by_second.pop(second)
 
 
-class Limits:
-    """The methods of the service."""
+class ReservationService:
+    """Serves `headgate.v1.Limits`: Reserve and Settle."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class Limits:
         self._random_bytes = random_bytes
         self._waiting: dict[bytes, asyncio.Task[pb.SettleResponse]] = {}
         self._settled: OrderedDict[bytes, int] = OrderedDict()
-        """What each was settled with, as far as this node made it or heard of it lately."""
+        """The amount that each was settled with, as far as this node made it or heard of it lately."""
         self._counted_s = 0
 
     @property
@@ -129,11 +130,11 @@ class Limits:
         return len(self._waiting)
 
     def methods(self) -> Mapping[str, Call]:
-        """By path."""
+        """Methods by path."""
         return {f"/{SERVICE}/Reserve": self._reserve, f"/{SERVICE}/Settle": self._settle}
 
     async def stop(self) -> None:
-        """What waits for the origin is given up: those estimates stand."""
+        """Give up the settlements that wait for the origin: those estimates stand."""
         tasks = list(self._waiting.values())
         for task in tasks:
             task.cancel()
@@ -148,9 +149,7 @@ class Limits:
         now_ms = self._now_ms(self._origin.shard_of(nonce))
         self._check_room(now_ms)
         key = await self._key.current()
-        answer = self._charging.reserve(asked)
-        # Shielded: a caller that leaves must not cancel a decision that others may share.
-        decided = answer if isinstance(answer, bytes) else await asyncio.shield(answer)
+        decided = await answer_future(self._charging.reserve(asked))
         response = pb.ReserveResponse(decision=RateLimitResponse.FromString(decided))
         if response.decision.overall_code == RateLimitResponse.OK:
             self.stats.reserved += 1
@@ -231,8 +230,8 @@ class Limits:
         shard = self._origin.shard_of(reservation.nonce)
         while True:
             try:
-                claim = await self._origin.claim(
-                    shard, reservation.nonce, value, reservation.expires_ms, CLAIM_TIMEOUT_S
+                claim = await self._origin.run(
+                    shard, TakeClaim(reservation.nonce, value, reservation.expires_ms), CLAIM_TIMEOUT_S
                 )
                 break
             except OriginError:
@@ -256,7 +255,7 @@ class Limits:
         if difference:
             message.hits_addend = abs(difference)
             payload = message.SerializeToString()
-            (self._charging.charge_late if difference > 0 else self._charging.give_back)(payload)
+            (self._charging.charge_late if difference > 0 else self._charging.uncharge)(payload)
 
 
 def _expired() -> NotFound:

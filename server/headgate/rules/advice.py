@@ -1,4 +1,4 @@
-"""What is allowed in rules and hardly meant: rules that nothing can match, names that nobody has.
+"""Advice about rules that are allowed and hardly intended: rules that nothing can match, names that no rule has.
 
 Never a reason to refuse a set: `headgate rules check` says it, and serving goes on.
 """
@@ -12,7 +12,7 @@ from headgate.rules.tree import KeySlot, Level, RuleNode, Wildcard, rule_name
 
 
 def advise(rules: RuleSet) -> list[Problem]:
-    """In the order of files and lines."""
+    """Advice about a rule set, in the order of files and lines."""
     found: list[Problem] = []
     for domain in rules.domains.values():
         found += [_at(rules.place(place), reason) for place, reason in _unmatched(rules, domain.level)]

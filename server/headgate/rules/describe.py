@@ -1,7 +1,7 @@
-"""The current rules for people: what `GET /rules` shows.
+"""The current rules for people, as `GET /rules` shows them.
 
-The answer is bounded whatever the rules are: at most `MAX_RULES` of them, of one domain
-where the query names one, and it says how many there are in all.
+The answer is bounded for any rule set: at most `MAX_RULES` rules, of one domain if the query names one, with the number
+of all.
 """
 
 from collections.abc import Iterator, Mapping
@@ -81,7 +81,7 @@ def _rule(rule: RuleInfo, here: Limit) -> dict[str, Any]:
 
 
 def _describe_limit(limit: Limit, here: Limit) -> dict[str, Any]:
-    """As the rule says it, and what of it this region enforces."""
+    """Describe a rule's limit as its file says it, and the part of it that this region enforces."""
     if limit.unlimited:
         return {"unlimited": True, "name": limit.name}
     described: dict[str, Any] = {

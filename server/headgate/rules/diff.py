@@ -1,4 +1,4 @@
-"""What changes for whom between two rule sets: rules that differ, and what callers meet instead.
+"""Differences between two rule sets: the rules that differ, and the callers that get another limit.
 
 A rule that comes or goes is shown with what its callers meet in the other set: a new `user=ann` takes over from `user`,
 and what matters to ann is the limit before and after.
@@ -20,7 +20,7 @@ ANY_VALUE: Final = "\N{HORIZONTAL ELLIPSIS}"
 
 
 class Effect(StrEnum):
-    """What a difference does to those whom it concerns."""
+    """Effect of a difference on the callers that it concerns."""
 
     TIGHTER = "tighter"
     LOOSER = "looser"
@@ -36,7 +36,7 @@ class Difference:
 
     domain: str
     rule: str
-    """As a path, for people."""
+    """Path of the rule, for people."""
     effect: Effect
     before: Match | None
     after: Match | None
@@ -46,7 +46,7 @@ class Difference:
         return f"{self.domain}: {self.rule}: {before} -> {after} ({self.effect.value})"
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The difference as JSON, for programs."""
         return {
             "domain": self.domain,
             "rule": self.rule,
@@ -79,7 +79,7 @@ def _effect(before: Match | None, after: Match | None) -> Effect | None:
 
 
 def _compared(before: Limit, after: Limit) -> Effect | None:
-    """Whether callers get less or more of it; None where neither."""
+    """Effect of another limit: callers get less or more; None if neither."""
     left, right = _rate(before), _rate(after)
     if left == right:
         return None
@@ -87,14 +87,14 @@ def _compared(before: Limit, after: Limit) -> Effect | None:
 
 
 def _rate(limit: Limit) -> tuple[bool, float, int]:
-    """How much it gives: nothing that is enforced, by rate, by burst."""
+    """Order limits by how much they admit: not enforced first, then by rate, then by burst."""
     if limit.unlimited or limit.shadow:
         return True, 0.0, 0
     return False, limit.requests_per_unit / limit.window_ms, limit.burst
 
 
 def _side(match: Match | None, other: Match | None) -> str:
-    """How much it is, and whatever else the other side does not say as well."""
+    """Describe one side: its limit, and the details in which the other side differs."""
     if match is None:
         return "no limit"
     amount, *rest = words_of(match.limit)

@@ -25,14 +25,14 @@ from headgate.rules.tree import LevelBuilder, NodeTable, unpack_place
 EXTENSIONS = (".yaml", ".yml")
 
 MAX_DEPTH = 8
-"""Directories inside each other that are read: far more than anybody has, and the end of a tree of links."""
+"""Deepest nesting of directories that is read: far more than anyone needs, and the end of a loop of links."""
 
 _DIGEST_SALT = b"headgate rules 1"
 """Changes when the same text begins to mean something else, so that old snapshots stop matching."""
 
 FileState = tuple[str, int, int, int, int, int, int]
 Signature = tuple[FileState, ...]
-"""What tells one state of the directory from another: of each file the name, device, inode, size, times and kind."""
+"""State of the directory: name, device, inode, size, times and kind of each file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class SourceFile:
     path: str
     data: bytes
     name: str
-    """Its path from the rules directory on, which is part of the digest; wherever the directory itself is."""
+    """Path relative to the rules directory; part of the digest, so that the directory itself may move."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RulesSource:
     """The bytes of a directory at one moment, and the digest that names them."""
 
     files: tuple[SourceFile, ...]
@@ -63,7 +63,7 @@ def signature(directory: Path) -> Signature | None:
 
 
 def _rule_names(directory: Path) -> list[str]:
-    """Of all rules files, from the directory on: `edge.yaml`, `team-a/edge.yaml`. Raises OSError."""
+    """Paths of all rules files, relative to the directory: `edge.yaml`, `team-a/edge.yaml`. Raises OSError."""
     return sorted(_names_below(str(directory), "", ()))
 
 
@@ -89,7 +89,7 @@ def _file_state(path: str, name: str) -> FileState:
     return (name, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
 
 
-def read_directory(directory: Path, *, merge_domains: bool) -> Source:
+def read_directory(directory: Path, *, merge_domains: bool) -> RulesSource:
     """All rules files, read; raises with every file that can't be."""
     try:
         names = _rule_names(directory)
@@ -103,7 +103,7 @@ def read_directory(directory: Path, *, merge_domains: bool) -> Source:
     return _read_all(str(directory), names, merge_domains=merge_domains)
 
 
-def _read_all(directory: str, names: Sequence[str], *, merge_domains: bool) -> Source:
+def _read_all(directory: str, names: Sequence[str], *, merge_domains: bool) -> RulesSource:
     files: list[SourceFile] = []
     problems: list[Problem] = []
     for name in names:
@@ -115,7 +115,7 @@ def _read_all(directory: str, names: Sequence[str], *, merge_domains: bool) -> S
     if problems:
         # The other files' problems are named too: everything at once.
         raise RulesError(sorted(problems + check_files(files, merge_domains=merge_domains)), transient=True)
-    return Source(tuple(files), _digest(files, merge_domains=merge_domains))
+    return RulesSource(tuple(files), _digest(files, merge_domains=merge_domains))
 
 
 def _read(path: str) -> bytes:
@@ -146,13 +146,13 @@ def _digest(files: Sequence[SourceFile], *, merge_domains: bool) -> str:
 def check_files(files: Sequence[SourceFile], *, merge_domains: bool) -> list[Problem]:
     """Every problem of these files; none means that they compile."""
     try:
-        compile_source(Source(tuple(files), ""), Version(0, ""), Pace(SystemClock()), merge_domains=merge_domains)
+        compile_source(RulesSource(tuple(files), ""), Version(0, ""), Pace(SystemClock()), merge_domains=merge_domains)
     except RulesError as error:
         return list(error.problems)
     return []
 
 
-def compile_source(source: Source, version: Version, pace: Pace, *, merge_domains: bool) -> RuleSet:
+def compile_source(source: RulesSource, version: Version, pace: Pace, *, merge_domains: bool) -> RuleSet:
     """The rule set of these files; raises with every problem of every file."""
     table = NodeTable()
     read: list[FileRules] = []
@@ -201,7 +201,7 @@ def _join(read: Sequence[FileRules], problems: list[Problem], *, merge_domains: 
 
 
 def _join_field(read: Sequence[FileRules], problems: list[Problem], name: str) -> dict[str, Any]:
-    """What each domain says at the top level; the files of one domain must not say different things."""
+    """Value of one top-level field by domain; files of one domain that differ in it are a problem."""
     said: dict[str, FileRules] = {}
     for rules in read:
         if getattr(rules, name):
@@ -222,7 +222,7 @@ def _collisions(level: LevelBuilder, rules: FileRules, read: Sequence[FileRules]
 
 
 def load_directory(directory: Path | str, *, merge_domains: bool = False) -> RuleSet:
-    """Read, check and compile a directory, or one file whatever its name; raises `RulesError` with every problem."""
+    """Read, check and compile a directory, or one file of any name; raises `RulesError` with every problem."""
     path = Path(directory)
     if path.is_file():
         source = _read_all(os.path.dirname(path), [path.name], merge_domains=merge_domains)

@@ -1,4 +1,4 @@
-"""Why a request hits the rule it hits: the walk of `RuleSet.match`, told step by step."""
+"""Explanation of why a request hits a rule: the walk of `RuleSet.match`, step by step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from headgate.rules.tree import KeySlot, Level, RuleNode
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """Which rule a request would hit, and each step of the search for it, as text."""
+class MatchExplanation:
+    """The rule that a request would hit, and each step of the search for it, as text."""
 
     match: Match | None
     lines: tuple[str, ...]
@@ -27,11 +27,11 @@ class _Step:
     text: str
 
 
-def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> Explanation:
-    """Which rule a request would hit, and why."""
+def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> MatchExplanation:
+    """Find the rule that a request would hit, and the reason for each step."""
     if not rules.has_domain(domain):
         known = ", ".join(sorted(rules.domains)) or "none"
-        return Explanation(None, (f"no rule: there is no domain `{domain}` (there is: {known})",))
+        return MatchExplanation(None, (f"no rule: there is no domain `{domain}` (there is: {known})",))
     lines: list[str] = [f"domain `{domain}`"]
     level: Level | None = rules.domains[domain].level
     node: RuleNode | None = None
@@ -44,7 +44,7 @@ def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> 
         level = node.children
     match = rules.match(domain, entries)
     lines.append(_outcome(match, node))
-    return Explanation(match, tuple(lines))
+    return MatchExplanation(match, tuple(lines))
 
 
 def _step(rules: RuleSet, level: Level | None, key: str, value: str) -> _Step:
@@ -90,7 +90,7 @@ def describe(limit: Limit) -> str:
 
 
 def words_of(limit: Limit) -> list[str]:
-    """What there is to say of a limit, how much it is first."""
+    """Words that describe a limit, its amount first."""
     if limit.unlimited:
         words = ["unlimited"]
     else:

@@ -23,7 +23,7 @@ _FLOAT = re.compile(r"[+-]?\d+\.?\d*(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,12})?)%", re.ASCII)
 
 _LONGEST_SHOWN = 60
-"""A value in a message is cut here: lines stay readable whatever the file holds."""
+"""Longest value in a message, in characters; the rest is cut, so that lines stay readable."""
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def shown(text: str) -> str:
 
 
 def found(event: Event) -> str:
-    """What the file holds at this place, for a message that says what was expected there."""
+    """Describe the value at this place of the file, for a message that says what was expected there."""
     if isinstance(event, SequenceStartEvent):
         return "a list"
     if isinstance(event, MappingStartEvent):

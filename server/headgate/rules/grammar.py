@@ -6,20 +6,20 @@ from typing import NamedTuple
 from headgate.rules.fields import shown
 
 
-class Shape(NamedTuple):
+class LevelGrammar(NamedTuple):
     """The keys of one level of the file, each with the name of its reader; scalars have none."""
 
     here: str
-    """For messages: `unknown key x <here>`."""
+    """Place of the level, for messages: `unknown key x <here>`."""
     keys: Mapping[str, str]
 
 
 SCALAR = ""
-ROOT = Shape(
+ROOT = LevelGrammar(
     "at the top level of the file",
     {"domain": SCALAR, "shard_by": SCALAR, "request_limits": SCALAR, "descriptors": "_descriptors"},
 )
-DESCRIPTOR = Shape(
+DESCRIPTOR = LevelGrammar(
     "in a descriptor",
     {
         "key": SCALAR,
@@ -34,7 +34,7 @@ DESCRIPTOR = Shape(
         "metadata": "_metadata",
     },
 )
-RATE_LIMIT = Shape(
+RATE_LIMIT = LevelGrammar(
     "in rate_limit",
     {
         **dict.fromkeys(("unit", "requests_per_unit", "unlimited", "name"), SCALAR),
@@ -49,13 +49,13 @@ RATE_LIMIT = Shape(
         ),
     },
 )
-REPLACES = Shape("in an entry of replaces", {"name": SCALAR})
-_SHAPES = (DESCRIPTOR, RATE_LIMIT, ROOT)
+REPLACES = LevelGrammar("in an entry of replaces", {"name": SCALAR})
+_LEVELS = (DESCRIPTOR, RATE_LIMIT, ROOT)
 
 
-def unknown_key(name: str, shape: Shape) -> str:
+def unknown_key(name: str, grammar: LevelGrammar) -> str:
     """The reason for refusing a key: known elsewhere, or not at all."""
-    for other in _SHAPES:
-        if other is not shape and name in other.keys:
-            return f"key `{name}` is at the wrong level: it belongs {other.here}, not {shape.here}"
-    return f"unknown key {shown(name)} {shape.here}; accepted: {', '.join(shape.keys)}"
+    for other in _LEVELS:
+        if other is not grammar and name in other.keys:
+            return f"key `{name}` is at the wrong level: it belongs {other.here}, not {grammar.here}"
+    return f"unknown key {shown(name)} {grammar.here}; accepted: {', '.join(grammar.keys)}"

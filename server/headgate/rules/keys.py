@@ -1,7 +1,7 @@
 """Limit keys: (domain, rule, matched values) as bytes, such that no two tuples share a string.
 
-Every part is preceded by its length, so `a`+`b_c` can't become `a_b`+`c`, whatever
-bytes the parts hold. A part of more than 128 bytes is there by its digest.
+Every part is preceded by its length, so `a`+`b_c` can't become `a_b`+`c` with any
+bytes in the parts. A part of more than 128 bytes is there by its digest.
 
 A key is the domain, then one group of parts per level, then the
 tail. A group begins with its kind, and the kind says how many parts follow, so groups
@@ -31,9 +31,11 @@ TAIL = "t"
 
 
 MAX_PART_BYTES = 128
-"""Longer parts stand in a key by their digest: a counter, a plan and a key in Redis are small whatever callers send."""
+"""Longest part that stands in a key as it is; a longer one is there by its digest, so that counters, plans and keys in
+Redis stay small.
+"""
 DIGEST_BYTES = 20
-"""160 bits: nobody finds two values that share a counter."""
+"""160 bits: finding two values that share a counter is infeasible."""
 
 
 def encode_part(part: str) -> bytes:
@@ -51,7 +53,7 @@ def encode_key(parts: Iterable[str]) -> bytes:
 
 
 def encode_tail(algorithm: Algorithm, window_ms: int) -> bytes:
-    """What ends every key: how the counter counts. A letter for the algorithm: a key is kept per counter."""
+    """Encode the end of a key: the algorithm as one letter, since a key is kept per counter, and the window."""
     return encode_key((TAIL, algorithm.value[0], str(window_ms)))
 
 

@@ -80,7 +80,7 @@ class RateLimitBlock:
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """What a descriptor says beside its `rate_limit`."""
+    """Fields of a descriptor beside its `rate_limit`."""
 
     shadow: bool = False
     quota: bool = False

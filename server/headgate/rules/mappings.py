@@ -13,26 +13,26 @@ from yaml.events import (
 )
 
 from headgate.rules.fields import found
-from headgate.rules.grammar import SCALAR, Shape, unknown_key
+from headgate.rules.grammar import SCALAR, LevelGrammar, unknown_key
 from headgate.rules.yaml_events import Event, EventStream, line_of, skip_node, whole_node
 
 MERGE_KEY = "<<"
 
 
 class MappingReader:
-    """Reads mappings by their shape; a subclass has a method for each key that is not a scalar."""
+    """Reads mappings by their grammar; a subclass has a method for each key that is not a scalar."""
 
     def __init__(self, stream: EventStream, report: Callable[[int, str], None]) -> None:
         self._stream = stream
         self._next = stream.next
         self._report = report
 
-    def _mapping(self, shape: Shape) -> tuple[dict[str, Any], set[str]]:
-        """The fields of a mapping whose start has been read; the names of those that were refused."""
+    def _mapping(self, grammar: LevelGrammar) -> tuple[dict[str, Any], set[str]]:
+        """Read a mapping after its start; return its fields, and the names of those that were refused."""
         fields: dict[str, Any] = {}
         broken: set[str] = set()
         merges: list[tuple[int, list[Event]]] = []
-        keys = shape.keys
+        keys = grammar.keys
         next_event = self._next
         while type(event := next_event()) is not MappingEndEvent:
             reader = keys.get(event.value) if type(event) is ScalarEvent else None
@@ -40,7 +40,7 @@ class MappingReader:
                 if type(event) is ScalarEvent and event.value == MERGE_KEY:
                     merges += [(line_of(event), events) for events in self._merged()]
                 else:
-                    self._refuse_key(event, shape, known=reader is not None)
+                    self._refuse_key(event, grammar, known=reader is not None)
                 continue
             name = event.value
             if reader is SCALAR:
@@ -58,18 +58,18 @@ class MappingReader:
             else:
                 fields[name] = value
         for line, events in merges:
-            self._apply_merge(line, events, shape, fields, broken)
+            self._apply_merge(line, events, grammar, fields, broken)
         return fields, broken
 
-    def _refuse_key(self, event: Event, shape: Shape, *, known: bool) -> None:
+    def _refuse_key(self, event: Event, grammar: LevelGrammar, *, known: bool) -> None:
         line = line_of(event)
         if type(event) is not ScalarEvent:
             self._report(line, f"a key must be text, found {found(event)}")
             self._skip(event)
         elif known:
-            self._report(line, f"duplicate key `{event.value}` {shape.here}")
+            self._report(line, f"duplicate key `{event.value}` {grammar.here}")
         else:
-            self._report(line, unknown_key(event.value, shape))
+            self._report(line, unknown_key(event.value, grammar))
         self._skip(self._next())
 
     def _merged(self) -> list[list[Event]]:
@@ -88,14 +88,14 @@ class MappingReader:
         return [self._collect(event)]
 
     def _apply_merge(
-        self, line: int, events: list[Event], shape: Shape, fields: dict[str, Any], broken: set[str]
+        self, line: int, events: list[Event], grammar: LevelGrammar, fields: dict[str, Any], broken: set[str]
     ) -> None:
         if type(events[0]) is not MappingStartEvent:
             self._report(line, f"`<<` merges mappings only, found {found(events[0])}")
             return
         self._stream.push(events)
         self._next()
-        merged, refused = self._mapping(shape)
+        merged, refused = self._mapping(grammar)
         for name, value in merged.items():
             fields.setdefault(name, value)
         broken |= refused

@@ -1,6 +1,6 @@
-"""What the rest of the program sees of rules: a rule set, and what a descriptor matched in it."""
+"""Interface of rules to the rest of the program: a rule set, and the match of a descriptor in it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -26,13 +26,13 @@ class Match(NamedTuple):
 
     @property
     def name(self) -> RuleName:
-        """What metrics, logs and answers call the rule."""
+        """Name of the rule in metrics, logs and answers."""
         return rule_name(self.domain, self.limit.name, self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which rule set it is: a counter since the start, and a digest of the files, equal wherever they are equal."""
+    """Identity of a rule set: a counter since the start, and a digest of the files, equal wherever they are equal."""
 
     counter: int
     digest: str
@@ -41,42 +41,24 @@ class Version:
         return f"{self.counter}-{self.digest[:12]}"
 
 
-class AnyValue(Protocol):
-    """A rule for any value of a key, as an object that stands for it and for the way to it."""
-
-    @property
-    def values(self) -> Mapping[str, int]:
-        """The values that have rules of their own."""
-        ...
-
-
-Route = tuple[AnyValue, bytes, int]
-"""The rule, the limit key, and how many bytes of that come behind the last value."""
-
-
 class Rules(Protocol):
     """A compiled rule set: immutable, so that one reference decides one request."""
 
     @property
     def version(self) -> Version:
-        """Which set it is: a number that grows with each, and the digest of its content."""
+        """Identity of the set: a number that grows with each, and the digest of its content."""
         ...
 
     def has_domain(self, domain: str) -> bool:
-        """Whether any file names the domain."""
+        """Return true if any file names the domain."""
         ...
 
     def request_limits(self, domain: str) -> RequestLimits | None:
-        """What becomes of limits that come with requests; None: as the server is set."""
+        """The domain's policy for limits that come with requests; None: the server's setting decides."""
         ...
 
     def shard_key(self, domain: str, entries: Sequence[tuple[str, str]]) -> bytes | None:
-        """What decides the shard of this descriptor's counter; None: the counter's own key."""
-        ...
-
-    def route(self, domain: str, entries: Sequence[tuple[str, str]]) -> Route | None:
-        """Of a descriptor whose last entry meets a rule for any value. None: `match` must say, which says the same of
-        such a descriptor."""
+        """Key that chooses the shard of this descriptor's counter; None: the counter's own key."""
         ...
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:

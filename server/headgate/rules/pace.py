@@ -11,10 +11,10 @@ from collections.abc import Callable
 from headgate.clock import Clock
 
 SLICE_S = 0.0005
-"""How long the loader works before it lets others run: a tenth of the request path's deadline."""
+"""Seconds that the loader works before it lets others run: a tenth of the request path's deadline."""
 
 BREAK_S = 0.00005
-"""How long it then sleeps: long enough for a waiting thread to take over, short enough not to matter."""
+"""Seconds that it then sleeps: long enough for a waiting thread to take over, short enough not to matter."""
 
 QUIET_S = 3.0
 """Loads that take longer than this tell how far they are."""
@@ -58,13 +58,13 @@ class Pace:
         """Count one more rule, and give way if it is time; `position` says how far into the file it is."""
         self._ticks += 1
         if self._ticks % _TICKS_PER_LOOK == 0:
-            self._look(position)
+            self._check_time(position)
 
     def breathe(self) -> None:
         """Give way, if it is time: called between larger pieces of work."""
-        self._look(0)
+        self._check_time(0)
 
-    def _look(self, position: int) -> None:
+    def _check_time(self, position: int) -> None:
         now = self._clock.monotonic()
         if self._polite and now >= self._slice_end:
             if self._stopped():

@@ -1,4 +1,4 @@
-"""What is wrong with a set of rules: every problem with its file, line and reason."""
+"""Problems of a rule set, each with its file, line and reason."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class RulesError(ConfigError):
     def __init__(self, problems: Iterable[Problem], *, transient: bool = False) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
         self.transient = transient
-        """Whether it may pass without a visible change: a file system that fails, not a file that is wrong."""
+        """True if it may pass without a visible change: a file system that fails, not a file that is wrong."""
         super().__init__("\n".join(map(str, self.problems)))
 
 
@@ -33,8 +33,8 @@ class SnapshotError(ConfigError):
 
 
 class NoSnapshot(SnapshotError):
-    """There is none."""
+    """No snapshot exists."""
 
 
 class OtherSnapshot(SnapshotError):
-    """One of other rules than those that were asked for."""
+    """The snapshot holds other rules than those that were asked for."""

@@ -1,8 +1,7 @@
 """One rules file: its events checked against the grammar and compiled on the way.
 
-The file passes through once. Every problem is reported and reading goes on behind it;
-only YAML that does not parse ends a file early. What comes out is a level of compiled
-rules, which belongs to no domain yet: `domain` may stand at the end of the file.
+The file passes through once. Every problem is reported and reading goes on behind it; only YAML that does not parse
+ends a file early. The result is a level of compiled rules without a domain: `domain` may stand at the end of the file.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +40,7 @@ MAX_PROBLEMS = 1_000
 REQUEST_LIMITS: Mapping[str, RequestLimits] = {item.value: item for item in RequestLimits}
 
 MAX_LEVELS = 64
-"""Of nested descriptors: more entries than any request has, and far from the end of the stack."""
+"""Deepest nesting of descriptors: more entries than any request has, and far from the end of the stack."""
 
 
 @dataclass(slots=True)
@@ -253,7 +252,7 @@ class _Reader(MappingReader):
             return False
 
     def _node(self, fields: dict[str, Any]) -> RuleNode:
-        """What the rule gives; without children it is shared with every rule that gives the same."""
+        """Node of the rule; one without children is shared by all rules with the same limit."""
         block: RateLimitBlock | None = fields.get("rate_limit")
         builder: LevelBuilder | None = fields.get("descriptors")
         children = builder.finish() if builder is not None and builder.level else None

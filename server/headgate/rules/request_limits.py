@@ -1,10 +1,9 @@
-"""Limits that come with a request (`limit` in a descriptor): what a server makes of them.
+"""Policies for limits that come with a request (`limit` in a descriptor).
 
-`allow` takes them instead of the rule's, whatever they are: for callers who are trusted to
-say what they are limited to. `lower` lets them only take away: the rule's own counter is
-charged in any case, and where the request asks for less than the rule gives, that limit is
-charged too, on a counter of its own, and both must have room. So whatever limits and units
-a caller makes up, it gets no more than the rule gives. `refuse` answers with an error.
+`allow` takes them instead of the rule's: for callers who are trusted to say what they are limited to. `lower` lets them
+only take away: the rule's own counter is charged in any case, and where the request asks for less than the rule gives,
+that limit is charged too, on a counter of its own, and both must have room. So a caller gets no more than the rule
+gives, with any limit and unit. `refuse` answers with an error.
 """
 
 from dataclasses import replace
@@ -14,7 +13,7 @@ from headgate.limiter.limit import Limit
 
 
 class RequestLimits(StrEnum):
-    """What to do with a limit that a request brings: take it, take it if it is smaller, or answer with an error."""
+    """Policy for a limit that a request brings: take it, take it if it is smaller, or answer with an error."""
 
     ALLOW = "allow"
     LOWER = "lower"
@@ -22,7 +21,7 @@ class RequestLimits(StrEnum):
 
 
 def is_smaller(asked: Limit, rule: Limit) -> bool:
-    """Whether it gives less: fewer requests in the same time; of equal rates, the smaller count."""
+    """Return true if a limit gives less: fewer requests in the same time; of equal rates, the smaller count."""
     if rule.unlimited:
         return True
     asked_rate = asked.requests_per_unit * rule.window_ms

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import Steps, rule_id, steps_text
 from headgate.rules.keys import encode_part
-from headgate.rules.model import Match, Route, Version
+from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits
-from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, unpack_place
+from headgate.rules.tree import NOWHERE, Level, RuleNode, unpack_place
 
 
 class Domain:
@@ -29,7 +29,7 @@ class Domain:
         self.shard_by = shard_by
         """The entry whose value decides the shard of all counters that have it; empty: each counter's own key."""
         self.request_limits = request_limits
-        """What becomes of limits in requests; None: as the server is set."""
+        """Policy for limits in requests; None: the server's setting decides."""
         self.head = encode_part(name)
 
 
@@ -43,7 +43,7 @@ class RuleInfo:
     place: str
     """`file:line`, or empty when the set came from a snapshot."""
     id: str
-    """What metrics, logs and answers call it: its name, or its place in the tree (limiter/rule_name.py)."""
+    """Name in metrics, logs and answers: the rule's name, or its place in the tree (limiter/rule_name.py)."""
 
 
 class RuleSet:
@@ -61,11 +61,11 @@ class RuleSet:
     ) -> None:
         self._domains = dict(domains)
         self.nodes = nodes
-        """By number: what the exact values of slots refer to."""
+        """Nodes by number; exact values of slots refer to them."""
         self._files = tuple(files)
         self.version = version
         self.count = count
-        """How many rules have a limit."""
+        """Number of rules with a limit."""
 
     @property
     def domains(self) -> Mapping[str, Domain]:
@@ -73,7 +73,7 @@ class RuleSet:
         return self._domains
 
     def has_domain(self, domain: str) -> bool:
-        """Whether any file names the domain."""
+        """Return true if any file names the domain."""
         return domain in self._domains
 
     def shard_key(self, domain: str, entries: Sequence[tuple[str, str]]) -> bytes | None:
@@ -87,39 +87,9 @@ class RuleSet:
         return None
 
     def request_limits(self, domain: str) -> RequestLimits | None:
-        """What the domain's file says of limits in requests; None where it says nothing."""
+        """The policy of the domain's file for limits in requests; None if it has none."""
         root = self._domains.get(domain)
         return None if root is None else root.request_limits
-
-    def route(self, domain: str, entries: Sequence[tuple[str, str]]) -> Route | None:
-        """The slot of the rule for any value where the last entry ends, and the limit key. The slot stands for the way
-        to it: each is in one level, each level below one rule. None: there are wildcards on the way, the last value
-        has a rule of its own, something else chooses the shard, or there is no limit."""
-        root = self._domains.get(domain)
-        if root is None or root.shard_by:
-            return None
-        level: Level | None = root.level
-        node: RuleNode | None = None
-        slot: KeySlot | None = None
-        exact = False
-        limit_key = root.head
-        for key, value in entries:
-            slot = level.get(key) if level is not None else None
-            if slot is None or slot.wildcards is not None:
-                return None
-            number = slot.values.get(value)
-            if number is None:
-                node, exact = slot.any_node, False
-                if node is None:
-                    return None
-                limit_key += slot.any_head + encode_part(value)
-            else:
-                node, exact = self.nodes[number], True
-                limit_key += slot.exact_head + encode_part(value)
-            level = node.children
-        if exact or slot is None or node is None or node.limit is None:
-            return None
-        return slot, limit_key + node.tail, len(node.tail)
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
         """The limit of the rule where the last entry ends: exact values first, then wildcards, then the key alone."""
@@ -156,7 +126,7 @@ class RuleSet:
         return Match(node.limit, limit_key + node.tail, domain, tuple(steps))
 
     def place(self, packed: int) -> str:
-        """Where a rule stands, as `file:line`."""
+        """Place of a rule as `file:line`."""
         if packed == NOWHERE or not self._files:
             return ""
         file_index, line = unpack_place(packed)

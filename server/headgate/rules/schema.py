@@ -72,7 +72,7 @@ _FIELDS: Mapping[str, tuple[str, Schema]] = {
     "overdraft": ("Costs that are known when a request is over are always charged.", _BOOLEAN),
     "refund": ("What was charged may be given back: descriptors with is_negative_hits.", _BOOLEAN),
 }
-"""What each field means and may be; a field of the grammar that is not here may be anything."""
+"""Meaning and type of each field; a field of the grammar that is not here may be anything."""
 
 
 def _level(keys: Mapping[str, object], required: tuple[str, ...] = ()) -> Schema:
@@ -84,7 +84,7 @@ def _level(keys: Mapping[str, object], required: tuple[str, ...] = ()) -> Schema
 
 
 def rules_schema() -> Schema:
-    """Of one rules file."""
+    """JSON schema of one rules file."""
     limit = _level(RATE_LIMIT.keys)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -1,16 +1,16 @@
 """A compiled rule set as a file: for restarts, and to serve on when the directory is bad.
 
-    headgate-rules-snapshot 4 <sha256 of the rest> <bytes of the rest>\n
+    headgate-rules-snapshot <format> <sha256 of the rest> <bytes of the rest>\n
     {"digest": …, "counter": …, "count": …, "saved_ms": …, "limits": […]}\n
     one JSON list per line
 
 It is written beside its place, synced and renamed, so a kill at any moment leaves the
 old file or the new one. It is served only if it is ours: a plain file of the user that we
-are, that nobody else may read or write, and whole by its digest. Anything that is not a
+are, that no other user may read or write, and whole by its digest. Anything that is not a
 whole snapshot of this version is refused by name; nothing is half used. JSON, because a file can be changed by others,
 and lines, because a million rules in one call would hold the interpreter for a second.
 
-Lines are lists, told apart by their first item: [slot number, {value: node number}] is
+Lines are lists; the first item says of which kind: [slot number, {value: node number}] is
 a part of a large slot; [null, limit, level] the next node (limit: an index, or null);
 [domain, level, shard_by, request_limits] a domain. A level is a list of [key, values, wildcards, any], where
 values is a dict, or the number of a large slot whose parts came before, and nodes are
@@ -42,7 +42,7 @@ FORMAT = 5
 """Goes up whenever an older program would misread what a newer one writes, or the other way round."""
 
 MODE = 0o600
-"""Rules may name customers, and are served as they are: nobody else reads or writes them."""
+"""Mode of the file: rules may name customers, and are served as they are, so only the owner reads or writes them."""
 
 CHUNK = 500
 """Rules per line: about half a millisecond of work, between which others may run."""
@@ -173,7 +173,7 @@ def save(rules: RuleSet, directory: Path, saved_ms: int, pause: Callable[[], Non
 
 
 def _open_private(path: str, flags: int) -> int:
-    """For us alone, even where a file of that name was left behind with another mode."""
+    """Open a file for this user alone, even if one of that name was left behind with another mode."""
     handle = os.open(path, flags | os.O_NOFOLLOW, MODE)
     try:
         os.fchmod(handle, MODE)
@@ -192,7 +192,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _remove_stale(directory: Path, now: float) -> None:
-    """What killed processes left; `now` is the file system's own, so no clock is asked."""
+    """Remove temporary files of killed processes; `now` comes from the file system, so no clock is read."""
     for path in directory.glob(f"{FILE_NAME}.*.tmp"):
         with contextlib.suppress(OSError):
             if now - path.stat().st_mtime > STALE_TEMP_S:
@@ -218,7 +218,7 @@ def load(directory: Path, pause: Callable[[], None] = _pause, *, only_digest: st
 
 
 def _read_ours(path: Path) -> bytes:
-    """Whoever else may write it could have the rules of his choice served; it is not ours to trust then."""
+    """Read the file if only this user may write it: another user could have rules of their choice served."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as file:
         info = os.fstat(handle)

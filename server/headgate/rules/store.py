@@ -7,7 +7,7 @@ the watch: it may vanish and come back.
 
 The directory is watched by looking at it: names, sizes, times and inodes, four times a
 second. That works for plain writes, editors that rename, links that Kubernetes swaps,
-and network file systems, which tell nobody about changes. A thread looks, and the loop
+and network file systems, which report no changes. A thread looks, and the loop
 hears of it only when there is something to do.
 """
 
@@ -23,23 +23,24 @@ import structlog
 
 from headgate.clock import Clock
 from headgate.rules import snapshot
-from headgate.rules.directory import Signature, Source, compile_source, read_directory, signature
+from headgate.rules.directory import RulesSource, Signature, compile_source, read_directory, signature
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import NoSnapshot, OtherSnapshot, Problem, RulesError, SnapshotError
 from headgate.rules.ruleset import RuleSet
 
 POLL_S = 0.25
-"""How often the directory is looked at. With the settling below, a change is live within 500 ms. Looking
-ten times a second was nearly half of what an idle node cost."""
+"""Seconds between looks at the directory. With the settling below, a change is live within 500 ms. Looking ten times a
+second was nearly half of what an idle node cost.
+"""
 
 SETTLE_S = 0.1
-"""How long a changed directory must stay as it is before it is read: a file that is being written isn't."""
+"""Seconds that a changed directory must stay unchanged before it is read: a file that is being written does not."""
 
 _SETTLE_POLL_S = 0.05
 
 RETRY_S = 5.0
-"""After a file system error: it may pass without anything that shows."""
+"""Seconds until the next attempt after a file system error, which may pass without a visible change."""
 
 LOGGED_PROBLEMS = 100
 """Log lines per refused change; the status holds all problems."""
@@ -63,7 +64,7 @@ class RuleStatus:
     source: SourceKind
     """`snapshot` while the directory could not be used since the start."""
     in_sync: bool
-    """Whether what the directory holds is what is served."""
+    """True if the rules in force are those of the directory."""
     rules: int
     domains: int
     last_error: tuple[Problem, ...] = ()
@@ -89,9 +90,11 @@ class RuleStore:
         data_dir: Path | None = None,
         merge_domains: bool = False,
         logger: Any = None,
-        on_source: Callable[[Source], None] = lambda source: None,
+        on_source: Callable[[RulesSource], None] = lambda source: None,
     ) -> None:
-        """`on_source` is told what was read for every set that comes into force, in the thread that reads."""
+        """Make a store without rules. `on_source` gets the files of every set that comes into force, in the thread that
+        reads.
+        """
         self._directory = Path(directory)
         self._clock = clock
         self._data_dir = data_dir
@@ -103,12 +106,12 @@ class RuleStore:
         self._stop = threading.Event()
         self._status: RuleStatus | None = None
         self.looked_at = self._now()
-        """When the directory was last looked at, in unix seconds."""
+        """Time of the last look at the directory, in unix seconds."""
         self.current: RuleSet = RuleSet({}, (), Version(0, ""), 0)
 
     @property
     def status(self) -> RuleStatus:
-        """Which rules are in force, and what was refused last."""
+        """State of the rules in force, with the problems of the last set that was refused."""
         if self._status is None:
             raise RuntimeError("load_initial() comes first")
         return self._status
@@ -139,20 +142,20 @@ class RuleStore:
             return _Loaded(compiled, "directory")
         return self._new(source, pace)
 
-    def _new(self, source: Source, pace: Pace) -> _Loaded:
+    def _new(self, source: RulesSource, pace: Pace) -> _Loaded:
         rules = self._compile(source, pace)
         self._save(rules, pace)
         self._on_source(source)
         return _Loaded(rules, "directory")
 
-    def _compile(self, source: Source, pace: Pace) -> RuleSet:
+    def _compile(self, source: RulesSource, pace: Pace) -> RuleSet:
         version = Version(self._last_counter() + 1, source.digest)
         return compile_source(source, version, pace, merge_domains=self._merge_domains)
 
     def _last_counter(self) -> int:
         return self.current.version.counter
 
-    def _compiled(self, source: Source, pace: Pace) -> RuleSet | None:
+    def _compiled(self, source: RulesSource, pace: Pace) -> RuleSet | None:
         """The snapshot of exactly these files, if there is one: no need to read a million rules' YAML again."""
         if self._data_dir is None:
             return None
@@ -162,7 +165,7 @@ class RuleStore:
             self._log.debug("rules_snapshot_not_used", reason=str(error))
             return None
         except SnapshotError as error:
-            # Compiled anew and saved again; but somebody may want to know why it was not ours.
+            # It is compiled and saved again; the log says why the file was refused.
             self._log.warning("rules_snapshot_not_used", reason=str(error))
             return None
 
@@ -204,7 +207,7 @@ class RuleStore:
     async def _follow(self, executor: ThreadPoolExecutor) -> None:
         """Wait for a change, and see what it comes to."""
         loop = asyncio.get_running_loop()
-        state = await loop.run_in_executor(executor, self._look_out, self._stop)
+        state = await loop.run_in_executor(executor, self._await_change, self._stop)
         state = await self._settled(executor, state)
         if state == self._seen and not self._retry_due():
             return
@@ -223,8 +226,8 @@ class RuleStore:
             return
         self._accept(loaded, in_sync=True)
 
-    def _look_out(self, stop: threading.Event) -> Signature | None:
-        """In the thread: look until the directory's state is another, or it is to be tried again, or `stop` is set.
+    def _await_change(self, stop: threading.Event) -> Signature | None:
+        """Watch, in the thread, until the directory's state changes, a retry is due, or `stop` is set.
 
         There and not on the loop, which would be woken twice for each look: most of what an idle node cost.
         """
@@ -233,7 +236,7 @@ class RuleStore:
             self.looked_at = self._now()
             if state != self._seen or self._retry_due():
                 return state
-        return None  # nobody listens any more
+        return None  # stopped
 
     def _retry_due(self) -> bool:
         return self._retry_at is not None and self._clock.monotonic() >= self._retry_at
@@ -250,7 +253,7 @@ class RuleStore:
         return state
 
     def _reload(self, state: Signature | None) -> _Loaded | None:
-        """In the thread: read and compile, unless nothing is new or everything just changed."""
+        """Read and compile, in the thread, unless nothing is new or everything just changed."""
         source = read_directory(self._directory, merge_domains=self._merge_domains)
         if signature(self._directory) != state:
             return None

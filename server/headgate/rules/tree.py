@@ -41,20 +41,20 @@ _tail = lru_cache(maxsize=1024)(encode_tail)
 
 
 class RuleNode:
-    """What a matched rule gives: a limit, or children, or both, or (to exempt) neither."""
+    """Node of a matched rule: a limit, or children, or both, or (to exempt) neither."""
 
     __slots__ = ("children", "limit", "number", "tail")
 
     def __init__(self, number: int, limit: Limit | None, children: Level | None) -> None:
         self.number = number
-        """Its place in the set's table of nodes."""
+        """Index in the set's table of nodes."""
         self.limit = limit
         self.children = children
         self.tail = b"" if limit is None else _tail(limit.algorithm, limit.window_ms)
 
 
 class NodeTable:
-    """The nodes of one set by number, and which leaf is shared by whom."""
+    """Nodes of one set by number, with the leaves that rules share."""
 
     __slots__ = ("leaves", "nodes")
 
@@ -108,7 +108,7 @@ class KeySlot:
         self.any_head = encode_part(KEY_ONLY) + encode_part(key)
 
     def place_of(self, value: str) -> int:
-        """Where an exact rule stands in the files; slow, for messages."""
+        """Place of an exact rule in the files; slow, for messages."""
         if not self.places:
             return NOWHERE
         return self.places[next(index for index, other in enumerate(self.values) if other == value)]
@@ -153,7 +153,7 @@ class LevelBuilder:
         return None if first is wildcard else first.place
 
     def merge(self, other: "LevelBuilder") -> list[tuple[str, int, int]]:
-        """Add another file's rules; those that are here already come back as (rule, place, first place)."""
+        """Add another file's rules; return those that exist already as (rule, place, first place)."""
         collisions = []
         for theirs in other.level.values():
             slot = self.level.setdefault(theirs.key, KeySlot(theirs.key))

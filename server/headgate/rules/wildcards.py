@@ -1,10 +1,8 @@
-"""Values with `*`: what they match, and which of several matches first.
+"""Values with `*`: matching, and the order of several patterns that match.
 
-Each `*` stands for zero or more characters, any number of times. Matching is greedy
-from the left and never goes back, so its cost is bounded by pattern length times value
-length, whatever the pattern. Of several patterns the first in file order wins; those
-that are a plain prefix (`/api/*`) are found by a dict per prefix length, so thousands
-of them cost no more than a few.
+Each `*` stands for zero or more characters, any number of times. Matching is greedy from the left and never goes back,
+so its cost is bounded by pattern length times value length. The first pattern in file order wins; plain prefixes
+(`/api/*`) are found by a dict per prefix length, so thousands of them cost no more than a few.
 """
 
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ STAR = "*"
 
 
 def matches(parts: Sequence[str], value: str) -> bool:
-    """Whether `value` matches the pattern that was split at its stars into `parts` (two or more)."""
+    """Return true if `value` matches the pattern that was split at its stars into `parts` (two or more)."""
     first, last = parts[0], parts[-1]
     # A value shorter than both ends together would let them overlap.
     if len(value) < len(first) + len(last) or not (value.startswith(first) and value.endswith(last)):

@@ -31,7 +31,7 @@ USE_LIBYAML: bool = yaml.__with_libyaml__
 """Wheels of PyYAML have it; builds from source may not."""
 
 MAX_ALIAS_EVENTS = 1_000_000
-"""What all aliases of one file may expand to: ample for shared blocks, a second of work for a bomb."""
+"""Events that all aliases of one file may expand to: ample for shared blocks, a second of work for a bomb."""
 
 MAX_NESTING = 200
 """YAML levels in what no rule has a use for; libyaml's time grows with the square of the depth."""
@@ -46,7 +46,7 @@ _KNOWN_TAGS = frozenset({None, "!"} | {f"tag:yaml.org,2002:{kind}" for kind in (
 
 
 class YamlError(Exception):
-    """Why a file can't be read any further, and where."""
+    """Reason why a file can't be read any further, and the place."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
@@ -61,12 +61,12 @@ def line_of(event: Event) -> int:
 
 
 def is_null(event: Event) -> bool:
-    """Whether a scalar says "nothing here" to a field that is not text."""
+    """Return true if a scalar says "nothing here" to a field that is not text."""
     return type(event) is ScalarEvent and is_plain(event) and event.value in ("", "~", "null", "Null", "NULL")
 
 
 def is_plain(event: Event) -> bool:
-    """Whether a scalar was written without quotes, so that it may be a number or a boolean."""
+    """Return true if a scalar was written without quotes, so that it may be a number or a boolean."""
     plain: bool = event.implicit[0] or (event.tag is not None and event.tag not in ("!", STR_TAG))
     return plain
 
@@ -192,14 +192,14 @@ def fault_of(error: yaml.YAMLError, data: bytes) -> YamlError:
 
 
 def tab_hint(lines: Sequence[bytes], line: int) -> str:
-    """What to say beside a parser's error where a line is indented with a tab, which YAML never takes."""
+    """Hint beside a parser's error on a line that is indented with a tab, which YAML never takes."""
     text = lines[line] if line < len(lines) else b""
     indent = text[: len(text) - len(text.lstrip())]
     return " (the line is indented with a tab: YAML takes spaces only)" if b"\t" in indent else ""
 
 
 def survey(data: bytes, breathe: Callable[[], None]) -> bool:
-    """Whether the events need a closer look: for anchors, tags and merge keys. Raises unless it is UTF-8."""
+    """Return true if the events need a closer look: for anchors, tags and merge keys. Raises unless it is UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     special = False
     try:

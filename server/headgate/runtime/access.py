@@ -25,7 +25,7 @@ def grpc_callers(settings: Settings, tokens: TokenFile | None) -> Callers:
 
 
 def http_listeners(settings: Settings, tokens: TokenFile | None) -> list[tuple[str, HttpAccess]]:
-    """What listens for HTTP, and where: one for all, or one for callers and then one for operators."""
+    """Return the addresses of HTTP listeners, with access: one for all, or one for callers and one for operators."""
     callers = HttpAccess(Surface.EVERYTHING, tokens, settings.tls_client_ca is not None)
     if settings.admin is None:
         return [(settings.http, callers)]
@@ -56,7 +56,7 @@ def admin_tls(settings: Settings, logger: FilteringBoundLogger) -> TlsFiles | No
 
 
 def exchange_security(settings: Settings, logger: FilteringBoundLogger) -> Security:
-    """How this region and its peers prove who they are. Raises ConfigError where anybody could speak for a region."""
+    """Open the proofs of this region and its peers. Raises ConfigError where anybody could speak for a region."""
     cert, key, ca = settings.exchange_tls_cert, settings.exchange_tls_key, settings.exchange_tls_ca
     warning = check_exposure(
         settings.exchange,

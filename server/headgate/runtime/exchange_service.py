@@ -18,8 +18,7 @@ from headgate.errors import ConfigError
 from headgate.runtime.access import http_listeners, open_tokens
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
-from headgate.runtime.region_instruments import register_exchange
-from headgate.runtime.regions import MEMORY, RegionExchange
+from headgate.runtime.regions import MEMORY, RegionExchange, register_exchange
 from headgate.runtime.stopping import Stopping
 from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger

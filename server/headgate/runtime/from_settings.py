@@ -1,4 +1,4 @@
-"""What each part of a process is told of the settings: every part has values of its own and knows no Settings."""
+"""Values of each part of a process, from the settings: no part knows Settings."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,7 +16,7 @@ BREAKER_COOLDOWN_GROWTH: Final = 4
 
 
 def answer_settings(settings: Settings) -> AnswerSettings:
-    """What the settings say of answers to requests."""
+    """Return what the settings say of answers to requests."""
     return AnswerSettings(
         response_headers=settings.response_headers,
         header_limit=settings.header_limit,
@@ -37,7 +37,7 @@ def answer_settings(settings: Settings) -> AnswerSettings:
 
 
 def transport_limits(settings: Settings) -> TransportLimits:
-    """What the settings say of bounds on callers and connections."""
+    """Return what the settings say of bounds on callers and connections."""
     return TransportLimits(
         max_message_bytes=settings.max_message_bytes,
         max_pending_calls=settings.max_pending_calls,
@@ -56,7 +56,7 @@ def transport_limits(settings: Settings) -> TransportLimits:
 
 
 def breaker_settings(settings: Settings) -> BreakerSettings:
-    """What the settings say of a shard's breaker."""
+    """Return what the settings say of a shard's breaker."""
     return BreakerSettings(
         settings.breaker_error_rate,
         settings.breaker_min_samples,

@@ -19,7 +19,7 @@ import gc
 from dataclasses import dataclass
 
 YOUNG_OBJECTS = 10_000
-"""How many more containers than were freed start a look at the young ones: about 0.5 ms of work.
+"""Containers, more than were freed, that start a look at the young ones: about 0.5 ms of work.
 Smaller wastes time on objects that are about to die, larger makes the pause longer."""
 
 NEVER = 1_000_000
@@ -28,7 +28,7 @@ NEVER = 1_000_000
 
 @dataclass(slots=True)
 class MemoryStats:
-    """How often surviving objects were frozen, for `/metrics`."""
+    """Times that surviving objects were frozen, for `/metrics`."""
 
     freezes: int = 0
 

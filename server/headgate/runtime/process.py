@@ -1,4 +1,4 @@
-"""What every serving process begins and ends with: its logs, its clock, its randomness and its loop."""
+"""Begin and end of every serving process: its logs, its clock, its randomness and its loop."""
 
 import asyncio
 import random

@@ -9,14 +9,17 @@ from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
 from headgate.config import Settings
-from headgate.exchange.exchanger import Exchanger
+from headgate.exchange import instruments
 from headgate.exchange.grpc_link import GrpcPeerLink
 from headgate.exchange.grpc_server import ExchangeServer
 from headgate.exchange.hello import Regions
 from headgate.origin.interface import Origin
 from headgate.origin.select import open_origin
+from headgate.quota import instruments as quota_instruments
+from headgate.quota.exchanging import make_exchanger
 from headgate.runtime.access import exchange_security
 from headgate.runtime.identity import Identity
+from headgate.telemetry.metrics import Metrics
 
 STOP_TIMEOUT_S: Final = 1.0
 """For batches under way: what is cut off here is sent again."""
@@ -66,7 +69,7 @@ class RegionExchange:
             peer.region: GrpcPeerLink(peer.region, peer.address, regions=regions, security=self._security, clock=clock)
             for peer in settings.peer
         }
-        self.exchanger = Exchanger(
+        self.exchanger = make_exchanger(
             origin,
             region=settings.region,
             links=self.links,
@@ -98,7 +101,7 @@ class RegionExchange:
         self.exchanger.start()
 
     async def stop(self) -> None:
-        """What was not acknowledged stays in the origin, for others or the next run."""
+        """Stop. Counts that were not acknowledged stay in the origin, for others or the next run."""
         await self.exchanger.stop()
         await self.server.stop(STOP_TIMEOUT_S)
         if self._watching is not None:
@@ -119,9 +122,15 @@ class RegionExchange:
         return {**peer, "sent": sent, "received": received}
 
     def sent_bytes(self, peer: str) -> int:
-        """Of batches that the peer has acknowledged."""
+        """Bytes of batches that the peer has acknowledged."""
         return self.links[peer].stats.bytes_sent
 
     def received_bytes(self, peer: str) -> int:
-        """Of batches that the peer has sent."""
+        """Bytes of batches that the peer has sent."""
         return self.server.stats.bytes_from[peer]
+
+
+def register_exchange(metrics: Metrics, exchange: RegionExchange, clock: Clock) -> None:
+    """Export the metrics of the exchange, and of the quota keeper that works through it."""
+    instruments.register(metrics, exchange.exchanger.peers, exchange, clock)
+    quota_instruments.register(metrics, exchange.exchanger.quotas)

@@ -1,4 +1,4 @@
-"""How a process is told to stop: a first signal drains it, a second hurries it, and an alarm cuts it.
+"""Signals that stop a process: a first one drains it, a second hurries it, and an alarm cuts it.
 
 Whoever serves waits in `wait` and then drains for as long as it is not hurried. A second SIGTERM or
 SIGINT sets `hurried` and an alarm: if the process has not ended by then, or a third signal comes, it
@@ -41,9 +41,9 @@ class Stopping:
         `before_cut` may be called at any moment, in the middle of anything: it must be quick and take no lock.
         """
         self.asked = False
-        """Whether the process is to stop. Set within the signal handler, for a startup that keeps the loop busy."""
+        """True once the process is to stop. Set within the signal handler, for a startup that keeps the loop busy."""
         self.forced: signal.Signals | None = None
-        """What hurried the process; None while it may take its time."""
+        """Signal that hurried the process; None while it may take its time."""
         self.hurried = asyncio.Event()
         """Set on the loop when the process is to end at once."""
         self._noted = asyncio.Event()

@@ -21,7 +21,7 @@ PERIOD_S: Final = 60.0
 SKETCH_SIZE: Final = 1_000
 """Denied keys that are followed: about 200 bytes each. Who has more than a thousandth of all denials is among them."""
 LOOKED_AT: Final = 10_000
-"""Of the most recently used counters, when somebody asks: two milliseconds. A key that is used often is among them."""
+"""Most recently used counters, which are read when somebody asks: two milliseconds. Busy keys are among them."""
 MOST_SHOWN: Final = 100
 """Keys in one answer, of each kind."""
 
@@ -38,7 +38,7 @@ class Top:
         self._clock = clock
         self._recent: Recent[bytes] = Recent(SKETCH_SIZE, PERIOD_S)
         self._limits: dict[bytes, Limit] = {}
-        """Of the keys in the sketch, and of some that were in it."""
+        """Limits of the keys in the sketch, and of some that were in it."""
 
     def take_denied(self) -> None:
         """Take in what was denied since the last time."""
@@ -74,7 +74,7 @@ class Top:
 
 
 def merge_tops(reports: Iterable[Mapping[str, Any]], limit: int) -> Mapping[str, Any]:
-    """What several workers say, as one: what they denied and admitted is added up."""
+    """Merge the reports of several workers: what they denied and admitted is added up."""
     merged: dict[str, Any] = {"denied_over_s": PERIOD_S * 2, "denied_may_be_low_by": 0, "rules": []}
     rules: dict[tuple[str, str], dict[str, Any]] = {}
     for report in reports:

@@ -47,7 +47,7 @@ class SpanRecorder:
 
 
 def register(metrics: Metrics, tracing: Tracing) -> None:
-    """What became of spans."""
+    """Register the counts of spans that were sent or dropped."""
     metrics.labelled_counter(
         "headgate_trace_spans",
         "Spans of decisions, sent to the collector or dropped because it did not take them.",

@@ -1,10 +1,10 @@
-"""What is bounded at every instant: the grants that nodes hold, the credit that they have not spent, their memory."""
+"""Bounds that hold at every instant: the grants that nodes hold, the credit that they have not spent, their memory."""
 
 from collections import Counter
 
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
-from headgate.region.shard_link import USABLE_S
+from headgate.region.session import USABLE_S
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
@@ -18,15 +18,15 @@ class BoundsWatch:
     def __init__(self, evidence: Evidence, cells: CellWatch, upsets: Upsets) -> None:
         self._evidence = evidence
         self._world = evidence.world
-        self._books = evidence.books
+        self._truth = evidence.truth
         self._violate = evidence.violate
         self._cells = cells
         self._upsets = upsets
         self._most_reports: Counter[str] = Counter()
         self._reports: dict[tuple[int, int, int], list[tuple[float, int]]] = {}
 
-    def look(self) -> None:
-        """Look at every counter and every node, now."""
+    def observe(self) -> None:
+        """Check every counter and every node, now."""
         world = self._world
         held: Counter[bytes] = Counter()
         unsettled: set[bytes] = set()
@@ -46,14 +46,14 @@ class BoundsWatch:
                 # Who was granted something before the loss may use it until then.
                 index = world.shard_of(key)
                 time_ms = world.shards[index].key_time_ms(key)
-                self._books.disturb(key, time_ms, time_ms)
+                self._truth.disturb(key, time_ms, time_ms)
             elif total > allowed[key]:
                 self._violate("grants", f"{key.decode()}: {total} held of {allowed[key]}")
         for slot, node in world.nodes():
             self._bounded(slot, node)
 
     def _credit(self, slot: NodeSlot, counter: SharedCounter) -> None:
-        """What is charged and not spent is at most what was under way at once, and what was asked ahead."""
+        """Check that unspent credit is at most the cost of requests under way at once and of prefetched ones."""
         if isinstance(counter, SharedWindow):
             credit = max(cell.own - cell.total - cell.reserved for cell in counter.cells)
         else:
@@ -78,8 +78,8 @@ class BoundsWatch:
             recent = self._most_reports[slot.name] = max(
                 self._most_reports[slot.name], link.stats.reports - reports[0][1]
             )
-            queued = link.queued_flushes
+            queued = link.session.queued_flushes
             if queued > 3 * (cells + slot.waiting) + recent + 10:
                 self._violate("memory", f"{slot.name}: {queued} flushes wait, {cells} cells, {recent} reports")
-            if link.queued_questions > 2 * len(self._world.history.asks):
-                self._violate("memory", f"{slot.name}: {link.queued_questions} questions")
+            if link.session.queued_questions > 2 * len(self._world.history.asks):
+                self._violate("memory", f"{slot.name}: {link.session.queued_questions} questions")

@@ -1,4 +1,4 @@
-"""What nodes believe: it never falls, it is never above the truth, and nothing of it is lost before its time."""
+"""Beliefs of nodes: they never fall, are never above the truth, and nothing of them is lost before its time."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from headgate.simulation.world import NodeSlot
 
 
 class Belief(NamedTuple):
-    """What a node knew of a cell when it was last looked at."""
+    """State of a node's cell when it was last observed."""
 
     sequence: int
     total: int
@@ -25,16 +25,16 @@ class Belief(NamedTuple):
 
 
 class CellWatch:
-    """Looks at the counters of nodes, and enters into the books what they have admitted."""
+    """Looks at the counters of nodes, and adds what they have admitted to the true counts."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.committed: Counter[tuple[RegionNode, bytes]] = Counter()
-        """What each node committed, by key."""
+        """Cost that each node committed, by key."""
         self.restated: set[tuple[RegionNode, bytes]] = set()
-        """Where a node's clock had been off, and windows were put together."""
+        """Nodes and keys whose windows were put together because the node's clock had been off."""
         self._evidence = evidence
         self._world = evidence.world
-        self._books = evidence.books
+        self._truth = evidence.truth
         self._violate = evidence.violate
         self._beliefs: dict[CellView, Belief] = {}
         self._pairs: dict[SharedWindow, tuple[CellView, CellView]] = {}
@@ -44,12 +44,12 @@ class CellWatch:
         self._vain: dict[tuple[bytes, int], dict[bytes, int]] = {}
 
     def observe(self, slot: NodeSlot, counter: SharedCounter) -> None:
-        """Look at what a node knows of a key, and hold it to what it knew before and to the books."""
+        """Look at what a node knows of a key, and compare it with what it knew before and with the truth."""
         if isinstance(counter, SharedBucket):
             self._observe_bucket(slot, counter)
             return
         assert isinstance(counter, SharedWindow)  # noqa: S101 - there is no third kind
-        if not self._books.is_of_now(counter.key, counter.reset):
+        if not self._truth.is_of_now(counter.key, counter.reset):
             return  # it has not heard of the reset yet: nothing that it has will count
         pair = self._pairs.get(counter)
         if pair != counter.cells:
@@ -65,24 +65,24 @@ class CellWatch:
     def _observe_refunds(self, slot: NodeSlot, counter: SharedWindow) -> None:
         """A node believes in no refund that no shard gave, and in nothing below nothing."""
         for cell, counted in zip(counter.cells, (counter.current, counter.previous), strict=True):
-            book = self._books.cells[counter.key, cell.sequence]
-            if counted < max(0, cell.known - book.refunded):
-                what = f"counts {counted} of {cell.known}, {book.refunded} were given back"
+            actual = self._truth.cells[counter.key, cell.sequence]
+            if counted < max(0, cell.known - actual.refunded):
+                what = f"counts {counted} of {cell.known}, {actual.refunded} were given back"
                 self._violate("refunds", f"{slot.name} {counter.key.decode()} in {cell.sequence}: {what}")
 
     def _changed_cells(self, slot: NodeSlot, counter: SharedWindow, pair: tuple[CellView, CellView] | None) -> None:
         """A window goes only when its time is over: what was admitted in it is not lost before."""
         self._pairs[counter] = counter.cells
         if self._components.setdefault(counter, counter.component) != counter.component:
-            # It has begun anew: right after a step, wrong at any other time.
+            # It was started again: right after a step, wrong at any other time.
             self._components[counter] = counter.component
             self._restated(slot, counter.key)
-            if not self._world.shards[counter.shard.index].clock_steps and counter.key not in self._books.resets:
+            if not self._world.shards[counter.shard.index].clock_steps and counter.key not in self._truth.resets:
                 self._violate("lost", f"{slot.name} {counter.key.decode()} began anew, and no clock was set")
             return
         now_ms = self._world.shards[counter.shard.index].time_ms()
         if slot.node is not None:
-            now_ms = max(now_ms, slot.node.links[counter.shard.index].now_ms())
+            now_ms = max(now_ms, slot.node.links[counter.shard.index].session.now_ms())
         for cell in pair or ():
             gone = cell not in counter.cells and cell.unacked
             over = cell.sequence < max(counter.sequence, now_ms // counter.window_ms) - 1
@@ -102,7 +102,7 @@ class CellWatch:
         return any(now.sequence == cell.sequence and now.total >= cell.total for now in counter.cells)
 
     def asked_in_vain(self, key: bytes, sequence: int) -> int:
-        """What nodes had asked for when the shard lost something, or have since, and were not charged, at most."""
+        """Most cost that nodes had asked for when the shard lost something, or have since, and were not charged for."""
         return sum(self._vain.get((key, sequence), {}).values())
 
     def _in_vain(self, counter: SharedWindow, cell: CellView, cost: int) -> None:
@@ -118,13 +118,13 @@ class CellWatch:
             self._above_truth(slot, counter, cell)
             return
         self._beliefs[cell] = now
-        books, key = self._books, counter.key
+        truth, key = self._truth, counter.key
         was = was or Belief(cell.sequence, 0, 0, 0, 0, 0)
         known = was.total
         if was.sequence != cell.sequence:  # the node's own clock had been off
-            book = books.cells[key, was.sequence]
-            book.strike(counter.component, was.total)
-            book.committed -= was.total
+            actual = truth.cells[key, was.sequence]
+            actual.subtract(counter.component, was.total)
+            actual.committed -= was.total
             was = Belief(cell.sequence, 0, 0, 0, 0, 0)
             self._restated(slot, key)
         if any(new < old for new, old in zip(now, was, strict=True)):
@@ -132,10 +132,10 @@ class CellWatch:
         if cell.total > was.total:
             shard = self._world.shards[counter.shard.index]
             limit = counter.limit
-            books.cells[key, cell.sequence].raise_to(counter.component, cell.total)
+            truth.cells[key, cell.sequence].raise_to(counter.component, cell.total)
             self._committed(slot, key, cell.total - known)
             time_ms = shard.key_time_ms(key)
-            books.commit(key, limit, cell.sequence, cell.total - was.total, time_ms, self._world.loop.time())
+            truth.commit(key, limit, cell.sequence, cell.total - was.total, time_ms, self._world.loop.time())
         self._above_truth(slot, counter, cell)
 
     def _restated(self, slot: NodeSlot, key: bytes) -> None:
@@ -147,10 +147,10 @@ class CellWatch:
             self.committed[slot.node, key] += cost
 
     def _above_truth(self, slot: NodeSlot, counter: SharedWindow, cell: CellView) -> None:
-        """A node never believes in more than was admitted or charged by anybody, itself included."""
-        book = self._books.cells[counter.key, cell.sequence]
-        component = book.components.get(counter.component, 0)
-        truth = book.total - component + max(component, cell.total + cell.reserved) + book.abroad
+        """Check that a node never believes in more than all nodes together admitted or were charged."""
+        actual = self._truth.cells[counter.key, cell.sequence]
+        component = actual.components.get(counter.component, 0)
+        truth = actual.total - component + max(component, cell.total + cell.reserved) + actual.abroad
         truth += self._evidence.charged_unheard(slot, counter.key)
         if cell.known > truth:
             what = f"{slot.name} {counter.key.decode()} in {cell.sequence}: knows {cell.known}, the truth is {truth}"
@@ -168,26 +168,26 @@ class CellWatch:
             self._violate("beliefs", f"{slot.name} {counter.key.decode()}: {what}")
         if spent > total:
             self._committed(slot, counter.key, spent - total)
-            self.poured(counter.key, counter.component, counter.total, counter.limit)
+            self.bucket_raised(counter.key, counter.component, counter.total, counter.limit)
             self._admitted(counter, spent - total)
 
     def _admitted(self, counter: SharedBucket, cost: int) -> None:
-        """Nor is more admitted than that: what was charged and has drained from it since pays for nothing."""
-        book, limit = self._books.buckets[counter.key], counter.limit
-        over = book.admit(cost, limit, self._world.shards[counter.shard.index].key_time_ms(counter.key))
-        slack = (self._world.history.deadline_ms + BEHIND_MS) * book.rate
-        if over > slack and book.clean and not limit.overdraft:
-            self._violate("budget", f"{counter.key.decode()}: {over / book.rate:.1f} ms admitted above burst and P")
+        """Check that admissions alone stay within the bound too: a charge that has drained since pays for nothing."""
+        actual, limit = self._truth.buckets[counter.key], counter.limit
+        over = actual.admit(cost, limit, self._world.shards[counter.shard.index].key_time_ms(counter.key))
+        slack = (self._world.history.deadline_ms + BEHIND_MS) * actual.rate
+        if over > slack and actual.clean and not limit.overdraft:
+            self._violate("budget", f"{counter.key.decode()}: {over / actual.rate:.1f} ms admitted above burst and P")
 
-    def poured(self, key: bytes, component: bytes, value: int, limit: Limit) -> None:
+    def bucket_raised(self, key: bytes, component: bytes, value: int, limit: Limit) -> None:
         """A bucket never holds more than its burst and `P`."""
-        book = self._books.buckets[key]
+        actual = self._truth.buckets[key]
         shard = self._world.shards[self._world.shard_of(key)]
-        over = book.raise_to(component, value, limit, shard.key_time_ms(key))
+        over = actual.raise_to(component, value, limit, shard.key_time_ms(key))
         # A node's notion of the time is a little behind the shard's: by a round trip at most.
-        slack = self._world.history.deadline_ms * book.rate
-        if over > slack and book.clean and not limit.overdraft:
-            self._violate("budget", f"{key.decode()}: {over / book.rate:.1f} ms above burst and P")
+        slack = self._world.history.deadline_ms * actual.rate
+        if over > slack and actual.clean and not limit.overdraft:
+            self._violate("budget", f"{key.decode()}: {over / actual.rate:.1f} ms above burst and P")
 
     def lost(self, key: bytes) -> None:
         """The shard lost the key's record: what nodes have asked for, and not heard of, may never be charged."""

@@ -7,6 +7,7 @@ from functools import partial
 from headgate.limiter.decision import Charge, Decision, Kind
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.history import Ask
 from headgate.simulation.watch import Asked, Watch
 from headgate.simulation.world import NodeSlot, World
@@ -53,8 +54,7 @@ class Clients:
         charges = self._world.charges(slot, ask.parts)
         asked = Asked(slot, node, charges, self._world.loop.time(), self._times_ms(node, charges))
         unplaced = node.engine.stats.unplaced
-        taking = all(charge.kind is Kind.TAKE for charge in charges)
-        decision = node.decide(charges) if taking else node.decide_late(charges)
+        decision = node.decide(charges)
         cells = [node.engine.counters.find(charge.key) for charge in charges]
         self._watch.demanded(charges, cells)
         if isinstance(decision, Decision):
@@ -65,13 +65,13 @@ class Clients:
         for charge in charges:
             slot.open[charge.key] += waits_for(charge)
             slot.open_most[charge.key] = max(slot.open_most[charge.key], slot.open[charge.key])
-        decision.add_done_callback(partial(self._answered, asked, cells))
+        future_of(decision).add_done_callback(partial(self._answered, asked, cells))
 
     def _times_ms(self, node: RegionNode, charges: tuple[Charge, ...]) -> tuple[tuple[int, int], ...]:
         shards = [self._world.shard_of(charge.key) for charge in charges]
         return tuple(
             [
-                (node.links[index].now_ms(), self._world.shards[index].key_time_ms(charge.key))
+                (node.links[index].session.now_ms(), self._world.shards[index].key_time_ms(charge.key))
                 for index, charge in zip(shards, charges, strict=True)
             ]
         )
@@ -79,7 +79,7 @@ class Clients:
     def _answered(self, asked: Asked, cells: list[SharedCounter | None], future: "asyncio.Future[Decision]") -> None:
         slot = asked.slot
         if slot.node is not asked.node:
-            return  # its node is dead: nobody hears of it
+            return  # its node is dead: no answer comes
         slot.waiting -= 1
         for charge in asked.charges:
             slot.open[charge.key] -= waits_for(charge)
@@ -91,20 +91,20 @@ class Clients:
         fact = b"%d %d %d %s" % (now_us, asked.slot.index, decision.admitted, decision.path.encode())
         self.digest = zlib.crc32(fact, self.digest)
         if self._world.trace.listening:
-            self._world.trace.say(asked.slot.name, _told(asked, decision))
+            self._world.trace.say(asked.slot.name, _decision_text(asked, decision))
         self._watch.decided(asked, cells, decision, unplaced)
 
 
-def _told(asked: Asked, decision: Decision) -> str:
+def _decision_text(asked: Asked, decision: Decision) -> str:
     wants = ", ".join([f"{charge.key.decode()} × {charge.cost}" for charge in asked.charges])
     return f"{wants}: {'admitted' if decision.admitted else 'denied'} ({decision.path.value})"
 
 
 def waits_for(charge: Charge) -> int:
-    """What a shard may charge for it: a look is not charged, and a late cost is no longer asked for."""
+    """Cost that a shard may charge for it: a peek is not charged, and a late cost is no longer asked for."""
     return charge.cost if charge.kind is Kind.TAKE else 0
 
 
 def waiting(slots: list[NodeSlot]) -> int:
-    """How many requests wait for a decision, on all nodes."""
+    """Number of requests that wait for a decision, on all nodes."""
     return sum(slot.waiting for slot in slots)

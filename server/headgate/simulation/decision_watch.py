@@ -1,4 +1,4 @@
-"""What nodes decide: in time, by the policy where there is one, and never a denial of what fits."""
+"""Decisions of nodes: in time, by the policy where there is one, and never a denial of a cost that fits."""
 
 from collections import Counter
 from typing import Final, NamedTuple
@@ -7,8 +7,8 @@ from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, deni
 from headgate.limiter.limit import Algorithm
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
+from headgate.region.pause import pause_ms
 from headgate.region.refunds import DENIAL_MS
-from headgate.region.turns import turn_ms
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
@@ -40,10 +40,10 @@ class DecisionWatch:
     def __init__(self, evidence: Evidence, cells: CellWatch, upsets: Upsets) -> None:
         self.paths: Counter[str] = Counter()
         self.promised: Counter[tuple[RegionNode, bytes]] = Counter()
-        """What each node told its clients to be admitted, by key."""
+        """Cost that each node told its clients to be admitted, by key."""
         self._evidence = evidence
         self._world = evidence.world
-        self._books = evidence.books
+        self._truth = evidence.truth
         self._violate = evidence.violate
         self._cells = cells
         self._upsets = upsets
@@ -58,10 +58,10 @@ class DecisionWatch:
             self._degraded(asked)
         for charge, counter, (over, _, _) in zip(asked.charges, cells, decision.verdicts, strict=True):
             if charge.kind is Kind.LATE:
-                # Charged whatever was decided, if there was room for its key.
+                # Charged in any case, if there was room for its key.
                 self.promised[asked.node, charge.key] += charge.cost if counter is not None else 0
             elif charge.kind is Kind.PEEK:
-                self._looked(asked, charge, counter, decision)
+                self._peeked(asked, charge, counter, decision)
             elif charge.kind is Kind.TAKE and decision.admitted and not over and not unplaced:
                 self.promised[asked.node, charge.key] += charge.cost
             if counter is not None:
@@ -72,35 +72,35 @@ class DecisionWatch:
             self._denied(asked, decision)
 
     def demanded(self, charges: tuple[Charge, ...], cells: list[SharedCounter | None]) -> None:
-        """What a request gives back is demanded when it is asked, whatever it waits for."""
+        """Note the refunds of a request: they are demanded when it is asked, even if it waits."""
         for charge, counter in zip(charges, cells, strict=True):
             if charge.kind is Kind.REFUND and counter is not None:
                 self._evidence.demanded[counter.component, charge.key] += charge.cost
 
-    def _looked(self, asked: Asked, look: Charge, counter: SharedCounter | None, decision: Decision) -> None:
-        """A look lets nobody in when its node knows that everything is used: it is decided as a cost of 1."""
-        if not decision.admitted or look.fails_alone or decision.path is not DecisionPath.LOCAL:
+    def _peeked(self, asked: Asked, peek: Charge, counter: SharedCounter | None, decision: Decision) -> None:
+        """Check that no peek is admitted when its node knows that all is used: it is decided as a cost of 1."""
+        if not decision.admitted or peek.fails_alone or decision.path is not DecisionPath.LOCAL:
             return  # what shards let in is judged as they answer
         if not isinstance(counter, SharedWindow) or counter.credit:
             return
-        limit = look.limit
+        limit = peek.limit
         used = counter.current
         if limit.algorithm is Algorithm.SLIDING_WINDOW:
             now_ms = counter.advance(counter.shard.now_ms())
             used += counter.previous * (limit.window_ms - now_ms % limit.window_ms) // limit.window_ms
         if used >= limit.requests_per_unit:
-            self._violate("look", f"{asked.slot.name} let {look.key.decode()} in, and knows of {used}")
+            self._violate("look", f"{asked.slot.name} let {peek.key.decode()} in, and knows of {used}")
 
     def _degraded(self, asked: Asked) -> None:
-        """From when it was asked until now its shards were not healthy."""
+        """Note that the request's shards were not healthy from when it was asked until now."""
         for charge, began_ms in zip(asked.charges, asked.times_ms, strict=True):
             index = self._world.shard_of(charge.key)
             times_ms = (*began_ms, self._world.shards[index].key_time_ms(charge.key))
             if self._world.shards[index].clock_steps:
                 for time_ms in times_ms:
-                    self._books.disturb(index, time_ms, time_ms)
+                    self._truth.disturb(index, time_ms, time_ms)
             else:
-                self._books.disturb(index, min(times_ms), max(times_ms))
+                self._truth.disturb(index, min(times_ms), max(times_ms))
             self._evidence.disturb_buckets(index)
 
     def _by_policy(self, asked: Asked, decision: Decision, unplaced: bool) -> None:
@@ -152,16 +152,16 @@ class DecisionWatch:
         if charge.limit.algorithm is Algorithm.GCRA or counter is None:
             return charge.limit.algorithm is Algorithm.GCRA
         if charge.limit.refund and (charge.kind is Kind.LATE or not counter.shard.available):
-            return True  # it waits for nobody, or nobody can tell it what was given back meanwhile
-        return not counter.has_answer or not self._books.is_of_now(charge.key, counter.reset)
+            return True  # it does not wait, or no shard can tell it of refunds meanwhile
+        return not counter.has_answer or not self._truth.is_of_now(charge.key, counter.reset)
 
     def _truly_over(self, asked: Asked, charge: Charge, began_ms: tuple[int, int], path: DecisionPath) -> bool:
         key, limit = charge.key, charge.limit
         if not limit.requests_per_unit:
             return True
         index = self._world.shard_of(key)
-        now_ms = asked.node.links[index].now_ms()
-        # A late cost is in the books already.
+        now_ms = asked.node.links[index].session.now_ms()
+        # A late cost is counted already.
         past = (Kind.LATE, Kind.REFUND)
         cost = sum(other.cost for other in asked.charges if other.key == key and other.kind not in past)
         times = {*began_ms, now_ms, self._world.shards[index].key_time_ms(key)}
@@ -173,11 +173,11 @@ class DecisionWatch:
         cost += self._reserved(asked.node, key) + self._evidence.charged_unheard(asked.slot, key)
         if any(self._evidence.used(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times):
             return True
-        known_ms = max(turn_ms(limit), DENIAL_MS) if limit.refund else turn_ms(limit)
+        known_ms = max(pause_ms(limit), DENIAL_MS) if limit.refund else pause_ms(limit)
         return cost > self._evidence.least_room(key, limit, asked.at_s - known_ms / 1000 * MOST_DRIFT)
 
     def _reserved(self, node: RegionNode, key: bytes) -> int:
-        """What the node's own reservations add to the truth."""
+        """Cost that the node's own reservations add to the truth."""
         counter = node.engine.counters.find(key)
         if not isinstance(counter, SharedWindow):
             return 0

@@ -1,4 +1,4 @@
-"""What a history is judged by: its world, the books of a perfect observer, and the promises that were broken."""
+"""Evidence in a history: its world, the true counts, and the promises that were broken."""
 
 import math
 from collections import Counter, defaultdict, deque
@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.window_record import WindowRecord
-from headgate.region.turns import LONGEST_MS
-from headgate.simulation.books import Books, BucketBook
+from headgate.region.pause import LONGEST_MS
+from headgate.simulation.truth import BucketTruth, Truth
 from headgate.simulation.world import NodeSlot, World
 
 MOST_VIOLATIONS: Final = 20
@@ -26,21 +26,21 @@ class Violation(NamedTuple):
 
 
 class Evidence:
-    """Shared by all that watch a history: they write what they see into the books, and report what breaks a promise."""
+    """Shared by all that watch a history: they add what they see to the true counts, and report broken promises."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.books = Books()
+        self.truth = Truth()
         self.violations: list[Violation] = []
         self.ahead_most: Counter[tuple[bytes, bytes]] = Counter()
-        """By run and key: the most that the run ever asked ahead for."""
+        """Most that a run ever prefetched, by run and key."""
         self.demanded: Counter[tuple[bytes, bytes]] = Counter()
-        """By component and key: what it has ever demanded back."""
+        """Refunds that a component has ever demanded, by component and key."""
         self._rooms: defaultdict[bytes, deque[tuple[float, Limit, int]]] = defaultdict(deque)
-        """By key: what was left whenever its shard had answered a call, in the last turn."""
+        """Room of each key whenever its shard had answered a call, in the last pause."""
         for key in world.history.keys:
             if key.limit.algorithm is Algorithm.GCRA:
-                self.books.buckets[key.name] = BucketBook(max(1, key.limit.requests_per_unit))
+                self.truth.buckets[key.name] = BucketTruth(max(1, key.limit.requests_per_unit))
 
     def violate(self, invariant: str, what: str, at_s: float | None = None) -> None:
         """A promise was broken, now or at that time."""
@@ -50,7 +50,7 @@ class Evidence:
         self.world.trace.say("VIOLATION", f"{invariant}: {what}")
 
     def charged_unheard(self, slot: NodeSlot, key: bytes) -> int:
-        """After a loss, what a node was charged and never heard of comes back to it as somebody else's."""
+        """Cost that a node was charged and never heard of: after a loss it comes back as another component's."""
         if not self.world.shards[self.world.shard_of(key)].has_lost(key):
             return 0
         return self.charged_most(slot, key)
@@ -59,8 +59,8 @@ class Evidence:
         """The most that a node may be charged and not have spent: requests under way, and what it asked ahead for."""
         return slot.open_most[key] + self.ahead_most[slot.run, key]
 
-    def given_back(self, key: bytes, sequence: int) -> int:
-        """What a key's shard has given back of a cell, by its record as it is now: what it lost counts again."""
+    def refunded_in(self, key: bytes, sequence: int) -> int:
+        """Refunds that a key's shard has granted in a cell, by its record as it is now: lost ones count again."""
         record = self.world.shards[self.world.shard_of(key)].record(key)
         if not isinstance(record, WindowRecord):
             return 0
@@ -68,8 +68,8 @@ class Evidence:
         return 0 if cell is None else cell.refunded + cell.foreign_refunded
 
     def used(self, key: bytes, limit: Limit, time_ms: int) -> int:
-        """What counts of a key at a time, by the truth."""
-        return self.books.effective(key, limit, time_ms, lambda sequence: self.given_back(key, sequence))
+        """True count of a key at a time."""
+        return self.truth.effective(key, limit, time_ms, lambda sequence: self.refunded_in(key, sequence))
 
     def note_room(self, key: bytes, limit: Limit, room: int) -> None:
         """A shard has answered, and so much is left of a key now."""
@@ -84,6 +84,6 @@ class Evidence:
 
     def disturb_buckets(self, index: int) -> None:
         """No bucket of the shard is held to its bound by what happened up to now."""
-        for key, book in self.books.buckets.items():
+        for key, actual in self.truth.buckets.items():
             if self.world.shard_of(key) == index:
-                book.disturb(self.world.shards[index].key_time_ms(key))
+                actual.disturb(self.world.shards[index].key_time_ms(key))

@@ -1,4 +1,4 @@
-"""How each kind of fault begins and ends in a world.
+"""Begin and end of each kind of fault in a world.
 
 The state of paths and servers follows from the faults that are active, so overlapping ones
 do not end each other.
@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from headgate.limiter.limit import Limit
+from headgate.origin.exchange_protocol import ForeignCount
 from headgate.origin.interface import OriginError
-from headgate.origin.protocol import ForeignCount
+from headgate.origin.operations.import_counts import ImportCounts
 from headgate.region.node import RegionNode
 from headgate.simulation.history import Fault, FaultKind
 from headgate.simulation.network import NetworkPath
@@ -85,7 +86,7 @@ class Faults:
         await asyncio.gather(*self._tasks)
 
     def resync(self) -> None:
-        """What an exchanger does after a loss: everything of live cells comes again."""
+        """Send everything of live cells again, as an exchanger does after a loss."""
         for (key, sequence), total in self._foreign.items():
             self._import(key, sequence, total)
 
@@ -222,7 +223,7 @@ class Faults:
         try:
             number = await node.reset(key, limit)
         except OriginError:
-            return  # whoever asked for it is told, and asks again
+            return  # the caller gets an error, and asks again
         for other in self._world.slots:
             await asyncio.sleep(fault.for_ms / len(self._world.slots) / 1000)
             if other.serving and other.node is not None:
@@ -238,8 +239,8 @@ class Faults:
         sequence = shard.key_time_ms(key.name) // key.limit.window_ms
         total = self._foreign.get((key.name, sequence), 0) + fault.amount
         self._foreign[key.name, sequence] = total
-        self._watch.books.cells[key.name, sequence].foreign[ABROAD] = total
-        self._watch.rule_upset(key.name)  # what comes in late is nobody's over-admission
+        self._watch.truth.cells[key.name, sequence].foreign[ABROAD] = total
+        self._watch.rule_upset(key.name)  # a late import is no over-admission
         if shard.up:
             self._import(key.name, sequence, total)
         self._world.loop.call_later(FOREIGN_EVERY_S, self._foreign_counts, fault)
@@ -247,10 +248,10 @@ class Faults:
     def _import(self, key: bytes, sequence: int, total: int, region: bytes = ABROAD) -> None:
         window_ms = next(known.limit.window_ms for known in self._world.history.keys if known.name == key)
         shard = self._world.shards[self._world.shard_of(key)]
-        shard.take_in([ForeignCount(key, window_ms, sequence, region, total)])
+        shard.apply(ImportCounts([ForeignCount(key, window_ms, sequence, region, total)]))
 
     def _listen(self, fault: Fault) -> None:
-        """A peer is told what the region has, of current and previous cells."""
+        """Remember what the region has, of current and previous cells, as a peer would."""
         self._echoes[fault] = [
             ForeignCount(key, record.window_ms, sequence, b"local", count.region_total, reset=record.reset)
             for key, record in self._world.shards[fault.shard].windows()
@@ -259,7 +260,7 @@ class Faults:
 
     def _echo(self, fault: Fault) -> None:
         if self._world.shards[fault.shard].up:
-            self._world.shards[fault.shard].take_in(self._echoes.pop(fault))
+            self._world.shards[fault.shard].apply(ImportCounts(self._echoes.pop(fault)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))

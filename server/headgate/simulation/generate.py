@@ -1,20 +1,20 @@
-"""From a seed to a history: one of a few kinds of bad day, with its traffic and its faults."""
+"""Histories made from seeds: one of a few kinds of bad day, with its traffic and its faults."""
 
 import dataclasses
 import random
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
-from headgate.simulation.history import Ask, Fault, FaultKind, History, Key
+from headgate.simulation.draw_faults import draw_faults
+from headgate.simulation.history import Ask, FaultKind, Key, SimulationHistory
 from headgate.simulation.network import shard_of
 
 UNIX_MS: Final = 1_700_000_000_000
 LEAST_REQUESTS: Final = 1_000
 RUSH_REQUESTS: Final = 1_500
-"""At most; so a history still takes a fraction of a second."""
+"""Most requests of a rush, so that a history still takes a fraction of a second."""
 RUSH_EVERY: Final = 6
-"""In every sixth history of a kind one key is far over its limit, on every node, for most of the time."""
+"""Interval of histories of a kind with a rush: one key is far over its limit, on every node, for most of the time."""
 
 
 class Day(NamedTuple):
@@ -52,12 +52,12 @@ _AWAY = (
 _LOSS = (FaultKind.FLUSH, FaultKind.RESTART, FaultKind.FAILOVER)
 _UPSETS = (FaultKind.CLOCK_STEP, FaultKind.GARBLED)
 _ACTIONS = (FaultKind.RESET,)
-"""Not what breaks, but what is done while things break: on days of its own."""
+"""Actions of operators while things break: on days of their own."""
 _EVERYTHING = tuple([kind for kind in FaultKind if kind not in _ACTIONS])
 _EVERYTHING_SMALL = tuple([kind for kind in _EVERYTHING if kind not in _UPSETS])
 
 DAYS: Final[tuple[Day, ...]] = (
-    # Long deadlines: nobody misses one, so the budget must hold throughout.
+    # Long deadlines: no request misses one, so the budget must hold throughout.
     Day("calm", _MILD, (2_000,), (1.0, 8.0, 40.0)),
     Day("network", _NETWORK),
     Day(
@@ -90,7 +90,7 @@ DAYS: Final[tuple[Day, ...]] = (
         (2.0, 15.0, 60.0),
     ),
 )
-"""By a seed's last digit; every second, third or fourth day of a kind may be another one instead."""
+"""Days by a seed's last digit; every second, third or fourth day of a kind may be another one instead."""
 
 OTHER_DAYS: Final[dict[str, tuple[int, Day]]] = {
     "rules": (
@@ -130,7 +130,7 @@ def day_of(seed: int) -> Day:
     return other if every and seed // len(DAYS) % every == every - 1 else day
 
 
-def generate(seed: int) -> History:
+def generate(seed: int) -> SimulationHistory:
     """The history of a seed: the same one every time."""
     chance = random.Random(seed)  # noqa: S311 - to be repeated, not guessed at
     day = day_of(seed)
@@ -146,7 +146,7 @@ def generate(seed: int) -> History:
     unix_ms = UNIX_MS + chance.randrange(60_000)
     shard_offsets_ms = tuple([chance.choice([0, 0, 170, -900]) for _ in range(shards)])
     ends_us = [_ends_us(key, unix_ms + shard_offsets_ms[shard_of(key.name, shards)], length_us) for key in keys]
-    return History(
+    return SimulationHistory(
         seed=seed,
         name=f"{day.name}-{seed}",
         nodes=nodes,
@@ -163,7 +163,7 @@ def generate(seed: int) -> History:
         asks=_with_refunds(
             seed, keys, _with_rush(rush, _asks(chance, keys, nodes, length_us, ends_us), nodes, length_us)
         ),
-        faults=(faults := _faults(chance, day.kinds, length_us // 1000, nodes, shards, keys)),
+        faults=(faults := draw_faults(chance, day.kinds, length_us // 1000, nodes, shards, keys)),
         numbers=tuple(range(len(faults))),
     )
 
@@ -181,7 +181,7 @@ def _late(chance: random.Random, keys: tuple[Key, ...]) -> tuple[Key, ...]:
 
 
 def _refundable(chance: random.Random, keys: tuple[Key, ...]) -> tuple[Key, ...]:
-    """Of short windows, so that some roll over, and small enough that many are at their limit."""
+    """Allow refunds on most keys, under limits that are small enough to be reached often."""
     return tuple(
         [
             key._replace(
@@ -203,7 +203,7 @@ REFUNDS: Final = 0.25
 
 
 def _with_refunds(seed: int, keys: tuple[Key, ...], asks: tuple[Ask, ...]) -> tuple[Ask, ...]:
-    """Some requests give back instead of taking: what they say they took, or far more than anybody did."""
+    """Make some requests refunds: of what they say they took, or far more than was ever taken."""
     if not any(key.limit.refund for key in keys):
         return asks
     chance = random.Random(f"{seed} refunds")  # noqa: S311 - to be repeated, not guessed at
@@ -238,7 +238,7 @@ def _limit(chance: random.Random) -> Limit:
 
 
 def _ends_us(key: Key, shard_ms: int, length_us: int) -> list[int]:
-    """When the key's windows end by its shard's clock, from the beginning."""
+    """Ends of the key's windows by its shard's clock, in µs from the beginning."""
     window_ms = key.limit.window_ms
     return list(range((window_ms - shard_ms % window_ms) * 1000, length_us, window_ms * 1000))
 
@@ -264,9 +264,9 @@ def _asks(
 
 
 class _Rush:
-    """A key with several times as many requests as its limit lets pass: nodes take turns on it.
+    """A key with several times as many requests as its limit admits: nodes pause between their calls for it.
 
-    From a chance of its own, so that the rest of the history is the one that it would be.
+    It has a random generator of its own, so that the rest of the history stays the same.
     """
 
     def __init__(self, seed: int) -> None:
@@ -285,7 +285,7 @@ class _Rush:
         )
 
     def asks(self, nodes: int, length_us: int) -> tuple[Ask, ...]:
-        """At all nodes or mostly at one; then perhaps a pause, and once more, perhaps all at once."""
+        """Requests at all nodes or mostly at one; then perhaps a pause, and once more, perhaps all at once."""
         chance = self._chance
         asks: list[Ask] = []
         per_s = self.limit.requests_per_unit / self._window_s * chance.choice([0.7, 1.5, 3, 6])
@@ -308,7 +308,7 @@ def _with_rush(rush: _Rush | None, asks: tuple[Ask, ...], nodes: int, length_us:
 
 
 def _attack(chance: random.Random, at_us: int, nodes: int, ends_us: list[list[int]]) -> list[Ask]:
-    """On one key, at every node; half of the time over the end of a window, when counts change hands."""
+    """Requests on one key, at every node; half of the time over the end of a window, when counts change hands."""
     key, over_us, cost = chance.randrange(len(ends_us)), 3_000, 1
     if ends_us[key] and chance.random() < 0.5:
         over_us, cost = chance.choice([5_000, 40_000]), chance.choice([1, 1, 5])
@@ -325,90 +325,3 @@ def _parts(chance: random.Random, keys: tuple[Key, ...], weights: list[float]) -
         chosen = list(dict.fromkeys(chosen))
     cost = chance.choice([1, 1, 1, 1, 1, 2, 5, 0])
     return tuple([(key, cost) for key in chosen])
-
-
-# Faults
-
-
-class _Place(NamedTuple):
-    length_ms: int
-    nodes: int
-    shards: int
-    keys: tuple[Key, ...]
-
-    def spell(self, chance: random.Random, kind: FaultKind, most_ms: int, amount: int = 0) -> Fault:
-        """Something that lasts, somewhere."""
-        for_ms = chance.randint(min(50, most_ms), most_ms)
-        at_ms = chance.randrange(max(1, self.length_ms - for_ms // 2))
-        slot = chance.choice([-1, *range(self.nodes)])
-        return Fault(kind, at_ms, for_ms, slot, chance.randrange(self.shards), chance.randrange(len(self.keys)), amount)
-
-
-def _faults(
-    chance: random.Random, kinds: tuple[FaultKind, ...], length_ms: int, nodes: int, shards: int, keys: tuple[Key, ...]
-) -> tuple[Fault, ...]:
-    place = _Place(length_ms, nodes, shards, keys)
-    chosen = chance.sample(kinds, min(len(kinds), chance.randint(3, 5)))
-    faults = [_MAKERS[kind](chance, place, kind) for kind in chosen for _ in range(chance.choice([1, 1, 2, 3]))]
-    return tuple(sorted(faults, key=lambda fault: fault.at_ms))
-
-
-def _path_spell(most_ms: int, amounts: tuple[int, ...] = (0,)) -> Callable[[random.Random, _Place, FaultKind], Fault]:
-    return lambda chance, place, kind: place.spell(chance, kind, most_ms, chance.choice(amounts))
-
-
-def _set_clock(*amounts_ms: int) -> Callable[[random.Random, _Place, FaultKind], Fault]:
-    def make(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
-        return place.spell(chance, kind, 0, chance.choice(amounts_ms))._replace(
-            slot=chance.randrange(place.nodes), for_ms=0
-        )
-
-    return make
-
-
-STEPS_MS: Final = (1_000, 3_000, 12_000, 120_000, 7_200_000, 31_536_000_000)
-"""From a second to a year."""
-
-
-def _step(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
-    """Either way, for good or for a while."""
-    fault = place.spell(chance, kind, 1_500, chance.choice(STEPS_MS) * chance.choice([-1, 1]))
-    return fault if chance.random() < 0.6 else fault._replace(for_ms=0)
-
-
-def _one_node(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
-    return place.spell(chance, kind, 1_500)._replace(slot=chance.randrange(place.nodes))
-
-
-def _rule(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
-    fault = place.spell(chance, kind, 300)
-    now = place.keys[fault.key].limit.requests_per_unit
-    return fault._replace(amount=max(1, int(now * chance.choice([0.3, 0.5, 2, 5]))))
-
-
-_MAKERS: Final[dict[FaultKind, Callable[[random.Random, _Place, FaultKind], Fault]]] = {
-    FaultKind.SLOW: _path_spell(2_000, (5, 20, 60)),
-    FaultKind.LOST_CALLS: _path_spell(2_000, (2, 10, 40)),
-    FaultKind.LOST_REPLIES: _path_spell(2_000, (2, 10, 40)),
-    FaultKind.DUPLICATES: _path_spell(2_000, (20, 100)),
-    FaultKind.LATE: _path_spell(2_000, (5, 20)),
-    FaultKind.PATH_STALL: _path_spell(900),
-    FaultKind.PARTITION: _path_spell(2_000),
-    FaultKind.REFUSED: _path_spell(1_500),
-    FaultKind.BLACKOUT: _path_spell(1_500),
-    FaultKind.SHARD_STALL: _path_spell(800),
-    FaultKind.SHARD_DOWN: _path_spell(1_500),
-    FaultKind.FLUSH: lambda chance, place, kind: place.spell(chance, kind, 0),
-    FaultKind.RESTART: _path_spell(800),
-    FaultKind.FAILOVER: _path_spell(400),
-    FaultKind.CRASH: _one_node,
-    FaultKind.DRAIN: _one_node,
-    FaultKind.NODE_CLOCK: _set_clock(-700, 200, 3_600_000, -3_600_000),
-    FaultKind.SHARD_CLOCK: _set_clock(-1_200, -80, 90, 1_300, 3_000),
-    FaultKind.CLOCK_STEP: _step,
-    FaultKind.GARBLED: _path_spell(600, (0, 1)),
-    FaultKind.RULE: _rule,
-    FaultKind.RESET: _one_node,
-    FaultKind.FOREIGN: _path_spell(1_500, (5, 20)),
-    FaultKind.ECHO: _path_spell(600),
-}

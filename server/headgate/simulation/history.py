@@ -14,7 +14,7 @@ from headgate.limiter.limit import Limit
 
 
 class FaultKind(StrEnum):
-    """What can go wrong. Those with a duration end by themselves."""
+    """Faults. Those with a duration end by themselves."""
 
     SLOW = "slow"
     """Messages between a node and a shard take the long way, some much longer."""
@@ -30,10 +30,10 @@ class FaultKind(StrEnum):
     """No node reaches any shard."""
     SHARD_STALL = "shard_stall"
     SHARD_DOWN = "shard_down"
-    """It comes back with its memory: a network that was away, a restart with persistence."""
+    """A shard is away and comes back with its memory: a network fault, a restart with persistence."""
     FLUSH = "flush"
     RESTART = "restart"
-    """Down for a while, then back and empty."""
+    """A shard is down for a while, then back and empty."""
     FAILOVER = "failover"
     """A replica takes over that has missed the last writes."""
     CRASH = "crash"
@@ -47,7 +47,7 @@ class FaultKind(StrEnum):
     CLOCK_STEP = "clock_step"
     """A shard's clock is set, by up to a year, and perhaps set right again a while later."""
     GARBLED = "garbled"
-    """Something that nobody can read stands in the place of a key's record."""
+    """Unreadable bytes stand in the place of a key's record."""
     RULE = "rule"
     """A key's limit changes, on one node after the other."""
     RESET = "reset"
@@ -65,11 +65,11 @@ class Fault(NamedTuple):
     at_ms: int
     for_ms: int = 0
     slot: int = 0
-    """Which node's place; −1: every one."""
+    """Index of a node's place; −1: every one."""
     shard: int = 0
     key: int = 0
     amount: int = 0
-    """How far a clock is set (ms), a new limit, a share (in %): by the kind."""
+    """Milliseconds that a clock is set by, a new limit, or a share in %: by the kind."""
 
     @property
     def end_ms(self) -> int:
@@ -127,7 +127,7 @@ class Key(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class History:
+class SimulationHistory:
     """All that happens in one run: who takes part, how clocks and network are, requests and faults."""
 
     seed: int
@@ -146,10 +146,10 @@ class History:
     asks: tuple[Ask, ...]
     faults: tuple[Fault, ...]
     numbers: tuple[int, ...] = ()
-    """Which of the seed's faults these are: a cut history is named by them."""
+    """Numbers of these faults among the seed's: a cut history is named by them."""
 
-    def cut(self, *, faults: Sequence[int] | None = None, requests: int | None = None) -> "History":
-        """The same with some of the faults (by their numbers), and the first requests only."""
+    def cut(self, *, faults: Sequence[int] | None = None, requests: int | None = None) -> "SimulationHistory":
+        """Copy with some of the faults (by their numbers), and the first requests only."""
         return dataclasses.replace(self, asks=self.asks[:requests], **kept_faults(self.numbers, self.faults, faults))
 
     @property

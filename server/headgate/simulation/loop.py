@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Waits for nobody: where a loop would sleep, time goes on. There is no socket to look at."""
+    """Selector without waiting: where a loop would sleep, time goes on. There is no socket to look at."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -9,17 +9,13 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from headgate.origin.book import BookEntry, BookPage, BookState
-from headgate.origin.claims import Claim
 from headgate.origin.interface import OriginError, OriginTimeout
-from headgate.origin.look import KeyLook
-from headgate.origin.protocol import Call, Changes, ForeignCount, Lane, Published, Pulse, Reply, Stamp
-from headgate.origin.quota_protocol import QuotaLease, QuotaSave, QuotaSaved, QuotaStep, QuotaStepped
-from headgate.simulation.shard import Carry, SimulatedShard
-
-T = TypeVar("T")
+from headgate.origin.operation import Operation, R
+from headgate.origin.operations.call import Call
+from headgate.quota.operations.call import QuotaCall
+from headgate.simulation.shard import SimulatedShard
 
 
 @dataclass(slots=True)
@@ -27,7 +23,7 @@ class NetworkPath:
     """The way between a node and a shard, and how it is doing."""
 
     delay_ms: tuple[float, float] = (0.2, 1.0)
-    """Of a round trip: half of it each way."""
+    """Time of a round trip: half of it each way."""
     tail: float = 0.0
     """The share of messages that take the long way: a Pareto tail that begins at `tail_ms`."""
     tail_ms: float = 10.0
@@ -43,7 +39,7 @@ class NetworkPath:
     stalled: bool = False
     calls: int = 0
     held: list[Callable[[], None]] = field(default_factory=list)
-    """What arrives while stalled, in order."""
+    """Messages that arrived while stalled, in order."""
 
     def hop_s(self, random: random.Random) -> float:
         delay_ms = random.uniform(*self.delay_ms) / 2
@@ -70,18 +66,23 @@ class NetworkPath:
 
 
 class Message:
-    """One call to a shard, and its answer."""
+    """One operation on its way to a shard, and its result on the way back."""
 
-    __slots__ = ("_answer", "_carry", "_life", "_loop", "_losses", "_path", "_random", "_shard")
+    __slots__ = ("_answer", "_life", "_loop", "_losses", "_operation", "_path", "_random", "_shard")
 
     def __init__(
-        self, shard: SimulatedShard, path: NetworkPath, random: random.Random, carry: Carry, answer: asyncio.Future[Any]
+        self,
+        shard: SimulatedShard,
+        path: NetworkPath,
+        random: random.Random,
+        operation: Operation[Any],
+        answer: asyncio.Future[Any],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._shard = shard
         self._path = path
         self._random = random
-        self._carry = carry
+        self._operation = operation
         self._answer = answer
         self._life = shard.lives
         self._losses = shard.losses
@@ -100,7 +101,7 @@ class Message:
             self._loop.call_later(delay_s, path.pass_on, self._arrive)
 
     def _arrive(self) -> None:
-        self._shard.receive(self._life, self._carry, self._reply)
+        self._shard.receive(self._life, self._operation, self._reply)
 
     def _arrive_again(self) -> None:
         """The same bytes once more; nobody waits for a second answer.
@@ -109,7 +110,7 @@ class Message:
         sends a call again after a loss is what the protocol relies on.
         """
         if self._losses == self._shard.losses:
-            self._shard.receive(self._life, self._carry, lambda reply: None)
+            self._shard.receive(self._life, self._operation, lambda reply: None)
 
     def _reply(self, reply: Any) -> None:
         path, chance = self._path, self._random
@@ -151,107 +152,13 @@ class NetworkedOrigin:
     def describe(self) -> Sequence[Any]:
         return []
 
-    async def call(self, shard: int, call: Call, timeout_s: float) -> Reply:
-        self._paths[shard].calls += 1
-        reply: Reply = await self._cross(shard, lambda server: server.apply(call), timeout_s)
-        return reply
-
-    async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
-        pulse: Pulse = await self._cross(shard, lambda server: server.beat(run), timeout_s)
-        return pulse
-
-    async def import_foreign(
-        self, shard: int, counts: Sequence[ForeignCount], timeout_s: float, stamp: Stamp | None = None
-    ) -> None:
-        await self._cross(shard, lambda server: server.take_in(counts, stamp), timeout_s)
-
-    async def changes(
-        self,
-        shard: int,
-        peer: bytes,
-        lane: Lane,
-        owner: bytes,
-        generation: bytes,
-        most: int,
-        timeout_s: float,
-        after: int = 0,
-    ) -> Changes:
-        carry: Carry = lambda server: server.read_changes(peer, lane, owner, generation, most, after)  # noqa: E731
-        changes: Changes = await self._cross(shard, carry, timeout_s)
-        return changes
-
-    async def components(
-        self, shard: int, peer: bytes, lane: Lane, names: Sequence[bytes], timeout_s: float
-    ) -> list[Published | None]:
-        carry: Carry = lambda server: server.read_components(peer, lane, names)  # noqa: E731
-        components: list[Published | None] = await self._cross(shard, carry, timeout_s)
-        return components
-
-    async def acknowledge(self, shard: int, peer: bytes, lane: Lane, changes: Changes, timeout_s: float) -> bool:
-        moved: bool = await self._cross(shard, lambda server: server.move_cursor(peer, lane, changes), timeout_s)
-        return moved
-
-    async def begin_walk(self, shard: int, peer: bytes, walk: bytes, timeout_s: float) -> None:
-        await self._cross(shard, lambda server: server.outbox.begin_walk(peer, walk), timeout_s)
-
-    async def mark_filled(self, shard: int, peer: bytes, mark: bytes, timeout_s: float) -> None:
-        await self._cross(shard, lambda server: server.outbox.mark_filled(peer, mark), timeout_s)
-
-    async def give_back(self, shard: int, owner: bytes, peers: Sequence[bytes], timeout_s: float) -> None:
-        await self._cross(shard, lambda server: server.return_leases(owner, peers), timeout_s)
-
-    async def quota_lease(
-        self, shard: int, owner: bytes, drawn: bytes, peers: Sequence[bytes], timeout_s: float
-    ) -> QuotaLease:
-        lease: QuotaLease = await self._cross(shard, lambda server: server.lease_quotas(owner, drawn, peers), timeout_s)
-        return lease
-
-    async def quota_rows(
-        self, shard: int, cursor: int, timeout_s: float
-    ) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
-        found: tuple[int, tuple[tuple[bytes, bytes], ...]] = await self._cross(
-            shard, lambda server: server.quotas.rows(cursor), timeout_s
-        )
-        return found
-
-    async def quota_save(self, shard: int, save: QuotaSave, timeout_s: float) -> QuotaSaved:
-        saved: QuotaSaved = await self._cross(shard, lambda server: server.quotas.save(save), timeout_s)
-        return saved
-
-    async def quota_post(self, shard: int, peer: bytes, message: bytes, timeout_s: float) -> bytes:
-        acknowledged: bytes = await self._cross(shard, lambda server: server.quotas.post(peer, message), timeout_s)
-        return acknowledged
-
-    async def quota_step(self, shard: int, step: QuotaStep, timeout_s: float) -> QuotaStepped:
-        stepped: QuotaStepped = await self._cross(shard, lambda server: server.step_quotas(step), timeout_s)
-        return stepped
-
-    async def write_book(
-        self, shard: int, entries: Sequence[BookEntry], generation: bytes, timeout_s: float
-    ) -> BookState:
-        carry: Carry = lambda server: server.book.write(entries, generation, server.time_ms())  # noqa: E731
-        state: BookState = await self._cross(shard, carry, timeout_s)
-        return state
-
-    async def read_book(self, shard: int, since: int, most: int, timeout_s: float) -> BookPage:
-        carry: Carry = lambda server: server.book.read(since, most, server.time_ms())  # noqa: E731
-        page: BookPage = await self._cross(shard, carry, timeout_s)
-        return page
-
-    async def look(self, shard: int, key: bytes, window_ms: int, timeout_s: float) -> KeyLook:
-        look: KeyLook = await self._cross(shard, lambda server: server.look_at(key, window_ms), timeout_s)
-        return look
-
-    async def claim(self, shard: int, name: bytes, value: bytes, expires_ms: int, timeout_s: float) -> Claim:
-        carry: Carry = lambda server: server.take_claim(name, value, expires_ms)  # noqa: E731
-        claim: Claim = await self._cross(shard, carry, timeout_s)
-        return claim
-
-    async def _cross(self, shard: int, carry: Carry, timeout_s: float) -> Any:
+    async def run(self, shard: int, operation: Operation[R], timeout_s: float) -> R:
+        if isinstance(operation, Call | QuotaCall):
+            self._paths[shard].calls += 1
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
+        answer: asyncio.Future[R] = loop.create_future()
         timer = loop.call_later(timeout_s, _give_up, answer, timeout_s)
-        Message(self._shards[shard], self._paths[shard], self._random, carry, answer).send()
+        Message(self._shards[shard], self._paths[shard], self._random, operation, answer).send()
         try:
             return await answer
         finally:

@@ -1,18 +1,18 @@
-"""What came of one history, of whatever kind."""
+"""Result of one history, of one region or of several."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from headgate.simulation.history import History
+from headgate.simulation.history import SimulationHistory
 from headgate.simulation.regions.history import RegionsHistory
 from headgate.simulation.watch import Violation
 
-AnyHistory = History | RegionsHistory
+AnyHistory = SimulationHistory | RegionsHistory
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one history: what was violated, and how many requests went which way."""
+class SimulationOutcome:
+    """Result of one history: the violations, and the number of requests by path."""
 
     history: AnyHistory
     violations: list[Violation]
@@ -21,10 +21,10 @@ class Outcome:
     waited: int = 0
     unserved: int = 0
     digest: int = 0
-    """Of every decision, in order: two runs with the same one were the same run."""
+    """Digest of every decision, in order: two runs with the same one were the same run."""
     paths: Counter[str] = field(default_factory=Counter)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was violated."""
+        """True if nothing was violated."""
         return not self.violations

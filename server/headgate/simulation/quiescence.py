@@ -1,4 +1,4 @@
-"""What holds when every fault has healed, every request is decided and each node has read once.
+"""Invariants that hold when every fault has healed, every request is decided and each node has read once.
 
 Then nothing is left reserved, unacknowledged or under way, every breaker is closed, and all
 nodes and the shards agree, exactly.
@@ -9,13 +9,16 @@ from collections import Counter
 from typing import Final
 
 from headgate.limiter.decision import Decision
-from headgate.origin.window_record import CellRecord, WindowRecord
+from headgate.origin.window_cells import CellRecord
+from headgate.origin.window_record import WindowRecord
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.cells import CellView
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.region.refunds import REFILL_S
+from headgate.region.urgency import Urgency
 from headgate.region.window_counter import SharedWindow
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.client import waiting
 from headgate.simulation.watch import Watch
 from headgate.simulation.world import NodeSlot, World
@@ -23,10 +26,12 @@ from headgate.simulation.world import NodeSlot, World
 HEAL_S: Final = 4.0
 """Longer than the longest cooldown with its jitter, a call's timeout, and a heartbeat."""
 GIVEN_S: Final = REFILL_S + 1.0
-"""Where something is demanded back of a shard that lost its memory: longer than that waits, then."""
+"""Seconds to wait where a refund is demanded of a shard that lost its memory: longer than that waits."""
 LEAST_IDLE_MS: Final = 5_000
 LONGEST_WINDOW_MS: Final = 10_000
-"""Of the keys whose liveness is looked at: two windows of an hour would take longer than all the rest."""
+"""Longest window in ms of the keys whose liveness is checked: two windows of an hour would take longer than all the
+rest.
+"""
 READ_S: Final = 0.6
 """Longer than a flush and its call."""
 
@@ -43,17 +48,17 @@ async def settle(world: World, watch: Watch) -> None:
             _refilled(slot, counter, world, watch)
     for _ in range(2):
         for _, node, counter in world.counters():
-            node.links[counter.shard.index].flush(counter, soon=True)
+            node.links[counter.shard.index].session.flush(counter, Urgency.SOON)
         await asyncio.sleep(READ_S)
-    watch.look()
+    watch.observe()
 
 
 def _refilled(slot: NodeSlot, counter: SharedWindow, world: World, watch: Watch) -> None:
-    """A shard knows again what a living node is sure was there, whether or not anybody asked for that key since."""
+    """Check that a shard has again what a living node knows for certain, even without a request on the key."""
     shard = world.shards[counter.shard.index]
     if counter.key in shard.lost_keys:
-        return  # that one key's record was lost is noticed when somebody uses the key
-    if not watch.books.is_of_now(counter.key, counter.reset):
+        return  # the loss of one key's record is noticed with the next request on the key
+    if not watch.truth.is_of_now(counter.key, counter.reset):
         return  # it will hear of the reset with its next call
     counts = _counts(shard.record(counter.key))
     newest = shard.key_time_ms(counter.key) // counter.window_ms
@@ -66,14 +71,14 @@ def _refilled(slot: NodeSlot, counter: SharedWindow, world: World, watch: Watch)
 
 
 def _counts(record: object) -> dict[int, CellRecord]:
-    """What a shard has of a key, by window."""
+    """Cells of a key at its shard, by window."""
     if not isinstance(record, WindowRecord):
         return {}
     return {record.sequence: record.current, record.sequence - 1: record.previous}
 
 
 def check(world: World, watch: Watch) -> None:
-    """When load and faults are over: report to `watch` whatever has not come to rest, or not to the same count."""
+    """Report to `watch` all that has not come to rest, or not to the same count, after load and faults are over."""
     if waiting(world.slots):
         watch.violate("deadline", f"{waiting(world.slots)} requests were never decided")
     for slot, node in world.nodes():
@@ -96,7 +101,7 @@ def _alive(slot: NodeSlot, node: RegionNode, watch: Watch) -> None:
     for link in node.links:
         if not link.breaker.closed:
             watch.violate("breaker", f"{slot.name}: shard {link.index} is {link.breaker.state.value}")
-        if link.busy():
+        if link.session.busy():
             watch.violate("left_over", f"{slot.name}: shard {link.index} still has something to be told")
 
 
@@ -129,7 +134,7 @@ def _same_window(slot: NodeSlot, counter: SharedWindow, world: World, watch: Wat
 
 
 def _same_refunds(slot: NodeSlot, counter: SharedWindow, cell: CellView, record: WindowRecord, watch: Watch) -> None:
-    """What was given back is known to all; what a living node was told of its own is there, or has nowhere to be."""
+    """Check that all know the refunds; those that a living node heard of as its own are there, or the cell is empty."""
     if counter.refunds is None:
         return
     current = cell.sequence == record.sequence
@@ -143,7 +148,7 @@ def _same_refunds(slot: NodeSlot, counter: SharedWindow, cell: CellView, record:
 
 
 def _all_there(world: World, watch: Watch) -> None:
-    """What living nodes admitted is counted, all of it together: by component, or among what was lost once."""
+    """Check that all that living nodes admitted is counted: by component, or as unattributed after a loss."""
     admitted: Counter[tuple[bytes, int]] = Counter()
     for _, _, counter in world.counters():
         if isinstance(counter, SharedWindow):
@@ -166,12 +171,12 @@ def _resets_hold(world: World, watch: Watch) -> None:
             if number and (record is None or record.reset < number):
                 watch.violate("reset", f"{slot.name} knows of a reset of {key.name.decode()}, its record does not")
     for slot, _, counter in world.counters():
-        if not watch.books.is_of_now(counter.key, counter.reset):
+        if not watch.truth.is_of_now(counter.key, counter.reset):
             watch.violate("reset", f"{slot.name} {counter.key.decode()}: of an earlier reset, after it has read")
 
 
 async def check_liveness(world: World, watch: Watch) -> None:
-    """A key that nobody has used for two windows admits again, whatever its past."""
+    """Check that every key without requests for two windows admits again."""
     idle_s = max(LEAST_IDLE_MS, 2 * LONGEST_WINDOW_MS) / 1000
     await asyncio.sleep(idle_s)
     first = next((slot for slot, _ in world.nodes()), None)
@@ -183,21 +188,21 @@ async def check_liveness(world: World, watch: Watch) -> None:
                 continue
             decision = node.decide(world.charges(slot, ((index, 1),)))
             if not isinstance(decision, Decision):
-                decision = await decision
+                decision = await future_of(decision)
             if not decision.admitted:
                 what = f"{slot.name} denied {key.name.decode()}, which nobody had used ({decision.path})"
                 watch.violate("liveness", what)
 
 
 def _as_promised(world: World, watch: Watch) -> None:
-    """What was admitted was charged, and what was denied was not."""
+    """Check that each admission was charged, and no denial was."""
     if any(shard.clock_steps for shard in world.shards):
         return  # windows that a clock jumps over are gone before what was charged in them is committed
     for slot, node in world.nodes():
         if node.engine.counters.stats.evicted:
             continue  # a counter may go while its request waits: what it commits then is not looked at
         for key in world.history.keys:
-            if key.limit.debt or key.name in watch.books.resets:
+            if key.limit.debt or key.name in watch.truth.resets:
                 continue  # what goes beyond a bucket's debt is forgiven; what is from before a reset is not looked at
             promised, committed = watch.promised[node, key.name], watch.committed[node, key.name]
             if promised != committed and (node, key.name) not in watch.restated:

@@ -1,19 +1,19 @@
-"""What a run or many of them came to, as text: no wall time in it, the same bytes for the same seed."""
+"""Results of a run or of many, as text: no wall time in it, the same bytes for the same seed."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.simulation.history import FaultKind
-from headgate.simulation.outcome import AnyHistory, Outcome
+from headgate.simulation.outcome import AnyHistory, SimulationOutcome
 from headgate.simulation.regions.history import RegionFaultKind, RegionsHistory
 
 KINDS: Final = (*FaultKind, *RegionFaultKind)
 
 
 @dataclass
-class Tally:
-    """Many histories, added up."""
+class SimulationTotals:
+    """Sums over many histories."""
 
     histories: int = 0
     requests: int = 0
@@ -21,7 +21,7 @@ class Tally:
     violations: int = 0
     faults: Counter[str] = field(default_factory=Counter)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SimulationOutcome) -> None:
         self.histories += 1
         self.requests += outcome.requests
         self.admitted += outcome.admitted
@@ -35,14 +35,14 @@ class Tally:
         )
 
     def table(self) -> str:
-        """As docs/reliability.md shows it."""
+        """Table for docs/reliability.md."""
         rows = [("histories", self.histories), ("requests", self.requests), ("faults", sum(self.faults.values()))]
         rows += [(f"– {kind.value}", self.faults[kind.value]) for kind in KINDS if self.faults[kind.value]]
         rows.append(("violations", self.violations))
         return "\n".join(["| | |", "|---|---:|", *(f"| {name} | {count:,} |" for name, count in rows)])
 
 
-def describe(outcome: Outcome) -> str:
+def describe(outcome: SimulationOutcome) -> str:
     """One history: what it was, and what came of it."""
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(outcome.history.kinds.items()))
     paths = ", ".join(f"{path} {count}" for path, count in sorted(outcome.paths.items()))
@@ -58,7 +58,7 @@ def describe(outcome: Outcome) -> str:
 
 
 def schedule(history: AnyHistory) -> str:
-    """What is left of a history that was made smaller, and how to run it again."""
+    """Describe a history that was made smaller, and the command that runs it again."""
     lines = [f"{history.describe()}:", *(fault.describe() for fault in history.faults)]
     return "\n".join([*lines, f"again: headgate simulate {again(history)}"])
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from headgate.simulation.client import Clients
 from headgate.simulation.faults import Faults
-from headgate.simulation.history import History
+from headgate.simulation.history import SimulationHistory
 from headgate.simulation.loop import run_virtually
-from headgate.simulation.outcome import AnyHistory, Outcome
+from headgate.simulation.outcome import AnyHistory, SimulationOutcome
 from headgate.simulation.quiescence import check, check_liveness, settle
 from headgate.simulation.regions.history import RegionsHistory
 from headgate.simulation.regions.runner import run_regions
@@ -15,34 +15,34 @@ from headgate.simulation.trace import Silence, Tracer
 from headgate.simulation.watch import Watch
 from headgate.simulation.world import World
 
-LOOK_EVERY_S: Final = 0.05
+OBSERVE_EVERY_S: Final = 0.05
 SWEEP_STEPS: Final = 1_000
 
 
-def run(history: AnyHistory, trace: Tracer | None = None) -> Outcome:
+def run(history: AnyHistory, trace: Tracer | None = None) -> SimulationOutcome:
     """Play a history on virtual time, in this process."""
     if isinstance(history, RegionsHistory):
         return run_virtually(run_regions(history, trace or Silence()))
     return run_virtually(_run(history, trace or Silence()))
 
 
-async def _run(history: History, trace: Tracer) -> Outcome:
+async def _run(history: SimulationHistory, trace: Tracer) -> SimulationOutcome:
     world = World(history, trace)
     watch = Watch(world)
     clients = Clients(world, watch)
     faults = Faults(world, watch)
-    _catch_what_nobody_caught(watch)
+    _report_uncaught(watch)
     await asyncio.gather(*(world.start(slot) for slot in world.slots))
-    looking = asyncio.create_task(_look(world, watch))
+    observing = asyncio.create_task(_observe(world, watch))
     await asyncio.gather(clients.run(), faults.run(history.faults))
     await asyncio.sleep(history.deadline_ms / 1000)
     faults.resync()
     await settle(world, watch)
     check(world, watch)
-    looking.cancel()
+    observing.cancel()
     await check_liveness(world, watch)
-    await asyncio.gather(looking, *(world.kill(slot) for slot in world.slots), return_exceptions=True)
-    return Outcome(
+    await asyncio.gather(observing, *(world.kill(slot) for slot in world.slots), return_exceptions=True)
+    return SimulationOutcome(
         history,
         watch.violations,
         clients.asked,
@@ -54,15 +54,15 @@ async def _run(history: History, trace: Tracer) -> Outcome:
     )
 
 
-async def _look(world: World, watch: Watch) -> None:
+async def _observe(world: World, watch: Watch) -> None:
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        watch.look()
+        await asyncio.sleep(OBSERVE_EVERY_S)
+        watch.observe()
         for _, node in world.nodes():
             node.engine.sweep(SWEEP_STEPS)
 
 
-def _catch_what_nobody_caught(watch: Watch) -> None:
+def _report_uncaught(watch: Watch) -> None:
     def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         watch.violate("tasks", f"{context.get('message')}: {context.get('exception')!r}")
 

@@ -1,4 +1,4 @@
-"""One history or many, told as they go: what `headgate simulate` does."""
+"""Runs of one history or of many, with their progress: the work of `headgate simulate`."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,8 +7,8 @@ from typing import Final
 
 from headgate.errors import ConfigError
 from headgate.rules.explain import describe as describe_limit
-from headgate.simulation.outcome import AnyHistory, Outcome
-from headgate.simulation.report import Tally, describe, schedule
+from headgate.simulation.outcome import AnyHistory, SimulationOutcome
+from headgate.simulation.report import SimulationTotals, describe, schedule
 from headgate.simulation.runner import run
 from headgate.simulation.shrinking import shrink
 from headgate.simulation.trace import Trace
@@ -17,7 +17,7 @@ PROGRESS_EVERY_S: Final = 5.0
 
 Write = Callable[[str], None]
 Generate = Callable[[int], AnyHistory]
-"""From a seed to its history."""
+"""Function from a seed to its history."""
 
 
 def one(whole: AnyHistory, faults: Sequence[int] | None, requests: int | None, path: Path | None, write: Write) -> bool:
@@ -40,28 +40,28 @@ def many(
     generate: Generate, first: int, histories: int | None, seconds: float | None, path: Path | None, write: Write
 ) -> bool:
     """Run one seed after the other, until there are enough, the time is up, or one fails."""
-    tally, began_s = Tally(), time.monotonic()
+    totals, began_s = SimulationTotals(), time.monotonic()
     shown_s = began_s
     write(f"from seed {first}")
-    while not _enough(tally, histories, seconds, time.monotonic() - began_s):
-        outcome = run(generate(first + tally.histories))
-        tally.add(outcome)
+    while not _enough(totals, histories, seconds, time.monotonic() - began_s):
+        outcome = run(generate(first + totals.histories))
+        totals.add(outcome)
         if not outcome.ok:
             write(describe(outcome))
             _explain(outcome, path, write)
             return False
         if time.monotonic() - shown_s >= PROGRESS_EVERY_S:
             shown_s = time.monotonic()
-            write(tally.line())
-    write(f"to seed {first + tally.histories - 1}\n\n{tally.table()}")
+            write(totals.line())
+    write(f"to seed {first + totals.histories - 1}\n\n{totals.table()}")
     return True
 
 
-def _enough(tally: Tally, histories: int | None, seconds: float | None, elapsed_s: float) -> bool:
-    return (histories is not None and tally.histories >= histories) or (seconds is not None and elapsed_s >= seconds)
+def _enough(totals: SimulationTotals, histories: int | None, seconds: float | None, elapsed_s: float) -> bool:
+    return (histories is not None and totals.histories >= histories) or (seconds is not None and elapsed_s >= seconds)
 
 
-def _explain(outcome: Outcome, path: Path | None, write: Write) -> None:
+def _explain(outcome: SimulationOutcome, path: Path | None, write: Write) -> None:
     """The smallest schedule that fails too, and its trace."""
     smallest = shrink(outcome).history
     write(f"smallest schedule found: {schedule(smallest)}")

@@ -8,16 +8,19 @@ good, and what it remembers. Its clock is set by the faults.
 import copy
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
+from headgate.origin.exchange_protocol import ForeignCount
 from headgate.origin.interface import OriginError
-from headgate.origin.memory import MemoryOrigin, UnreadableRecord
-from headgate.origin.protocol import Call, ForeignCount, Reply, Stamp
+from headgate.origin.limit_record import UnreadableRecord
+from headgate.origin.memory import MemoryOrigin
+from headgate.origin.operation import Operation, R
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.window_record import WindowRecord
+from headgate.quota.operations.call import QuotaCall, QuotaReply
 from headgate.simulation.loop import LoopClock
 
-T = TypeVar("T")
-Carry = Callable[["SimulatedShard"], Any]
 Done = Callable[[Any], None]
 Memory = tuple[Any, ...]
 
@@ -32,7 +35,7 @@ class SimulatedShard(MemoryOrigin):
         self.lives = 1
         """Rises with every restart: what was sent to an earlier life is answered by a reset."""
         self.losses = 0
-        """How often something that it knew was lost."""
+        """Times that something that it knew was lost."""
         self.on_reply: Callable[[Call, Reply], None] = lambda call, reply: None
         self.on_reset: Callable[[bytes, int], None] = lambda key, number: None
         """An answer belongs to a reset of its key."""
@@ -40,25 +43,25 @@ class SimulatedShard(MemoryOrigin):
         self.lost_keys: set[bytes] = set()
         """Keys whose own records were lost."""
         self.clock_steps = 0
-        """How often its clock was set."""
-        self._stalled: deque[tuple[int, Carry, Done]] | None = None
+        """Times that its clock was set."""
+        self._stalled: deque[tuple[int, Operation[Any], Done]] | None = None
 
-    def receive(self, life: int, carry: Carry, done: Done) -> None:
+    def receive(self, life: int, operation: Operation[Any], done: Done) -> None:
         """A message arrives: have it carried out, now or when the server runs again."""
         if life != self.lives:
             done(OriginError("the connection was reset"))
         elif not self.up:
             done(OriginError("refused"))
         elif self._stalled is not None:
-            self._stalled.append((life, carry, done))
+            self._stalled.append((life, operation, done))
         else:
-            done(carry(self))
+            done(self.apply(operation))
 
     def stall(self) -> None:
         self._stalled = self._stalled or deque()
 
     def resume(self) -> None:
-        """Whatever came in the meantime is carried out now, whether anybody still waits or not."""
+        """Carry out what came in the meantime, whether anybody still waits or not."""
         stalled, self._stalled = self._stalled or deque(), None
         for message in stalled:
             self.receive(*message)
@@ -73,13 +76,15 @@ class SimulatedShard(MemoryOrigin):
         self.wipe(b"%d" % self.lives)
 
     def remember(self) -> Memory:
-        """What a replica has now."""
-        return copy.deepcopy((self._records, self._expiry, self._beats, self.outbox, self.quotas))
+        """Copy the memory, as a replica has it now."""
+        memory = self.memory
+        return copy.deepcopy((memory.records, memory.expiry, memory.parts))
 
     def fail_over(self, replica: Memory) -> None:
         """A replica takes over: what was written after its copy is lost."""
         self.restart()
-        self._records, self._expiry, self._beats, self.outbox, self.quotas = copy.deepcopy(replica)
+        memory = self.memory
+        memory.records, memory.expiry, memory.parts = copy.deepcopy(replica)
 
     def set_clock(self, by_ms: int) -> None:
         """Somebody sets the server's clock."""
@@ -90,42 +95,46 @@ class SimulatedShard(MemoryOrigin):
     def garble(self, key: bytes, *, newer: bool) -> None:
         """Something else stands in the place of a key's record."""
         self.lost_keys.add(key)
-        self._records[key] = UnreadableRecord(newer=newer)
+        self.memory.records[key] = UnreadableRecord(newer=newer)
 
     def clear(self, key: bytes) -> None:
         """Somebody removes a record that could not be read."""
-        if isinstance(self._records.get(key), UnreadableRecord):
-            del self._records[key]
+        if isinstance(self.memory.records.get(key), UnreadableRecord):
+            del self.memory.records[key]
 
     def has_lost(self, key: bytes) -> bool:
-        """Whether anything that it knew of the key was ever lost."""
+        """Say if anything that it knew of the key was ever lost."""
         return bool(self.losses) or key in self.lost_keys
 
-    def apply(self, call: Call) -> Reply:
-        reply = super().apply(call)
+    def apply(self, operation: Operation[R]) -> R:
+        result = super().apply(operation)
+        if isinstance(operation, Call) and isinstance(result, Reply):
+            self._replied(operation, result)
+        elif isinstance(operation, QuotaCall) and isinstance(result, QuotaReply):
+            self._replied(operation.call, result.reply)
+        elif isinstance(operation, ImportCounts):
+            self.on_import(operation.counts)
+        return result
+
+    def _replied(self, call: Call, reply: Reply) -> None:
         for report, answer in zip(call.reports, reply.answers, strict=True):
             if answer.reset:
                 self.on_reset(report.key, answer.reset)
         self.on_reply(call, reply)
-        return reply
-
-    def take_in(self, counts: Sequence[ForeignCount], stamp: Stamp | None = None) -> None:
-        super().take_in(counts, stamp)
-        self.on_import(counts)
 
     def time_ms(self) -> int:
         return self.clock.now_ms()
 
     def key_time_ms(self, key: bytes) -> int:
         """The time by which a key's next cost would be charged: that of its window, if the clock is not there yet."""
-        now_ms, record = self.time_ms(), self._records.get(key)
+        now_ms, record = self.time_ms(), self.memory.records.get(key)
         if isinstance(record, WindowRecord) and record.sequence <= now_ms // record.window_ms + 1:
             return record.time_ms(now_ms)
         return now_ms
 
     def record(self, key: bytes) -> Any:
         """The key's record, or None."""
-        return self._records.get(key)
+        return self.memory.records.get(key)
 
     def windows(self) -> list[tuple[bytes, WindowRecord]]:
-        return [(key, record) for key, record in self._records.items() if isinstance(record, WindowRecord)]
+        return [(key, record) for key, record in self.memory.records.items() if isinstance(record, WindowRecord)]

@@ -1,20 +1,19 @@
-"""What shards answer: what they know of a component never falls, and they count nothing twice."""
+"""Checks of what shards answer: what they know of a component never falls, and they count nothing twice."""
 
 from headgate.limiter.limit import Limit
+from headgate.origin.operations.call import Call, Reply
 from headgate.origin.protocol import (
     PEEK,
     Answer,
     BucketAnswer,
     BucketReport,
-    Call,
     Count,
     Refund,
-    Reply,
     Report,
     WindowAnswer,
     WindowReport,
 )
-from headgate.region.turns import most_ahead
+from headgate.region.pause import most_prefetched
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
 
@@ -25,11 +24,11 @@ class ShardWatch:
     def __init__(self, evidence: Evidence, cells: CellWatch) -> None:
         self._evidence = evidence
         self._world = evidence.world
-        self._books = evidence.books
+        self._truth = evidence.truth
         self._violate = evidence.violate
         self._cells = cells
         self._put: dict[bytes, int] = {}
-        """By how much each bucket was ever put back, at most."""
+        """Requests by which each bucket was ever put back, at most."""
         self._told: dict[tuple[int, bytes, int, bytes], tuple[int, int]] = {}
 
     def replied(self, index: int, call: Call, reply: Reply) -> None:
@@ -39,15 +38,15 @@ class ShardWatch:
         counted: list[tuple[WindowReport, int, Count]] = []
         for report, answer in zip(call.reports, reply.answers, strict=True):
             if isinstance(answer, BucketAnswer) and isinstance(report, BucketReport):
-                if report.total > self._books.buckets[report.key].components.get(report.component, 0):
+                if report.total > self._truth.buckets[report.key].components.get(report.component, 0):
                     # Of a cell that went while its request waited: when it was admitted nobody saw.
-                    self._books.buckets[report.key].disturb(reply.time_ms)
+                    self._truth.buckets[report.key].disturb(reply.time_ms)
                 limit = self._world.limit_at(report.key, report.rate)
                 # As the shard goes about it: first what was admitted, then what is given back, then what is wanted.
-                self._cells.poured(report.key, report.component, report.total, limit)
+                self._cells.bucket_raised(report.key, report.component, report.total, limit)
                 self._put_back(report, answer, limit, reply.time_ms)
-                self._cells.poured(report.key, report.component, answer.own, limit)
-            elif not self._books.is_of_now(report.key, answer.reset):
+                self._cells.bucket_raised(report.key, report.component, answer.own, limit)
+            elif not self._truth.is_of_now(report.key, answer.reset):
                 continue  # a shard that lost its memory, and has not been taught the reset again yet
             elif isinstance(answer, WindowAnswer) and isinstance(report, WindowReport):
                 counted.append((report, answer.sequence, answer.current))
@@ -55,7 +54,7 @@ class ShardWatch:
                 self._given_back(report, answer)
         # All of them first: a key that went and came back may be in one call twice.
         for report, sequence, count in counted:
-            self._books.cells[report.key, sequence].raise_to(report.component, count.own)
+            self._truth.cells[report.key, sequence].raise_to(report.component, count.own)
         for wants, charged in zip(call.requests, reply.charged, strict=True):
             for want in wants:
                 if charged and want.cost == PEEK:
@@ -76,7 +75,7 @@ class ShardWatch:
         pairs = zip(answer.refunds, (answer.current, answer.previous), strict=True)
         for place, (refund, count) in enumerate(pairs):
             sequence = answer.sequence - place
-            self._books.cells[report.key, sequence].give_back(report.component, refund.own)
+            self._truth.cells[report.key, sequence].note_refund(report.component, refund.own)
             if refund.region > count.region_total or refund.foreign > count.foreign or refund.own > refund.region:
                 what = f"{refund} of {count}"
                 self._violate("refunds", f"{report.key.decode()} in {sequence}: {what}")
@@ -92,7 +91,7 @@ class ShardWatch:
         more = refunded - self._put.get(report.key, 0)
         if more > 0:
             self._put[report.key] = refunded
-            self._books.buckets[report.key].put_back(more, limit, now_ms)
+            self._truth.buckets[report.key].refund(more, limit, now_ms)
         demanded = sum(cost for (_, key), cost in self._evidence.demanded.items() if key == report.key)
         if refunded > demanded and not self._world.shards[self._world.shard_of(report.key)].has_lost(report.key):
             self._violate("refunds", f"{report.key.decode()}: put back by {refunded}, {demanded} were demanded")
@@ -105,21 +104,21 @@ class ShardWatch:
             place = report.component.rsplit(b".", 1)[0], report.key
             asked[place] = max(asked[place], requests * cost)
             rate = report.limit if isinstance(report, WindowReport) else report.rate
-            most = most_ahead(self._world.limit_at(report.key, rate))
+            most = most_prefetched(self._world.limit_at(report.key, rate))
             if requests * cost > most:
                 self._violate("credit", f"{report.key.decode()}: {requests} × {cost} asked ahead, {most} at most")
 
     def _counted(self, index: int, key: bytes, sequence: int, component: bytes, count: Count) -> None:
         """Components grow between losses; a total is never above the truth: nothing is counted twice."""
-        book = self._books.cells[key, sequence]
+        actual = self._truth.cells[key, sequence]
         told = self._told.get((index, key, sequence, component), (0, 0))
         if count.own < told[0] or count.region_total < told[1]:
             self._violate(
                 "components", f"{key.decode()}: own, region total from {told} to {(count.own, count.region_total)}"
             )
         self._told[index, key, sequence, component] = (count.own, count.region_total)
-        if count.region_total > book.total:
-            what = f"{key.decode()} in {sequence}: {count.region_total} counted, {book.total} admitted or charged"
+        if count.region_total > actual.total:
+            what = f"{key.decode()} in {sequence}: {count.region_total} counted, {actual.total} admitted or charged"
             self._violate("counted_twice", what)
 
     def _looked(self, report: Report, answer: Answer, now_ms: int) -> None:

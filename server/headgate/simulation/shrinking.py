@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Final
 
-from headgate.simulation.outcome import AnyHistory, Outcome
+from headgate.simulation.outcome import AnyHistory, SimulationOutcome
 from headgate.simulation.runner import run
 
 MOST_RUNS: Final = 120
 """A history takes a fraction of a second: a minute or less for a schedule that a person can read."""
 
 
-def shrink(outcome: Outcome, runs: int = MOST_RUNS) -> Outcome:
+def shrink(outcome: SimulationOutcome, runs: int = MOST_RUNS) -> SimulationOutcome:
     """The smallest history found that violates one of the same invariants, and its outcome."""
     shrinker = _Shrinker(outcome, runs)
     while shrinker.fewer_requests() | shrinker.fewer_faults():
@@ -19,7 +19,7 @@ def shrink(outcome: Outcome, runs: int = MOST_RUNS) -> Outcome:
 
 
 class _Shrinker:
-    def __init__(self, outcome: Outcome, runs: int) -> None:
+    def __init__(self, outcome: SimulationOutcome, runs: int) -> None:
         self.smallest = outcome
         self._wanted = {violation.invariant for violation in outcome.violations}
         self._runs = runs

@@ -1,4 +1,4 @@
-"""What happened, in order, for people: virtual time, who, what. Nothing in it depends on the machine."""
+"""Events in order, for people: virtual time, who, what. Nothing in it depends on the machine."""
 
 import asyncio
 from typing import Protocol
@@ -9,14 +9,14 @@ class Tracer(Protocol):
 
     @property
     def listening(self) -> bool:
-        """Whether it is worth putting anything into words."""
+        """True if events are to be put into words."""
         ...
 
     def say(self, who: str, what: str) -> None: ...
 
 
 class Silence:
-    """The tracer of runs that nobody reads."""
+    """Tracer that writes nothing."""
 
     listening = False
 

@@ -1,4 +1,4 @@
-"""What disturbs a region: from when to when, and for which keys, a promise that needs a healthy shard does not hold."""
+"""Disturbances of a region: times and keys for which a promise that needs a healthy shard does not hold."""
 
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
@@ -10,12 +10,12 @@ class Upsets:
 
     def __init__(self, evidence: Evidence, cells: CellWatch, answers: ShardWatch) -> None:
         self.upset_s: dict[bytes, float] = {}
-        """When each key's record was last lost, or its limit changed."""
+        """Time when each key's record was last lost, or its limit changed."""
         self.stepped_s: dict[int, float] = {}
-        """When each shard's clock was last set."""
+        """Time when each shard's clock was last set."""
         self._evidence = evidence
         self._world = evidence.world
-        self._books = evidence.books
+        self._truth = evidence.truth
         self._cells = cells
         self._answers = answers
         shards = evidence.world.shards
@@ -24,9 +24,9 @@ class Upsets:
         self._since_ms = [shard.time_ms() for shard in shards]
 
     def shard(self, index: int) -> None:
-        """It lost something that it knew: its grants with it."""
+        """Note that a shard lost something that it knew, and its grants with it."""
         shard = self._world.shards[index]
-        self._books.disturb(index, shard.time_ms(), self._latest_ms(index))
+        self._truth.disturb(index, shard.time_ms(), self._latest_ms(index))
         for key in self._world.history.keys:
             if self._world.shard_of(key.name) == index:
                 self._lost(key.name)
@@ -35,10 +35,10 @@ class Upsets:
     def key(self, key: bytes) -> None:
         """The shard lost one key's record, and nothing else."""
         shard = self._world.shards[self._world.shard_of(key)]
-        self._books.disturb(key, shard.time_ms(), shard.key_time_ms(key))
+        self._truth.disturb(key, shard.time_ms(), shard.key_time_ms(key))
         self._lost(key)
-        if key in self._books.buckets:
-            self._books.buckets[key].disturb(shard.key_time_ms(key))
+        if key in self._truth.buckets:
+            self._truth.buckets[key].disturb(shard.key_time_ms(key))
 
     def _lost(self, key: bytes) -> None:
         self.upset_s[key] = self._world.loop.time()
@@ -46,20 +46,22 @@ class Upsets:
         self._cells.lost(key)
 
     def clock(self, index: int, by_ms: int) -> None:
-        """A shard's clock is about to be set: records that lie ahead may begin anew, and times come again."""
+        """Note that a shard's clock is about to be set: records that lie ahead may be started again, and times come
+        again.
+        """
         now_ms = self._world.shards[index].time_ms()
         then_ms = now_ms + by_ms
         self.shard(index)
         self.stepped_s[index] = self._world.loop.time()
         self._lived[index].append((self._since_ms[index], now_ms))
         self._since_ms[index] = then_ms
-        self._books.disturb(index, then_ms, then_ms)
+        self._truth.disturb(index, then_ms, then_ms)
         for from_ms, to_ms in self._lived[index]:
             if to_ms >= then_ms:
-                self._books.disturb(index, max(from_ms, then_ms), to_ms)
-        for key, book in self._books.buckets.items():
+                self._truth.disturb(index, max(from_ms, then_ms), to_ms)
+        for key, actual in self._truth.buckets.items():
             if self._world.shard_of(key) == index:
-                book.disturb(then_ms)
+                actual.disturb(then_ms)
 
     def _latest_ms(self, index: int) -> int:
         """The latest time by which a key of the shard would be charged."""
@@ -70,23 +72,23 @@ class Upsets:
     def node(self) -> None:
         """A node was killed: what it had admitted and not reported is gone."""
         for index, shard in enumerate(self._world.shards):
-            self._books.disturb(index, shard.time_ms(), self._latest_ms(index))
+            self._truth.disturb(index, shard.time_ms(), self._latest_ms(index))
             self._evidence.disturb_buckets(index)
 
     def reset(self, key: bytes, number: int) -> None:
         """A key was reset: grants from before are in use until their nodes hear of it."""
-        if not self._books.reset(key, number):
+        if not self._truth.reset(key, number):
             return
         self.rule(key)
         self._answers.lost(key)
-        if key in self._books.buckets:
+        if key in self._truth.buckets:
             shard = self._world.shards[self._world.shard_of(key)]
-            self._books.buckets[key].disturb(shard.key_time_ms(key))
+            self._truth.buckets[key].disturb(shard.key_time_ms(key))
 
     def rule(self, key: bytes) -> None:
         """A key's limit was changed, or something came in from another region."""
         shard = self._world.shards[self._world.shard_of(key)]
-        self._books.disturb(key, shard.time_ms(), shard.key_time_ms(key))
+        self._truth.disturb(key, shard.time_ms(), shard.key_time_ms(key))
         self.upset_s[key] = self._world.loop.time()
-        if key in self._books.buckets:
-            self._books.buckets[key].disturb(shard.key_time_ms(key))
+        if key in self._truth.buckets:
+            self._truth.buckets[key].disturb(shard.key_time_ms(key))

@@ -2,7 +2,7 @@
 
 One part for each subject: what shards answer (shard_watch.py), what nodes believe (cell_watch.py) and decide
 (decision_watch.py), what is bounded (bounds_watch.py), and what disturbs them (upsets.py). They write into the same
-books (evidence.py). What holds only when all is quiet again is in quiescence.py.
+true counts (evidence.py). What holds only when all is quiet again is in quiescence.py.
 """
 
 from collections import Counter
@@ -22,13 +22,13 @@ __all__ = ["Asked", "Violation", "Watch"]
 
 
 class Watch:
-    """Checks every promise while a history is played, from the books and from what nodes say."""
+    """Checks every promise while a history is played, from the true counts and from what nodes say."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._evidence = Evidence(world)
-        self.books = self._evidence.books
-        """What a perfect observer of the history would have written down."""
+        self.truth = self._evidence.truth
+        """True counts of an observer of the whole history."""
         self._cells = CellWatch(self._evidence)
         self._shards = ShardWatch(self._evidence, self._cells)
         self._upsets = Upsets(self._evidence, self._cells, self._shards)
@@ -64,7 +64,7 @@ class Watch:
         self._evidence.violate(invariant, what)
 
     def asked_in_vain(self, key: bytes, sequence: int) -> int:
-        """What nodes had asked for when a shard lost something, or have since, and were not charged, at most."""
+        """Most cost that nodes had asked for when a shard lost something, or have since, and were not charged for."""
         return self._cells.asked_in_vain(key, sequence)
 
     # Told of faults
@@ -94,13 +94,13 @@ class Watch:
         """A request has just been asked, which may give something back."""
         self._decisions.demanded(charges, cells)
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Check what holds at every instant."""
-        self._bounds.look()
+        self._bounds.observe()
 
     def measure(self) -> None:
         """Over-admission in healthy windows is within the budget."""
-        for excess in self.books.excesses.values():
+        for excess in self.truth.excesses.values():
             shard = self.world.shard_of(excess.key)
-            if self.books.healthy(excess.key, shard, excess.sequence, excess.window_ms):
+            if self.truth.healthy(excess.key, shard, excess.sequence, excess.window_ms):
                 self._evidence.violate("budget", excess.what, excess.at_s)

@@ -1,7 +1,7 @@
 """The simulated region: shards, and places for nodes in which runs come and go.
 
-Create it inside a running (virtual) loop. It does what it is told: faults.py says what
-breaks, watch.py what that means.
+Create it inside a running (virtual) loop. It decides nothing itself: faults.py says what breaks, watch.py what that
+means.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
-from headgate.simulation.history import History
+from headgate.simulation.history import SimulationHistory
 from headgate.simulation.loop import LoopClock
 from headgate.simulation.network import NetworkedOrigin, NetworkPath, shard_of
 from headgate.simulation.shard import SimulatedShard
@@ -52,7 +52,7 @@ class NodeSlot:
         self.runs = 0
         self.live_nodes = 1
         self.open: Counter[bytes] = Counter()
-        """What the requests under way would cost, by key; and the most that they ever would have."""
+        """Cost of the requests under way, by key; and the most that it ever was."""
         self.open_most: Counter[bytes] = Counter()
         self.waiting = 0
 
@@ -62,14 +62,14 @@ class NodeSlot:
 
     @property
     def run(self) -> bytes:
-        """What begins the names of the components of the run that is there now."""
+        """Prefix of the component names of the run that is there now."""
         return b"node%d-%d" % (self.index, self.runs)
 
 
 class World:
     """The nodes, shards, clocks and networks of one history."""
 
-    def __init__(self, history: History, trace: Tracer) -> None:
+    def __init__(self, history: SimulationHistory, trace: Tracer) -> None:
         self.history = history
         self.trace = trace
         self.loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ class World:
         self.limits: list[list[Limit]] = [[key.limit] for key in history.keys]
         """Every version of each key's rule."""
         self.versions = [[0] * len(history.keys) for _ in self.slots]
-        """Which one each node goes by."""
+        """Index of the limit that each node uses, by key."""
         self.on_error: Callable[[str], None] = lambda what: None
         """A node logged an error."""
         self._charges: dict[tuple[int, int, int], Charge] = {}
@@ -121,7 +121,7 @@ class World:
         return shard_of(key, len(self.shards))
 
     def nodes(self) -> Iterator[tuple[NodeSlot, RegionNode]]:
-        """Those that live."""
+        """Nodes that live."""
         for slot in self.slots:
             if slot.node is not None:
                 yield slot, slot.node
@@ -142,8 +142,8 @@ class World:
             run=run,
             clock=slot.clock,
             random=chance,
-            # Of its own, so that a history in which nobody takes turns is what it would be without them.
-            turn_random=random.Random(f"{self.history.seed} {run.decode()} turns"),  # noqa: S311 - as above
+            # A generator of its own, so that a history without pauses stays the same.
+            pause_random=random.Random(f"{self.history.seed} {run.decode()} turns"),  # noqa: S311 - as above
             logger=_logger(self, slot.name),
             max_cells=self.history.max_cells,
             deadline_s=self.history.deadline_ms / 1000,
@@ -155,7 +155,7 @@ class World:
         self.trace.say(slot.name, f"serves as {run.decode()}")
 
     async def kill(self, slot: NodeSlot) -> None:
-        """As kill −9: nothing is flushed, nothing is given back, nobody is answered."""
+        """End a run as kill −9 does: nothing is flushed, nothing is released, no request is answered."""
         node, slot.node, slot.serving = slot.node, None, False
         if node is not None:
             slot.live_nodes = node.live_nodes

@@ -1,8 +1,7 @@
-"""Where the workers listen for gRPC: one port for all of them, or a Unix socket each.
+"""Addresses on which the workers listen for gRPC: one port for all of them, or a Unix socket each.
 
-The port is kept for the supervisor's lifetime by a socket that is bound and never listens:
-the kernel hands connections to listening sockets only, and while all workers are down
-nobody else can take the port.
+The port is kept for the supervisor's lifetime by a socket that is bound and never listens: the kernel hands connections
+to listening sockets only, and while all workers are down no other process can take the port.
 """
 
 import contextlib
@@ -88,7 +87,9 @@ class GrpcAddresses:
 
 
 def _clear_left(path: str) -> None:
-    """What a former run left that was killed, with more workers perhaps, or with one process: not what others hold."""
+    """Remove sockets of a former run that was killed, with more workers perhaps; leave those that another process
+    holds.
+    """
     directory, name = os.path.split(path)
     ours = re.compile(re.escape(name) + r"(\.\d{1,4})?(" + re.escape(LOCK_SUFFIX) + r")?")
     with contextlib.suppress(OSError):
@@ -97,14 +98,14 @@ def _clear_left(path: str) -> None:
 
 
 def _clear(path: str) -> None:
-    # Only the holder of its lock may, so that of somebody else stays.
+    # Only the holder of its lock may remove it, so another process's file stays.
     with contextlib.suppress(ConfigError):
         SocketFile(path).release()
 
 
 def _bind(family: socket.AddressFamily, target: Target) -> socket.socket:
     if target[1] != 0:
-        # Sharing is among our workers: whoever listens there now, sharing or not, is somebody else.
+        # Only our workers share the port: a process that listens there now, sharing or not, is a stranger.
         _bound(family, target).close()
     return _bound(family, target, share=True)
 

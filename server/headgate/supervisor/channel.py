@@ -1,4 +1,4 @@
-"""What a supervisor and a worker say to each other: JSON lines over a socket pair.
+"""Messages between a supervisor and a worker: JSON lines over a socket pair.
 
 Only the two of them hold its ends, so the end of one, however it came, closes the channel
 for the other: a killed supervisor is noticed without asking.
@@ -21,7 +21,7 @@ _READ_BYTES = 64 * 1024
 
 
 class Order(StrEnum):
-    """What a supervisor may tell a worker, after its settings."""
+    """Orders from the supervisor to a worker, after its settings."""
 
     STOP = "stop"
     HURRY = "hurry"
@@ -33,7 +33,7 @@ class Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self.ended = False
-        """Whether the other end is gone."""
+        """True once the other end is gone."""
         self._socket = end
         self._buffer = bytearray()
 
@@ -47,7 +47,7 @@ class Channel:
             self._socket.sendall(_encode(message))
 
     def beat(self) -> None:
-        """Say that we live; to somebody who does not read, nothing. A line this short goes whole or not at all."""
+        """Send a heartbeat, or nothing if the other end does not read. A line this short goes whole or not at all."""
         self._socket.setblocking(False)
         with contextlib.suppress(OSError):
             self._socket.send(_BEAT)

@@ -28,13 +28,15 @@ from headgate.transport.http_listener import HttpLimits, HttpListener, pretty
 from headgate.transport.http_page import page
 
 READY_TIMEOUT_S = 0.7
-"""Below the second that probes usually wait: they shall hear which worker is silent, not give up."""
+"""Seconds for readiness, below the second that probes usually wait: they learn which worker is silent instead of giving
+up.
+"""
 
 ASK_TIMEOUT_S = 1.0
-"""For rules and versions: a busy worker needs some ten milliseconds."""
+"""Seconds for rules and versions: a busy worker needs some ten milliseconds."""
 
 SCRAPE_TIMEOUT_S = 5.0
-"""For metrics: a busy worker with ten thousand rules writes them in turns; a scraper waits for ten seconds."""
+"""Seconds for metrics: a busy worker with ten thousand rules writes them in steps; a scraper waits for ten seconds."""
 
 _ANSWERING = (WorkerState.SERVING, WorkerState.DRAINING)
 _MAY_ANSWER = (WorkerState.STARTING, *_ANSWERING)
@@ -86,7 +88,7 @@ class WorkersHttp(HttpListener):
         self._members = members
         self._state = state
         self._own_metrics = own_metrics
-        self._turn = 0
+        self._rotation = 0
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
@@ -174,7 +176,7 @@ class WorkersHttp(HttpListener):
     async def _json(self, request: web.Request) -> web.Response:
         body = await self.read_body(request)
         headers = end_to_end(request.headers)
-        for member in self._in_turn():
+        for member in self._round_robin():
             try:
                 answer = await member.upstream.post("/json", self.limits.request_timeout_s, headers, body)
             except NotReached:
@@ -185,15 +187,15 @@ class WorkersHttp(HttpListener):
             return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
         raise NotReady("no worker is ready")
 
-    def _in_turn(self) -> Iterable[Member]:
-        """The workers to try, in order: those that serve, or while all drain those that drain. Each call begins with
-        another one.
+    def _round_robin(self) -> Iterable[Member]:
+        """Workers to try, in order: those that serve, or those that drain while all do. Each call begins with the next
+        worker.
         """
         members = self._answering()
         serving = [member for member in members if member.slot.state is WorkerState.SERVING]
         chosen = serving or members
-        self._turn += 1
-        start = self._turn % len(chosen) if chosen else 0
+        self._rotation += 1
+        start = self._rotation % len(chosen) if chosen else 0
         return chosen[start:] + chosen[:start]
 
     def _answering(self) -> list[Member]:
@@ -210,7 +212,7 @@ async def _readiness(member: Member) -> dict[str, Any]:
     except NoAnswer as error:
         # One that starts need not have come as far as listening.
         return {**known, "ready": False, **({} if starts else {"error": str(error)})}
-    # One that starts says what it waits for; whether it is ready, it tells us first.
+    # A worker that starts says what it waits for; it reports over the channel when it is ready.
     return {**known, **json.loads(answer.body), **({"ready": False} if starts else {})}
 
 

@@ -15,13 +15,24 @@ def register(
     metrics: Metrics, slots: Sequence[WorkerSlot], https: Sequence[WorkersHttp], lag: LoopLag, logs: LogSink
 ) -> None:
     """Make every metric of a supervisor. Call it once."""
+    _register_workers(metrics, slots, https)
+    _register_http(metrics, https)
+    register_process(metrics)
+    metrics.gauge(
+        "headgate_supervisor_loop_lag_peak_seconds",
+        "The latest that the supervisor's event loop ran in the last 15 to 30 s.",
+        lambda: lag.peak_s,
+    )
+    metrics.counter(
+        "headgate_supervisor_log_lines_dropped",
+        "Log lines dropped by the supervisor: stderr was not read.",
+        lambda: logs.dropped,
+    )
 
+
+def _register_workers(metrics: Metrics, slots: Sequence[WorkerSlot], https: Sequence[WorkersHttp]) -> None:
     def per_worker(value: Callable[[WorkerSlot], int]) -> Callable[[], Iterable[tuple[int, Mapping[str, str]]]]:
         return lambda: [(value(slot), {"worker": str(slot.index)}) for slot in slots]
-
-    def requests() -> Iterable[tuple[int, Mapping[str, str]]]:
-        for (route, status), count in total_requests(https).items():
-            yield count, {"route": route, "status": str(status)}
 
     metrics.gauge("headgate_workers", "Worker processes that there should be.", lambda: len(slots))
     metrics.labelled_gauge(
@@ -34,13 +45,13 @@ def register(
         "headgate_worker_restarts",
         "Times that a worker ended and was begun again.",
         ("worker",),
-        per_worker(lambda s: s.restarts),
+        per_worker(lambda slot: slot.restarts),
     )
     metrics.labelled_counter(
         "headgate_worker_hangs",
         "Times that a worker hung and was killed for it.",
         ("worker",),
-        per_worker(lambda s: s.hangs),
+        per_worker(lambda slot: slot.hangs),
     )
     metrics.labelled_counter(
         "headgate_worker_scrapes_missed",
@@ -48,6 +59,13 @@ def register(
         ("worker",),
         per_worker(lambda slot: sum(http.unscraped[str(slot.index)] for http in https)),
     )
+
+
+def _register_http(metrics: Metrics, https: Sequence[WorkersHttp]) -> None:
+    def requests() -> Iterable[tuple[int, Mapping[str, str]]]:
+        for (route, status), count in total_requests(https).items():
+            yield count, {"route": route, "status": str(status)}
+
     metrics.labelled_counter(
         "headgate_supervisor_http_requests",
         "HTTP requests to the supervisor by route and status.",
@@ -59,15 +77,4 @@ def register(
         "HTTP connections to the supervisor cut to make room for others, by what was short.",
         ("reason",),
         lambda: [(count, {"reason": reason}) for reason, count in total_cut(https).items()],
-    )
-    register_process(metrics)
-    metrics.gauge(
-        "headgate_supervisor_loop_lag_peak_seconds",
-        "The latest that the supervisor's event loop ran in the last 15 to 30 s.",
-        lambda: lag.peak_s,
-    )
-    metrics.counter(
-        "headgate_supervisor_log_lines_dropped",
-        "Log lines dropped by the supervisor: stderr was not read.",
-        lambda: logs.dropped,
     )

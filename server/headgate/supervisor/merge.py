@@ -1,8 +1,7 @@
 """Several Prometheus expositions as one: each worker's samples under a label of their own.
 
-The text is taken apart by lines only. Families keep the HELP and TYPE of whoever came
-first; a family that somebody else has with another type is left out there, because no
-family may have two.
+The text is taken apart by lines only. Families keep the HELP and TYPE of the first worker that has them; a later
+worker's family with another type is left out, because no family may have two.
 """
 
 from collections.abc import Iterable, Iterator
@@ -59,9 +58,7 @@ def _families(text: bytes) -> Iterator[tuple[bytes, _Family]]:
 
 
 def _labelled(sample: bytes, label: bytes) -> bytes:
-    """The sample with the label added. Its name has no brace and no blank, so the first of either ends it, whatever
-    labels hold.
-    """
+    """Add the label to a sample. Its name has no brace and no blank, so the first of either ends the name."""
     name_end = len(sample.split(b" ", 1)[0].split(b"{", 1)[0])
     name, rest = sample[:name_end], sample[name_end:]
     if not rest.startswith(b"{"):

@@ -19,21 +19,21 @@ _PR_SET_PDEATHSIG = 1
 
 def end_with_supervisor(channel_fd: int, patience_s: float) -> None:
     """Call it once, early; `patience_s` is what ending in good order may take."""
-    _be_woken()
+    _continue_with_parent()
     arguments = (channel_fd, patience_s)
     threading.Thread(target=_end_with, args=arguments, name="headgate-orphan", daemon=True).start()
 
 
-def _be_woken() -> None:
+def _continue_with_parent() -> None:
     if sys.platform == "linux":
-        # Elsewhere a stopped worker waits for whoever stopped it.
+        # On other systems a stopped worker stays stopped until it is continued.
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
 
 
 def _end_with(channel_fd: int, patience_s: float) -> None:
     poll = select.poll()
-    # For nothing but the other side's end, which is always told.
+    # No events are asked for: poll always reports the end of the other side.
     poll.register(channel_fd, 0)
     poll.poll()
     time.sleep(patience_s)

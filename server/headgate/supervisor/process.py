@@ -1,4 +1,4 @@
-"""One run of one worker, seen from the supervisor: started, listened to, told to stop, ended.
+"""One run of one worker, seen from the supervisor: start, messages, stop, end.
 
 A worker is a fresh interpreter, not a fork: threads and their locks stay here. Its settings
 come over the channel, so they are in no argument list and no environment.
@@ -30,7 +30,7 @@ WORKER_MODULE = "headgate.supervisor.worker"
 
 
 class WorkerState(StrEnum):
-    """What a worker last said of itself (the states of a service), or `ended`."""
+    """State that a worker reported last (the states of a service), or `ended`."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -44,17 +44,17 @@ PATIENCE = {
     WorkerState.SERVING: MOST_MISSED,
     WorkerState.DRAINING: MOST_MISSED,
 }
-"""How many looks a worker may be silent for; in other states it is about to end anyway."""
+"""Beats that a worker may miss, by state; in other states it is about to end anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """Everything that a worker is told when it starts."""
+    """All that a worker receives when it starts."""
 
     index: int
     reuse_port: bool
     directory: Path
-    """Its own, which it makes, for its private HTTP socket and whatever else it needs for a while."""
+    """Directory of its own, which it makes, for its private HTTP socket and other temporary files."""
     settings: Settings
 
     def to_message(self) -> Message:
@@ -77,11 +77,11 @@ class WorkerProcess:
     def __init__(self, spec: WorkerSpec, process: Process, channel: Channel, clock: Clock) -> None:
         self.spec = spec
         self.state = WorkerState.STARTING
-        """What the worker last said of itself."""
+        """State that the worker reported last."""
         self.status = 0
-        """Its exit status, once it has ended; a signal's number, negative, if that ended it."""
+        """Exit status, once it has ended; a signal's number, negative, if that ended it."""
         self.failure: str | None = None
-        """Why it could not start, in its own words; or why it had to be ended."""
+        """Reason why it could not start, in its own words; or why it had to be ended."""
         self._process = process
         self._channel = channel
         self._clock = clock
@@ -129,7 +129,7 @@ class WorkerProcess:
 
     @property
     def served_s(self) -> float:
-        """How long it served, up to now; 0 when it never did."""
+        """Seconds that it has served; 0 if it never did."""
         return 0.0 if self._serving_since is None else self._clock.monotonic() - self._serving_since
 
     async def begin(self) -> None:
@@ -160,10 +160,12 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGKILL)
 
-    def look(self) -> bool:
-        """Once per beat: whether it hangs. Then it is ended. One that was not told to begin yet has nothing to say."""
+    def check_pulse(self) -> bool:
+        """Check once per beat for a hang, and end a worker that hangs; true if it did. A worker that has not begun is
+        silent.
+        """
         patience = PATIENCE.get(self.state)
-        if not self._begun or patience is None or not self._pulse.look(patience):
+        if not self._begun or patience is None or not self._pulse.check(patience):
             return False
         self.failure = no_sign_of_life(patience)
         self.kill()

@@ -1,19 +1,21 @@
-"""Whether a worker's loop still turns: it says so twice a second, over the channel.
+"""Heartbeat of a worker's event loop: a line over the channel, twice a second.
 
-Its sockets say nothing of that: the kernel accepts for a process that is stopped, or that
-spins. The supervisor looks as often as a worker speaks, and counts its looks rather than the
-time: a supervisor that was stopped itself, with its workers or without, blames nobody for that.
+Its sockets say nothing of that: the kernel accepts for a process that is stopped, or that spins. The supervisor checks
+as often as a worker sends, and counts its checks rather than the time: a supervisor that was stopped itself, with its
+workers or without, takes no worker for hanging.
 """
 
 BEAT_S = 0.5
-"""How often a worker speaks, and the supervisor looks. A line of ten bytes each."""
+"""Seconds between heartbeats, and between the supervisor's checks. A line of ten bytes each."""
 MOST_MISSED = 5
-"""Looks in a row without a word. A loop that is held up for that long, 2.5 to 3 s, answers nobody; killing it and
-starting another takes a second or two more, so that callers are served again within 5 s."""
+"""Checks in a row without a heartbeat. A loop that is blocked for that long, 2.5 to 3 s, answers no caller; killing it
+and starting another takes a second or two more, so that callers are served again within 5 s.
+"""
 
 MOST_MISSED_STARTING = 240
-"""The same for one that starts: it loads, and may compile many rules, for as long as that takes in one go; two minutes
-are many times what the largest sets of rules take. One that is killed too early would never start."""
+"""Checks without a heartbeat that a starting worker may take: it loads, and may compile many rules in one go; two
+minutes are many times what the largest rule sets take. A worker that is killed too early would never start.
+"""
 
 
 class WorkerPulse:
@@ -23,15 +25,15 @@ class WorkerPulse:
         self._missed = 0
 
     def heard(self) -> None:
-        """It spoke."""
+        """Note a heartbeat."""
         self._missed = 0
 
-    def look(self, most_missed: int = MOST_MISSED) -> bool:
-        """Whether with this look it counts as hanging: true once, until it is heard again."""
+    def check(self, most_missed: int = MOST_MISSED) -> bool:
+        """Count one check; true if the worker hangs by it. True once, until it is heard again."""
         self._missed += 1
         return self._missed == most_missed + 1
 
 
 def no_sign_of_life(most_missed: int) -> str:
-    """Why a worker was ended after so many looks."""
+    """Reason for ending a worker after this many checks."""
     return f"it hung: no sign of life for {BEAT_S * (most_missed + 1):g} s"

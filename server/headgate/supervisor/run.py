@@ -1,8 +1,7 @@
 """The life of the supervisor: addresses, workers, serving, drain. Read it from top to bottom.
 
-It looks like one process from outside: the same `serving` line when everything is there,
-the same errors when something is not, the same signals and exit statuses. Whatever way
-it ends, its workers end too, and nothing of theirs stays behind.
+It looks like one process from outside: the same `serving` line when everything is there, the same errors when something
+is not, the same signals and exit statuses. However it ends, its workers end too, and nothing of theirs stays behind.
 """
 
 import asyncio
@@ -42,14 +41,16 @@ from headgate.transport.http_listener import HttpLimits, addresses_of
 from headgate.transport.private_directory import PrivateDirectory
 
 HURRY_S = 1.0
-"""What a second signal leaves to the workers, who cut themselves short after half of it."""
+"""Seconds that a second signal leaves to the workers, who cut themselves short after half of it."""
 
 CUT_S = 1.5
-"""When even that takes longer, because the loop is stuck: leave without it."""
+"""Seconds until the supervisor leaves by itself, because the loop is stuck."""
 
 
 def run(settings: Settings) -> int:
-    """Serve with several processes until told to stop; the exit status. Raises ConfigError when it can't start."""
+    """Serve with several processes until a signal ends it; return the exit status. Raises ConfigError when it can't
+    start.
+    """
     return run_process(settings, WorkerSupervisor)
 
 
@@ -75,7 +76,7 @@ class WorkerSupervisor:
             logs.logger,
             state=lambda: self.state.value,
             cut_after_s=CUT_S,
-            before_cut=self._leave_nothing_behind,
+            before_cut=self._remove_workers,
             on_stop=self._end_startup,
         )
         logs.on_level = self._switch_log_levels
@@ -83,7 +84,7 @@ class WorkerSupervisor:
         self._cleanup = contextlib.AsyncExitStack()
 
     async def run(self) -> int:
-        """Serve until told to stop; the exit status."""
+        """Serve until a signal ends it; return the exit status."""
         with self._stopping:
             async with self._cleanup:
                 try:
@@ -102,7 +103,7 @@ class WorkerSupervisor:
             if slot.process is not None:
                 slot.process.switch_log_level()
 
-    # Startup: in this order; whatever fails raises ConfigError, and what was begun is undone.
+    # Startup: in this order; a failing step raises ConfigError, and the steps before it are undone.
 
     async def _startup(self) -> None:
         self._logger.debug("starting", version=__version__, pid=os.getpid(), workers=len(self._slots))
@@ -173,7 +174,7 @@ class WorkerSupervisor:
         while True:
             await asyncio.sleep(BEAT_S)
             for slot in self._slots:
-                slot.look()
+                slot.check_pulse()
 
     async def _start_workers(self) -> None:
         """All workers load together; the first begins to serve before the others begin.
@@ -222,7 +223,7 @@ class WorkerSupervisor:
             workers=1,
             grpc=self._grpc.of(index),
             http=f"unix:{self._http_path(index)}",
-            # Once all have served, one that is replaced is ready whatever has become of the origin.
+            # Once all have served, a worker that replaces one is ready even if the origin is away.
             wait_for_origin=self.settings.wait_for_origin if self.state is WorkerState.STARTING else 0,
             admin=None,
             admin_grpc=self.settings.admin_grpc if index == 0 else None,
@@ -252,8 +253,8 @@ class WorkerSupervisor:
             for slot in self._slots:
                 slot.stop()
 
-    def _leave_nothing_behind(self) -> None:
-        """Before the process is cut: its workers and their files go with it."""
+    def _remove_workers(self) -> None:
+        """Remove the workers and their files before the process is cut."""
         for slot in self._slots:
             slot.kill()
             if slot.state in (WorkerState.SERVING, WorkerState.DRAINING):
@@ -273,7 +274,7 @@ class WorkerSupervisor:
         hurry.cancel()
 
     async def _end_workers(self) -> None:
-        """Whoever is left: asked to hurry, then killed."""
+        """Ask the remaining workers to hurry, then kill them."""
         for slot in self._slots:
             slot.hurry()
         with contextlib.suppress(TimeoutError):

@@ -23,7 +23,7 @@ class WorkerSlot:
         self.index = index
         self.restarts = 0
         self.hangs = 0
-        """How many of those were ended because they hung."""
+        """Number of those that were ended because they hung."""
         self.process: WorkerProcess | None = None
         """The latest, perhaps ended; None before the first, or when the system gave none."""
         self._spawn = spawn
@@ -42,7 +42,7 @@ class WorkerSlot:
         return {**known, "restarts": self.restarts}
 
     async def start(self, go: asyncio.Event) -> None:
-        """Load the worker now, let it begin at `go`, and wait until it serves, or was told to stop.
+        """Load the worker now, let it begin at `go`, and wait until it serves or is stopped.
 
         Raises ConfigError with the worker's own words if it can't.
         """
@@ -61,7 +61,7 @@ class WorkerSlot:
 
     def _why_not(self, process: WorkerProcess, status: int) -> str:
         if process.failure is None:
-            return f"worker {self.index} {_how(status)} before it served"
+            return f"worker {self.index} {_ending(status)} before it served"
         # In its own words; of one that had to be killed they are the supervisor's.
         return process.failure if status >= 0 else f"worker {self.index}: {process.failure}"
 
@@ -81,9 +81,11 @@ class WorkerSlot:
         if self.process is not None:
             self.process.kill()
 
-    def look(self) -> None:
-        """Once per beat: a worker that hangs is ended, and so replaced; one that ends anyway has its own bounds."""
-        if self.process is not None and not self._stopping.is_set() and self.process.look():
+    def check_pulse(self) -> None:
+        """Check the worker once per beat: one that hangs is ended, and so replaced; one that ends anyway has its own
+        bounds.
+        """
+        if self.process is not None and not self._stopping.is_set() and self.process.check_pulse():
             self.hangs += 1
             self._logger.warning("worker_hangs", worker=self.index, pid=self.process.pid, node=self.process.node)
 
@@ -116,7 +118,7 @@ class WorkerSlot:
                 worker=self.index,
                 pid=process.pid,
                 node=process.node,
-                how=_how(process.status),
+                how=_ending(process.status),
                 reason=process.failure,
                 restart_in_s=round(wait_s, 3),
             )
@@ -144,5 +146,5 @@ class WorkerSlot:
             await process.begin()
 
 
-def _how(status: int) -> str:
+def _ending(status: int) -> str:
     return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"

@@ -1,7 +1,7 @@
 """HTTP to one worker, over its private socket.
 
-Every call is bounded in time and size. A worker that can't be asked is one of two errors,
-because they mean different things to whoever wants to ask another one instead.
+Every call is bounded in time and size. A worker that can't be asked is one of two errors, because a caller may try
+another worker after one of them only.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class WorkerAnswer:
 
 
 def end_to_end(headers: Mapping[str, str] | CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    """The headers without those that concern one connection alone."""
+    """Drop the headers that concern one connection alone."""
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _ONE_HOP)
 
 

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 
 from headgate.clock import SystemClock
 from headgate.errors import ConfigError
-from headgate.runtime.service import Service, ServiceState, WorkerRole
+from headgate.runtime.context import ServiceState, WorkerRole
+from headgate.runtime.service import Service
 from headgate.runtime.stopping import STOP_SIGNALS
 from headgate.supervisor.channel import Channel, Order
 from headgate.supervisor.orphan import end_with_supervisor

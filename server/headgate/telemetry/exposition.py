@@ -1,17 +1,15 @@
 """Prometheus' two text formats, written line by line from plain readings.
 
-The classic text is what every scraper reads. OpenMetrics is for those that ask for it: the
-same series, with exemplars. Numbers are floats, as both formats have them.
+Every scraper reads the classic text. OpenMetrics is for scrapers that ask for it: the same series, with exemplars.
+Numbers are floats, as both formats have them.
 """
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headgate.telemetry.histogram import Buckets, Exemplar
-
-if TYPE_CHECKING:
-    from headgate.telemetry.metrics import Instrument
+from headgate.telemetry.instrument import Instrument, InstrumentKind
 
 OPENMETRICS_MEDIA_TYPE: Final = "application/openmetrics-text"
 
@@ -24,7 +22,7 @@ class Format(StrEnum):
 
 
 def format_for(accept: str) -> Format:
-    """What a scraper asks for in its `Accept` header; the classic text unless it names OpenMetrics."""
+    """Format that a scraper asks for in its `Accept` header; the classic text unless it names OpenMetrics."""
     return Format.OPENMETRICS if OPENMETRICS_MEDIA_TYPE in accept else Format.TEXT
 
 
@@ -35,16 +33,20 @@ class Writer:
         self._open = text is Format.OPENMETRICS
 
     def target_info(self, attributes: Mapping[str, Any]) -> bytes:
-        """Whose series they are: OpenTelemetry's resource attributes, where Prometheus looks for them."""
+        """Series that names the source: OpenTelemetry's resource attributes, in the place where Prometheus looks for
+        them.
+        """
         name, kind = ("target", "info") if self._open else ("target_info", "gauge")
         labels = {key.replace(".", "_"): str(value) for key, value in sorted(attributes.items())}
         return f"{_head(name, kind, 'Whose metrics these are; always 1.')}target_info{_braces(labels)} 1.0\n".encode()
 
-    def family(self, instrument: "Instrument") -> Iterator[bytes]:
-        """Its head with its first series, and then a line, or of a histogram a block of lines, for each further one."""
+    def family(self, instrument: Instrument) -> Iterator[bytes]:
+        """Yield the head with the first series, and then a line, or for a histogram a block of lines, for each further
+        one.
+        """
         name = instrument.exported_name
         head = self._head_of(instrument)
-        if instrument.kind == "histogram":
+        if instrument.kind is InstrumentKind.HISTOGRAM:
             lines = (self._histogram(instrument, buckets, labels) for buckets, labels in instrument.read())
         else:
             lines = (f"{name}{_braces(labels)} {float(value)!r}\n" for value, labels in instrument.read())  # type: ignore[arg-type]
@@ -52,7 +54,7 @@ class Writer:
             yield (head + line).encode(errors="replace")
             head = ""
 
-    def _head_of(self, instrument: "Instrument") -> str:
+    def _head_of(self, instrument: Instrument) -> str:
         name, kind = instrument.exported_name, str(instrument.kind)
         if self._open and kind == "counter":
             # There a counter's series end in `_total`, and its family does not.
@@ -60,10 +62,10 @@ class Writer:
         return _head(name, kind, instrument.description)
 
     def end(self) -> bytes:
-        """What a scraper needs to know that it has all."""
+        """Mark that tells a scraper that it has all."""
         return b"# EOF\n" if self._open else b""
 
-    def _histogram(self, instrument: "Instrument", buckets: Any, labels: Mapping[str, str]) -> str:
+    def _histogram(self, instrument: Instrument, buckets: Any, labels: Mapping[str, str]) -> str:
         assert isinstance(buckets, Buckets)  # noqa: S101 - what a histogram's function reads
         name, lines, so_far = instrument.name, [], 0
         exemplars = buckets.exemplars or (None,) * len(buckets.counts)

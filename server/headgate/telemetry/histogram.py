@@ -1,4 +1,4 @@
-"""Histograms that are read and not recorded: whoever counts keeps plain numbers per bucket, and their sum.
+"""Histograms that are read and not recorded: the part that counts keeps plain numbers per bucket, and their sum.
 
 OpenTelemetry has observable counters and gauges, and no observable histogram; so does
 Prometheus' library. Here a histogram is a row of numbers like any other reading.
@@ -17,7 +17,7 @@ class Exemplar:
     trace_id: str
     span_id: str
     at_s: float
-    """In unix time."""
+    """Unix time in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Buckets:
     """A histogram's counts at one moment."""
 
     counts: Sequence[int]
-    """How many values lie in each bucket alone: one per bound, and one for values above the last bound."""
+    """Number of values in each bucket alone: one per bound, and one for values above the last bound."""
     total: float
     """The sum of all values."""
     exemplars: Sequence[Exemplar | None] = field(default=())
@@ -42,7 +42,7 @@ class HistogramCounts:
         self._exemplars: list[Exemplar | None] = [None] * len(self.counts)
 
     def add(self, value: float, times: int = 1) -> None:
-        """Count a value that was measured for so many at once."""
+        """Count a value `times` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 

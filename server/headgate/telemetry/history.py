@@ -1,7 +1,7 @@
-"""Log events that are history: what happened to a node, noted in the decision log as well as in its logs.
+"""Log events that are history: changes of a node's state, noted in the decision log as well as in its logs.
 
-State changes are logged where they happen, and a few of them an explanation needs later. A `NotedLogger` stands where
-such a part expects its logger, hands every event on, whatever the level, and notes those of `NOTED`.
+State changes are logged where they happen, and an explanation needs a few of them later. A `NotedLogger` takes the
+place of such a part's logger, hands on every event of every level, and notes those of `NOTED`.
 """
 
 from collections.abc import Callable, Mapping

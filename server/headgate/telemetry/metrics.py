@@ -1,20 +1,17 @@
 """Metrics that cost the request path nothing, with a number of series that is known beforehand.
 
-Whoever counts keeps plain numbers; an instrument is a name, a help text and a function that
-reads them when somebody looks. Labels take their values from sets that are bounded (outcomes,
-paths, reasons, the first so many rules), never from requests.
+Parts keep plain numbers; an instrument is a name, a help text and a function that reads them for a scrape. Labels take
+their values from sets that are bounded (outcomes, paths, reasons, the first `MAX_RULES` rules), never from requests.
 
-The same readings are shown in two ways: as Prometheus' text for a scrape (exposition.py), and as
-OpenTelemetry's data for its exporter (otel_data.py). Neither is made at once: after each
-few hundred series the loop gets its turn, so that ten thousand rules stall nobody. That is why no
-reader of the SDK collects here: it would read everything in one go, at 50 µs a series.
+The readings are shown in two forms: as Prometheus' text for a scrape (exposition.py), and as OpenTelemetry's data for
+its exporter (otel_data.py). Neither is made at once: the loop runs other work after each few hundred series, so that
+ten thousand rules delay no request. That is why no reader of the SDK collects here: it would read everything in one go,
+at 50 µs a series.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from opentelemetry.sdk.metrics.export import MetricsData
@@ -24,46 +21,10 @@ from headgate import __version__
 from headgate.telemetry import otel_data
 from headgate.telemetry.exposition import Format, Writer, format_for
 from headgate.telemetry.histogram import Buckets
+from headgate.telemetry.instrument import Instrument, InstrumentKind, ReadHistograms, ReadMany, ReadOne
 
-Reading = int | float
-Labels = Mapping[str, str]
-ReadOne = Callable[[], Reading]
-ReadMany = Callable[[], Iterable[tuple[Reading, Labels]]]
-ReadHistograms = Callable[[], Iterable[tuple[Buckets, Labels]]]
-
-SERIES_PER_TURN: Final = 200
-"""Series that are read and written before the loop gets its turn again: about half a millisecond."""
-
-
-class Kind(StrEnum):
-    """What an instrument measures: a total that only grows, a value, or how values spread."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True)
-class Instrument:
-    """One metric: its name, what it means, its labels, and what reads it."""
-
-    name: str
-    """As Prometheus has it, but for a counter without `_total`."""
-    kind: Kind
-    description: str
-    labels: tuple[str, ...]
-    read: ReadMany | ReadHistograms
-    bounds: tuple[float, ...] = ()
-    """Of a histogram: its upper bounds, in rising order."""
-    unit: str = ""
-    """As OpenTelemetry writes it; Prometheus has it at the end of the name."""
-    bare: bool = False
-    """A counter whose name somebody else has chosen, without `_total`."""
-
-    @property
-    def exported_name(self) -> str:
-        """As a query names it."""
-        return f"{self.name}_total" if self.kind is Kind.COUNTER and not self.bare else self.name
+SERIES_PER_STEP: Final = 200
+"""Series that are read and written before the loop runs other work: about half a millisecond."""
 
 
 class Metrics:
@@ -80,19 +41,19 @@ class Metrics:
                 "headgate.region": region,
             }
         )
-        """Whose metrics they are: with what OTEL_RESOURCE_ATTRIBUTES adds."""
+        """Resource that the metrics describe, with the attributes of OTEL_RESOURCE_ATTRIBUTES."""
 
     def counter(self, name: str, description: str, read: ReadOne) -> None:
-        """A total that only grows; exported as `name_total`."""
+        """A total that only grows; exported as `<name>_total`."""
         self.labelled_counter(name, description, (), lambda: [(read(), {})])
 
     def labelled_counter(self, name: str, description: str, labels: Sequence[str], read: ReadMany) -> None:
-        """A total that only grows for each set of labels; exported as `name_total`."""
-        self._add(Instrument(name, Kind.COUNTER, description, tuple(labels), read, unit=_unit(name)))
+        """A total that only grows for each set of labels; exported as `<name>_total`."""
+        self._add(Instrument(name, InstrumentKind.COUNTER, description, tuple(labels), read, unit=_unit(name)))
 
     def bare_counter(self, name: str, description: str, labels: Sequence[str], read: ReadMany) -> None:
-        """A total that is exported under the very name: for those that others chose."""
-        self._add(Instrument(name, Kind.COUNTER, description, tuple(labels), read, bare=True))
+        """A total that is exported under exactly this name, which another project chose."""
+        self._add(Instrument(name, InstrumentKind.COUNTER, description, tuple(labels), read, bare=True))
 
     def gauge(self, name: str, description: str, read: ReadOne) -> None:
         """A value that goes up and down."""
@@ -100,17 +61,17 @@ class Metrics:
 
     def labelled_gauge(self, name: str, description: str, labels: Sequence[str], read: ReadMany) -> None:
         """A value that goes up and down for each set of labels."""
-        self._add(Instrument(name, Kind.GAUGE, description, tuple(labels), read, unit=_unit(name)))
+        self._add(Instrument(name, InstrumentKind.GAUGE, description, tuple(labels), read, unit=_unit(name)))
 
     def histogram(self, name: str, description: str, bounds: Sequence[float], read: Callable[[], Buckets]) -> None:
-        """How values spread over buckets; exported as `name_bucket{le}`, `name_count` and `name_sum`."""
+        """A distribution of values over buckets; exported as `<name>_bucket{le}`, `<name>_count` and `<name>_sum`."""
         self.labelled_histogram(name, description, (), bounds, lambda: [(read(), {})])
 
     def labelled_histogram(
         self, name: str, description: str, labels: Sequence[str], bounds: Sequence[float], read: ReadHistograms
     ) -> None:
-        """How values spread over buckets, for each set of labels."""
-        kind = Kind.HISTOGRAM
+        """A distribution of values over buckets, for each set of labels."""
+        kind = InstrumentKind.HISTOGRAM
         self._add(Instrument(name, kind, description, tuple(labels), read, tuple(bounds), _unit(name)))
 
     def render(self, text: Format = Format.TEXT) -> bytes:
@@ -118,7 +79,7 @@ class Metrics:
         return b"".join(self.pieces(text))
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
-        """The text that a scraper asks for, and its content type; the loop gets its turns meanwhile."""
+        """The text that a scraper asks for, and its content type; the loop runs other work between the steps."""
         text, pieces = format_for(accept), []
         for piece in self.pieces(text):
             pieces.append(piece)
@@ -126,7 +87,7 @@ class Metrics:
         return b"".join(pieces), text
 
     def pieces(self, text: Format = Format.TEXT) -> Iterator[bytes]:
-        """The same, a few hundred series at a time: what is read between two pieces may have grown."""
+        """Yield the text a few hundred series at a time; numbers read between two pieces may have grown."""
         writer = Writer(text)
         yield writer.target_info(self.resource.attributes)
         pending: list[bytes] = []
@@ -135,7 +96,7 @@ class Metrics:
             for line in writer.family(instrument):
                 pending.append(line)
                 series += 1
-                if series >= SERIES_PER_TURN:
+                if series >= SERIES_PER_STEP:
                     yield b"".join(pending)
                     pending, series = [], 0
         yield b"".join(pending) + writer.end()
@@ -145,8 +106,8 @@ class Metrics:
         return list(self.snapshots())
 
     def snapshots(self) -> Iterator[MetricsData]:
-        """The same, in parts of a few hundred series: each is a message of its own for a collector."""
-        return otel_data.parts(self.instruments, self.resource, self._start_ns, SERIES_PER_TURN)
+        """Yield OpenTelemetry's data in parts of a few hundred series, each a message of its own for a collector."""
+        return otel_data.parts(self.instruments, self.resource, self._start_ns, SERIES_PER_STEP)
 
     def _add(self, instrument: Instrument) -> None:
         self.instruments.append(instrument)
@@ -156,5 +117,5 @@ _UNITS: Final = {"seconds": "s", "bytes": "By"}
 
 
 def _unit(name: str) -> str:
-    """What the end of a name says."""
+    """Unit that the end of a name says."""
     return _UNITS.get(name.rpartition("_")[2], "")

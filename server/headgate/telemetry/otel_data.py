@@ -7,7 +7,7 @@ queries and dashboards are the same on both ways.
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from opentelemetry.sdk.metrics import Exemplar as OtelExemplar
 from opentelemetry.sdk.metrics.export import (
@@ -26,12 +26,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from headgate.telemetry.histogram import Buckets, Exemplar
-
-if TYPE_CHECKING:
-    from headgate.telemetry.metrics import Instrument
+from headgate.telemetry.instrument import Instrument, InstrumentKind
 
 PARTS_PER_MESSAGE: Final = 10
-"""Of those that were made in one turn of the loop each: about 2,000 points, under a megabyte."""
+"""Parts, each made in one step of the loop, that are joined to a message: about 2,000 points, under a megabyte."""
 
 SCOPE: Final = InstrumentationScope("headgate")
 
@@ -41,12 +39,12 @@ CONVENTIONAL: Final = {
     "process_virtual_memory_bytes": "process.memory.virtual",
     "process_open_fds": "process.open_file_descriptor.count",
 }
-"""What OpenTelemetry's conventions for processes name otherwise than Prometheus'."""
+"""Names of process metrics that differ between OpenTelemetry's conventions and Prometheus'."""
 
 _SUFFIX: Final = {"s": "_seconds", "By": "_bytes"}
 
 
-def otel_name(instrument: "Instrument") -> str:
+def otel_name(instrument: Instrument) -> str:
     """The name by OpenTelemetry's conventions."""
     if instrument.name in CONVENTIONAL:
         return CONVENTIONAL[instrument.name]
@@ -54,8 +52,8 @@ def otel_name(instrument: "Instrument") -> str:
     return f"{space}.{rest.removesuffix(_SUFFIX.get(instrument.unit, ' '))}"
 
 
-def parts(instruments: Iterable["Instrument"], resource: Resource, start_ns: int, series: int) -> Iterator[MetricsData]:
-    """All readings, in parts of about so many series each; one instrument may be in several."""
+def parts(instruments: Iterable[Instrument], resource: Resource, start_ns: int, series: int) -> Iterator[MetricsData]:
+    """All readings, in parts of about `series` series each; one instrument may be in several."""
     metrics: list[Metric] = []
     room = series
     for instrument in instruments:
@@ -74,7 +72,7 @@ def parts(instruments: Iterable["Instrument"], resource: Resource, start_ns: int
 
 
 def messages(pieces: Sequence[MetricsData]) -> Iterator[MetricsData]:
-    """The same readings in fewer, larger messages: a collector takes a thousand points as easily as a hundred."""
+    """Join parts to fewer, larger messages: a collector takes a thousand points as easily as a hundred."""
     for first in range(0, len(pieces), PARTS_PER_MESSAGE):
         resources = [piece.resource_metrics[0] for piece in pieces[first : first + PARTS_PER_MESSAGE]]
         metrics = [metric for resource in resources for metric in resource.scope_metrics[0].metrics]
@@ -85,22 +83,22 @@ def _message(metrics: list[Metric], resource: Resource) -> MetricsData:
     return MetricsData([ResourceMetrics(resource, [ScopeMetrics(SCOPE, metrics, "")], "")])
 
 
-def _metric(instrument: "Instrument", points: list[Any]) -> Metric:
+def _metric(instrument: Instrument, points: list[Any]) -> Metric:
     data: Any
-    if instrument.kind == "histogram":
+    if instrument.kind is InstrumentKind.HISTOGRAM:
         data = Histogram(points, AggregationTemporality.CUMULATIVE)
-    elif instrument.kind == "counter":
+    elif instrument.kind is InstrumentKind.COUNTER:
         data = Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True)
     else:
         data = Gauge(points)
     return Metric(otel_name(instrument), instrument.description, instrument.unit, data)
 
 
-def _point(instrument: "Instrument", reading: Any, attributes: dict[str, str], start_ns: int) -> Any:
+def _point(instrument: Instrument, reading: Any, attributes: dict[str, str], start_ns: int) -> Any:
     now_ns = time.time_ns()
     if not isinstance(reading, Buckets):
         return NumberDataPoint(attributes, start_ns, now_ns, reading)
-    unknown: Any = None  # the format allows it: nobody keeps the smallest and the largest value
+    unknown: Any = None  # the format allows it: the smallest and the largest value are not kept
     return HistogramDataPoint(
         attributes=attributes,
         start_time_unix_nano=start_ns,

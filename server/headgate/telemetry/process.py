@@ -1,4 +1,4 @@
-"""What the process itself is doing: memory, CPU, and how late its event loop runs."""
+"""Metrics of the process itself: memory, CPU, and how late its event loop runs."""
 
 import asyncio
 import math
@@ -11,7 +11,9 @@ from pathlib import Path
 from headgate.telemetry.metrics import Metrics
 
 LAG_INTERVAL_S = 0.1
-"""How often lateness is measured where nothing else wakes the loop regularly: pauses that callers feel are caught."""
+"""Seconds between measurements of lateness where nothing else wakes the loop regularly: pauses that callers feel are
+caught.
+"""
 
 STALL_S = 0.05
 """A tick later than this is counted as a stall: ten times the default origin deadline."""
@@ -29,7 +31,7 @@ _MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
 def resident_bytes() -> int:
-    """Memory that the process really holds now; its peak where the system tells no more."""
+    """Bytes of memory that the process holds now; its peak if the system shows no more."""
     try:
         return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
     except OSError:
@@ -45,7 +47,7 @@ def virtual_bytes() -> int:
 
 
 def start_time_s() -> float:
-    """When the process began, in unix time; when this module was loaded where the system does not tell."""
+    """Start of the process in unix seconds; the time when this module was loaded if the system does not show it."""
     try:
         ticks = int(_STAT.read_text().rpartition(")")[2].split()[19])
         boot_s = next(float(line.split()[1]) for line in _SYSTEM.read_text().splitlines() if line.startswith("btime"))
@@ -63,12 +65,12 @@ def open_descriptors() -> int:
 
 
 def max_descriptors() -> int:
-    """How many may be open."""
+    """Number of descriptors that may be open."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def register_process(metrics: Metrics) -> None:
-    """What Prometheus' libraries say of every process, under the names that dashboards know."""
+    """Make the metrics that Prometheus' libraries have of every process, under the names that dashboards know."""
     start_s = start_time_s()
     metrics.counter("process_cpu_seconds", "CPU time that the process has used.", cpu_seconds)
     metrics.gauge("process_resident_memory_bytes", "Memory that the process holds.", resident_bytes)

@@ -25,7 +25,7 @@ def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[s
 
 
 def hidden(value: Any) -> Any:
-    """The same value without what looks like a secret; texts, and texts in lists and mappings."""
+    """Copy of a value without what looks like a secret; texts, and texts in lists and mappings."""
     if isinstance(value, str):
         if "://" in value and "@" in value:
             value = _USER_INFO.sub(rf"\1{HIDDEN}@", value)

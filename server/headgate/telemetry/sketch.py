@@ -1,9 +1,9 @@
-"""Who comes up most often in a stream, in bounded memory: a Misra–Gries summary, taken in by batches.
+"""Most frequent names of a stream in bounded memory: a Misra–Gries summary, fed in batches.
 
-It keeps up to `size` names. When a batch brings more, the count of the first that does not fit is taken off all, and
-who has nothing left goes (Agarwal and others, Mergeable Summaries, 2012). So a count is never too high, and too low
-by `error` at most; `error` is at most the number of all events ÷ (size + 1), and 0 while there are no more than
-`size` names. Whoever makes up more than that share is certainly there.
+It keeps up to `size` names. When a batch brings more, the count of the first that does not fit is subtracted from all,
+and names without a rest are dropped (Agarwal and others, Mergeable Summaries, 2012). So a count is never too high, and
+too low by `error` at most; `error` is at most the number of all events ÷ (size + 1), and 0 while there are no more than
+`size` names. A name with more than that share of the events is certainly there.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ class Sketch(Generic[N]):
     def __init__(self, size: int) -> None:
         self.size = size
         self.error = 0
-        """By how much a count may be too low."""
+        """Most by which a count may be too low."""
         self.counts: Counter[N] = Counter()
 
     def take(self, batch: Iterable[N]) -> None:
@@ -44,10 +44,10 @@ class Recent(Generic[N]):
 
     def take(self, batch: Iterable[N], now_s: float) -> None:
         """Count each of them, as of `now_s` (monotonic)."""
-        self.turn(now_s)
+        self.forget_old(now_s)
         self._now.take(batch)
 
-    def turn(self, now_s: float) -> None:
+    def forget_old(self, now_s: float) -> None:
         """Forget what is older than two periods."""
         if now_s - self._began_s < self._period_s:
             return
@@ -57,7 +57,7 @@ class Recent(Generic[N]):
 
     @property
     def error(self) -> int:
-        """By how much a count may be too low."""
+        """Most by which a count may be too low."""
         return self._now.error + self._before.error
 
     def most(self, number: int) -> list[tuple[N, int]]:

@@ -1,9 +1,9 @@
-"""Counts per rule: what became of each rule's decisions, as plain numbers, for a bounded number of rules.
+"""Counts per rule: results of each rule's decisions, as plain numbers, for a bounded number of rules.
 
-A tally is chosen when a request is planned, and the plan keeps it; so counting a decision is
-an increment on an object at hand. Tallies stay when the rules change, because totals only grow.
-Rules beyond the bound are counted together, and nothing is counted twice or not at all. Values of
-requests become labels only where a rule says so, and of these there is a bound too.
+A tally is chosen when a request is planned, and the plan keeps it; so counting a decision is an increment on an object
+at hand. Tallies stay when the rules change, because totals only grow. Rules beyond the bound are counted together, and
+nothing is counted twice or not at all. Values of requests become labels only for rules that ask for it, and their
+number is bounded too.
 """
 
 from collections import defaultdict
@@ -31,11 +31,11 @@ NO_RULE: Final = "(none)"
 WITHIN: Final = "within_limit"
 OVER: Final = "over_limit"
 SHADOW: Final = "shadow_over_limit"
-"""What a rule in shadow mode would have denied."""
+"""Requests that a rule in shadow mode would have denied."""
 
 
 class TallyName(NamedTuple):
-    """Whose counts they are."""
+    """Identity of a tally: domain, rule and value."""
 
     domain: str
     rule: str
@@ -44,7 +44,7 @@ class TallyName(NamedTuple):
 
 
 class Tally:
-    """What became of the decisions on one rule. Each is counted by the path that made the request's decision."""
+    """Results of the decisions on one rule. Each is counted by the path that made the request's decision."""
 
     __slots__ = (
         "name",
@@ -70,13 +70,13 @@ class Tally:
         self.over: defaultdict[str, int] = defaultdict(int)
         self.shadow: defaultdict[str, int] = defaultdict(int)
         self.near = 0
-        """Of those within the limit: how many left less than the last fifth of it."""
+        """Admissions after which more than `near_limit_ratio` of the limit was used."""
         self.within_extra = 0
         self.over_extra = 0
         self.shadow_extra = 0
-        """What requests cost beyond 1 each, where they do: with the counts above it makes the cost."""
+        """Cost of requests beyond 1 each; the counts above and this together are the cost."""
         self.refunded = 0
-        """What requests asked to be given back. Their counts are among those within the limit, at no cost."""
+        """Cost that requests asked to refund. Their counts are among those within the limit, at no cost."""
 
     def results(self) -> Iterator[tuple[str, str, int]]:
         """Result, path and count of what there was."""
@@ -102,7 +102,7 @@ class Tally:
         self.refunded += other.refunded
 
     def labels(self) -> dict[str, str]:
-        """As every series of it has them."""
+        """Labels of each of its series."""
         labels = {"domain": self.name.domain, "rule": self.name.rule}
         if self.name.value:
             labels["value"] = self.name.value
@@ -121,7 +121,9 @@ class Tallies:
         self._rule_sets = 0
 
     def rules_changed(self) -> None:
-        """All plans were made anew: whatever no request is planned on from now on may make room."""
+        """Note that all plans are made again: a tally that no request is planned on from now on may be dropped for
+        another.
+        """
         self._rule_sets += 1
 
     def of_rule(self, domain: str, rule: str, text: str) -> Tally:
@@ -150,11 +152,11 @@ class Tallies:
         return self._unknown.setdefault(name, Tally(TallyName(name, NO_RULE), NO_RULE)), first
 
     def all(self) -> list[Tally]:
-        """Of rules, and of values where rules ask for them: together every descriptor once."""
+        """Tallies of rules, and of values where rules ask for them: together every descriptor once."""
         return [*self._rules.tallies.values(), *self._values.tallies.values()]
 
     def unknown_domains(self) -> list[Tally]:
-        """Of requests for domains that no file names."""
+        """Tallies of requests for domains that no file names."""
         return list(self._unknown.values())
 
 
@@ -180,7 +182,7 @@ class _Table:
         return tally
 
     def _make_room(self, rule_sets: int) -> None:
-        """What was counted under former rules, and not under these, joins the others: the sum stays what it was."""
+        """Add tallies of former rules to the common one and drop them: the sum stays as it was."""
         former = [tally for tally in self.tallies.values() if tally.rules < rule_sets and tally.name != self._others]
         if former:
             others = self.tallies.setdefault(self._others, Tally(self._others, OVERFLOW))

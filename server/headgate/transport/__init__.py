@@ -1,1 +1,1 @@
-"""Where bytes come in and go out: gRPC by one of two transports, and HTTP."""
+"""Bytes in and bytes out: gRPC by one of two transports, and HTTP."""

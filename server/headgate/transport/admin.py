@@ -27,7 +27,7 @@ MAX_CONNECTIONS: Final = 64
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 HANDSHAKE_TIMEOUT_MS: Final = 5_000
 IDLE_TIMEOUT_MS: Final = 60_000
-"""How long a connection may stay that has not begun to speak, or has no call."""
+"""Time that a connection may stay that has not begun to speak, or has no call."""
 
 Method = Callable[[bytes, Operator], Awaitable[bytes]]
 """A serialized request and who makes it, to a serialized answer. Raises what `errors.status_of` maps to a status."""
@@ -60,7 +60,7 @@ class AdminServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """The address that it listens on, with the real port."""
         return str(self._address)
 
     async def start(self) -> None:

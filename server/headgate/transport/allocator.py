@@ -44,11 +44,11 @@ class Trimmer:
     def __init__(self, trim: Callable[[int], int] | None = None) -> None:
         self._trim = trim or _glibc("malloc_trim")
         self.due_at = math.inf
-        """When to call `run`: never, while nothing was noted."""
+        """Time at which to call `run`: never, while nothing was noted."""
 
     @property
     def noted(self) -> bool:
-        """Whether a trim is due, or will be."""
+        """A trim is due, or will be."""
         return self.due_at < math.inf
 
     def note(self, now: float) -> None:

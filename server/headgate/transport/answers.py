@@ -1,16 +1,15 @@
-"""What callers are told when they get no decision: one wording for all transports.
+"""Answers to callers who get no decision: one wording for all transports.
 
 Unexpected errors are logged here with their traceback, at a bounded rate.
 """
 
-import asyncio
 import contextlib
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock, SystemClock
 from headgate.endpoint.methods import sendable
-from headgate.errors import NotReady, RequestError, Status, status_of
+from headgate.errors import RequestError, Status, status_of
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.traces import trace_of
 from headgate.transport.interface import TransportLimits, TransportStats
@@ -19,7 +18,7 @@ STOPPING = "the server is stopping"
 
 
 def too_large(size: int, limits: TransportLimits) -> str:
-    """In grpc-core's words, so that both transports say the same."""
+    """The refusal of a message, in grpc-core's words, so that both transports say the same."""
     return f"SERVER: Received message larger than max ({size} vs. {limits.max_message_bytes})"
 
 
@@ -32,7 +31,7 @@ def unfinished(limits: TransportLimits) -> str:
 
 
 def overloaded(limits: TransportLimits) -> str:
-    """For a call that was refused because too much is pending."""
+    """The refusal of a call because too much is pending."""
     return f"overloaded: more than {limits.max_pending_calls} calls or {limits.max_pending_bytes} bytes are pending"
 
 
@@ -44,10 +43,8 @@ class Failures:
         # A traceback has some 2 KB: a fault in every call must not log 20 MB a second.
         self._logger = BoundedLogger(logger, clock or SystemClock())
 
-    def answer(self, error: BaseException) -> tuple[int, str]:
+    def answer(self, error: Exception) -> tuple[int, str]:
         """Status code and message for the caller."""
-        if isinstance(error, asyncio.CancelledError):
-            error = NotReady(STOPPING)
         status, message = status_of(error)
         if not isinstance(error, RequestError):
             self._stats.failed_internal += 1

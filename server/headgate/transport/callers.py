@@ -30,7 +30,7 @@ class SanList:
         self._prefixes = tuple(entry[:-1] for entry in plain if entry.endswith("*") and "://" in entry)
 
     def allows(self, names: Iterable[str]) -> bool:
-        """Whether any of a certificate's names is in the list."""
+        """Say whether any of a certificate's names is in the list."""
         return any(map(self._allows, names))
 
     def _allows(self, name: str) -> bool:
@@ -43,7 +43,7 @@ class SanList:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """What callers of gRPC must show; without either list everybody may call."""
+    """The proof that callers of gRPC must show; without either list everybody may call."""
 
     tokens: TokenFile | None = None
     names: SanList | None = None

@@ -11,16 +11,16 @@ import os
 import resource
 
 PER_CONNECTION = 3
-"""Of the guard: the caller's socket, and both ends of the one to the front."""
+"""Descriptors of one connection of the guard: the caller's socket, and both ends of the one to the front."""
 RESERVED = 256
-"""For HTTP (half of it), the origin, rules, logs, and connections that are just being refused."""
+"""Descriptors for HTTP (half of them), the origin, rules, logs, and connections that are just being refused."""
 
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""Why a connection can't be accepted though somebody is in line."""
+"""Errors that keep a connection from being accepted though somebody is in line."""
 
 
 def room_for(connections: int) -> int:
-    """How many of them the process may open, once its limit is raised as far as that is allowed."""
+    """Return how many connections the process may open, once its limit is raised as far as that is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return connections

@@ -15,12 +15,12 @@ _REFUSING_S = 0.5
 
 
 async def wait_until_quiet(stats: TransportStats, timeout_s: float) -> None:
-    """Until nothing is pending and no call came for `FLUSH_S`, or the time is over."""
+    """Wait until nothing is pending and no call came for `FLUSH_S`, or the time is over."""
     await _wait(stats, lambda: stats.pending_calls > 0, timeout_s)
 
 
 async def wait_until_silent(stats: TransportStats) -> None:
-    """Until no call came for `FLUSH_S`: those who are refused have heard it, or won't listen."""
+    """Wait until no call came for `FLUSH_S`: those who are refused have heard it, or won't listen."""
     await _wait(stats, lambda: False, _REFUSING_S)
 
 

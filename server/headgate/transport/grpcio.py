@@ -22,12 +22,12 @@ from headgate.errors import ConfigError, Forbidden, NotReady, Unauthenticated
 from headgate.telemetry.traces import parent_of
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
-from headgate.transport.answers import STOPPING, Failures, overloaded
+from headgate.transport.answers import STOPPING, Failures
+from headgate.transport.calls import RateLimitCalls, not_bytes
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
 from headgate.transport.reflection import Reflection
 from headgate.transport.services import method_handlers
-from headgate.transport.traced import decide_traced
 
 # grpc-core's own limit is one ping in five minutes, and then it cuts the connection:
 # proxies with an ordinary keepalive would lose it again and again.
@@ -57,9 +57,9 @@ class GrpcioTransport:
         self._tls = tls
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[_Statuses] = health.Health()
-        # Calls that wait for the handler's future, each with one of its own.
+        self._calls = RateLimitCalls(endpoint, self.stats)
+        # Calls whose answer comes later.
         self._waiting: set[asyncio.Future[bytes]] = set()
-        self._closing = False
         self._cleanup = AsyncExitStack()
 
     @property
@@ -120,7 +120,7 @@ class GrpcioTransport:
     async def stop(self, timeout_s: float) -> None:
         await wait_until_quiet(self.stats, timeout_s)
         # From here on nobody gets a decision, and everybody is told.
-        self._closing = True
+        self._calls.stop()
         for reply in self._waiting:
             _settle(reply, NotReady(STOPPING))
         for statuses in self._health.watchers:
@@ -157,50 +157,23 @@ class GrpcioTransport:
             raise
 
     async def _decide(self, payload: bytes, context: _Context) -> bytes:
-        self._admit(len(payload))
-        try:
-            answer = self._answer(payload, context)
-            if isinstance(answer, bytes):
-                self._finish(len(payload))
-                return answer
-            reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-            answer.add_done_callback(partial(self._answered, reply, len(payload)))
-        except BaseException:
-            self._finish(len(payload))
-            raise
+        parent = None if self._endpoint.tracing is None else parent_of(context.invocation_metadata())
+        answer = self._calls.decide(payload, parent)
+        if isinstance(answer, bytes):
+            return answer
+        # A future of the call's own: a caller who goes away cancels it, and the decision goes on.
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answer.on_answer = partial(self._complete, reply, len(payload))
         self._waiting.add(reply)
         try:
-            # Our own future: a caller who goes away cancels it, and not the handler's.
             return await reply
         finally:
             self._waiting.discard(reply)
 
-    def _answer(self, payload: bytes, context: _Context) -> "bytes | asyncio.Future[bytes]":
-        handler, tracing = self._endpoint.handler, self._endpoint.tracing
-        if tracing is None:
-            return handler(payload)
-        return decide_traced(tracing, parent_of(context.invocation_metadata()), handler, payload, self.stats)
-
-    def _admit(self, size: int) -> None:
-        stats, limits = self.stats, self._endpoint.limits
-        if self._closing:
-            raise NotReady(STOPPING)
-        if stats.pending_calls >= limits.max_pending_calls or stats.pending_bytes + size > limits.max_pending_bytes:
-            stats.refused_overload += 1
-            raise NotReady(overloaded(limits))
-        stats.accepted_calls += 1
-        stats.accepted_bytes += size
-
-    def _finish(self, size: int) -> None:
-        self.stats.finished_calls += 1
-        self.stats.finished_bytes += size
-
-    def _answered(self, reply: asyncio.Future[bytes], size: int, answer: asyncio.Future[bytes]) -> None:
-        self._finish(size)
-        error = NotReady(STOPPING) if answer.cancelled() else answer.exception()
-        if error is None and not isinstance(answer.result(), bytes):
-            error = TypeError(f"expected bytes from the handler, not {type(answer.result()).__name__}")
-        _settle(reply, error or answer.result())
+    def _complete(self, reply: asyncio.Future[bytes], size: int, answer: bytes | Exception) -> None:
+        """Hand the answer to its call and stop counting the call as pending."""
+        self._calls.complete(1, size)
+        _settle(reply, answer if isinstance(answer, bytes | Exception) else not_bytes(answer))
 
     # Health
 
@@ -227,7 +200,7 @@ class GrpcioTransport:
         await context.abort(CODES[code], message)
 
 
-def _settle(reply: asyncio.Future[bytes], outcome: bytes | BaseException) -> None:
+def _settle(reply: asyncio.Future[bytes], outcome: bytes | Exception) -> None:
     if reply.done():
         return
     if isinstance(outcome, bytes):

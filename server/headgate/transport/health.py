@@ -83,4 +83,4 @@ class Health(Generic[Key]):
 
 
 def _ignore(_status: bytes) -> None:
-    """What a watcher of an unknown service is told of changes."""
+    """Drop changes: a watcher of an unknown service is not told of them."""

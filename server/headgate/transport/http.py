@@ -4,7 +4,6 @@ It knows nothing of what is behind it: everything it shows is a function in
 `HttpSources`.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from headgate.endpoint.socketfile import OWNER_ONLY
+from headgate.pending import answer_future
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_access import OPEN, HttpAccess, Surface
 from headgate.transport.http_json import (
@@ -32,15 +32,15 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class HttpSources:
-    """What the HTTP server answers with, as functions that it calls for each request."""
+    """Sources of the HTTP server's answers, as functions that it calls for each request."""
 
     handler: Handler
     accepts: Callable[[], bool]
-    """Whether decisions are made: from ready to the end of draining."""
+    """Says whether decisions are made: from ready to the end of draining."""
     readiness: Callable[[], tuple[bool, Mapping[str, Any]]]
     rules: Callable[[Mapping[str, str]], Mapping[str, Any]]
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
-    """From what a scraper accepts to the text and its content type."""
+    """Returns the text and its content type, for what a scraper accepts."""
     version: Mapping[str, str]
     regions: Callable[[], Mapping[str, Any]] = dict
     recent: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
@@ -83,9 +83,8 @@ class HttpServer(HttpListener):
             return error_response(503, "not ready")
         if request.headers.get("Content-Encoding", "identity") != "identity":
             return error_response(415, "the body must not be compressed")
-        answer = self._sources.handler(request_from_json(await self.read_body(request)))
-        # Shielded: a client that leaves must not cancel a decision that others may share.
-        response = parse_response(answer if isinstance(answer, bytes) else await asyncio.shield(answer))
+        answer = self._sources.handler.answer(request_from_json(await self.read_body(request)))
+        response = parse_response(await answer_future(answer))
         status = 429 if response.overall_code == OVER_LIMIT else 200
         headers = response_headers(response)
         return web.Response(status=status, text=response_to_json(response), content_type=JSON, headers=headers)

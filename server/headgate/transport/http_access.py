@@ -1,4 +1,4 @@
-"""What each HTTP listener serves, and to whom.
+"""Access to HTTP listeners: each serves some pages, to some callers.
 
 Without an admin listener one address serves everything. With it, who asks for decisions
 can't look, and who looks can't ask for decisions; health is on both. What gRPC demands of
@@ -24,7 +24,7 @@ _GUARDED: Final = frozenset(("/json", "/rules", "/regions", "/top", "/decisions"
 
 
 class Surface(Enum):
-    """What one listener is for; the value is what it serves."""
+    """Pages that one listener serves."""
 
     EVERYTHING = _HEALTH | _DECISIONS | _INSIGHT
     CALLERS = _HEALTH | _DECISIONS
@@ -38,7 +38,7 @@ class HttpAccess:
     surface: Surface = Surface.EVERYTHING
     tokens: TokenFile | None = None
     certificates: bool = False
-    """Whether callers of gRPC must show a certificate."""
+    """Callers of gRPC must show a certificate."""
 
     def routes(self, routes: Iterable[web.RouteDef]) -> list[web.RouteDef]:
         """Those to serve; of the others, whoever asks is told where they are."""

@@ -19,7 +19,7 @@ ACCEPTED_AT_ONCE = 64
 SPARES = 8
 """Connections at a time for when there are no descriptors: several probes, and a scrape."""
 RETRY_S = 0.1
-"""Until descriptors are looked for again."""
+"""Time until descriptors are looked for again."""
 
 
 class HttpConnections:

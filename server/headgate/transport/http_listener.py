@@ -32,11 +32,11 @@ HTTP_STATUS: Mapping[Status, int] = {
     Status.UNAVAILABLE: 503,
     Status.UNAUTHENTICATED: 401,
 }
-"""What the gRPC status of an error is over HTTP."""
+"""HTTP status for the gRPC status of an error."""
 
 
 MAX_REQUEST_ID_CHARS = 64
-"""Of what a caller names its request, in the log."""
+"""Longest name that a caller gives its request, in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class HttpLimits:
     max_header_bytes: int = 8 * 1024
     max_headers: int = 64
     request_timeout_s: float = 10.0
-    """From the last header to the last byte of the answer: slow senders and slow readers alike."""
+    """Time from the last header to the last byte of the answer: slow senders and slow readers alike."""
     idle_timeout_s: float = 30.0
-    """From the connection, or the last answer, to the last header of the next request."""
+    """Time from the connection, or the last answer, to the last header of the next request."""
     close_timeout_s: float = 2.0
     max_connections: int = 128
-    """On one listener. Probes, scrapers and callers of /json are few; for volume there is gRPC."""
+    """Connections of one listener. Probes, scrapers and callers of /json are few; for volume there is gRPC."""
 
 
 class HttpListener:
@@ -69,7 +69,7 @@ class HttpListener:
         access: HttpAccess = OPEN,
     ) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
-        """By route (never by raw path) and status."""
+        """Requests by route (never by raw path) and status."""
         self.limits = limits
         self.connections = HttpConnections(limits.max_connections)
         self._address = parse_address(address)
@@ -82,7 +82,7 @@ class HttpListener:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """The address that it listens on, with the real port."""
         return str(self._address)
 
     async def start(self) -> None:
@@ -192,12 +192,12 @@ class HttpListener:
 
 
 def addresses_of(listeners: Iterable[HttpListener]) -> dict[str, str]:
-    """By the setting that gave them: the one for all or for callers, and then the one for operators."""
+    """Addresses by the setting that gave them: the one for all or for callers, and then the one for operators."""
     return {name: listener.address for name, listener in zip(("http", "admin"), listeners, strict=False)}
 
 
 def total_requests(listeners: Iterable[HttpListener]) -> Counter[tuple[str, int]]:
-    """Of several listeners together, by route and status."""
+    """Count the requests of several listeners together, by route and status."""
     return sum((listener.requests for listener in listeners), Counter[tuple[str, int]]())
 
 

@@ -1,11 +1,10 @@
 """The seam between sockets and decisions: bytes in, bytes out.
 
-A transport serves Envoy's `RateLimitService`, gRPC health and reflection on one
-address, and knows nothing of what the bytes mean. All of them call the handler on
-the asyncio loop's thread, so that what is behind it needs no lock.
+A transport serves Envoy's `RateLimitService`, gRPC health and reflection on one address, and knows nothing of what the
+bytes mean. It calls the handler on the asyncio loop, or, as the native one does, on another thread that holds the
+loop's lock (shared_loop.py): one of them at a time, so that what is behind the handler needs no lock of its own.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Protocol
 from structlog.typing import FilteringBoundLogger
 
 from headgate.endpoint.socketfile import OWNER_ONLY
+from headgate.pending import PendingAnswer
 from headgate.telemetry.histogram import HistogramCounts
 from headgate.telemetry.traces import Tracing
 from headgate.transport.callers import EVERYBODY, Callers
@@ -21,41 +21,19 @@ from headgate.transport.callers import EVERYBODY, Callers
 DURATION_BOUNDS_S = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 )  # fmt: skip
-"""By which decisions are counted: most take well under a millisecond, and none longer than its deadline."""
+"""Bounds of the histogram of decisions: most take well under a millisecond, and none longer than its deadline."""
 
 RATE_LIMIT_SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 RATE_LIMIT_METHOD = f"/{RATE_LIMIT_SERVICE}/ShouldRateLimit"
 
-Handler = Callable[[bytes], "bytes | asyncio.Future[bytes]"]
-"""Serialized RateLimitRequest to serialized RateLimitResponse.
 
-Answers at once where it can (then no task, no future, nothing to schedule), else with
-a future. Raises, or the future raises, what `errors.status_of` maps to a status. The
-future is the handler's own: a transport never cancels it, whatever its caller does. A
-handler that cancels it says that it is shutting down (UNAVAILABLE).
-"""
+class Handler(Protocol):
+    """Answers serialized RateLimitRequests with serialized RateLimitResponses."""
 
-
-class StagedHandler(Protocol):
-    """A handler that can be asked on any thread that has the loop's turn, in two steps: the second may wait."""
-
-    def at_once(self, payload: bytes) -> "bytes | Undecided":
-        """The answer, if it is quickly had; else what `resume` goes on with. Raises as `Handler` does."""
+    def answer(self, payload: bytes) -> bytes | PendingAnswer:
+        """Answer at once where that is possible, else later. Raises, or hands on later, what `errors.status_of` maps to
+        a status. On the loop, or on a thread that holds its lock."""
         ...
-
-    def resume(self, undecided: "Undecided", then: "OnAnswer") -> bytes | None:
-        """Decide what was left. None: somebody is asked, and `then` is called with what comes of it, on the loop."""
-        ...
-
-
-OnAnswer = Callable[[bytes | BaseException], None]
-"""Called once: with the answer, or with what `Handler` would raise."""
-
-
-class Undecided:
-    """A request that `at_once` has understood and not decided: opaque to transports."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +43,9 @@ class GuardLimits:
     max_connections: int = 1_000
     max_connections_per_address: int = 200
     handshake_timeout_s: float = 10.0
-    """From the connection to the first bytes of HTTP/2, TLS included."""
+    """Time from the connection to the first bytes of HTTP/2, TLS included."""
     message_timeout_s: float = 10.0
-    """From the first byte of a message, a header block or a frame to its last; also for one who does not read."""
+    """Time from the first byte of a message, a header block or a frame to its last; also for one who does not read."""
     idle_timeout_s: float = 300.0
     """Without a call under way."""
     max_connection_age_s: float = 3_600.0
@@ -88,13 +66,13 @@ class TransportLimits:
 
 @dataclass(slots=True)
 class GuardStats:
-    """What became of connections, by reasons that the code names; all zero where no guard is."""
+    """Counts of connections, by reasons that the code names; all zero where no guard is."""
 
     accepted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
     unfinished_bytes: int = 0
-    """As of the last tick."""
+    """Bytes at the last tick."""
 
     @property
     def live(self) -> int:
@@ -105,15 +83,15 @@ class GuardStats:
 class TransportStats:
     """Plain counters: incremented where it happens, read by whoever exports them.
 
-    Each counter is written by one thread only, or by whoever has the loop's turn, so none needs a lock; what is
+    Each counter is written by one thread only, or by whoever holds the loop's lock, so none needs another; what is
     pending is the difference of two that only grow.
     """
 
     calls: int = 0
     """ShouldRateLimit calls received, whatever became of them."""
     accepted_calls: int = 0
-    """These, with the three that follow, may include health checks: they wait their turn too. What was decided as it
-    was received is in none of them: it has never been pending."""
+    """Calls that had to wait, health checks among them. A call that was answered as it was received is in none of these
+    four: it has never been pending."""
     accepted_bytes: int = 0
     finished_calls: int = 0
     finished_bytes: int = 0
@@ -122,11 +100,11 @@ class TransportStats:
     refused_unauthenticated: int = 0
     refused_forbidden: int = 0
     refused_unfinished: int = 0
-    """By the guard, because too much is unfinished already."""
+    """Calls refused by the guard, because too much is unfinished already."""
     dropped_expired: int = 0
     failed_internal: int = 0
     durations: HistogramCounts = field(default_factory=lambda: HistogramCounts(DURATION_BOUNDS_S))
-    """From when calls were received to their answers. Calls that came together and were answered at once count with the
+    """Time from receiving calls to their answers. Calls that came together and were answered at once count with the
     time of all of them: so a batch costs one measurement, and a figure is never too low."""
     guard: GuardStats = field(default_factory=GuardStats)
 
@@ -147,7 +125,7 @@ class Transport(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it listens, as a client would dial it: `host:port` (the real port) or `unix:/path`."""
+        """The address that a client would dial: `host:port` (the real port) or `unix:/path`."""
         ...
 
     async def start(self) -> None:
@@ -155,7 +133,7 @@ class Transport(Protocol):
         ...
 
     def set_serving(self, serving: bool) -> None:
-        """What gRPC health answers from now on, Watch streams included. Not serving until told."""
+        """Set what gRPC health answers from now on, Watch streams included. Not serving until told."""
         ...
 
     async def stop(self, timeout_s: float) -> None:
@@ -168,7 +146,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What a transport serves, where, to whom, and within which bounds."""
+    """The task of a transport: what it serves, where, to whom, and within which bounds."""
 
     address: str
     handler: Handler
@@ -181,9 +159,7 @@ class Serving:
     """Further unary methods, by path, for the same callers."""
     tracing: Tracing | None = None
     """None: nothing is traced, and nobody looks for a caller's trace context."""
-    staged: StagedHandler | None = None
-    """The same handler, for transports that can decide where they receive; None: they ask `handler` on the loop."""
 
 
 TransportFactory = Callable[[Serving], Transport]
-"""How the service makes its transport, whichever it is."""
+"""Makes the service's transport, whichever it is."""

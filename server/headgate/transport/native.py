@@ -1,10 +1,9 @@
-"""The fast transport: HTTP/2 in pygrpc-native, decisions where calls are received or on the asyncio loop.
+"""The fast transport: HTTP/2 in pygrpc-native, decisions where calls are received.
 
-A receiving thread takes whole batches of calls. What needs nobody it decides itself (deciding.py), while it has the
-loop's turn (shared_loop.py): at most one of the two runs at a time, so what is behind the handler needs no lock. What
-must wait for somebody is asked for there too, and answered from the loop when the answer comes. Health goes to the loop
-in whole batches; so does what comes when there is hardly room, and everything where the loop has no turn to give. The
-loop never waits for a call, so a signal waits for nobody.
+A receiving thread (intake.py) takes whole batches of calls, and decides them itself (batches.py) while it holds the
+loop's lock (shared_loop.py): at most one of the two runs at a time, so what is behind the handler needs no lock. Calls
+that must wait for somebody are answered from the loop when their answer comes. Health goes to the loop. The loop never
+waits for a call, so a signal waits for nobody.
 
 The front below bounds neither messages nor what it queues, and it has no TLS: for callers
 who aren't trusted it stands behind a guard (see guard/), which has both.
@@ -23,21 +22,21 @@ from pygrpc_native._native import STREAM_SENT, NativeGrpcFront
 from headgate.address import TcpAddress, parse_address
 from headgate.endpoint.socketfile import binding_at
 from headgate.errors import ConfigError, Status
-from headgate.telemetry.traces import Tracing
+from headgate.pending import PendingAnswer
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
-from headgate.transport.deciding import RATE_LIMIT, Take, not_bytes, taker
+from headgate.transport.batches import RATE_LIMIT, BatchDecider, KeptBack
+from headgate.transport.calls import RateLimitCalls, not_bytes
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
 from headgate.transport.guard.refusals import Refusals
-from headgate.transport.intake import Batch, Intake
+from headgate.transport.intake import HealthBatch, Intake
 from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
 from headgate.transport.reflection import Reflection
 from headgate.transport.services import method_handlers
 from headgate.transport.shared_loop import SharedLoop
 from headgate.transport.timeouts import TIMEOUT_HEADER, Timeouts
-from headgate.transport.traced import decide_traced
 
 if TYPE_CHECKING:
     from pygrpc_native._native import Event
@@ -65,22 +64,22 @@ class NativeTransport:
         self.stats = stats or TransportStats()
         self._endpoint = endpoint
         self._address = parse_address(endpoint.address)
-        self._handler = endpoint.handler
         self._limits = endpoint.limits
         self._callers = endpoint.callers
         self._refusals = refusals
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[int] = health.Health()
         self._timeouts = Timeouts()
-        self._batches: deque[Batch] = deque()
+        self._calls = RateLimitCalls(endpoint, self.stats)
+        self._batches: deque[HealthBatch] = deque()
         self._handed_over = False
-        # Calls that wait for the handler's future.
+        # Calls whose answer comes later.
         self._waiting: set[int] = set()
         # Answers that are sent when whoever gave them has given all: calls, their sizes, when they came, the answers.
         self._ready: list[tuple[int, int, float, bytes]] = []
         self._started = False
         self._cleanup = AsyncExitStack()
-        self._loop: asyncio.AbstractEventLoop
+        self._loop: SharedLoop
         self._front: NativeGrpcFront
         self._intake: Intake
 
@@ -94,21 +93,15 @@ class NativeTransport:
     # Lifecycle
 
     async def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, SharedLoop):
+            raise TypeError(f"the native transport runs on a SharedLoop, not on a {type(loop).__name__}")
+        self._loop = loop
         bound_allocator()
         async with AsyncExitStack() as cleanup:
             with binding_at(self._address, self._endpoint.socket_mode, cleanup):
                 self._front = self._bind()
-            self._intake = Intake(
-                self._front,
-                self._limits,
-                self.stats,
-                self._hand_over,
-                self._callers.tokens,
-                self._refusals,
-                traces=self._endpoint.tracing is not None,
-                take=self._taker(),
-            )
+            self._intake = self._make_intake()
             self._intake.start()
             cleanup.push_async_callback(asyncio.to_thread, self._intake.join)
             cleanup.push_async_callback(asyncio.to_thread, self._front.close)
@@ -118,6 +111,20 @@ class NativeTransport:
             self._front.start()
             self._started = True
             self._cleanup = cleanup.pop_all()
+
+    def _make_intake(self) -> Intake:
+        kept_back = KeptBack(self._refusals, self._limits, self.stats)
+        return Intake(
+            self._front,
+            BatchDecider(self._calls, self, self._loop.lock, self.stats, kept_back),
+            self._limits,
+            self.stats,
+            deliver=self._hand_over,
+            fail=self.fail,
+            kept_back=kept_back,
+            callers=self._callers,
+            traces=self._endpoint.tracing is not None,
+        )
 
     def _bind(self) -> NativeGrpcFront:
         try:
@@ -157,103 +164,29 @@ class NativeTransport:
             return
         await wait_until_quiet(self.stats, timeout_s)
         # From here on nobody gets a decision, and everybody is told.
+        self._calls.stop()
         self._intake.refuse_all()
         for call_id in (*self._waiting, *self._health.watchers):
             self._front.fail(call_id, Status.UNAVAILABLE, STOPPING)
         await wait_until_silent(self.stats)
         await self._cleanup.aclose()
 
-    # Deciding, on the receiving thread
+    # Answers, from whoever holds the loop's lock
 
-    def _taker(self) -> Take | None:
-        """None where all decisions are the loop's."""
-        staged, loop = self._endpoint.staged, self._loop
-        if staged is None or not isinstance(loop, SharedLoop) or self._endpoint.tracing is not None:
-            return None
-        return taker(self, self._front.respond, staged, loop.turn, self._limits, self.stats, self._refusals)
+    def respond(self, call_id: int, answer: bytes) -> None:
+        self._front.respond(call_id, answer)
 
-    def wait(self, call_ids: list[int], size: int) -> None:
-        self._waiting.update(call_ids)
-        self.stats.accepted_calls += len(call_ids)
-        self.stats.accepted_bytes += size
+    def fail(self, call_id: int, error: Exception) -> None:
+        code, message = self._failures.answer(error)
+        self._front.fail(call_id, code, message)
 
-    # Handing over, from the receiving thread to the loop
-
-    def _hand_over(self, batch: Batch) -> None:
-        self._batches.append(batch)
-        # One wake-up until the loop has come: it takes all that is there by then. It clears
-        # the flag before it looks, so whatever it doesn't see wakes it again.
-        if not self._handed_over:
-            self._handed_over = True
-            try:
-                self._loop.call_soon_threadsafe(self._take)
-            except RuntimeError:
-                # The loop was closed without stop(): nobody will answer.
-                self._front.close()
-
-    def _take(self) -> None:
-        self._handed_over = False
-        batches = self._batches
-        # What comes while we work wakes us again: others get their turn in between.
-        for _ in range(len(batches)):
-            self._decide(*batches.popleft())
-
-    # Deciding, on the loop
-
-    def _decide(self, received_at: float, size: int, events: "list[Event]") -> None:
-        handler, respond, monotonic, timeouts = (
-            self._handler,
-            self._front.respond,
-            time.monotonic,
-            self._timeouts,
-        )
-        tracing = self._endpoint.tracing
-        finished = decided = 0
-        for _, call_id, method, payload, timeout in events:
-            if payload is None:
-                self._health.unwatch(call_id)
-                continue
-            finished += 1
-            # The front gives the caller's address, a string, where there is no such header.
-            if type(timeout) is bytes and monotonic() - received_at >= timeouts[timeout]:
-                self.stats.dropped_expired += 1
-                continue
-            try:
-                if method == RATE_LIMIT:
-                    answer = handler(payload) if tracing is None else self._traced(tracing, call_id, payload)
-                    if isinstance(answer, bytes):
-                        respond(call_id, answer)
-                        decided += 1
-                    else:
-                        self._answer_later(call_id, len(payload), received_at, answer)
-                        finished -= 1
-                        size -= len(payload)
-                elif method == _CHECK:
-                    respond(call_id, self._health.check(payload))
-                else:
-                    self._health.watch(call_id, payload, partial(self._send, call_id))
-            except Exception as error:
-                self.fail(call_id, error)
-        stats = self.stats
-        stats.finished_calls += finished
-        stats.finished_bytes += size
-        if decided:
-            stats.durations.add(monotonic() - received_at, decided)
-
-    def _traced(self, tracing: Tracing, call_id: int, payload: bytes) -> "bytes | asyncio.Future[bytes]":
-        return decide_traced(tracing, self._intake.take_parent(call_id), self._handler, payload, self.stats)
-
-    def _answer_later(self, call_id: int, size: int, received_at: float, answer: "asyncio.Future[bytes]") -> None:
-        def ended(future: "asyncio.Future[bytes]") -> None:
-            try:
-                self.end_wait(call_id, size, received_at, future.result())
-            except (Exception, asyncio.CancelledError) as error:
-                self.end_wait(call_id, size, received_at, error)
-
-        answer.add_done_callback(ended)
+    def mark_pending(self, call_id: int, size: int, received_at: float, answer: PendingAnswer) -> None:
+        """Keep the call until `complete` is called with its answer."""
         self._waiting.add(call_id)
+        answer.on_answer = partial(self.complete, call_id, size, received_at)
 
-    def end_wait(self, call_id: int, size: int, received_at: float, answer: bytes | BaseException) -> None:
+    def complete(self, call_id: int, size: int, received_at: float, answer: bytes | Exception) -> None:
+        """Send the answer and stop counting the call as pending. On the loop."""
         self._waiting.discard(call_id)
         if type(answer) is bytes:
             # Answers of one reply come together, and go together: each by itself would wake the front.
@@ -261,9 +194,8 @@ class NativeTransport:
                 self._loop.call_soon(self._send_ready)
             self._ready.append((call_id, size, received_at, answer))
             return
-        self.fail(call_id, answer if isinstance(answer, BaseException) else not_bytes(answer))
-        self.stats.finished_calls += 1
-        self.stats.finished_bytes += size
+        self.fail(call_id, answer if isinstance(answer, Exception) else not_bytes(answer))
+        self._calls.complete(1, size)
 
     def _send_ready(self) -> None:
         ready, self._ready = self._ready, []
@@ -278,12 +210,48 @@ class NativeTransport:
                 together, came_at = 0, received_at
             together += 1
         stats.durations.add(now_s - came_at, together)
-        stats.finished_bytes += finished_bytes
-        stats.finished_calls += len(ready)
+        self._calls.complete(len(ready), finished_bytes)
 
-    def fail(self, call_id: int, error: BaseException) -> None:
-        code, message = self._failures.answer(error)
-        self._front.fail(call_id, code, message)
+    # Health, handed over from the receiving thread to the loop
+
+    def _hand_over(self, batch: HealthBatch) -> None:
+        self._batches.append(batch)
+        # One wake-up until the loop has come: it takes all that is there by then. It clears
+        # the flag before it looks, so whatever it doesn't see wakes it again.
+        if not self._handed_over:
+            self._handed_over = True
+            try:
+                self._loop.call_soon_threadsafe(self._take)
+            except RuntimeError:
+                # The loop was closed without stop(): nobody will answer.
+                self._front.close()
+
+    def _take(self) -> None:
+        self._handed_over = False
+        batches = self._batches
+        # What comes while we work wakes us again: others run in between.
+        for _ in range(len(batches)):
+            self._serve_health(*batches.popleft())
+
+    def _serve_health(self, received_at: float, size: int, events: "list[Event]") -> None:
+        calls = 0
+        for _, call_id, method, payload, timeout in events:
+            if payload is None:
+                self._health.unwatch(call_id)
+                continue
+            calls += 1
+            # The front gives the caller's address, a string, where there is no such header.
+            if type(timeout) is bytes and time.monotonic() - received_at >= self._timeouts[timeout]:
+                self.stats.dropped_expired += 1
+                continue
+            try:
+                if method == _CHECK:
+                    self._front.respond(call_id, self._health.check(payload))
+                else:
+                    self._health.watch(call_id, payload, partial(self._send, call_id))
+            except Exception as error:
+                self.fail(call_id, error)
+        self._calls.complete(calls, size)
 
     def _send(self, call_id: int, status: bytes) -> None:
         """Send a status to a Watch stream, or end the stream if its caller does not read."""

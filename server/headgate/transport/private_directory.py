@@ -19,7 +19,7 @@ _UNLOCKED = "owner.new"
 
 
 class PrivateDirectory:
-    """From construction to `remove`. Raises OSError where there is no place for it."""
+    """A directory that exists from construction to `remove`. Raises OSError where there is no place for it."""
 
     def __init__(self) -> None:
         # mkdtemp makes it 0700.
@@ -68,7 +68,7 @@ def _left_behind(parent: Path) -> Iterator[Path]:
 
 
 def _is_left(entry: "os.DirEntry[str]") -> bool:
-    """Whether it is a directory of this user's with a lock that nobody holds."""
+    """Say whether it is a directory of this user's with a lock that nobody holds."""
     try:
         if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
             return False

@@ -81,7 +81,7 @@ def _swap(text: str, old: str, new: str) -> str:
 
 
 def _type_references(file: descriptor_pb2.FileDescriptorProto) -> Iterable[tuple[Any, str]]:
-    """Where a file names a type by its full name."""
+    """Fields in which a file names a type by its full name."""
     for _, message in _messages(file):
         yield from ((field, "type_name") for field in message.field if field.type_name)
     for service in file.service:

@@ -18,7 +18,7 @@ def choose_transport(
     tls: TlsFiles | None = None,
     trust: Trust | None = None,
 ) -> TransportFactory:
-    """What `--transport` means.
+    """Choose the transport that `--transport` names.
 
     `auto` is native where that is installed, else grpcio. The native front has a guard before it
     unless nobody can reach it who is not trusted by address.
@@ -41,7 +41,7 @@ def choose_transport(
 
 
 def _has_native() -> bool:
-    """Whether there is a wheel for this platform: none for musl or Windows."""
+    """Say whether there is a wheel for this platform: none for musl or Windows."""
     return find_spec("pygrpc_native") is not None
 
 

@@ -15,13 +15,13 @@ from headgate.transport.callers import Callers
 
 UnaryMethod = Callable[[bytes], Awaitable[bytes]]
 UnaryMethods = Mapping[str, UnaryMethod]
-"""By path. Each raises what `errors.status_of` maps to a status."""
+"""Methods by path. Each raises what `errors.status_of` maps to a status."""
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 
 def method_handlers(methods: UnaryMethods, callers: Callers, failures: Failures) -> MethodHandlers:
-    """For a grpc.aio server: guarded as decisions are."""
+    """Make handlers for a grpc.aio server, guarded as decisions are."""
     return {
         path: grpc.unary_unary_rpc_method_handler(_guarded(method, callers, failures))
         for path, method in methods.items()

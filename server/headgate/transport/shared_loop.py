@@ -1,12 +1,12 @@
-"""An event loop whose thread takes turns with another: between them, one thread at a time.
+"""An event loop that shares a lock with another thread: one of the two runs at a time.
 
-The loop holds the turn whenever it runs something, and gives it away only while it waits for its
-sockets. A thread that has taken the turn may therefore use whatever the loop's callbacks use (engine,
-counters, statistics), as if it were one of them: nothing behind the transports needs a lock of its own. It may not
-wait for anything, nor schedule anything on the loop but by `call_soon_threadsafe`.
+The loop holds the lock whenever it runs something, and releases it only while it waits for its sockets. A thread that
+holds the lock may therefore use whatever the loop's callbacks use (engine, counters, statistics), as if it were one of
+them: nothing behind the transports needs a lock of its own. It may not wait for anything, nor schedule anything on the
+loop but by `call_soon_threadsafe`.
 
-Turns are fair: who gives the turn away gets it back only after the other, if that one waits for it. So neither
-a flood of calls nor a busy loop keeps the other from running.
+The lock is fair: who releases it gets it back only after the other, if that one waits for it. So neither a flood of
+calls nor a busy loop keeps the other from running.
 """
 
 import asyncio
@@ -18,55 +18,55 @@ if TYPE_CHECKING:
     Ready = list[tuple[selectors.SelectorKey, int]]
 
 
-class Turn:
-    """Whose turn it is, of two threads."""
+class LoopLock:
+    """A fair lock between two threads, of which one runs the loop."""
 
     def __init__(self) -> None:
         self._next = threading.Lock()
         """Held by who waits: the other one stands behind it, and can't be first again."""
-        self._mine = threading.Lock()
-        self.give = self._mine.release
+        self._held = threading.Lock()
+        self.release = self._held.release
         """Let the other one have it."""
 
-    def take(self) -> None:
-        """Wait for the turn."""
+    def acquire(self) -> None:
+        """Wait for the lock."""
         # Nobody waits for it, and nobody has it: as mostly.
-        if self._next.locked() or not self._mine.acquire(False):
+        if self._next.locked() or not self._held.acquire(False):
             with self._next:
-                self._mine.acquire()
+                self._held.acquire()
 
     def __enter__(self) -> None:
-        self.take()
+        self.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self.give()
+        self.release()
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits for sockets without the turn."""
+    """Waits for sockets without the lock."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, lock: LoopLock) -> None:
         super().__init__()
-        self._turn = turn
+        self._lock = lock
 
     def select(self, timeout: float | None = None) -> "Ready":
-        self._turn.give()
+        self._lock.release()
         try:
             return super().select(timeout)
         finally:
-            self._turn.take()
+            self._lock.acquire()
 
 
 class SharedLoop(asyncio.SelectorEventLoop):
     """The loop of a serving process. Make, run and close it on one thread."""
 
     def __init__(self) -> None:
-        self.turn = Turn()
-        self.turn.take()
-        super().__init__(_Selector(self.turn))
+        self.lock = LoopLock()
+        self.lock.acquire()
+        super().__init__(_Selector(self.lock))
 
     def close(self) -> None:
-        """Close it, and let whoever waits for the turn have it for good."""
+        """Close it, and let whoever waits for the lock have it for good."""
         if not self.is_closed():
             super().close()
-            self.turn.give()
+            self.lock.release()

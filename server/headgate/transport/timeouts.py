@@ -1,4 +1,4 @@
-"""How long a caller waits: the `grpc-timeout` header, at most eight digits and a unit.
+"""The time that a caller waits: the `grpc-timeout` header, at most eight digits and a unit.
 
 The native front can tell the time that is left with each call, but only together with
 all its metadata, which costs a fifth of a call. The header alone costs nothing; what it

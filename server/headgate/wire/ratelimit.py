@@ -27,7 +27,7 @@ OVERRIDE_UNITS: Final = {
     5: Unit.MONTH,
     6: Unit.YEAR,
 }
-"""What a per-request limit may name. Envoy's enum for it has no week."""
+"""Units that a per-request limit may name. Envoy's enum for it has no week."""
 
 
 class Descriptor(NamedTuple):
@@ -49,18 +49,17 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestBounds:
-    """How much one request may ask for: what it costs a shard, and this process, follows from it."""
+    """Bounds on one request: what it costs a shard, and this process, follows from it."""
 
     max_descriptors: int = 32
     """Each may charge two limits, a rule's and the request's own; a call to a shard carries at most 64."""
     max_entries: int = 32
-    """Of one descriptor: rules have as many levels."""
+    """Entries of one descriptor: rules have as many levels."""
 
 
 def parse_request(payload: bytes, bounds: RequestBounds = RequestBounds()) -> Request:  # noqa: B008 - frozen
     """Read and check one request. Raises BadRequest with what is wrong and where."""
-    scanned = scan(payload, bounds)
-    return _parse_with_protobuf(payload, bounds) if scanned is None else request_of(scanned)
+    return scan(payload, bounds) or _parse_with_protobuf(payload, bounds)
 
 
 # The tags of a request: a domain, a descriptor in it, an entry in that, its key and value; hits_addend.
@@ -71,13 +70,8 @@ _SHORT = 0x80
 """Lengths and numbers below it are one byte."""
 
 
-Scanned = tuple[str, list[tuple[tuple[str, str], ...]], int, int]
-"""A request of the usual shape: its domain, the entries of each descriptor, what each of them costs, and where the last
-of them ends, which is where its last value does."""
-
-
-def scan(payload: bytes, bounds: RequestBounds) -> Scanned | None:
-    """The request, if it is one as nearly all are: a domain, descriptors of keys with values, perhaps a small cost.
+def scan(payload: bytes, bounds: RequestBounds) -> Request | None:
+    """Read a request as nearly all are: a domain, descriptors of keys with values, perhaps a small cost.
 
     None: anything else, good or bad, in any other order or with a length of 128 bytes or more; protobuf reads that.
     (tests/unit/wire/test_scan.py holds both equal, whatever the bytes.)
@@ -89,7 +83,6 @@ def scan(payload: bytes, bounds: RequestBounds) -> Scanned | None:
         at = 2 + length
         domain = payload[2:at].decode()
         cost, described = 1, []
-        descriptor_end = at
         while at < end:
             tag, length = payload[at : at + 2]
             at += 2
@@ -117,12 +110,6 @@ def scan(payload: bytes, bounds: RequestBounds) -> Scanned | None:
         return None  # it ends too early, or is no text
     if at > end or not 0 < len(described) <= bounds.max_descriptors:
         return None
-    return domain, described, cost, descriptor_end
-
-
-def request_of(scanned: Scanned) -> Request:
-    """The same as all other requests are."""
-    domain, described, cost, _ = scanned
     return Request(domain, tuple([Descriptor(entries, cost, None) for entries in described]))
 
 
@@ -222,7 +209,7 @@ class _Numbers(dict[int, bytes]):
 
 
 _highs: Final = _Numbers()
-"""Of large numbers all but the 14 lowest bits: what remains of a large limit has the same ones many times."""
+"""High parts of large numbers, without the 14 lowest bits: what remains of a large limit repeats them many times."""
 
 
 def _number(number: int) -> bytes:
@@ -245,7 +232,7 @@ _resets: Final = _Resets()
 
 
 _BEFORE_STATUS: Final = tuple(_STATUSES + varint(length) for length in range(256))
-"""What a status of so many bytes begins with: tag and length."""
+"""First bytes of a status, by its length: tag and length."""
 
 
 def _before_status(length: int) -> bytes:
@@ -255,13 +242,11 @@ def _before_status(length: int) -> bytes:
 class StatusHead:
     """The part of a descriptor's status that depends on its limit alone, for both codes."""
 
-    __slots__ = ("ok", "over", "with_remaining")
+    __slots__ = ("ok", "over")
 
     def __init__(self, limit: bytes) -> None:
         self.ok = CODE_OK + limit
         self.over = CODE_OVER_LIMIT + limit
-        self.with_remaining = self.ok + _STATUS_REMAINING
-        """What the number of remaining requests follows, if it is not 0."""
 
 
 @lru_cache(maxsize=4096)
@@ -287,31 +272,6 @@ def encode_status(head: bytes, remaining: int, reset_ms: int) -> bytes:
         head += _STATUS_REMAINING + _number(remaining)
     body = head + _resets[reset_ms]
     return _before_status(len(body)) + body
-
-
-MAX_STATUSES: Final = 64
-"""Statuses that are kept whole: those of the answers that a shard's last few replies brought."""
-
-encode_status_again: Final = lru_cache(maxsize=MAX_STATUSES)(encode_status)
-"""`encode_status` for answers that come together: those to requests for new keys of one limit are all the same."""
-
-
-def encode_statuses(heads: Iterable[StatusHead], verdicts: Iterable[tuple[bool, int, int]]) -> bytes:
-    """The `statuses` of a request that is admitted by a limit each: as `encode_status`, in one go."""
-    parts: list[bytes] = []
-    last_ms, reset = -1, b""
-    for head, (_, remaining, reset_ms) in zip(heads, verdicts, strict=True):
-        if reset_ms != last_ms:
-            last_ms, reset = reset_ms, _resets[reset_ms]
-        if 0 < remaining < 16384:
-            body = head.with_remaining + _SMALL[remaining] + reset
-        elif remaining:
-            body = head.with_remaining + _MORE_FOLLOWS[remaining & 16383] + _highs[remaining >> 14] + reset
-        else:
-            body = head.ok + reset
-        length = len(body)
-        parts += (_BEFORE_STATUS[length] if length < 256 else _before_status(length), body)
-    return b"".join(parts)
 
 
 def _fixed_status(**fields: Any) -> bytes:

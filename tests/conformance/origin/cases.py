@@ -7,6 +7,7 @@ the window is 10 s unless a case says otherwise. Each case names the rule it pin
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headgate.origin.operations.call import Call
 from headgate.origin.protocol import (
     NO_GRANT,
     PEEK,
@@ -14,7 +15,6 @@ from headgate.origin.protocol import (
     Answer,
     BucketAnswer,
     BucketReport,
-    Call,
     CellReport,
     ChargeRequest,
     Count,

@@ -14,17 +14,19 @@ import pytest
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import Call
+from headgate.origin.operations.call import Call
+from headgate.origin.operations.heartbeat import Heartbeat
 from headgate.origin.redis_origin import cluster as cluster_module
 from headgate.origin.redis_origin import link
 from headgate.origin.redis_origin import sentinel as sentinel_module
 from headgate.origin.redis_origin.cluster import GROUP_SLOTS, TAGS
-from headgate.origin.redis_origin.scripts import load_scripts
+from headgate.origin.redis_origin.scripts import Scripts
 from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import START_MS
 from tests.support.clock import ManualClock
 from tests.support.redis_servers import (
+    BINARY,
     RedisServer,
     SentinelSetup,
     cluster_is_whole,
@@ -32,6 +34,7 @@ from tests.support.redis_servers import (
     redis_cluster,
     redis_sentinel,
     redis_shards,
+    server_version,
     shards_url,
     wait_until,
 )
@@ -44,7 +47,12 @@ local now = tonumber(redis.call('GET', of .. 'test-time'))
 """
 NOTICE_S = 5.0
 """For a server that was left to be noticed: a failed attempt is no error, so it need not be patient."""
-SCRIPTS = load_scripts(time=TEST_CLOCK, checks=True)
+SCRIPTS = Scripts(time=TEST_CLOCK, checks=True)
+
+
+def pytest_report_header() -> str:
+    """Say in the first lines of a run which server it is about."""
+    return f"origin: {server_version()}, {BINARY}"
 
 
 @pytest.fixture(autouse=True)
@@ -197,8 +205,8 @@ class RedisHarness:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
-                    await self.origin.heartbeat(0, b"noticing", NOTICE_S)
-                    await self.origin.call(0, Call((), ()), NOTICE_S)
+                    await self.origin.run(0, Heartbeat(b"noticing"), NOTICE_S)
+                    await self.origin.run(0, Call((), ()), NOTICE_S)
                 except OriginError:
                     await asyncio.sleep(0.01)
                 else:

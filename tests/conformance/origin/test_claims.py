@@ -1,6 +1,6 @@
 """Names that can be taken once, over every origin."""
 
-from headgate.origin.claims import Claim, ClaimState
+from headgate.origin.operations.take_claim import Claim, ClaimState, TakeClaim
 
 from tests.conformance.origin.cases import START_MS
 from tests.conformance.origin.conftest import Harness
@@ -10,7 +10,7 @@ UNTIL_MS = START_MS + 5_000
 
 
 async def claim(harness: Harness, value: bytes, name: bytes = b"n\x00\xff") -> Claim:
-    return await harness.origin.claim(0, name, value, UNTIL_MS, PATIENCE_S)
+    return await harness.origin.run(0, TakeClaim(name, value, UNTIL_MS), PATIENCE_S)
 
 
 async def test_the_first_has_it_and_may_ask_again(harness: Harness) -> None:

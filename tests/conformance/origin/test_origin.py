@@ -3,7 +3,11 @@
 import random
 
 import pytest
-from headgate.origin.protocol import Call, ForeignCount, WindowAnswer
+from headgate.origin.exchange_protocol import ForeignCount
+from headgate.origin.operations.call import Call
+from headgate.origin.operations.heartbeat import Heartbeat
+from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.protocol import WindowAnswer
 
 from tests.conformance.origin.cases import CASES, SEQUENCE, START_MS, WINDOW_MS, Case, cell, counts, said, window
 from tests.conformance.origin.conftest import Harness
@@ -20,50 +24,50 @@ async def test_case(harness: Harness, case: Case) -> None:
             await harness.wipe(restart=step.action == "restart")
             continue
         await harness.set_time(START_MS + step.at_ms)
-        reply = await harness.origin.call(0, step.call, TIMEOUT_S)
+        reply = await harness.origin.run(0, step.call, TIMEOUT_S)
         assert reply.time_ms == START_MS + step.at_ms
         assert reply.answers == step.answers, f"step {position}"
         assert reply.charged == step.charged, f"step {position}"
 
 
 async def ask(harness: Harness, call: Call) -> WindowAnswer:
-    answer = (await harness.origin.call(0, call, TIMEOUT_S)).answers[0]
+    answer = (await harness.origin.run(0, call, TIMEOUT_S)).answers[0]
     assert isinstance(answer, WindowAnswer)
     return answer
 
 
 async def test_an_answer_carries_the_shards_clock_also_when_it_was_set_back(harness: Harness) -> None:
     await harness.set_time(START_MS + 5_000)
-    await harness.origin.call(0, said(window("a", 1, cell(1))), TIMEOUT_S)
+    await harness.origin.run(0, said(window("a", 1, cell(1))), TIMEOUT_S)
     await harness.set_time(START_MS - 7_200_000)
-    assert (await harness.origin.call(0, said(window("a", 2)), TIMEOUT_S)).time_ms == START_MS - 7_200_000
-    assert (await harness.origin.heartbeat(0, b"a", TIMEOUT_S)).time_ms == START_MS - 7_200_000
+    assert (await harness.origin.run(0, said(window("a", 2)), TIMEOUT_S)).time_ms == START_MS - 7_200_000
+    assert (await harness.origin.run(0, Heartbeat(b"a"), TIMEOUT_S)).time_ms == START_MS - 7_200_000
 
 
 async def test_runs_heard_by_a_clock_that_was_ahead_do_not_count_as_alive(harness: Harness) -> None:
     await harness.set_time(START_MS + 7_200_000)
     for run in (b"a", b"b"):
-        await harness.origin.heartbeat(0, run, TIMEOUT_S)
+        await harness.origin.run(0, Heartbeat(run), TIMEOUT_S)
     await harness.set_time(START_MS)
-    pulse = await harness.origin.heartbeat(0, b"a", TIMEOUT_S)
+    pulse = await harness.origin.run(0, Heartbeat(b"a"), TIMEOUT_S)
     assert (pulse.live_nodes, pulse.known) == (1, True)
 
 
 async def test_a_heartbeat_counts_the_living_and_notices_a_wipe(harness: Harness) -> None:
     origin = harness.origin
-    first = await origin.heartbeat(0, b"a", TIMEOUT_S)
+    first = await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)
     assert (first.live_nodes, first.known) == (1, False)
-    assert (await origin.heartbeat(0, b"b", TIMEOUT_S)).live_nodes == 2
+    assert (await origin.run(0, Heartbeat(b"b"), TIMEOUT_S)).live_nodes == 2
     await harness.set_time(START_MS + 4_000)
-    again = await origin.heartbeat(0, b"a", TIMEOUT_S)
+    again = await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)
     assert (again.live_nodes, again.known) == (2, True)
     await harness.set_time(START_MS + 6_000)
-    assert (await origin.heartbeat(0, b"a", TIMEOUT_S)).live_nodes == 1, "b was silent for more than five seconds"
+    assert (await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)).live_nodes == 1, "b was silent for more than five seconds"
     await harness.wipe(restart=False)
-    flushed = await origin.heartbeat(0, b"a", TIMEOUT_S)
+    flushed = await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)
     assert (flushed.known, flushed.epoch) == (False, again.epoch)
     await harness.wipe(restart=True)
-    assert (await origin.heartbeat(0, b"a", TIMEOUT_S)).epoch != again.epoch
+    assert (await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)).epoch != again.epoch
 
 
 def foreign(region: bytes, total: int, at: int = 0) -> ForeignCount:
@@ -72,25 +76,25 @@ def foreign(region: bytes, total: int, at: int = 0) -> ForeignCount:
 
 async def test_foreign_counts_merge_by_max_and_stay_apart(harness: Harness) -> None:
     origin = harness.origin
-    await origin.call(0, said(window("a", 1, cell(3))), TIMEOUT_S)
-    await origin.import_foreign(
-        0, [foreign(b"eu", 5), foreign(b"us", 2), foreign(b"eu", 4), foreign(b"eu", 7)], TIMEOUT_S
+    await origin.run(0, said(window("a", 1, cell(3))), TIMEOUT_S)
+    await origin.run(
+        0, ImportCounts([foreign(b"eu", 5), foreign(b"us", 2), foreign(b"eu", 4), foreign(b"eu", 7)]), TIMEOUT_S
     )
     answer = await ask(harness, said(window("a", 2, cell(3)), wants=((1,),)))
     assert answer.current == (4, 4, 9)
-    reply = await origin.call(0, said(window("a", 3, cell(4), limit=13), wants=((1,),)), TIMEOUT_S)
+    reply = await origin.run(0, said(window("a", 3, cell(4), limit=13), wants=((1,),)), TIMEOUT_S)
     assert reply.charged == (False,), "foreign counts bind"
     await harness.set_time(START_MS + WINDOW_MS)
-    await origin.import_foreign(0, [foreign(b"eu", 8), foreign(b"eu", 1, at=1)], TIMEOUT_S)
+    await origin.run(0, ImportCounts([foreign(b"eu", 8), foreign(b"eu", 1, at=1)]), TIMEOUT_S)
     answer = await ask(harness, said(window("a", 4)))
     assert (answer.current.foreign, answer.previous.foreign) == (1, 10)
 
 
 async def test_the_regions_own_component_coming_back_can_only_raise_it(harness: Harness) -> None:
     origin = harness.origin
-    await origin.call(0, said(window("a", 1, cell(3))), TIMEOUT_S)
+    await origin.run(0, said(window("a", 1, cell(3))), TIMEOUT_S)
     for total, expected in ((2, 3), (8, 8)):
-        await origin.import_foreign(0, [ForeignCount(b"k", WINDOW_MS, SEQUENCE, b"here", total)], TIMEOUT_S)
+        await origin.run(0, ImportCounts([ForeignCount(b"k", WINDOW_MS, SEQUENCE, b"here", total)]), TIMEOUT_S)
         answer = await ask(harness, said(window("a", 1)))
         assert (answer.current.region_total, answer.current.foreign) == (expected, 0)
 
@@ -129,7 +133,7 @@ async def test_no_history_of_wants_admits_above_the_limit(harness: Harness) -> N
         total = totals.get((run, at), 0)
         cost = chooser.randint(0, 3)
         call = said(window(run, number, cell(total, at=at, sent=total), limit=20), wants=((cost,),))
-        if (await harness.origin.call(0, call, TIMEOUT_S)).charged[0]:
+        if (await harness.origin.run(0, call, TIMEOUT_S)).charged[0]:
             totals[run, at] = total + cost
             admitted[at] = admitted.get(at, 0) + cost
             left_ms = WINDOW_MS - now_ms % WINDOW_MS
@@ -138,7 +142,7 @@ async def test_no_history_of_wants_admits_above_the_limit(harness: Harness) -> N
 
 
 async def test_a_call_without_reports_only_tells_the_time(harness: Harness) -> None:
-    reply = await harness.origin.call(0, said(), TIMEOUT_S)
+    reply = await harness.origin.run(0, said(), TIMEOUT_S)
     assert (reply.time_ms, reply.answers, reply.charged) == (START_MS, (), ())
 
 
@@ -148,10 +152,10 @@ async def test_a_fresh_key_is_all_zero(harness: Harness) -> None:
 
 async def test_another_regions_reset_empties_the_key_and_what_is_from_before_is_ignored(harness: Harness) -> None:
     origin = harness.origin
-    await origin.call(0, said(window("a", 1, cell(4))._replace(reset=0)), TIMEOUT_S)
-    await origin.import_foreign(0, [foreign(b"eu", 8)], TIMEOUT_S)
-    await origin.import_foreign(0, [foreign(b"eu", 2)._replace(reset=7)], TIMEOUT_S)
-    await origin.import_foreign(0, [foreign(b"us", 9), foreign(b"here", 9)], TIMEOUT_S)
-    (answer,) = (await origin.call(0, said(window("b", 1, cell(1))), TIMEOUT_S)).answers
+    await origin.run(0, said(window("a", 1, cell(4))._replace(reset=0)), TIMEOUT_S)
+    await origin.run(0, ImportCounts([foreign(b"eu", 8)]), TIMEOUT_S)
+    await origin.run(0, ImportCounts([foreign(b"eu", 2)._replace(reset=7)]), TIMEOUT_S)
+    await origin.run(0, ImportCounts([foreign(b"us", 9), foreign(b"here", 9)]), TIMEOUT_S)
+    (answer,) = (await origin.run(0, said(window("b", 1, cell(1))), TIMEOUT_S)).answers
     assert isinstance(answer, WindowAnswer)
     assert (answer.current[:3], answer.reset) == ((1, 1, 2), 7)

@@ -1,22 +1,20 @@
 """Quotas in an origin: what is in force of a key, what nodes are told, what the keeper reads, and who may write."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from headgate.origin.interface import LEASE_MS
-from headgate.origin.protocol import BucketReport, Call, ChargeRequest, Reply, exchange_name
-from headgate.origin.quota_protocol import (
-    NOT_USED,
-    UNTOUCHED,
-    QuotaKind,
-    QuotaReport,
-    QuotaSave,
-    QuotaSaved,
-    QuotaSeen,
-    QuotaStep,
-    QuotaStepped,
-    Share,
-)
+from headgate.origin.names import exchange_name
+from headgate.origin.operations.call import Call
+from headgate.origin.protocol import BucketReport, ChargeRequest
+from headgate.quota.operations.call import QuotaCall, QuotaReply
+from headgate.quota.operations.lease import LeaseQuotas, ReleaseQuotas
+from headgate.quota.operations.post import PostQuotas
+from headgate.quota.operations.rows import ReadQuotaRows
+from headgate.quota.operations.save import QuotaSaved, SaveQuotas
+from headgate.quota.operations.step import UNTOUCHED, QuotaStepped, StepQuotas
+from headgate.quota.protocol import NOT_USED, QuotaKind, QuotaReport, QuotaSeen, QuotaShare
 
 from tests.conformance.origin.cases import START_MS, WINDOW_MS, cell, window
 from tests.conformance.origin.conftest import Harness
@@ -34,83 +32,83 @@ def quota(offered: int = 0, *, name: bytes = NAME, kind: QuotaKind = QuotaKind.S
 
 async def call(
     harness: Harness, number: int, total: int, *wants: int, offered: int = 0, kind: QuotaKind = QuotaKind.SLIDING
-) -> Reply:
+) -> QuotaReply:
     """A node that still believes in the whole limit."""
     report = window("a", number, cell(total, sent=total + sum(wants)))._replace(limit=LIMIT, window_ms=WINDOW_MS)
     report = report._replace(sliding=kind is not QuotaKind.FIXED)
     requests = tuple((ChargeRequest(0, want),) for want in wants)
-    return await harness.origin.call(0, Call((report,), requests, (quota(offered, kind=kind),)), TIMEOUT_S)
+    return await harness.origin.run(0, QuotaCall(Call((report,), requests), (quota(offered, kind=kind),)), TIMEOUT_S)
 
 
 async def step(harness: Harness, *shares: tuple[bytes, int, int, int], **changed: Any) -> QuotaStepped:
-    told = QuotaStep(1, GENERATION, GENERATION, 5_000, 20_000, 333_333, 10 * WINDOW_MS, shares, (), 10)
-    return await harness.origin.quota_step(0, told._replace(**changed), TIMEOUT_S)
+    told = StepQuotas(1, GENERATION, GENERATION, 5_000, 20_000, 333_333, 10 * WINDOW_MS, shares, (), 10)
+    return await harness.origin.run(0, replace(told, **changed), TIMEOUT_S)
 
 
 async def test_without_a_keeper_the_floor_is_in_force(harness: Harness) -> None:
-    reply = await call(harness, 1, 0, 100, 1)
-    assert reply.shares == (Share(FLOOR, 0),)
-    assert reply.charged == (True, False)
+    answered = await call(harness, 1, 0, 100, 1)
+    assert answered.shares == (QuotaShare(FLOOR, 0),)
+    assert answered.reply.charged == (True, False)
 
 
 async def test_a_key_without_a_share_of_its_own_has_that_of_unknown_keys(harness: Harness) -> None:
     await step(harness)
-    reply = await call(harness, 1, 0, 333, 1)
-    assert reply.shares == (Share(333_333, START_MS + 20_000),)
-    assert reply.charged == (True, False)
+    answered = await call(harness, 1, 0, 333, 1)
+    assert answered.shares == (QuotaShare(333_333, START_MS + 20_000),)
+    assert answered.reply.charged == (True, False)
 
 
 async def test_the_share_of_unknown_keys_is_theirs_two_windows_after_it_has_settled(harness: Harness) -> None:
     await step(harness, settled_ago_ms=WINDOW_MS)
-    assert (await call(harness, 1, 0)).shares == (Share(FLOOR, START_MS + 20_000),)
+    assert (await call(harness, 1, 0)).shares == (QuotaShare(FLOOR, START_MS + 20_000),)
     await harness.set_time(START_MS + WINDOW_MS)
-    assert (await call(harness, 2, 0)).shares == (Share(333_333, START_MS + 20_000),)
+    assert (await call(harness, 2, 0)).shares == (QuotaShare(333_333, START_MS + 20_000),)
 
 
 async def test_the_shard_charges_nothing_beyond_the_share_whatever_the_node_believes(harness: Harness) -> None:
     await step(harness, (NAME, 600_000, 500_000, 25_000))
-    assert (await call(harness, 1, 0, 600, 1)).charged == (True, False)
+    assert (await call(harness, 1, 0, 600, 1)).reply.charged == (True, False)
     await step(harness, (NAME, 700_000, 500_000, 25_000))
-    assert (await call(harness, 2, 600, 100, 1)).charged == (True, False)
+    assert (await call(harness, 2, 600, 100, 1)).reply.charged == (True, False)
 
 
 @pytest.mark.parametrize(
     ("at_ms", "expected"),
     [
-        (0, Share(600_000, 5_000)),
-        (4_999, Share(600_000, 5_000)),
-        (5_000, Share(500_000, 20_000)),
-        (19_999, Share(500_000, 20_000)),
-        (20_000, Share(FLOOR, 0)),
+        (0, QuotaShare(600_000, 5_000)),
+        (4_999, QuotaShare(600_000, 5_000)),
+        (5_000, QuotaShare(500_000, 20_000)),
+        (19_999, QuotaShare(500_000, 20_000)),
+        (20_000, QuotaShare(FLOOR, 0)),
     ],
 )
-async def test_a_share_falls_at_each_deadline_whoever_lives(harness: Harness, at_ms: int, expected: Share) -> None:
+async def test_a_share_falls_at_each_deadline_whoever_lives(harness: Harness, at_ms: int, expected: QuotaShare) -> None:
     await step(harness, (NAME, 600_000, 500_000, 25_000))
     await harness.set_time(START_MS + at_ms)
     until_ms = expected.until_ms and START_MS + expected.until_ms
-    assert (await call(harness, 1, 0)).shares == (Share(expected.share, until_ms),)
+    assert (await call(harness, 1, 0)).shares == (QuotaShare(expected.share, until_ms),)
 
 
 async def test_a_share_that_is_not_renewed_falls_to_the_floor_and_its_key_is_named(harness: Harness) -> None:
     await step(harness, (NAME, 600_000, 600_000, 3_000))
-    assert (await call(harness, 1, 0)).shares == (Share(600_000, START_MS + 3_000),)
+    assert (await call(harness, 1, 0)).shares == (QuotaShare(600_000, START_MS + 3_000),)
     assert (await step(harness)).busy == ()
     await harness.set_time(START_MS + 3_000)
-    assert (await call(harness, 2, 0)).shares == (Share(FLOOR, 0),)
+    assert (await call(harness, 2, 0)).shares == (QuotaShare(FLOOR, 0),)
     assert (await step(harness)).busy == (NAME,)
 
 
 async def test_a_forgotten_share_is_that_of_unknown_keys_again(harness: Harness) -> None:
     await step(harness, (NAME, 600_000, 600_000, 25_000))
     await step(harness, forgotten=(NAME,))
-    assert (await call(harness, 1, 0)).shares == (Share(333_333, START_MS + 20_000),)
+    assert (await call(harness, 1, 0)).shares == (QuotaShare(333_333, START_MS + 20_000),)
 
 
 async def test_a_step_that_leaves_the_deadlines_alone_leaves_them_alone(harness: Harness) -> None:
     await step(harness)
     await harness.set_time(START_MS + 4_000)
     await step(harness, (NAME, 600_000, 500_000, 25_000), until_ms=UNTOUCHED)
-    assert (await call(harness, 1, 0)).shares == (Share(600_000, START_MS + 5_000),)
+    assert (await call(harness, 1, 0)).shares == (QuotaShare(600_000, START_MS + 5_000),)
 
 
 async def test_the_keeper_reads_what_is_used_and_offered_when_it_has_written(harness: Harness) -> None:
@@ -136,8 +134,8 @@ async def test_a_bucket_is_cut_in_rate_and_burst_and_read_by_its_arrival_time(ha
     requests = ((ChargeRequest(0, 50),), (ChargeRequest(0, 1),))
     await step(harness, (NAME, 500_000, 500_000, 25_000))
     told = (quota(60, kind=QuotaKind.BUCKET, burst=100),)
-    reply = await harness.origin.call(0, Call((report,), requests, told), TIMEOUT_S)
-    assert reply.charged == (True, False)
+    answered = await harness.origin.run(0, QuotaCall(Call((report,), requests), told), TIMEOUT_S)
+    assert answered.reply.charged == (True, False)
     found = (await step(harness, (NAME, 500_000, 500_000, 25_000))).seen[0]
     assert found == QuotaSeen(QuotaKind.BUCKET, LIMIT, 100, WINDOW_MS, 50 * WINDOW_MS // 500, 60)
 
@@ -148,7 +146,7 @@ async def test_a_key_that_is_not_used_here_is_read_as_such(harness: Harness) -> 
 
 async def test_a_count_without_a_limit_says_nothing(harness: Harness) -> None:
     report = window("a", 1, cell(7, sent=7))._replace(window_ms=WINDOW_MS)
-    await harness.origin.call(0, Call((report,), ()), TIMEOUT_S)
+    await harness.origin.run(0, Call((report,), ()), TIMEOUT_S)
     assert (await step(harness, (NAME, 500_000, 500_000, 25_000))).seen == (None,)
 
 
@@ -174,19 +172,19 @@ async def test_nothing_is_written_into_a_memory_that_is_another_one(harness: Har
     await harness.wipe(restart=False)
     found = await step(harness, (NAME, 900_000, 900_000, 25_000), drawn=b"anew")
     assert (found.kept, found.generation) == (False, b"anew")
-    assert (await call(harness, 1, 0)).shares == (Share(FLOOR, 0),)
+    assert (await call(harness, 1, 0)).shares == (QuotaShare(FLOOR, 0),)
 
 
 # The keeper's store
 
 
 async def lease(harness: Harness, owner: bytes = b"x", peers: tuple[bytes, ...] = (b"eu", b"us")) -> Any:
-    return await harness.origin.quota_lease(0, owner, GENERATION, peers, TIMEOUT_S)
+    return await harness.origin.run(0, LeaseQuotas(owner, GENERATION, peers), TIMEOUT_S)
 
 
 async def save(harness: Harness, fence: int, *rows: tuple[bytes, bytes, bytes], **changed: Any) -> QuotaSaved:
-    told = QuotaSave(fence, GENERATION, rows, b"mark", ())
-    return await harness.origin.quota_save(0, told._replace(**changed), TIMEOUT_S)
+    told = SaveQuotas(fence, GENERATION, rows, b"mark", ())
+    return await harness.origin.run(0, replace(told, **changed), TIMEOUT_S)
 
 
 async def test_one_keeps_the_slices_and_its_fence_until_another_one_does(harness: Harness) -> None:
@@ -209,9 +207,9 @@ async def test_one_keeps_the_slices_and_its_fence_until_another_one_does(harness
 
 async def test_a_lease_that_is_given_back_is_free_at_once(harness: Harness) -> None:
     first = await lease(harness)
-    await harness.origin.give_back(0, b"y", (b"eu",), TIMEOUT_S)
+    await harness.origin.run(0, ReleaseQuotas(b"y"), TIMEOUT_S)
     assert not (await lease(harness, b"y")).leased, "only its owner gives it back"
-    await harness.origin.give_back(0, b"x", (b"eu",), TIMEOUT_S)
+    await harness.origin.run(0, ReleaseQuotas(b"x"), TIMEOUT_S)
     second = await lease(harness, b"y")
     assert second.leased
     assert second.fence > first.fence
@@ -222,7 +220,7 @@ async def test_rows_are_written_over_what_was_known_to_be_there(harness: Harness
     assert await save(harness, fence, (b"1", b"", b"rows"), (b"2", b"", b"others")) == QuotaSaved(True, ())
     refused = await save(harness, fence, (b"1", b"", b"mine"), (b"2", b"others", b""))
     assert refused == QuotaSaved(True, ((b"1", b"rows"),))
-    assert await harness.origin.quota_rows(0, 0, TIMEOUT_S) == (0, ((b"1", b"rows"),))
+    assert await harness.origin.run(0, ReadQuotaRows(0), TIMEOUT_S) == (0, ((b"1", b"rows"),))
     assert (await lease(harness)).mark == b"mark"
     await save(harness, fence, mark=b"")
     assert (await lease(harness)).mark == b""
@@ -234,7 +232,7 @@ async def test_many_rows_come_in_pages(harness: Harness) -> None:
     found: dict[bytes, bytes] = {}
     cursor, pages = 0, 0
     while cursor or not pages:
-        cursor, page = await harness.origin.quota_rows(0, cursor, TIMEOUT_S)
+        cursor, page = await harness.origin.run(0, ReadQuotaRows(cursor), TIMEOUT_S)
         found.update(page)
         pages += 1
     assert len(found) == 1_200
@@ -243,9 +241,9 @@ async def test_many_rows_come_in_pages(harness: Harness) -> None:
 
 async def test_a_message_waits_for_the_keeper_until_it_is_taken_in(harness: Harness) -> None:
     fence = (await lease(harness)).fence
-    assert await harness.origin.quota_post(0, b"us", b"first", TIMEOUT_S) == b""
-    await harness.origin.quota_post(0, b"us", b"second", TIMEOUT_S)
+    assert await harness.origin.run(0, PostQuotas(b"us", b"first"), TIMEOUT_S) == b""
+    await harness.origin.run(0, PostQuotas(b"us", b"second"), TIMEOUT_S)
     assert (await lease(harness)).posted == ((b"us", b"second"),)
     await save(harness, fence, acknowledged=((b"us", b"which"),))
     assert (await lease(harness)).posted == ()
-    assert await harness.origin.quota_post(0, b"us", b"third", TIMEOUT_S) == b"which"
+    assert await harness.origin.run(0, PostQuotas(b"us", b"third"), TIMEOUT_S) == b"which"

@@ -6,8 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 from headgate.clock import SystemClock
+from headgate.origin.exchange_protocol import ForeignCount
 from headgate.origin.interface import Origin
-from headgate.origin.protocol import Call, CellReport, ForeignCount, WindowAnswer, WindowReport
+from headgate.origin.operations.call import Call
+from headgate.origin.operations.heartbeat import Heartbeat
+from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.protocol import CellReport, WindowAnswer, WindowReport
 from headgate.origin.redis_origin.base import RedisOrigin
 from headgate.origin.select import open_origin
 
@@ -43,15 +47,15 @@ def shard_time_ms(server: RedisServer) -> int:
 
 async def test_time_is_the_shards_own(origin: Origin, one_redis: RedisSetup) -> None:
     before = shard_time_ms(one_redis.first)
-    reply = await origin.call(0, said(), TIMEOUT_S)
-    pulse = await origin.heartbeat(0, b"run", TIMEOUT_S)
+    reply = await origin.run(0, said(), TIMEOUT_S)
+    pulse = await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
     assert before <= reply.time_ms <= pulse.time_ms <= shard_time_ms(one_redis.first)
 
 
 async def test_the_epoch_is_the_run_of_the_server(origin: Origin, one_redis: RedisSetup) -> None:
     run_id = one_redis.first.run_id().encode()
-    assert (await origin.call(0, said(), TIMEOUT_S)).epoch == run_id
-    assert (await origin.heartbeat(0, b"run", TIMEOUT_S)).epoch == run_id
+    assert (await origin.run(0, said(), TIMEOUT_S)).epoch == run_id
+    assert (await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)).epoch == run_id
 
 
 async def test_scripts_that_were_flushed_are_loaded_again_unnoticed(origin: Origin, one_redis: RedisSetup) -> None:
@@ -63,14 +67,14 @@ async def test_scripts_that_were_flushed_are_loaded_again_unnoticed(origin: Orig
 
     for number in (1, 2, 3):
         one_redis.first.client.script_flush()
-        reply = await origin.call(0, said(report(number, number), wants=((1,),)), TIMEOUT_S)
+        reply = await origin.run(0, said(report(number, number), wants=((1,),)), TIMEOUT_S)
         answer = reply.answers[0]
         assert isinstance(answer, WindowAnswer)
         assert (answer.current.own, answer.current.region_total, reply.charged) == (number + 1, number + 1, (True,))
         one_redis.first.client.script_flush()
-        await origin.heartbeat(0, b"run", TIMEOUT_S)
+        await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
         one_redis.first.client.script_flush()
-        await origin.import_foreign(0, [ForeignCount(b"other", 1_000, 1, b"eu", 1)], TIMEOUT_S)
+        await origin.run(0, ImportCounts([ForeignCount(b"other", 1_000, 1, b"eu", 1)]), TIMEOUT_S)
 
 
 async def test_every_key_expires_and_none_too_early(origin: Origin, one_redis: RedisSetup) -> None:
@@ -79,9 +83,9 @@ async def test_every_key_expires_and_none_too_early(origin: Origin, one_redis: R
     hour = replace_window(window("a", 1, key="hour"), 3_600_000)
     second = replace_window(window("a", 1, key="second"), 1_000)
     far = bucket("a", 1, answered=(now_ms + 500_000, 0), burst=600)
-    await origin.call(0, said(hour, second, far, wants=((1, 1),)), TIMEOUT_S)
-    await origin.heartbeat(0, b"run", TIMEOUT_S)
-    await origin.import_foreign(0, [ForeignCount(b"foreign", 60_000, now_ms // 60_000, b"eu", 1)], TIMEOUT_S)
+    await origin.run(0, said(hour, second, far, wants=((1, 1),)), TIMEOUT_S)
+    await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
+    await origin.run(0, ImportCounts([ForeignCount(b"foreign", 60_000, now_ms // 60_000, b"eu", 1)]), TIMEOUT_S)
     left_ms = {key.decode(): client.pttl(key) for key in client.scan_iter()}
     later_ms = shard_time_ms(one_redis.first)
     assert left_ms.keys() == needed_until(now_ms, now_ms).keys()
@@ -114,7 +118,7 @@ async def test_expiry_moves_on_with_reports(one_redis: RedisSetup) -> None:
                 # What the first report asked for is almost over.
                 client.pexpire("headgate:here/k:k", 19_000)
             await harness.set_time(START_MS + at_ms)
-            await harness.origin.call(0, said(window("a", number)), TIMEOUT_S)
+            await harness.origin.run(0, said(window("a", number)), TIMEOUT_S)
         assert client.pttl("headgate:here/k:k") > 20_000
     finally:
         await harness.origin.close()
@@ -127,15 +131,15 @@ async def test_runs_that_are_gone_leave_the_hash(one_redis: RedisSetup) -> None:
         for generation in range(6):
             runs = [window(f"run-{generation}-{index}", 1, cell(1, at=generation)) for index in range(20)]
             await harness.set_time(START_MS + generation * WINDOW_MS)
-            await harness.origin.call(0, said(*runs), TIMEOUT_S)
+            await harness.origin.run(0, said(*runs), TIMEOUT_S)
         # Those of this window, of the last one, and of the one before while their grants count.
         assert client.hlen("headgate:here/k:k") <= 1 + 3 * 20
         foreign = [ForeignCount(b"k", WINDOW_MS, SEQUENCE + 5, b"eu-%d" % index, 1) for index in range(9)]
-        await harness.origin.import_foreign(0, foreign, TIMEOUT_S)
+        await harness.origin.run(0, ImportCounts(foreign), TIMEOUT_S)
         await harness.set_time(START_MS + 9 * WINDOW_MS)
-        await harness.origin.call(0, said(window("last", 1)), TIMEOUT_S)
+        await harness.origin.run(0, said(window("last", 1)), TIMEOUT_S)
         await harness.set_time(START_MS + 10 * WINDOW_MS)
-        await harness.origin.call(0, said(window("last", 2)), TIMEOUT_S)
+        await harness.origin.run(0, said(window("last", 2)), TIMEOUT_S)
         assert set(client.hkeys("headgate:here/k:k")) == {b"w", b"clast"}
     finally:
         await harness.origin.close()
@@ -147,11 +151,11 @@ async def test_a_clock_that_was_set_back_by_less_than_a_window_moves_no_cell(one
     try:
         await harness.wipe(restart=False)
         await harness.set_time(START_MS + 9_999)
-        await harness.origin.call(0, said(window("a", 1, cell(10))), TIMEOUT_S)
+        await harness.origin.run(0, said(window("a", 1, cell(10))), TIMEOUT_S)
         await harness.set_time(START_MS + 15_000)
-        await harness.origin.call(0, said(window("a", 2, cell(2, at=1))), TIMEOUT_S)
+        await harness.origin.run(0, said(window("a", 2, cell(2, at=1))), TIMEOUT_S)
         await harness.set_time(START_MS + 9_000)
-        reply = await harness.origin.call(0, said(window("b", 1, limit=12), wants=((0,), (1,))), TIMEOUT_S)
+        reply = await harness.origin.run(0, said(window("b", 1, limit=12), wants=((0,), (1,))), TIMEOUT_S)
         answer = reply.answers[0]
         assert isinstance(answer, WindowAnswer)
         assert (answer.sequence, reply.charged) == (SEQUENCE + 1, (True, False))
@@ -173,10 +177,10 @@ async def test_calls_at_once_never_mix_their_replies(origin: Origin, one_redis: 
                 )
                 for part in range(chooser.randint(0, 3))
             )  # fmt: skip
-            reply = await origin.call(0, Call(reports, ()), TIMEOUT_S)
+            reply = await origin.run(0, Call(reports, ()), TIMEOUT_S)
             totals = [answer.current.own for answer in reply.answers if isinstance(answer, WindowAnswer)]
             assert totals == [1_000 * index + number] * len(reports)
-            pulse = await origin.heartbeat(0, b"run-%d" % index, TIMEOUT_S)
+            pulse = await origin.run(0, Heartbeat(b"run-%d" % index), TIMEOUT_S)
             assert pulse.known == (number > 1)
 
     await asyncio.gather(*map(ask, range(20)))
@@ -189,7 +193,7 @@ async def test_a_caller_that_leaves_takes_nobody_elses_reply(origin: Origin, one
         cells = (CellReport(sequence, total, 0, 0, 0),)
         return said(WindowReport(b"k-%d" % total, b"a", 1, 0, 1, YEAR_MS, 0, True, False, cells))
 
-    tasks = [asyncio.create_task(origin.call(0, call(total), TIMEOUT_S)) for total in range(1, 31)]
+    tasks = [asyncio.create_task(origin.run(0, call(total), TIMEOUT_S)) for total in range(1, 31)]
     await asyncio.sleep(0)
     for task in tasks[::3]:
         task.cancel()

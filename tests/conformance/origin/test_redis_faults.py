@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 from headgate.clock import SystemClock
+from headgate.origin.exchange_protocol import ForeignCount, Priority, Stamp
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
-from headgate.origin.protocol import (
-    Call,
-    CellReport,
-    Count,
-    ForeignCount,
-    Lane,
-    Stamp,
-    WindowAnswer,
-    WindowReport,
-    exchange_name,
-)
-from headgate.origin.redis_origin.scripts import load_scripts
+from headgate.origin.names import exchange_name
+from headgate.origin.operations.acknowledge import Acknowledge
+from headgate.origin.operations.begin_walk import BeginWalk
+from headgate.origin.operations.call import Call
+from headgate.origin.operations.heartbeat import Heartbeat
+from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.operations.mark_filled import MarkFilled
+from headgate.origin.operations.read_changes import ReadChanges
+from headgate.origin.operations.read_components import ReadComponents
+from headgate.origin.protocol import CellReport, Count, WindowAnswer, WindowReport
+from headgate.origin.redis_origin.scripts import Scripts
 from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import said
@@ -51,7 +51,7 @@ async def opened(url: str) -> AsyncIterator[Origin]:
 async def complaint(origin: Origin, timeout_s: float = TIMEOUT_S) -> str:
     """What a call raises, which is also what the state says."""
     with pytest.raises(OriginError) as raised:
-        await origin.call(0, said(), timeout_s)
+        await origin.run(0, said(), timeout_s)
     (state,) = origin.describe()
     assert not state.connected
     assert str(raised.value) == f"{state.name}: {state.error}"
@@ -68,7 +68,7 @@ def charge(number: int, total: int, *, cost: int = 1, sent: int = 0, sequence: i
 
 
 async def counted(origin: Origin, call: Call, timeout_s: float = TIMEOUT_S) -> Count:
-    answer = (await origin.call(0, call, timeout_s)).answers[0]
+    answer = (await origin.run(0, call, timeout_s)).answers[0]
     assert isinstance(answer, WindowAnswer)
     return answer.current
 
@@ -85,7 +85,7 @@ async def test_a_wrong_password_is_named_and_not_shown() -> None:
         async with opened(f"redis://{server.address}") as origin:
             assert "it wants a password, and the origin URL has none (NOAUTH)" in await complaint(origin)
         async with opened(server.url) as origin:
-            await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
 
 
 async def test_a_password_where_none_is_wanted_is_named(one_redis: RedisSetup) -> None:
@@ -98,14 +98,14 @@ async def exchange(origin: Origin) -> None:
     name = exchange_name(b"k", b"k", YEAR_MS)
     sequence = int(time.time() * 1000) // YEAR_MS
     told, gone = ForeignCount(b"k", YEAR_MS, sequence, b"eu", 5, name), exchange_name(b"gone", b"gone", YEAR_MS)
-    await origin.import_foreign(0, [told], TIMEOUT_S, Stamp(b"eu", 1))
-    changes = await origin.changes(0, b"eu", Lane.NORMAL, b"me", b"drawn", 10, TIMEOUT_S)
+    await origin.run(0, ImportCounts([told], Stamp(b"eu", 1)), TIMEOUT_S)
+    changes = await origin.run(0, ReadChanges(b"eu", Priority.NORMAL, b"me", b"drawn", 10), TIMEOUT_S)
     assert changes.names == (name,)
-    found = await origin.components(0, b"eu", Lane.NORMAL, [name, gone], TIMEOUT_S)
+    found = await origin.run(0, ReadComponents(b"eu", Priority.NORMAL, [name, gone]), TIMEOUT_S)
     assert [component is not None for component in found] == [True, False]
-    assert await origin.acknowledge(0, b"eu", Lane.NORMAL, changes, TIMEOUT_S)
-    await origin.begin_walk(0, b"eu", b"walk", TIMEOUT_S)
-    await origin.mark_filled(0, b"eu", b"mark", TIMEOUT_S)
+    assert await origin.run(0, Acknowledge(b"eu", Priority.NORMAL, changes), TIMEOUT_S)
+    await origin.run(0, BeginWalk(b"eu", b"walk"), TIMEOUT_S)
+    await origin.run(0, MarkFilled(b"eu", b"mark"), TIMEOUT_S)
 
 
 async def test_a_user_with_few_rights_is_enough_and_one_without_is_named() -> None:
@@ -115,7 +115,7 @@ async def test_a_user_with_few_rights_is_enough_and_one_without_is_named() -> No
         server.command("ACL", "SETUSER", "nothing", "on", ">p", "~headgate:*", "+role", "+info")
         async with opened(f"redis://limits:p%2540@{server.address}") as origin:
             assert (await counted(origin, charge(1, 0))).own == 1
-            await origin.heartbeat(0, b"run", TIMEOUT_S)
+            await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
             await exchange(origin)
         async with opened(f"redis://nothing:p@{server.address}") as origin:
             assert "the user may not do this (NOPERM)" in await complaint(origin)
@@ -141,7 +141,7 @@ async def test_a_primary_that_becomes_a_replica_is_left_and_asked_again() -> Non
 
 async def heard(origin: Origin, call: Call) -> str:
     with pytest.raises(OriginError) as raised:
-        await origin.call(0, call, TIMEOUT_S)
+        await origin.run(0, call, TIMEOUT_S)
     return str(raised.value)
 
 
@@ -149,7 +149,7 @@ async def test_a_database_that_does_not_exist_is_named(one_redis: RedisSetup) ->
     async with opened(f"{one_redis.url}/99") as origin:
         assert "it has no such database" in await complaint(origin)
     async with opened(f"{one_redis.url}/7") as origin:
-        await origin.heartbeat(0, b"run", TIMEOUT_S)
+        await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
         assert one_redis.first.client.info("keyspace").keys() >= {"db7"}
 
 
@@ -158,7 +158,7 @@ async def test_a_server_of_another_kind_is_named(one_redis: RedisSetup, cluster:
         assert "it is part of a Cluster: use redis+cluster://" in await complaint(origin)
     async with opened(f"redis+cluster://{one_redis.first.address}") as origin:
         with pytest.raises(OriginError, match="it is not part of a Cluster: use redis://"):
-            await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
     async with opened(f"redis://{sentinel.setup.sentinel.address}") as origin:
         assert "it is a Sentinel" in await complaint(origin)
 
@@ -215,15 +215,15 @@ async def test_a_server_that_speaks_something_else_is_named() -> None:
 async def test_a_restart_is_another_epoch_and_comes_back_empty() -> None:
     with RedisServer() as server:
         async with opened(server.url) as origin:
-            before = await origin.call(0, charge(1, 5), TIMEOUT_S)
+            before = await origin.run(0, charge(1, 5), TIMEOUT_S)
             server.restart()
             await until(lambda: not _alive(origin), "the loss to be noticed")
-            after = await origin.call(0, charge(2, 0), TIMEOUT_S)
+            after = await origin.run(0, charge(2, 0), TIMEOUT_S)
             assert after.epoch != before.epoch
             answer = after.answers[0]
             assert isinstance(answer, WindowAnswer)
             assert answer.current == (1, 1, 0)
-            assert (await origin.heartbeat(0, b"run", TIMEOUT_S)).epoch == after.epoch
+            assert (await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)).epoch == after.epoch
 
 
 def _alive(origin: Any) -> bool:
@@ -233,9 +233,9 @@ def _alive(origin: Any) -> bool:
 async def test_a_call_that_loses_its_connection_fails_at_once_and_the_next_is_answered() -> None:
     with RedisServer() as server:
         async with TcpProxy(server.port) as proxy, opened(f"redis://{proxy.address}") as origin:
-            await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
             proxy.lose_replies = True
-            call = asyncio.create_task(origin.call(0, charge(1, 0), TIMEOUT_S))
+            call = asyncio.create_task(origin.run(0, charge(1, 0), TIMEOUT_S))
             await until(lambda: bool(server.client.exists("headgate:local/k:k")), "the charge")
             server.command("CLIENT", "KILL", "TYPE", "normal")
             with pytest.raises(OriginError, match=r"it closed the connection|the connection was lost"):
@@ -251,7 +251,7 @@ async def test_a_reply_that_is_lost_is_counted_once() -> None:
             assert await counted(origin, charge(1, 0)) == (1, 1, 0)
             proxy.lose_replies = True
             with pytest.raises(OriginTimeout, match="no answer in 100 ms"):
-                await origin.call(0, charge(2, 1, cost=4, sent=1), SHORT_S)
+                await origin.run(0, charge(2, 1, cost=4, sent=1), SHORT_S)
             proxy.lose_replies = False
             assert await counted(origin, charge(3, 1, cost=4, sent=5)) == (5, 5, 0)
             assert await counted(origin, charge(4, 5, sent=5)) == (6, 6, 0)
@@ -264,24 +264,24 @@ async def test_a_late_reply_is_never_the_answer_to_a_later_call() -> None:
             server.pause()
             try:
                 with pytest.raises(OriginTimeout):
-                    await origin.call(0, charge(2, 1, cost=7, sent=1), SHORT_S)
+                    await origin.run(0, charge(2, 1, cost=7, sent=1), SHORT_S)
             finally:
                 server.resume()
-            reply = await origin.call(0, said(), TIMEOUT_S)
+            reply = await origin.run(0, said(), TIMEOUT_S)
             assert (reply.answers, reply.charged) == ((), ())
             assert await counted(origin, charge(3, 8, cost=0, sent=8)) == (8, 8, 0)
 
 
 async def test_a_call_that_is_cut_off_while_it_is_sent_takes_its_connection_along() -> None:
     """More than the sockets' buffers hold, to a server that stalls; then others come at once."""
-    long = charge(1, 0)._replace(reports=charge(1, 0).reports * 200_000, requests=())
+    long = Call(charge(1, 0).reports * 200_000, ())
     with RedisServer() as server:
         async with opened(server.url) as origin:
             server.pause()
             try:
                 with pytest.raises(OriginTimeout):
-                    await origin.call(0, long, 1.0)
-                others = [asyncio.create_task(origin.call(0, charge(n, 0), TIMEOUT_S)) for n in (2, 3)]
+                    await origin.run(0, long, 1.0)
+                others = [asyncio.create_task(origin.run(0, charge(n, 0), TIMEOUT_S)) for n in (2, 3)]
                 await asyncio.sleep(0)
             finally:
                 server.resume()
@@ -292,7 +292,7 @@ async def test_a_call_that_is_cut_off_while_it_is_sent_takes_its_connection_alon
 
 async def test_nothing_is_sent_twice() -> None:
     """Timeouts, losses and reconnects: the server sees each call at most once."""
-    script = load_scripts().call.sha
+    script = Scripts().of(Call.lua).sha
     with RedisServer() as server:
         async with TcpProxy(server.port) as proxy, opened(f"redis://{proxy.address}") as origin:
             await counted(origin, charge(1, 0))
@@ -300,11 +300,11 @@ async def test_nothing_is_sent_twice() -> None:
             proxy.lose_replies = True
             for number in (2, 3, 4):
                 with pytest.raises(OriginTimeout):
-                    await origin.call(0, charge(number, 1), SHORT_S)
+                    await origin.run(0, charge(number, 1), SHORT_S)
                 proxy.lose_replies = False
-                await origin.heartbeat(0, b"run", TIMEOUT_S)
+                await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
                 # The connection is made again with replies, and only then are they lost.
-                await origin.call(0, said(), TIMEOUT_S)
+                await origin.run(0, said(), TIMEOUT_S)
                 proxy.lose_replies = True
             assert bytes(proxy.seen).count(script) - before == 6
 
@@ -316,7 +316,7 @@ async def test_a_timeout_bounds_the_connecting_too(one_redis: RedisSetup) -> Non
         began = time.monotonic()
         try:
             with pytest.raises(OriginTimeout, match="no connection in 100 ms"):
-                await origin.call(0, said(), SHORT_S)
+                await origin.run(0, said(), SHORT_S)
         finally:
             await origin.close()
         assert time.monotonic() - began < PATIENCE_S, "neither the call nor the closing waits for it"
@@ -328,9 +328,9 @@ async def test_a_slow_connection_is_made_in_the_end_whoever_gave_up(one_redis: R
         origin: Any = open_origin(f"redis://{proxy.address}", clock=SystemClock())
         try:
             with pytest.raises(OriginTimeout):
-                await origin.call(0, said(), SHORT_S)
+                await origin.run(0, said(), SHORT_S)
             await until(lambda: _alive(origin), "the connection")
-            await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
             assert proxy.connections == 1
         finally:
             await origin.close()
@@ -338,12 +338,12 @@ async def test_a_slow_connection_is_made_in_the_end_whoever_gave_up(one_redis: R
 
 async def test_a_heartbeat_does_not_wait_behind_a_call_that_stalls(one_redis: RedisSetup) -> None:
     async with TcpProxy(one_redis.first.port) as proxy, opened(f"redis://{proxy.address}") as origin:
-        proxy.hold_when = load_scripts().call.sha
-        stalled = asyncio.create_task(origin.call(0, said(), 2 * TIMEOUT_S))
-        await origin.heartbeat(0, b"run", TIMEOUT_S)
+        proxy.hold_when = Scripts().of(Call.lua).sha
+        stalled = asyncio.create_task(origin.run(0, said(), 2 * TIMEOUT_S))
+        await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
         assert not stalled.done()
         with pytest.raises(OriginTimeout):
-            await origin.call(0, said(), SHORT_S)
+            await origin.run(0, said(), SHORT_S)
         with pytest.raises(OriginError, match="dropped after another call's timeout"):
             await stalled
 
@@ -352,18 +352,18 @@ async def test_one_sick_shard_does_not_touch_the_others(three_shards: RedisSetup
     async with opened(three_shards.url) as origin:
         three_shards.servers[1].pause()
         try:
-            sick = asyncio.create_task(origin.call(1, said(), 2 * TIMEOUT_S))
+            sick = asyncio.create_task(origin.run(1, said(), 2 * TIMEOUT_S))
             for _ in range(5):
-                await asyncio.gather(origin.call(0, said(), TIMEOUT_S), origin.call(2, said(), TIMEOUT_S))
+                await asyncio.gather(origin.run(0, said(), TIMEOUT_S), origin.run(2, said(), TIMEOUT_S))
             assert not sick.done()
             with pytest.raises(OriginTimeout):
-                await origin.call(1, said(), SHORT_S)
+                await origin.run(1, said(), SHORT_S)
             with pytest.raises(OriginError, match="dropped after another call's timeout"):
                 await sick
         finally:
             three_shards.servers[1].resume()
         assert [state.connected for state in origin.describe()] == [True, False, True]
-        await origin.call(1, said(), TIMEOUT_S)
+        await origin.run(1, said(), TIMEOUT_S)
         assert all(state.connected for state in origin.describe())
 
 
@@ -384,7 +384,7 @@ async def test_a_change_is_logged_once_and_not_per_call() -> None:
                 await heard(origin, said())
             server.command("CONFIG", "SET", "requirepass", "mistaken")
             for _ in range(5):
-                await origin.call(0, said(), TIMEOUT_S)
+                await origin.run(0, said(), TIMEOUT_S)
         finally:
             await origin.close()
     assert [event for event, _ in lines] == ["origin_failed", "origin_connected"]

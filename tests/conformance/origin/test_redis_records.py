@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Callable
 import msgpack
 import pytest
 import redis
-from headgate.origin.protocol import UNREADABLE, BucketReport, ForeignCount, Report, WindowReport
+from headgate.origin.exchange_protocol import ForeignCount
+from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.protocol import UNREADABLE, BucketReport, Report, WindowReport
 
 from tests.conformance.origin.cases import (
     SEQUENCE,
@@ -100,14 +102,14 @@ async def test_what_cant_be_read_costs_its_own_key_alone_and_begins_anew(
         else (lambda number, total: _bucket("b", number, total))
     )
     key, field = ("bad", b"w") if kind == "window" else ("b", b"b")
-    await harness.origin.call(0, said(report(1, 3), _window("good", 1, 4)), TIMEOUT_S)
+    await harness.origin.run(0, said(report(1, 3), _window("good", 1, 4)), TIMEOUT_S)
     spoil(harness.setup.first.client, _stored(harness, key), field)
     call = said(_window("good", 2, 5), report(2, 3), wants=((1, -1), (-1, 1), (1, 1)))
-    reply = await harness.origin.call(0, call, TIMEOUT_S)
+    reply = await harness.origin.run(0, call, TIMEOUT_S)
     assert reply.answers[0] == counts((6, 6))
     assert reply.answers[1].grant == UNREADABLE
     assert reply.charged == (True, False, False), "a request with an unreadable key is not charged anywhere"
-    again = await harness.origin.call(0, said(report(3, 3), wants=((1,),)), TIMEOUT_S)
+    again = await harness.origin.run(0, said(report(3, 3), wants=((1,),)), TIMEOUT_S)
     assert again.charged == (True,)
     assert again.answers[0].grant != UNREADABLE
 
@@ -116,43 +118,43 @@ async def test_what_cant_be_read_costs_its_own_key_alone_and_begins_anew(
 async def test_a_record_of_a_newer_format_is_left_to_those_who_can_read_it(harness: RedisHarness, kind: str) -> None:
     report = _window("new", 1, 3) if kind == "window" else _bucket("b", 1, 3)
     key, field = ("new", "w") if kind == "window" else ("b", "b")
-    await harness.origin.call(0, said(report), TIMEOUT_S)
+    await harness.origin.run(0, said(report), TIMEOUT_S)
     client, name = harness.setup.first.client, _stored(harness, key)
     newer = msgpack.packb(4) + msgpack.packb({"whatever": "it is"})
     client.hset(name, field, newer)
     for _ in range(2):
-        reply = await harness.origin.call(0, said(report, _window("good", 1, 4)), TIMEOUT_S)
+        reply = await harness.origin.run(0, said(report, _window("good", 1, 4)), TIMEOUT_S)
         assert reply.answers[0].grant == UNREADABLE
         assert reply.answers[1].grant != UNREADABLE
     assert client.hget(name, field) == newer
 
 
 async def test_two_runs_that_report_one_unreadable_key_in_one_call_are_both_told(harness: RedisHarness) -> None:
-    await harness.origin.call(0, said(_window("bad", 1, 3)), TIMEOUT_S)
+    await harness.origin.run(0, said(_window("bad", 1, 3)), TIMEOUT_S)
     _another_type(harness.setup.first.client, _stored(harness, "bad"), b"w")
     reports = (window("a", 2, cell(3), key="bad"), window("b", 1, cell(2), key="bad"))
-    reply = await harness.origin.call(0, said(*reports), TIMEOUT_S)
+    reply = await harness.origin.run(0, said(*reports), TIMEOUT_S)
     assert [answer.grant for answer in reply.answers] == [UNREADABLE, UNREADABLE]
 
 
 async def test_what_comes_from_a_peer_passes_over_what_cant_be_read(harness: RedisHarness) -> None:
-    await harness.origin.call(0, said(_window("bad", 1, 3), _window("good", 1, 4)), TIMEOUT_S)
+    await harness.origin.run(0, said(_window("bad", 1, 3), _window("good", 1, 4)), TIMEOUT_S)
     _another_type(harness.setup.first.client, _stored(harness, "bad"), b"w")
     brought = [ForeignCount(key, WINDOW_MS, SEQUENCE, b"eu", 2) for key in (b"bad", b"good")]
-    await harness.origin.import_foreign(0, brought, TIMEOUT_S)
-    answer = (await harness.origin.call(0, said(_window("good", 2, 4)), TIMEOUT_S)).answers[0]
+    await harness.origin.run(0, ImportCounts(brought), TIMEOUT_S)
+    answer = (await harness.origin.run(0, said(_window("good", 2, 4)), TIMEOUT_S)).answers[0]
     assert answer == counts((4, 4))._replace(foreign=2)
 
 
 async def test_other_runs_garbled_parts_are_forgotten_with_the_gone(harness: RedisHarness) -> None:
     """A rollover looks through everybody's parts: one that makes no sense must not end the call."""
     reports = [window(f"run{number}", 1, cell(1)) for number in range(12)]
-    await harness.origin.call(0, said(*reports), TIMEOUT_S)
+    await harness.origin.run(0, said(*reports), TIMEOUT_S)
     client, name = harness.setup.first.client, _stored(harness, "k")
     client.hset(name, "crun3", b"\xc1")
     client.hset(name, "feu", msgpack.packb("x"))
     await harness.set_time(START_MS + 30_000)
-    reply = await harness.origin.call(0, said(window("run0", 2)), TIMEOUT_S)
+    reply = await harness.origin.run(0, said(window("run0", 2)), TIMEOUT_S)
     assert reply.answers[0] == counts((0, 0), at=3)
     assert not client.hexists(name, "crun3")
 
@@ -168,19 +170,19 @@ def _format(harness: RedisHarness, key: str, field: str) -> int:
 async def test_a_record_is_written_in_the_lowest_format_that_holds_it(harness: RedisHarness) -> None:
     """Older versions read what has neither a reset nor a refund, also on rules that allow refunds."""
     plain = demanding(_window("k", 1, 3))
-    await harness.origin.call(0, said(plain), TIMEOUT_S)
+    await harness.origin.run(0, said(plain), TIMEOUT_S)
     assert _format(harness, "k", "w") == 1
-    await harness.origin.call(0, said(plain._replace(number=2, reset=5)), TIMEOUT_S)
+    await harness.origin.run(0, said(plain._replace(number=2, reset=5)), TIMEOUT_S)
     assert _format(harness, "k", "w") == 2
-    await harness.origin.call(0, said(demanding(window("a", 3, cell(3)), 1)._replace(reset=5)), TIMEOUT_S)
+    await harness.origin.run(0, said(demanding(window("a", 3, cell(3)), 1)._replace(reset=5)), TIMEOUT_S)
     assert _format(harness, "k", "w") == 3
     await harness.set_time(START_MS + 2 * WINDOW_MS)
-    await harness.origin.call(0, said(window("a", 4)._replace(reset=5)), TIMEOUT_S)
+    await harness.origin.run(0, said(window("a", 4)._replace(reset=5)), TIMEOUT_S)
     assert _format(harness, "k", "w") == 2, "what was given back has left with its window"
 
 
 async def test_a_bucket_is_written_in_the_lowest_format_that_holds_it(harness: RedisHarness) -> None:
-    await harness.origin.call(0, said(bucket_demanding(bucket("a", 1)), wants=((3,),)), TIMEOUT_S)
+    await harness.origin.run(0, said(bucket_demanding(bucket("a", 1)), wants=((3,),)), TIMEOUT_S)
     assert _format(harness, "b", "b") == 1
-    await harness.origin.call(0, said(bucket_demanding(bucket("a", 2, 3, acked=3), 1)), TIMEOUT_S)
+    await harness.origin.run(0, said(bucket_demanding(bucket("a", 2, 3, acked=3), 1)), TIMEOUT_S)
     assert _format(harness, "b", "b") == 3

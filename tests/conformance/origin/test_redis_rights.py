@@ -5,22 +5,32 @@ scripts themselves: a command that a new one needs is missing here before it is 
 """
 
 import contextlib
-import dataclasses
 import re
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from headgate.clock import SystemClock
-from headgate.origin.book import NEW, BookEntry
+from headgate.keys.peek_key import PeekKey
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.quota_protocol import QuotaSave, QuotaStep
-from headgate.origin.redis_origin.scripts import load_scripts
+from headgate.origin.operations.heartbeat import Heartbeat
+from headgate.origin.operations.read_map import ReadMap
+from headgate.origin.operations.take_claim import TakeClaim
+from headgate.origin.operations.write_map import WriteMap
+from headgate.origin.redis_origin.scripts import Scripts
+from headgate.origin.region_map import NEW, MapEntry
 from headgate.origin.select import open_origin
+from headgate.quota.operations.call import QuotaCall
+from headgate.quota.operations.lease import LeaseQuotas, ReleaseQuotas
+from headgate.quota.operations.post import PostQuotas
+from headgate.quota.operations.rows import ReadQuotaRows
+from headgate.quota.operations.save import SaveQuotas
+from headgate.quota.operations.step import StepQuotas
 
 from tests.conformance.origin.cases import CASES, START_MS
 from tests.conformance.origin.conftest import Limited, RedisHarness, documented_rights, groups_of_rights
 from tests.conformance.origin.test_quota import quota
 from tests.conformance.origin.test_redis_faults import YEAR_MS, charge, counted, exchange
+from tests.support.operations import OPERATIONS
 from tests.support.redis_servers import RedisServer
 from tests.support.source import ROOT
 from tests.support.waiting import PATIENCE_S
@@ -42,8 +52,8 @@ def test_there_are_rights_to_try() -> None:
 
 
 def test_the_rights_are_what_the_scripts_call_and_nothing_else() -> None:
-    scripts = load_scripts()
-    texts = [getattr(scripts, field.name).text.decode() for field in dataclasses.fields(scripts)]
+    scripts = Scripts()
+    texts = [scripts.of(operation.lua).text.decode() for operation in OPERATIONS]
     called = {f"+{word.lower()}" for text in texts for word in re.findall(r"\('([A-Z]+)'", text)}
     assert set(RIGHTS) == CONNECTING | called
 
@@ -55,7 +65,7 @@ async def cases(harness: RedisHarness) -> AsyncIterator[str]:
             continue
         await harness.set_time(START_MS + step.at_ms)
         try:
-            await harness.origin.call(0, step.call, PATIENCE_S)
+            await harness.origin.run(0, step.call, PATIENCE_S)
         except OriginError as refused:
             yield str(refused)
 
@@ -63,30 +73,30 @@ async def cases(harness: RedisHarness) -> AsyncIterator[str]:
 async def plain(origin: Origin) -> None:
     """What every node asks for."""
     await counted(origin, charge(1, 0))
-    await origin.heartbeat(0, b"run", PATIENCE_S)
+    await origin.run(0, Heartbeat(b"run"), PATIENCE_S)
 
 
 async def with_peers(origin: Origin) -> None:
     """What peers, overrides and reservations ask for besides."""
     later_ms = START_MS + YEAR_MS
     await exchange(origin)
-    await origin.write_book(0, [BookEntry(b"name", b"value", later_ms, NEW)], b"drawn", PATIENCE_S)
-    await origin.read_book(0, 0, 10, PATIENCE_S)
-    await origin.look(0, b"k", YEAR_MS, PATIENCE_S)
-    await origin.claim(0, b"name", b"value", later_ms, PATIENCE_S)
+    await origin.run(0, WriteMap([MapEntry(b"name", b"value", later_ms, NEW)], b"drawn"), PATIENCE_S)
+    await origin.run(0, ReadMap(0, 10), PATIENCE_S)
+    await origin.run(0, PeekKey(b"k", YEAR_MS), PATIENCE_S)
+    await origin.run(0, TakeClaim(b"name", b"value", later_ms), PATIENCE_S)
 
 
 async def with_quotas(origin: Origin) -> None:
     """What a quota and the keeper of its slices ask for besides."""
-    await origin.call(0, charge(2, 0)._replace(quotas=(quota(offered=1_000),)), PATIENCE_S)
-    lease = await origin.quota_lease(0, b"me", b"drawn", (b"eu",), PATIENCE_S)
-    await origin.quota_post(0, b"eu", b"message", PATIENCE_S)
-    saved = QuotaSave(lease.fence, lease.generation, ((b"name", b"", b"row"),), b"mark", ())
-    assert (await origin.quota_save(0, saved, PATIENCE_S)).kept
-    assert (await origin.quota_rows(0, 0, PATIENCE_S))[1] == ((b"name", b"row"),)
-    step = QuotaStep(lease.fence, b"drawn", b"drawn", 5_000, 20_000, 333_333, YEAR_MS, (), (), 10)
-    assert (await origin.quota_step(0, step, PATIENCE_S)).kept
-    await origin.give_back(0, b"me", (b"eu",), PATIENCE_S)
+    await origin.run(0, QuotaCall(charge(2, 0), (quota(offered=1_000),)), PATIENCE_S)
+    lease = await origin.run(0, LeaseQuotas(b"me", b"drawn", (b"eu",)), PATIENCE_S)
+    await origin.run(0, PostQuotas(b"eu", b"message"), PATIENCE_S)
+    saved = SaveQuotas(lease.fence, lease.generation, ((b"name", b"", b"row"),), b"mark", ())
+    assert (await origin.run(0, saved, PATIENCE_S)).kept
+    assert (await origin.run(0, ReadQuotaRows(0), PATIENCE_S))[1] == ((b"name", b"row"),)
+    step = StepQuotas(lease.fence, b"drawn", b"drawn", 5_000, 20_000, 333_333, YEAR_MS, (), (), 10)
+    assert (await origin.run(0, step, PATIENCE_S)).kept
+    await origin.run(0, ReleaseQuotas(b"me"), PATIENCE_S)
 
 
 TOURS = (plain, with_peers, with_quotas)

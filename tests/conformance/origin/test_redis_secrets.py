@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin, OriginError
+from headgate.origin.operations.heartbeat import Heartbeat
 from headgate.origin.select import open_origin
 
 from tests.conformance.origin.cases import said
@@ -57,7 +58,7 @@ def guarded() -> Iterator[RedisServer]:
 async def refusal(origin: Origin) -> str:
     """What a call raises, with all that led to it."""
     with pytest.raises(OriginError) as raised:
-        await origin.call(0, said(), TIMEOUT_S)
+        await origin.run(0, said(), TIMEOUT_S)
     shown = "".join(traceback.format_exception(raised.value)) + repr(origin.describe())
     assert not any(spelling in shown for spelling in SPELLINGS), shown
     return str(raised.value)
@@ -78,18 +79,18 @@ async def test_a_password_that_is_rotated_is_found_at_the_next_connection(
     async with opened(url) as origin:
         assert "the user name or password is wrong (WRONGPASS)" in await refusal(origin)
         write(PASSWORD)
-        await origin.call(0, said(), TIMEOUT_S)
+        await origin.run(0, said(), TIMEOUT_S)
         guarded.command("CONFIG", "SET", "requirepass", "another")
         write("another")
         guarded.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         # The connection that was cut is noticed with the first call, at the latest.
         with contextlib.suppress(OriginError):
-            await origin.call(0, said(), TIMEOUT_S)
-        await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
+        await origin.run(0, said(), TIMEOUT_S)
         file.unlink()
         guarded.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         with contextlib.suppress(OriginError):
-            await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
         assert f"{file}: can't be read: No such file or directory" in await refusal(origin)
 
 
@@ -99,7 +100,7 @@ async def test_a_user_s_password_and_a_cluster_s_too_may_be_in_a_file(tmp_path: 
     with redis_cluster(1) as (server,):
         server.command("ACL", "SETUSER", "limits", "on", f">{PASSWORD}", "~headgate:*", *RIGHTS, "+cluster")
         async with opened(f"redis+cluster://limits@{server.address}?password_file={file}") as origin:
-            await origin.heartbeat(0, b"run", TIMEOUT_S)
+            await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
             file.unlink()
         async with opened(f"redis+cluster://limits@{server.address}?password_file={file}") as origin:
             assert f"{file}: can't be read" in await refusal(origin)
@@ -114,7 +115,7 @@ async def test_sentinels_have_a_file_of_their_own(tmp_path: Path) -> None:
         async with opened(url) as origin:
             assert "no Sentinel can be asked: the user name or password is wrong (WRONGPASS)" in await refusal(origin)
             file.write_text(PASSWORD)
-            await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
 
 
 async def test_a_server_that_quotes_the_password_is_not_quoted() -> None:
@@ -146,7 +147,7 @@ async def test_regions_and_prefixes_on_one_redis_share_nothing(one_redis: RedisS
         origins = [await stack.enter_async_context(opened(one_redis.url, **more)) for more in alone]
         for origin in origins:
             assert (await counted(origin, charge(1, 0))).region_total == 1
-            assert (await origin.heartbeat(0, b"run", TIMEOUT_S)).live_nodes == 1
+            assert (await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)).live_nodes == 1
         again = await stack.enter_async_context(opened(one_redis.url, region="us", prefix="staging"))
         assert (await counted(again, charge(2, 1))).region_total == 2, "the same prefix is the same counts"
     keys = {key.decode() for key in one_redis.first.command("KEYS", "*")}
@@ -157,8 +158,8 @@ async def test_regions_and_prefixes_on_one_redis_share_nothing(one_redis: RedisS
 async def test_a_prefix_leaves_a_cluster_s_keys_in_their_slots(cluster: RedisSetup) -> None:
     async with opened(cluster.url, prefix="staging") as origin:
         for group in range(origin.shards):
-            await origin.heartbeat(group, b"run", TIMEOUT_S)
-            await origin.call(group, charge(1, 0), TIMEOUT_S)
+            await origin.run(group, Heartbeat(b"run"), TIMEOUT_S)
+            await origin.run(group, charge(1, 0), TIMEOUT_S)
     keys = [key for server in cluster.servers for key in server.command("KEYS", "staging/*")]
     assert len(keys) == 2 * origin.shards
 
@@ -183,13 +184,13 @@ async def test_a_policy_that_drops_keys_is_said_once(
         server.command("ACL", "SETUSER", "limits", "on", ">p", "~headgate:*", *RIGHTS, *rights)
         async with opened(f"redis://limits:p@{server.address}", log) as origin:
             for _ in range(3):
-                await origin.call(0, said(), TIMEOUT_S)
-                await origin.heartbeat(0, b"run", TIMEOUT_S)
+                await origin.run(0, said(), TIMEOUT_S)
+                await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
                 server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
                 with contextlib.suppress(OriginError):
-                    await origin.call(0, said(), TIMEOUT_S)
+                    await origin.run(0, said(), TIMEOUT_S)
                 with contextlib.suppress(OriginError):
-                    await origin.heartbeat(0, b"run", TIMEOUT_S)
+                    await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
             assert [f"is {options[-1]}:" in reason for reason in log.risks] == [True] * warned
     assert all(fields["server"] == server.address for _, fields in log.lines)
 
@@ -210,5 +211,5 @@ async def test_a_server_that_does_not_tell_its_memory_is_used_without_a_word() -
         narrow = [right for right in RIGHTS if right != "+info"]
         server.command("ACL", "SETUSER", "limits", "on", ">p", "~headgate:*", *narrow, "+info|server")
         async with opened(f"redis://limits:p@{server.address}", log) as origin:
-            await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
     assert log.risks == []

@@ -103,7 +103,7 @@ async def ask(url: str, log: Log | None = None) -> str:
     """What goes wrong with a call, or nothing."""
     origin = open_origin(url, clock=SystemClock(), logger=log or Log())
     try:
-        await origin.call(0, said(), TIMEOUT_S)
+        await origin.run(0, said(), TIMEOUT_S)
     except OriginError as error:
         return str(error)
     finally:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from headgate.clock import Clock, SystemClock
 from headgate.origin.interface import Origin, OriginError, OriginTimeout
-from headgate.origin.protocol import Call, CellReport, Count, WindowAnswer, WindowReport
+from headgate.origin.operations.call import Call
+from headgate.origin.operations.heartbeat import Heartbeat
+from headgate.origin.protocol import CellReport, Count, WindowAnswer, WindowReport
 from headgate.origin.redis_origin import sentinel as sentinel_module
 from headgate.origin.redis_origin.cluster import GROUP_SLOTS, GROUPS, TAGS
 from headgate.origin.select import open_origin
@@ -47,7 +49,7 @@ def charge(number: int, total: int, *keys: bytes, sent: int = 0) -> Call:
 
 
 async def counted(origin: Origin, shard: int, call: Call) -> list[Count]:
-    answers = (await origin.call(shard, call, TIMEOUT_S)).answers
+    answers = (await origin.run(shard, call, TIMEOUT_S)).answers
     return [answer.current for answer in answers if isinstance(answer, WindowAnswer)]
 
 
@@ -121,7 +123,7 @@ async def test_every_group_is_counted_on_its_own_master(cluster: RedisSetup) -> 
         server.client.flushall()
     async with opened(cluster.url) as origin:
         assert origin.shards == GROUPS
-        pulses = await asyncio.gather(*(origin.heartbeat(group, b"run", TIMEOUT_S) for group in range(GROUPS)))
+        pulses = await asyncio.gather(*(origin.run(group, Heartbeat(b"run"), TIMEOUT_S) for group in range(GROUPS)))
         assert {pulse.epoch.decode() for pulse in pulses} == {server.run_id() for server in cluster.servers}
         assert [state.connected for state in origin.describe()] == [True] * 3
     sizes = [server.client.dbsize() for server in cluster.servers]
@@ -139,13 +141,13 @@ async def test_keys_of_one_group_are_one_call_whatever_they_hold(cluster: RedisS
 async def test_a_slot_that_has_moved_is_followed(cluster: RedisSetup, slot: Slot) -> None:
     async with opened(cluster.url) as origin:
         assert await counted(origin, 0, charge(1, 0)) == [(1, 1, 0)]
-        before = await origin.heartbeat(0, b"run", TIMEOUT_S)
+        before = await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
         slot.begin_to_move()
         slot.move(name("k"))
         slot.move(name("k").replace("k:k", "live"))
         slot.give(slot.target)
         assert await counted(origin, 0, charge(2, 1, sent=1)) == [(2, 2, 0)]
-        after = await origin.heartbeat(0, b"run", TIMEOUT_S)
+        after = await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
         assert (after.epoch.decode(), after.epoch != before.epoch) == (slot.target.run_id(), True)
 
 
@@ -165,12 +167,12 @@ async def test_keys_on_both_sides_of_a_move_wait_for_it(cluster: RedisSetup, slo
         await counted(origin, 0, charge(1, 0, b"a", b"b"))
         slot.begin_to_move()
         slot.move(name("a"))
-        in_vain = asyncio.create_task(origin.call(0, charge(2, 1, b"a", b"b"), TIMEOUT_S))
+        in_vain = asyncio.create_task(origin.run(0, charge(2, 1, b"a", b"b"), TIMEOUT_S))
         await slot.try_again()
         clock.advance(int(TIMEOUT_S * 1000))
         with pytest.raises(OriginError, match="its keys are on two nodes"):
             await in_vain
-        waiting = asyncio.create_task(origin.call(0, charge(3, 1, b"a", b"b", sent=1), TIMEOUT_S))
+        waiting = asyncio.create_task(origin.run(0, charge(3, 1, b"a", b"b", sent=1), TIMEOUT_S))
         await slot.try_again()
         slot.move(name("b"))
         slot.give(slot.target)
@@ -182,23 +184,23 @@ async def test_a_master_that_stalls_does_not_touch_the_others(cluster: RedisSetu
     async with opened(cluster.url) as origin:
         slot.source.pause()
         try:
-            sick = asyncio.create_task(origin.call(0, said(), 2 * TIMEOUT_S))
-            await asyncio.gather(origin.call(30, said(), TIMEOUT_S), origin.call(60, said(), TIMEOUT_S))
+            sick = asyncio.create_task(origin.run(0, said(), 2 * TIMEOUT_S))
+            await asyncio.gather(origin.run(30, said(), TIMEOUT_S), origin.run(60, said(), TIMEOUT_S))
             assert not sick.done()
             with pytest.raises(OriginTimeout, match=slot.source.address):
-                await origin.call(0, said(), SHORT_S)
+                await origin.run(0, said(), SHORT_S)
             with pytest.raises(OriginError, match="dropped after another call's timeout"):
                 await sick
-            await asyncio.gather(origin.call(30, said(), TIMEOUT_S), origin.call(60, said(), TIMEOUT_S))
+            await asyncio.gather(origin.run(30, said(), TIMEOUT_S), origin.run(60, said(), TIMEOUT_S))
         finally:
             slot.source.resume()
-        await origin.call(0, said(), TIMEOUT_S)
+        await origin.run(0, said(), TIMEOUT_S)
 
 
 async def test_any_node_of_the_cluster_is_enough_to_find_it(cluster: RedisSetup) -> None:
     with refused_address() as dead:
         async with opened(f"redis+cluster://{dead},{cluster.servers[2].address}") as origin:
-            await asyncio.gather(*(origin.call(group, said(), TIMEOUT_S) for group in range(0, GROUPS, 9)))
+            await asyncio.gather(*(origin.run(group, said(), TIMEOUT_S) for group in range(0, GROUPS, 9)))
             assert len(origin.describe()) == 3
         await nobody_knows_the_cluster(dead)
 
@@ -206,7 +208,7 @@ async def test_any_node_of_the_cluster_is_enough_to_find_it(cluster: RedisSetup)
 async def nobody_knows_the_cluster(dead: str) -> None:
     async with opened(f"redis+cluster://{dead}") as origin:
         with pytest.raises(OriginError, match="no map of the Cluster: connection refused"):
-            await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
         (state,) = origin.describe()
         assert (state.connected, state.error) == (False, "no map of the Cluster: connection refused")
 
@@ -218,11 +220,11 @@ async def test_a_service_that_nobody_knows_is_named(sentinel: Any) -> None:
     address = sentinel.setup.sentinel.address
     async with opened(f"redis+sentinel://{address}/nothing") as origin:
         with pytest.raises(OriginError, match="the Sentinels know no service 'nothing'"):
-            await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
     with refused_address() as dead:
         async with opened(f"redis+sentinel://{dead}/headgate") as origin:
             with pytest.raises(OriginError, match="no Sentinel can be asked: connection refused"):
-                await origin.call(0, said(), TIMEOUT_S)
+                await origin.run(0, said(), TIMEOUT_S)
 
 
 async def test_one_sentinel_that_answers_is_enough(sentinel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +234,7 @@ async def test_one_sentinel_that_answers_is_enough(sentinel: Any, monkeypatch: p
         stalled.pause()
         addresses = f"{stalled.address},{dead},{sentinel.setup.sentinel.address}"
         async with opened(f"redis+sentinel://{addresses}/headgate") as origin:
-            await origin.call(0, said(), TIMEOUT_S)
+            await origin.run(0, said(), TIMEOUT_S)
             assert origin.describe()[0].address == sentinel.setup.primary.address
         stalled.resume()
 
@@ -248,7 +250,7 @@ async def beaten(origin: Origin, until_not: bytes) -> bytes:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with contextlib.suppress(OriginError):
-                epoch = (await origin.heartbeat(0, b"run", 2.0)).epoch
+                epoch = (await origin.run(0, Heartbeat(b"run"), 2.0)).epoch
                 if epoch != until_not:
                     return epoch
             await asyncio.sleep(0.02)
@@ -257,7 +259,7 @@ async def beaten(origin: Origin, until_not: bytes) -> bytes:
 async def test_a_primary_that_dies_is_followed_by_its_replica(small_sentinel: SentinelSetup) -> None:
     async with opened(small_sentinel.url) as origin:
         await counted(origin, 0, charge(1, 0))
-        before = await origin.heartbeat(0, b"run", TIMEOUT_S)
+        before = await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
         dead = small_sentinel.primary
         dead.stop()
         after = await beaten(origin, before.epoch)
@@ -271,10 +273,10 @@ async def test_a_deposed_primary_that_still_takes_writes_is_left(sentinel: Any) 
     sentinel.setup.settle()
     async with opened(sentinel.url) as origin:
         deposed = sentinel.setup.primary
-        before = await origin.heartbeat(0, b"run", TIMEOUT_S)
+        before = await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
         sentinel.setup.fail_over()
         after = await beaten(origin, before.epoch)
         assert deposed.client.info("replication")["role"] == "master", "it was left before it knew"
         assert after.decode() == sentinel.setup.primary.run_id()
-        reply = await origin.call(0, said(), TIMEOUT_S)
+        reply = await origin.run(0, said(), TIMEOUT_S)
         assert reply.epoch == after, "calls follow as heartbeats do"

@@ -7,21 +7,17 @@ reproduces a history.
 import random
 
 import pytest
-from headgate.origin import memory
-from headgate.origin.protocol import (
-    BucketReport,
-    Call,
-    CellReport,
-    ChargeRequest,
-    Demand,
-    ForeignCount,
-    Lane,
-    Prefetch,
-    Report,
-    Stamp,
-    WindowReport,
-    exchange_name,
-)
+from headgate.origin import shard_memory
+from headgate.origin.exchange_protocol import ForeignCount, Priority, Stamp
+from headgate.origin.names import exchange_name
+from headgate.origin.operations.acknowledge import Acknowledge
+from headgate.origin.operations.begin_walk import BeginWalk
+from headgate.origin.operations.call import Call
+from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.operations.mark_filled import MarkFilled
+from headgate.origin.operations.read_changes import ReadChanges
+from headgate.origin.operations.read_components import ReadComponents
+from headgate.origin.protocol import BucketReport, CellReport, ChargeRequest, Demand, Prefetch, Report, WindowReport
 
 from tests.conformance.origin.cases import START_MS
 from tests.conformance.origin.conftest import MemoryHarness, RedisHarness, RedisSetup
@@ -147,7 +143,7 @@ class History:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_a_random_history_gets_the_reference_s_answers(one_redis: RedisSetup, seed: int) -> None:
-    await _same_answers(one_redis, History(seed))
+    await same_answers(one_redis, History(seed))
 
 
 @pytest.mark.parametrize("seed", range(100, 112))
@@ -155,11 +151,11 @@ async def test_the_same_of_what_is_published_and_while_the_shard_s_clock_is_set(
     one_redis: RedisSetup, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Redis drops keys by its own clock, which stands as good as still here: so must the reference.
-    monkeypatch.setattr(memory, "SWEEP_EVERY_MS", 10**15)
-    await _same_answers(one_redis, History(seed, clock_is_set=seed >= 106), forgets_nothing=True)
+    monkeypatch.setattr(shard_memory, "SWEEP_EVERY_MS", 10**15)
+    await same_answers(one_redis, History(seed, clock_is_set=seed >= 106), forgets_nothing=True)
 
 
-async def _same_answers(one_redis: RedisSetup, history: History, *, forgets_nothing: bool = False) -> None:
+async def same_answers(one_redis: RedisSetup, history: History, *, forgets_nothing: bool = False) -> None:
     reference, redis = MemoryHarness(), RedisHarness(one_redis)
     try:
         await redis.wipe(restart=False)
@@ -168,13 +164,13 @@ async def _same_answers(one_redis: RedisSetup, history: History, *, forgets_noth
             both = (reference, redis)
             for harness in both:
                 await harness.set_time(history.now_ms)
-            expected, reply = [await harness.origin.call(0, call, TIMEOUT_S) for harness in both]
+            expected, reply = [await harness.origin.run(0, call, TIMEOUT_S) for harness in both]
             assert (reply.answers, reply.charged) == (expected.answers, expected.charged), f"step {step}: {call}"
             assert reply.time_ms == expected.time_ms
             if history.chooser.random() < 0.2:
                 counts = history.foreign()
                 for harness in both:
-                    await harness.origin.import_foreign(0, counts, TIMEOUT_S)
+                    await harness.origin.run(0, ImportCounts(counts), TIMEOUT_S)
             if forgets_nothing:
                 await _same_changes(both, history.exchanger)
             if history.chooser.random() < 0.01:
@@ -186,22 +182,26 @@ async def _same_answers(one_redis: RedisSetup, history: History, *, forgets_noth
 
 async def _same_changes(both: tuple[MemoryHarness, RedisHarness], chooser: random.Random) -> None:
     """What each would tell a peer, and what it does about that."""
-    peer, lane, owner = chooser.choice([b"eu", b"us"]), chooser.choice(list(Lane)), chooser.choice([b"one", b"two"])
+    peer, priority, owner = (
+        chooser.choice([b"eu", b"us"]),
+        chooser.choice(list(Priority)),
+        chooser.choice([b"one", b"two"]),
+    )
     most, act, after = chooser.choice([1, 3, 100]), chooser.random(), chooser.choice([0, 0, 2, 5])
     seen = []
     for harness in both:
         origin = harness.origin
-        changes = await origin.changes(0, peer, lane, owner, b"drawn", most, TIMEOUT_S, after)
+        changes = await origin.run(0, ReadChanges(peer, priority, owner, b"drawn", most, after), TIMEOUT_S)
         done: object = None
         if changes.leased:
-            done = await origin.components(0, peer, lane, changes.names, TIMEOUT_S)
+            done = await origin.run(0, ReadComponents(peer, priority, changes.names), TIMEOUT_S)
             if act < 0.5:
-                done = done, await origin.acknowledge(0, peer, lane, changes, TIMEOUT_S)
+                done = done, await origin.run(0, Acknowledge(peer, priority, changes), TIMEOUT_S)
             elif act < 0.6:
-                await origin.begin_walk(0, peer, b"walk-%d" % (int(act * 1000) % 3), TIMEOUT_S)
+                await origin.run(0, BeginWalk(peer, b"walk-%d" % (int(act * 1000) % 3)), TIMEOUT_S)
             elif act < 0.7:
-                await origin.mark_filled(0, peer, b"mark", TIMEOUT_S)
+                await origin.run(0, MarkFilled(peer, b"mark"), TIMEOUT_S)
             elif act < 0.8:
-                await origin.import_foreign(0, [], TIMEOUT_S, Stamp(peer, int(act * 1000)))
+                await origin.run(0, ImportCounts([], Stamp(peer, int(act * 1000))), TIMEOUT_S)
         seen.append((changes._replace(epoch=b""), done))
     assert seen[0] == seen[1]

@@ -11,16 +11,15 @@ import grpc
 import structlog
 from headgate.endpoint.tls import TlsFiles
 from headgate.endpoint.trust import Trust
+from headgate.pending import PendingAnswer
 from headgate.transport.guard.transport import GuardedTransport
 from headgate.transport.interface import (
     RATE_LIMIT_METHOD,
     Handler,
-    OnAnswer,
     Serving,
     Transport,
     TransportFactory,
     TransportLimits,
-    Undecided,
 )
 from headgate.transport.select import choose_transport
 from structlog.testing import CapturingLogger
@@ -33,58 +32,46 @@ KINDS: tuple[Kind, ...] = ("native", "guarded", "grpcio")
 TIMEOUT_S = PATIENCE_S
 
 
-class Left(Undecided):
-    """What a script leaves for the loop."""
-
-    def __init__(self, payload: bytes) -> None:
-        self.payload = payload
-
-
 class Script:
     """A handler whose answers a test sets: an exception is raised, anything else returned.
 
-    In two steps it decides at once what is there already, and leaves for the loop what a function or a future gives.
+    What a function or a future gives is given on the loop, later; all else at once.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.answer: Any = None
+        self.reply: Any = None
         self.payloads: list[bytes] = []
         self.threads: list[str] = []
 
-    def __call__(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
+    def answer(self, payload: bytes) -> bytes | PendingAnswer:
+        if callable(self.reply) or isinstance(self.reply, asyncio.Future):
+            pending = PendingAnswer()
+            self._loop.call_soon_threadsafe(self._answer_later, payload, pending)
+            return pending
+        return self._answer(payload)  # type: ignore[no-any-return]  # a test may set what is no answer
+
+    def _answer(self, payload: bytes) -> Any:
         self.payloads.append(payload)
         self.threads.append(threading.current_thread().name)
-        answer = self.answer(payload) if callable(self.answer) else self.answer
+        answer = self.reply(payload) if callable(self.reply) else self.reply
         if isinstance(answer, BaseException):
             raise answer
         return b"echo:" + payload if answer is None else answer
 
-    def at_once(self, payload: bytes) -> bytes | Undecided:
-        if callable(self.answer) or isinstance(self.answer, asyncio.Future):
-            return Left(payload)
-        return self(payload)  # type: ignore[return-value]  # a test may set what is no answer
-
-    def resume(self, undecided: Undecided, then: OnAnswer) -> None:
-        """Answers come on the loop, whatever thread asked."""
-        assert isinstance(undecided, Left)
-        self._loop.call_soon_threadsafe(self._go_on, undecided.payload, then)
-
-    def _go_on(self, payload: bytes, then: OnAnswer) -> None:
+    def _answer_later(self, payload: bytes, pending: PendingAnswer) -> None:
         try:
-            answer = self(payload)
+            answer = self._answer(payload)
         except Exception as error:
-            then(error)
+            pending.on_answer(error)
             return
         if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(lambda future: then(_outcome(future)))
+            answer.add_done_callback(lambda future: pending.on_answer(_outcome(future)))
         else:
-            then(answer)
+            pending.on_answer(answer)
 
 
-def _outcome(future: "asyncio.Future[bytes]") -> bytes | BaseException:
-    if future.cancelled():
-        return asyncio.CancelledError()
+def _outcome(future: "asyncio.Future[bytes]") -> Any:
     return future.exception() or future.result()
 
 
@@ -127,9 +114,7 @@ def make_transport(
     log = CapturingLogger()
     logger = structlog.wrap_logger(log, processors=[lambda _logger, _name, event: ((), event)])
     factory = factory_of(kind, options.pop("tls", None), options.pop("trust", None))
-    handler = handler or Script()
-    options.setdefault("staged", handler if isinstance(handler, Script) else None)
-    return factory(Serving(address, handler, limits or TransportLimits(), logger, **options)), log
+    return factory(Serving(address, handler or Script(), limits or TransportLimits(), logger, **options)), log
 
 
 @asynccontextmanager

@@ -22,8 +22,10 @@ from pathlib import Path
 
 import structlog
 from headgate.transport.interface import GuardLimits, Serving, TransportLimits
+from headgate.transport.shared_loop import SharedLoop
 
 from tests.conformance.transport.harness import TIMEOUT_S, Kind, factory_of
+from tests.support.handlers import FunctionHandler
 
 ROOT = Path(__file__).parents[3]
 
@@ -98,7 +100,7 @@ async def main(kind: Kind, address: str, described: str, memory_bytes: str) -> N
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     values = json.loads(described)
     limits = TransportLimits(**{**values, "guard": GuardLimits(**values["guard"])})
-    endpoint = Serving(address, lambda payload: b"echo:" + payload, limits, structlog.get_logger())
+    endpoint = Serving(address, FunctionHandler(lambda payload: b"echo:" + payload), limits, structlog.get_logger())
     transport = factory_of(kind)(endpoint)
     await transport.start()
     transport.set_serving(True)
@@ -109,4 +111,5 @@ async def main(kind: Kind, address: str, described: str, memory_bytes: str) -> N
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))  # type: ignore[arg-type]
+    with asyncio.Runner(loop_factory=SharedLoop) as runner:
+        runner.run(main(*sys.argv[1:]))  # type: ignore[arg-type]

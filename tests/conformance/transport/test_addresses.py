@@ -142,11 +142,13 @@ async def test_nothing_is_left_behind_by_a_run(kind: Kind, tmp_path: Path) -> No
     """No directory, socket or lock file of ours outlives a clean stop."""
     script = f"""
 import asyncio
+from headgate.transport.shared_loop import SharedLoop
 from tests.conformance.transport.harness import serving
 async def main():
     async with serving({kind!r}, "unix:{tmp_path}/s"):
         pass
-asyncio.run(main())
+with asyncio.Runner(loop_factory=SharedLoop) as runner:
+    runner.run(main())
 """
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-W", "error", "-c", script]

@@ -20,13 +20,13 @@ async def test_handler_gets_the_raw_bytes_and_its_bytes_are_the_answer(
 
 
 async def test_empty_answer_is_an_answer(server: Server, channel: grpc.aio.Channel) -> None:
-    server.script.answer = b""
+    server.script.reply = b""
     assert await call(channel) == b""
 
 
 async def test_future_answers_when_it_is_resolved(server: Server, channel: grpc.aio.Channel) -> None:
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    server.script.answer = future
+    server.script.reply = future
     pending = call(channel, b"x")
     await eventually(lambda: server.transport.stats.pending_calls == 1)
     assert not pending.done()
@@ -57,7 +57,7 @@ async def test_many_calls_at_once_get_their_own_answers(server: Server, channel:
 async def test_request_errors_keep_status_and_message(
     server: Server, channel: grpc.aio.Channel, error: RequestError, code: grpc.StatusCode, how: str
 ) -> None:
-    server.script.answer = error if how == "raised" else _failed(error)
+    server.script.reply = error if how == "raised" else _failed(error)
     assert await status_of_call(call(channel)) == (code, str(error))
     assert server.transport.stats.failed_internal == 0
     assert server.events() == []
@@ -67,14 +67,14 @@ async def test_request_errors_keep_status_and_message(
 async def test_unexpected_errors_are_internal_and_logged(server: Server, channel: grpc.aio.Channel, how: str) -> None:
     """Never UNKNOWN, which Envoy lets pass; and the caller learns nothing of our insides."""
     error = ZeroDivisionError("a secret")
-    server.script.answer = error if how == "raised" else _failed(error)
+    server.script.reply = error if how == "raised" else _failed(error)
     assert await status_of_call(call(channel)) == (grpc.StatusCode.INTERNAL, "internal error")
     assert server.transport.stats.failed_internal == 1
     assert [entry.kwargs["exc_info"] for entry in server.log.calls] == [error]
 
 
 async def test_a_fault_in_every_call_logs_a_bounded_number_of_lines(server: Server, channel: grpc.aio.Channel) -> None:
-    server.script.answer = KeyError("again")
+    server.script.reply = KeyError("again")
     await asyncio.gather(*(status_of_call(call(channel)) for _ in range(100)))
     assert server.transport.stats.failed_internal == 100
     assert 1 <= len(server.events()) <= 10
@@ -85,25 +85,25 @@ async def test_a_fault_in_every_call_logs_a_bounded_number_of_lines(server: Serv
 async def test_an_answer_that_is_not_bytes_is_internal(
     server: Server, channel: grpc.aio.Channel, nonsense: object, how: str
 ) -> None:
-    server.script.answer = nonsense if how == "returned" else _resolved(nonsense)
+    server.script.reply = nonsense if how == "returned" else _resolved(nonsense)
     assert (await status_of_call(call(channel)))[0] == grpc.StatusCode.INTERNAL
     await eventually(lambda: server.transport.stats.pending_calls == 0)
 
 
 async def test_long_or_broken_messages_still_arrive(server: Server, channel: grpc.aio.Channel) -> None:
-    server.script.answer = BadRequest("x" * 100_000)
+    server.script.reply = BadRequest("x" * 100_000)
     assert await status_of_call(call(channel)) == (grpc.StatusCode.INVALID_ARGUMENT, "x" * 1024)
-    server.script.answer = BadRequest("half a surrogate: \ud800")
+    server.script.reply = BadRequest("half a surrogate: \ud800")
     assert await status_of_call(call(channel)) == (grpc.StatusCode.INVALID_ARGUMENT, "half a surrogate: ?")
 
 
-async def test_a_future_that_the_handler_cancels_is_unavailable(server: Server, channel: grpc.aio.Channel) -> None:
+async def test_an_error_that_comes_later_has_its_status(server: Server, channel: grpc.aio.Channel) -> None:
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    server.script.answer = future
+    server.script.reply = future
     pending = call(channel)
     await eventually(lambda: server.transport.stats.pending_calls == 1)
-    future.cancel()
-    assert (await status_of_call(pending))[0] == grpc.StatusCode.UNAVAILABLE
+    future.set_exception(NotReady("not now"))
+    assert await status_of_call(pending) == (grpc.StatusCode.UNAVAILABLE, "not now")
 
 
 async def test_a_caller_who_goes_away_does_not_cancel_the_handlers_future(
@@ -111,13 +111,13 @@ async def test_a_caller_who_goes_away_does_not_cancel_the_handlers_future(
 ) -> None:
     """What it decides has been charged: others may wait for the same future."""
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    server.script.answer = future
+    server.script.reply = future
     pending = call(channel)
     # It counts as pending before the handler has it, which would then be asked for the next one's answer.
     await eventually(lambda: server.script.payloads == [b""])
     pending.cancel()
     # A later call on the same connection has been through: so has the cancellation.
-    server.script.answer = None
+    server.script.reply = None
     assert await call(channel, b"next") == b"echo:next"
     assert not future.cancelled()
     assert server.transport.stats.pending_calls == 1
@@ -151,7 +151,7 @@ async def test_what_needs_nobody_is_decided_where_it_is_received_and_the_rest_on
 ) -> None:
     assert await call(channel, b"at once") == b"echo:at once"
     later = asyncio.get_running_loop().create_future()
-    server.script.answer = lambda _: later
+    server.script.reply = lambda _: later
     pending = call(channel, b"later")
     await eventually(lambda: len(server.script.payloads) == 2)
     later.set_result(b"decided")

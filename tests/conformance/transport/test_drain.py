@@ -34,7 +34,7 @@ async def test_every_call_in_flight_gets_its_answer(server: Server, channel: grp
         loop.call_later(0.0002 * int(payload), future.set_result, payload)
         return future
 
-    server.script.answer = answer
+    server.script.reply = answer
     pending = [call(channel, b"%d" % number) for number in range(600)]
     await eventually(lambda: len(server.script.payloads) >= 100)
     server.transport.set_serving(False)
@@ -50,7 +50,7 @@ async def test_answers_given_at_the_very_end_arrive(kind: Kind, attempt: int) ->
     async with serving(kind) as server, dialled(server.address) as channel:
         futures = [asyncio.get_running_loop().create_future() for _ in range(100)]
         waiting = iter(futures)
-        server.script.answer = lambda _payload: next(waiting)
+        server.script.reply = lambda _payload: next(waiting)
         pending = [call(channel) for _ in futures]
         await eventually(lambda: server.transport.stats.pending_calls == 100)
         stopping = asyncio.create_task(server.transport.stop(TIMEOUT_S))
@@ -64,12 +64,12 @@ async def test_answers_given_at_the_very_end_arrive(kind: Kind, attempt: int) ->
 @pytest.mark.usefixtures("unhurried")
 async def test_calls_are_answered_while_it_waits(server: Server, channel: grpc.aio.Channel) -> None:
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    server.script.answer = future
+    server.script.reply = future
     pending = call(channel)
     # It counts as pending before the handler has it, which would then be asked for the next one's answer.
     await eventually(lambda: server.script.payloads == [b""])
     stopping = asyncio.create_task(server.transport.stop(TIMEOUT_S))
-    server.script.answer = None
+    server.script.reply = None
     assert await call(channel, b"late") == b"echo:late"
     assert not stopping.done()
     future.set_result(b"done")
@@ -82,7 +82,7 @@ async def test_waiting_is_bounded_and_the_rest_is_told(kind: Kind, monkeypatch: 
     # Without reflection's server, whose end would take the time that answers need to leave.
     monkeypatch.setattr("tempfile.mkdtemp", _no_directory)
     async with serving(kind) as server, AsyncExitStack() as stack:
-        server.script.answer = lambda _payload: asyncio.get_running_loop().create_future()
+        server.script.reply = lambda _payload: asyncio.get_running_loop().create_future()
         channels = [await stack.enter_async_context(dialled(server.address)) for _ in range(4)]
         pending = [call(channel) for channel in channels for _ in range(100)]
         await eventually(lambda: server.transport.stats.pending_calls == 400)

@@ -154,7 +154,7 @@ async def test_overload_does_not_look_like_death(kind: Kind) -> None:
     async with serving(kind, limits=TransportLimits(max_pending_calls=2)) as server:
         futures = [asyncio.get_running_loop().create_future() for _ in range(2)]
         waiting = iter(futures)
-        server.script.answer = lambda _payload: next(waiting)
+        server.script.reply = lambda _payload: next(waiting)
         async with dialled(server.address) as channel:
             pending = [call(channel) for _ in futures]
             await eventually(lambda: server.transport.stats.pending_calls == 2)

@@ -93,7 +93,7 @@ async def test_a_call_can_be_built_from_reflection_alone(
     method = _pool(answer).FindServiceByName(RATE_LIMIT).methods_by_name["ShouldRateLimit"]
     request_class = message_factory.GetMessageClass(method.input_type)
     response_class = message_factory.GetMessageClass(method.output_type)
-    server.script.answer = rls_pb2.RateLimitResponse(
+    server.script.reply = rls_pb2.RateLimitResponse(
         overall_code=rls_pb2.RateLimitResponse.OVER_LIMIT
     ).SerializeToString()
 

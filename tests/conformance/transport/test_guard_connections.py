@@ -34,8 +34,8 @@ def frequent_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick_retirement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.transport.guard.relay.RETIRE_S", 0.1)
-    monkeypatch.setattr("headgate.transport.guard.relay.RETIRE_MAX_S", 0.2)
+    monkeypatch.setattr("headgate.transport.guard.retirement.RETIRE_S", 0.1)
+    monkeypatch.setattr("headgate.transport.guard.retirement.RETIRE_MAX_S", 0.2)
 
 
 @asynccontextmanager
@@ -228,7 +228,7 @@ def deaf_caller(server: Server) -> Iterator[None]:
 
 async def test_a_caller_who_does_not_read_is_cut_off() -> None:
     async with guarded(message_timeout_s=0.3) as server:
-        server.script.answer = b"x" * 60_000
+        server.script.reply = b"x" * 60_000
         with deaf_caller(server):
             await eventually(lambda: closed(server) == {"stalled": 1})
         async with dialled(server.address) as channel:
@@ -237,7 +237,7 @@ async def test_a_caller_who_does_not_read_is_cut_off() -> None:
 
 async def test_when_too_much_is_not_read_who_waits_longest_is_cut_off() -> None:
     async with guarded(max_unfinished_bytes=1_000) as server:
-        server.script.answer = b"x" * 60_000
+        server.script.reply = b"x" * 60_000
         with deaf_caller(server), deaf_caller(server):
             # Both are over it by themselves.
             await eventually(lambda: closed(server) == {"stalled": 2})
@@ -267,7 +267,7 @@ async def test_an_idle_connection_is_told_and_then_closed(quick_retirement: None
 async def test_a_connection_with_a_call_under_way_is_not_idle(quick_retirement: None) -> None:
     async with guarded(idle_timeout_s=0.2) as server, dialled(server.address) as channel:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        server.script.answer = answer
+        server.script.reply = answer
         waiting = call(channel, b"x")
         await eventually(lambda: server.transport.stats.pending_calls == 1)
         async with connected(server) as (reader, writer):
@@ -298,7 +298,7 @@ async def test_no_call_fails_when_connections_grow_too_old() -> None:
 
 async def test_a_caller_who_ignores_that_it_should_go_is_cut_off(quick_retirement: None) -> None:
     async with guarded(max_connection_age_s=0.1) as server, raw_client(server.port) as client:
-        server.script.answer = lambda _payload: asyncio.get_running_loop().create_future()
+        server.script.reply = lambda _payload: asyncio.get_running_loop().create_future()
         stream = await client.open(call_headers(), message(b"x"))
         await eventually(lambda: server.transport.stats.pending_calls == 1)
         assert "gone" in await client.outcome(stream)

@@ -189,7 +189,7 @@ async def test_gzip_is_understood_and_a_bomb_is_refused(victim: ServerProcess) -
 
 async def test_messages_up_to_the_limit_pass(kind: Kind) -> None:
     async with serving(kind, limits=TransportLimits(max_message_bytes=1000)) as server:
-        server.script.answer = lambda payload: str(len(payload)).encode()
+        server.script.reply = lambda payload: str(len(payload)).encode()
         async with dialled(server.address) as channel:
             assert await call(channel, b"x" * 1000) == b"1000"
             code, details = await status_of_call(call(channel, b"x" * 1001))

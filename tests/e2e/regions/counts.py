@@ -7,9 +7,13 @@ from typing import Final
 
 import structlog
 from headgate.clock import SystemClock
+from headgate.keys.peek_key import CellPeek, PeekKey, WindowPeek
+from headgate.origin.exchange_protocol import Priority
 from headgate.origin.interface import Origin, OriginError
-from headgate.origin.look import CellLook, WindowLook
-from headgate.origin.protocol import Call, Lane, WindowAnswer, WindowReport, exchange_name
+from headgate.origin.names import exchange_name
+from headgate.origin.operations.call import Call
+from headgate.origin.operations.read_components import ReadComponents
+from headgate.origin.protocol import WindowAnswer, WindowReport
 from headgate.origin.select import open_origin
 from headgate.rules.directory import load_directory
 
@@ -55,7 +59,7 @@ class Counts:
         report = WindowReport(match.key, b"observer", 1, 0, 1, limit.window_ms, 0, True, True, ())
         try:
             found = await self._components(origin, where, match.key, name)
-            reply = await origin.call(origin.shard_of(match.key), Call((report,), ()), PATIENCE_S)
+            reply = await origin.run(origin.shard_of(match.key), Call((report,), ()), PATIENCE_S)
         except OriginError:
             return {}
         (answer,) = reply.answers
@@ -65,26 +69,28 @@ class Counts:
         abroad = sum(count for whose, count in found.items() if whose != where)
         return found if (found[where], abroad) == answer.current[1:] else {**found, "sum": answer.current.foreign}
 
-    def look(self, key: str, value: str) -> dict[str, CellLook]:
+    def look(self, key: str, value: str) -> dict[str, CellPeek]:
         """What each region's origin has in the current window; nothing, where it has none or does not answer."""
         return {where: self._runner.run(self._look(key, value, where)) for where in self._origins}
 
-    async def _look(self, key: str, value: str, where: str) -> CellLook:
+    async def _look(self, key: str, value: str, where: str) -> CellPeek:
         match = self._rules.match(self._domain, [(key, value)])
         assert match is not None
         origin = self._origins[where]
         try:
-            found = await origin.look(origin.shard_of(match.key), match.key, match.limit.window_ms, PATIENCE_S)
+            found = await origin.run(origin.shard_of(match.key), PeekKey(match.key, match.limit.window_ms), PATIENCE_S)
         except OriginError:
-            return CellLook()
-        return found.record.current if isinstance(found.record, WindowLook) else CellLook()
+            return CellPeek()
+        return found.record.current if isinstance(found.record, WindowPeek) else CellPeek()
 
     async def _components(self, origin: Origin, where: str, key: bytes, name: bytes) -> dict[str, int]:
         found = dict.fromkeys(self._origins, 0)
         for peer in self._origins:
             if peer == where:
                 continue
-            (published,) = await origin.components(origin.shard_of(key), peer.encode(), Lane.NORMAL, [name], PATIENCE_S)
+            (published,) = await origin.run(
+                origin.shard_of(key), ReadComponents(peer.encode(), Priority.NORMAL, [name]), PATIENCE_S
+            )
             if published is not None:
                 found[where], found[peer] = published.current, published.peer_current
         return found

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import grpc
-from headgate.origin.look import CellLook
+from headgate.keys.peek_key import CellPeek
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 from tests.e2e.regions.world import BACK_LIMIT, DOMAIN, LOOK_S, World
@@ -50,7 +50,7 @@ class Ledger:
     def wait_counted(self) -> None:
         """Until every region has counted both exactly, and knows the same of the others."""
         expected = {where: self._expected(where) for where in self._world.names}
-        seen: list[dict[str, CellLook]] = []
+        seen: list[dict[str, CellPeek]] = []
 
         def counted() -> bool:
             seen[:] = [self._world.counts.look(KEY, self.value)]
@@ -61,10 +61,10 @@ class Ledger:
         except AssertionError as error:
             raise AssertionError(f"{error}, and it is {seen}") from None
 
-    def _expected(self, where: str) -> CellLook:
+    def _expected(self, where: str) -> CellPeek:
         abroad = [name for name in self._world.names if name != where]
         foreign = sum(self._charged[name] for name in abroad)
-        return CellLook(self._charged[where], 0, foreign, self._given[where], sum(self._given[name] for name in abroad))
+        return CellPeek(self._charged[where], 0, foreign, self._given[where], sum(self._given[name] for name in abroad))
 
     def forget(self) -> None:
         """The key was reset."""

@@ -83,6 +83,7 @@ def test_what_is_not_taken_is_counted_and_said_once(
     assert sink.sent == 0
 
 
+@pytest.mark.slow
 def test_behind_a_collector_that_stalls_only_so_much_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log's thread is told at once, and is never kept."""
     monkeypatch.setattr(collector_module, "MAX_WAITING", 9)

@@ -19,8 +19,9 @@ from headgate.handler import AnswerSettings
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Override
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.origin.exchange_protocol import ForeignCount
 from headgate.origin.interface import REGION_GONE_MS
-from headgate.origin.protocol import ForeignCount
+from headgate.origin.operations.import_counts import ImportCounts
 from headgate.region.active import ActiveRegions
 from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock, run_virtually
@@ -283,7 +284,7 @@ def test_the_limit_came_with_the_request(tmp_path: Path) -> None:
     request.descriptors[0].limit.requests_per_unit = 1
     request.descriptors[0].limit.unit = "MINUTE"  # type: ignore[assignment]
     for _ in range(2):
-        incident.node.handler(request.SerializeToString())
+        incident.node.handler.answer(request.SerializeToString())
     answer = incident.explained()
     assert (answer["cause"], answer["decision"]["rule"]) == ("limit_in_request", "(request)")
 
@@ -541,7 +542,7 @@ def test_other_regions_used_the_limit_up(tmp_path: Path) -> None:
         assert match is not None
         window_ms = match.limit.window_ms
         sequence = region.clock.now_ms() // window_ms
-        region.shard.take_in([ForeignCount(match.key, window_ms, sequence, b"eu", 95)])
+        region.shard.apply(ImportCounts([ForeignCount(match.key, window_ms, sequence, b"eu", 95)]))
         await asyncio.sleep(6)
         for _ in range(5):
             await node.ask_region(ANN)

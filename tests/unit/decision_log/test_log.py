@@ -290,6 +290,7 @@ def test_while_the_disk_stands_still_decisions_go_on_and_what_is_missing_is_coun
     assert sum(event.fields["decisions"] for event in disk.noted if event.kind == "dropped") == stats.dropped
 
 
+@pytest.mark.slow
 def test_three_seconds_of_20_000_denials_a_second_wait_for_a_disk_that_stands_still(tmp_path: Path) -> None:
     node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS))
     disk = StuckSink()
@@ -343,7 +344,7 @@ def test_what_is_given_back_is_told(tmp_path: Path) -> None:
     node.ask({"user": "ann"}, cost=5)
     request = encode_request("d", [{"user": "ann"}], 1)
     request.descriptors[0].hits_addend.value, request.descriptors[0].is_negative_hits = 2, True
-    node.handler(request.SerializeToString())
+    node.handler.answer(request.SerializeToString())
     node.stop()
     taken, given = decisions(node.data_dir)
     assert (taken.flags & Flag.REFUND, given.flags & Flag.REFUND) == (0, Flag.REFUND)

@@ -7,8 +7,11 @@ from typing import Any
 from headgate.exchange.messages import Ack, Batch
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.sender import PeerSender
+from headgate.origin.exchange_protocol import Priority
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import Lane
+from headgate.origin.operations.begin_walk import BeginWalk
+from headgate.origin.operations.mark_filled import MarkFilled
+from headgate.origin.operations.read_changes import ReadChanges
 
 from tests.support.clock import ManualClock
 from tests.unit.exchange.two_origins import START_MS
@@ -52,8 +55,8 @@ class Exchanger:
         self._sender = PeerSender(origin, peer, status=self.status, owner=name, clock=CLOCK, random=random.Random(1))
 
     async def exchange(self) -> None:
-        for lane in Lane:
-            await self._sender.exchange(lane)
+        for priority in Priority:
+            await self._sender.exchange(priority)
 
 
 async def test_a_peer_is_told_that_it_has_everything_though_each_shard_is_served_by_another_exchanger() -> None:
@@ -61,8 +64,8 @@ async def test_a_peer_is_told_that_it_has_everything_though_each_shard_is_served
     peer = Peer()
     one, other = Exchanger(b"one", origin, peer), Exchanger(b"other", origin, peer)
     for shard, exchanger in enumerate((one, other)):
-        await origin.changes(shard, b"us", Lane.NORMAL, exchanger.name, b"drawn", 1, 1.0)
-        await origin.begin_walk(shard, b"us", WALK, 1.0)
+        await origin.run(shard, ReadChanges(b"us", Priority.NORMAL, exchanger.name, b"drawn", 1), 1.0)
+        await origin.run(shard, BeginWalk(b"us", WALK), 1.0)
     for _ in range(2):
         await one.exchange()
         await other.exchange()
@@ -79,6 +82,6 @@ async def test_who_serves_nothing_knows_all_the_same_whether_something_is_missin
     await other.exchange()
     assert (one.status.serving, other.status.serving) == (True, False)
     assert other.status.filling
-    await origin.mark_filled(0, b"us", peer.batches[-1].fill_wanted, 1.0)
+    await origin.run(0, MarkFilled(b"us", peer.batches[-1].fill_wanted), 1.0)
     await other.exchange()
     assert not other.status.filling

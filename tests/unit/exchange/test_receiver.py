@@ -1,14 +1,21 @@
 """What a region takes in from a peer, and what it refuses."""
 
+from typing import Any
+
 import pytest
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of, split_fill
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.receiver import FUTURE_MS, LONGEST_KEY_BYTES, LONGEST_WINDOW_MS, MOST
 from headgate.origin import told_resets
-from headgate.origin.book import BookEntry, BookState
+from headgate.origin.exchange_protocol import Priority
 from headgate.origin.interface import OriginError
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import Lane
+from headgate.origin.operation import Operation
+from headgate.origin.operations.acknowledge import Acknowledge
+from headgate.origin.operations.read_changes import ReadChanges
+from headgate.origin.operations.read_map import ReadMap
+from headgate.origin.operations.write_map import WriteMap
+from headgate.origin.region_map import MapEntry
 
 from tests.unit.exchange.two_origins import SEQUENCE, START_MS, WINDOW_MS, Region
 
@@ -63,7 +70,7 @@ async def test_without_its_origin_nothing_is_acknowledged(monkeypatch: pytest.Mo
     async def away(*args: object) -> None:
         raise OriginError("away")
 
-    monkeypatch.setattr(MemoryOrigin, "import_foreign", away)
+    monkeypatch.setattr(MemoryOrigin, "run", away)
     with pytest.raises(OriginError):
         await us.receiver.receive("eu", batch(GOOD))
 
@@ -79,11 +86,11 @@ async def test_own_counts_that_come_back_only_raise_the_floor() -> None:
 async def test_a_peer_that_lost_something_is_told_everything_once() -> None:
     us = Region("us", "eu")
     us.count(6)
-    changes = await us.origin.changes(0, b"eu", Lane.NORMAL, b"x", b"g", 9, 1.0)
-    await us.origin.acknowledge(0, b"eu", Lane.NORMAL, changes, 1.0)
+    changes = await us.origin.run(0, ReadChanges(b"eu", Priority.NORMAL, b"x", b"g", 9), 1.0)
+    await us.origin.run(0, Acknowledge(b"eu", Priority.NORMAL, changes), 1.0)
     for _ in range(2):
         await us.receiver.receive("eu", batch(fill_wanted=b"marks"))
-    again = await us.origin.changes(0, b"eu", Lane.NORMAL, b"x", b"g", 9, 1.0)
+    again = await us.origin.run(0, ReadChanges(b"eu", Priority.NORMAL, b"x", b"g", 9), 1.0)
     assert (again.walk, again.since, len(again.names)) == (b"marks", 0, 1)
 
 
@@ -91,7 +98,7 @@ async def test_filled_marks_the_shards_that_were_asked_for() -> None:
     us = Region("us", "eu")
     mark = mark_of(b"g", b"memory")
     await us.receiver.receive("eu", batch(filled=join_fill([mark])))
-    assert (await us.origin.changes(0, b"eu", Lane.NORMAL, b"x", b"g", 9, 1.0)).mark == mark
+    assert (await us.origin.run(0, ReadChanges(b"eu", Priority.NORMAL, b"x", b"g", 9), 1.0)).mark == mark
 
 
 def test_marks_are_told_apart_by_memory_and_server() -> None:
@@ -119,8 +126,8 @@ async def test_the_region_s_nodes_are_told_of_a_reset_once_and_only_while_it_is_
     """Those that deny from memory ask nobody, so they would never hear of it."""
     us = Region("us", "eu")
 
-    def told() -> list[BookEntry]:
-        return [entry for entry in us.origin.book.read(0, 100, us.clock.now_ms()).entries if entry.value]
+    def told() -> list[MapEntry]:
+        return [entry for entry in us.origin.apply(ReadMap(0, 100)).entries if entry.value]
 
     await us.receiver.receive("eu", batch(GOOD))
     assert told() == []
@@ -136,18 +143,20 @@ async def test_the_region_s_nodes_are_told_of_a_reset_once_and_only_while_it_is_
     assert len(told()) == 1
 
 
-async def test_a_book_that_cant_be_written_holds_no_batch_up_and_is_tried_again(
+async def test_a_map_that_cant_be_written_holds_no_batch_up_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     us = Region("us", "eu")
-    write_book = us.origin.write_book
+    run = us.origin.run
 
-    async def away(*_: object) -> BookState:
-        raise OriginError("away")
+    async def away(shard: int, operation: Operation[Any], timeout_s: float) -> Any:
+        if isinstance(operation, WriteMap):
+            raise OriginError("away")
+        return await run(shard, operation, timeout_s)
 
-    monkeypatch.setattr(us.origin, "write_book", away)
+    monkeypatch.setattr(us.origin, "run", away)
     assert (await us.receiver.receive("eu", batch(GOOD._replace(reset=START_MS)))).refused == 0
-    monkeypatch.setattr(us.origin, "write_book", write_book)
+    monkeypatch.setattr(us.origin, "run", run)
     await us.receiver.receive("eu", batch(number=2))
-    entries = us.origin.book.read(0, 100, us.clock.now_ms()).entries
+    entries = us.origin.apply(ReadMap(0, 100)).entries
     assert [told_resets.read(entry) for entry in entries] == [(b"k", START_MS)]

@@ -4,7 +4,9 @@ import pytest
 from headgate.exchange import sender as sender_module
 from headgate.exchange.messages import Batch, LinkError
 from headgate.exchange.sender import SWEEPER, sweep
-from headgate.origin.protocol import Lane
+from headgate.origin.exchange_protocol import Priority
+from headgate.origin.operations.read_changes import ReadChanges
+from headgate.origin.outbox import Outbox
 
 from tests.unit.exchange.two_origins import WINDOW_MS, Handover, Region
 
@@ -14,9 +16,9 @@ async def test_what_is_counted_here_is_known_there_and_sent_once() -> None:
     link = Handover(eu, us)
     sender = eu.sender_to(us, link)
     eu.count(7)
-    await sender.exchange(Lane.NORMAL)
+    await sender.exchange(Priority.NORMAL)
     assert (us.known().foreign, us.known().region_total) == (7, 0)
-    await sender.exchange(Lane.NORMAL)
+    await sender.exchange(Priority.NORMAL)
     assert [len(batch.entries) for batch in link.batches] == [1, 0], "and a sign of life"
 
 
@@ -27,7 +29,7 @@ async def test_what_was_not_acknowledged_is_sent_again_and_counts_once() -> None
     eu.count(7)
     for _ in range(3):
         with pytest.raises(LinkError):
-            await eu.sender_to(us, link).exchange(Lane.NORMAL)
+            await eu.sender_to(us, link).exchange(Priority.NORMAL)
     assert (len(link.batches), us.known().foreign) == (3, 7)
 
 
@@ -37,22 +39,22 @@ async def test_a_failover_between_reading_and_acknowledging_hides_nothing() -> N
     link = Handover(eu, us)
     sender = eu.sender_to(us, link)
     eu.count(1, b"before")
-    await sender.exchange(Lane.NORMAL)
-    replica = eu.origin.outbox.lanes[Lane.NORMAL].latest
+    await sender.exchange(Priority.NORMAL)
+    replica = eu.origin.memory.part(Outbox).indexes[Priority.NORMAL].latest
     for number in range(5):
         eu.count(1 + number, b"lost")
 
     def fail_over(batch: Batch) -> None:
         link.on_send = lambda batch: None
-        index = eu.origin.outbox.lanes[Lane.NORMAL]
+        index = eu.origin.memory.part(Outbox).indexes[Priority.NORMAL]
         index.changed.pop(next(name for name in index.changed if name.endswith(b"lost")))
         index.latest = replica
-        eu.origin._epoch = b"another life"
+        eu.origin.memory.epoch = b"another life"
         eu.count(9, b"after")
 
     link.on_send = fail_over
-    await sender.exchange(Lane.NORMAL)
-    await sender.exchange(Lane.NORMAL)
+    await sender.exchange(Priority.NORMAL)
+    await sender.exchange(Priority.NORMAL)
     assert us.known(b"after").foreign == 9
 
 
@@ -61,20 +63,20 @@ async def test_a_region_that_lost_everything_gets_its_own_counts_back() -> None:
     there, back = eu.sender_to(us), us.sender_to(eu)
     eu.count(7)
     for _ in range(3):  # both are filled: neither knew the other when they began
-        await there.exchange(Lane.NORMAL)
-        await there.exchange(Lane.URGENT)
-        await back.exchange(Lane.NORMAL)
-        await back.exchange(Lane.URGENT)
+        await there.exchange(Priority.NORMAL)
+        await there.exchange(Priority.URGENT)
+        await back.exchange(Priority.NORMAL)
+        await back.exchange(Priority.URGENT)
     assert not eu.peers["us"].filling
     eu.origin.wipe(b"another life")
     assert eu.known().region_total == 0
-    await there.exchange(Lane.NORMAL)
+    await there.exchange(Priority.NORMAL)
     assert eu.peers["us"].filling
     for _ in range(3):
-        await back.exchange(Lane.NORMAL)
-        await back.exchange(Lane.URGENT)
-        await there.exchange(Lane.NORMAL)
-        await there.exchange(Lane.URGENT)
+        await back.exchange(Priority.NORMAL)
+        await back.exchange(Priority.URGENT)
+        await there.exchange(Priority.NORMAL)
+        await there.exchange(Priority.URGENT)
     assert (eu.known().region_total, eu.known().foreign) == (7, 0)
     assert not eu.peers["us"].filling
     assert us.known().foreign == 7
@@ -86,7 +88,7 @@ async def test_everything_goes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None
     link = Handover(eu, us)
     for number in range(10):
         eu.count(1 + number, b"k%d" % number)
-    await eu.sender_to(us, link).exchange(Lane.NORMAL)
+    await eu.sender_to(us, link).exchange(Priority.NORMAL)
     assert [len(batch.entries) for batch in link.batches] == [3, 3, 3, 1]
     assert [us.known(b"k%d" % number).foreign for number in range(10)] == list(range(1, 11))
 
@@ -98,7 +100,7 @@ async def test_a_batch_stays_within_its_bytes_however_long_keys_are(monkeypatch:
     link = Handover(eu, us)
     for number in range(20):
         eu.count(1, b"%02d" % number * 600)
-    await eu.sender_to(us, link).exchange(Lane.NORMAL)
+    await eu.sender_to(us, link).exchange(Priority.NORMAL)
     assert sum(len(batch.entries) for batch in link.batches) == 20
     assert max(sum(len(entry.key) for entry in batch.entries) for batch in link.batches) <= 5_000
     assert us.known(b"19" * 600).foreign == 1
@@ -111,7 +113,7 @@ async def test_cells_that_no_longer_matter_are_not_sent() -> None:
     eu.clock.step(WINDOW_MS)
     eu.count(2)
     eu.clock.step(WINDOW_MS)
-    await eu.sender_to(us, link).exchange(Lane.NORMAL)
+    await eu.sender_to(us, link).exchange(Priority.NORMAL)
     (entry,) = link.batches[0].entries
     assert (entry.current, entry.previous) == (2, 0), "what is two windows old counts nowhere"
 
@@ -119,22 +121,22 @@ async def test_cells_that_no_longer_matter_are_not_sent() -> None:
 async def test_one_exchanger_sends_and_another_one_waits_for_its_lease() -> None:
     eu, us = Region("eu", "us"), Region("us", "eu")
     eu.count(7)
-    await eu.origin.changes(0, b"us", Lane.NORMAL, b"another", b"g", 1, 1.0)
+    await eu.origin.run(0, ReadChanges(b"us", Priority.NORMAL, b"another", b"g", 1), 1.0)
     link = Handover(eu, us)
     sender = eu.sender_to(us, link)
-    await sender.exchange(Lane.NORMAL)
+    await sender.exchange(Priority.NORMAL)
     assert (link.batches, eu.peers["us"].serving) == ([], False)
     eu.clock.step(5_000)
-    await sender.exchange(Lane.NORMAL)
+    await sender.exchange(Priority.NORMAL)
     assert (us.known().foreign, eu.peers["us"].serving) == (7, True)
 
 
 async def test_a_beat_comes_back_as_the_age_of_what_the_peer_knows() -> None:
     eu, us = Region("eu", "us"), Region("us", "eu")
     there, back = eu.sender_to(us), us.sender_to(eu)
-    await there.exchange(Lane.NORMAL)
+    await there.exchange(Priority.NORMAL)
     eu.clock.step(1_234)
-    await back.exchange(Lane.NORMAL)
+    await back.exchange(Priority.NORMAL)
     assert eu.peers["us"].lag_ms == 1_234
 
 
@@ -145,8 +147,8 @@ async def test_names_of_keys_that_are_gone_are_swept_though_the_peer_is_away() -
     eu.clock.step(3 * WINDOW_MS)
     eu.count(1, b"live")
     for _ in range(6):
-        await sweep(eu.origin, 0, Lane.NORMAL, b"exchanger", b"g", 2)
-    assert list(eu.origin.outbox.lanes[Lane.NORMAL].changed) == [b"ea60::live"]
+        await sweep(eu.origin, 0, Priority.NORMAL, b"exchanger", b"g", 2)
+    assert list(eu.origin.memory.part(Outbox).indexes[Priority.NORMAL].changed) == [b"ea60::live"]
     assert SWEEPER not in {peer.encode() for peer in eu.peers}
 
 
@@ -156,7 +158,7 @@ async def test_a_reset_here_empties_the_key_there_and_nothing_from_before_comes_
 
     async def exchange() -> None:
         for sender in (there, back, there, back):
-            await sender.exchange(Lane.NORMAL)
+            await sender.exchange(Priority.NORMAL)
 
     eu.count(7, reset=0)
     us.count(5, reset=0)
@@ -181,14 +183,14 @@ async def test_a_region_that_lost_everything_hears_of_resets_with_its_counts() -
     eu.count(3, reset=9)
     for _ in range(3):
         for sender in (there, back):
-            await sender.exchange(Lane.NORMAL)
-            await sender.exchange(Lane.URGENT)
+            await sender.exchange(Priority.NORMAL)
+            await sender.exchange(Priority.URGENT)
     eu.origin.wipe(b"another life")
     eu.count(7, reset=0)  # by a node that was cut off
     for _ in range(4):
         for sender in (there, back):
-            await sender.exchange(Lane.NORMAL)
-            await sender.exchange(Lane.URGENT)
+            await sender.exchange(Priority.NORMAL)
+            await sender.exchange(Priority.URGENT)
     assert eu.known()[1:3] == (3, 0)
     assert us.known()[1:3] == (0, 3)
 
@@ -199,8 +201,8 @@ async def test_what_is_given_back_here_makes_room_there_and_comes_back_from_node
 
     async def exchange() -> None:
         for sender in (there, back, there, back):
-            await sender.exchange(Lane.NORMAL)
-            await sender.exchange(Lane.URGENT)
+            await sender.exchange(Priority.NORMAL)
+            await sender.exchange(Priority.URGENT)
 
     eu.count(70)
     us.count(20)

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 from headgate.exchange import sender
-from headgate.limiter.decision import Charge
+from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit, Scope, Unit
 from headgate.limiter.scopes import charges_of
 from headgate.origin.window_record import WindowRecord
+from headgate.quota.store import QuotaStore
+from headgate.simulation.awaiting import future_of
 from headgate.simulation.history import Key
 from headgate.simulation.network import shard_of
 from headgate.simulation.regions.generate import generate
@@ -18,6 +20,8 @@ from headgate.simulation.regions.world import RegionsWorld, Site
 from headgate.simulation.trace import Silence
 
 from tests.support.region import virtually
+
+pytestmark = pytest.mark.slow
 
 SHARDS = 6
 MANY = 16
@@ -55,8 +59,8 @@ def key_on(shard: int) -> bytes:
 
 async def count(world: RegionsWorld, site: Site, key: bytes) -> None:
     decided = next(world.nodes(site)).decide((Charge(key, LIMIT, HITS),))
-    if isinstance(decided, asyncio.Future):
-        decided = await decided
+    if not isinstance(decided, Decision):
+        decided = await future_of(decided)
     assert decided.admitted
 
 
@@ -126,8 +130,9 @@ def test_slices_of_the_other_shards_stay_in_force() -> None:
                 for node in world.nodes(site):
                     node.decide(charges)
                 await asyncio.sleep(0.02)
-                assert shard.time_ms() < shard.quotas.until_ms, "its deadline is renewed"
-            written_ms = {round(known.until_ms - shard.time_ms(), -4) for known in shard.quotas.shares.values()}
+                assert shard.time_ms() < shard.memory.part(QuotaStore).until_ms, "its deadline is renewed"
+            shares = shard.memory.part(QuotaStore).shares.values()
+            written_ms = {round(known.until_ms - shard.time_ms(), -4) for known in shares}
             assert written_ms == {20_000}, "and so is its own share"
 
     virtually(history())

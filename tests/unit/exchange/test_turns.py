@@ -8,12 +8,15 @@ import pytest
 import structlog
 import structlog.testing
 from headgate.exchange import sender as sender_module
-from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.messages import Ack, Batch, LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.sender import FRESH_S, SEND_TIMEOUT_S, PeerSender
+from headgate.origin.exchange_protocol import Priority
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import Call, CellReport, Lane, WindowReport, exchange_key, exchange_name
+from headgate.origin.names import exchange_key, exchange_name
+from headgate.origin.operations.call import Call
+from headgate.origin.protocol import CellReport, WindowReport
+from headgate.quota.exchanging import make_exchanger
 from headgate.simulation.loop import LoopClock, run_virtually
 
 UNIX_MS = 1_700_000_000_000
@@ -65,7 +68,7 @@ async def count(origin: MemoryOrigin, key: bytes, total: int) -> None:
     cells = (CellReport(UNIX_MS // WINDOW_MS, total, 0, 0, total),)
     name = exchange_name(key, key, WINDOW_MS)
     report = WindowReport(key, b"run", total, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at=1, name=name)
-    await origin.call(0, Call((report,), ()), 1.0)
+    await origin.run(0, Call((report,), ()), 1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +82,7 @@ def test_a_turn_ends_after_so_many_pages_and_says_that_there_is_more() -> None:
         clock, link, status = LoopClock(UNIX_MS), Listening(), PeerStatus("us", "")
         chance = random.Random(1)
         sender = PeerSender(await published(clock), link, status=status, owner=b"me", clock=clock, random=chance)
-        return [(await sender.exchange(Lane.NORMAL), status.backlog) for _ in range(3)], link
+        return [(await sender.exchange(Priority.NORMAL), status.backlog) for _ in range(3)], link
 
     turns, link = run_virtually(play())
     assert turns == [(True, 4), (True, 0), (False, 0)]
@@ -88,7 +91,7 @@ def test_a_turn_ends_after_so_many_pages_and_says_that_there_is_more() -> None:
 
 async def exchange_for(seconds: float, link: PeerLink) -> None:
     clock = LoopClock(UNIX_MS)
-    exchanger = Exchanger(
+    exchanger = make_exchanger(
         await published(clock),
         region="eu",
         links={"us": link},
@@ -121,12 +124,12 @@ def test_what_changes_while_everything_is_told_does_not_wait_for_the_end_of_it()
         hot = exchange_key(b"key-0", b"key-0")
         for second in range(1, 4):
             await count(origin, b"key-0", 5 + second)
-            until_s = clock.monotonic() + FRESH_S[Lane.NORMAL] + 3 * link.delay_s
+            until_s = clock.monotonic() + FRESH_S[Priority.NORMAL] + 3 * link.delay_s
             while clock.monotonic() < until_s:
-                await sender.exchange(Lane.NORMAL)
+                await sender.exchange(Priority.NORMAL)
             assert (hot, 5 + second) in link.told, "soon"
             assert status.backlog > 100, "and long before the end"
-        while await sender.exchange(Lane.NORMAL):
+        while await sender.exchange(Priority.NORMAL):
             pass
         assert {key for key, _ in link.told} == {exchange_key(b"key-%d" % n, b"key-%d" % n) for n in range(300)}
         assert status.backlog == 0
@@ -135,7 +138,7 @@ def test_what_changes_while_everything_is_told_does_not_wait_for_the_end_of_it()
 
 
 def test_a_peer_that_acknowledges_nothing_is_tried_again_and_never_called_connected() -> None:
-    """Though there is nothing in the urgent lane, and so nothing there that could fail."""
+    """Though there is nothing in the urgent priority, and so nothing there that could fail."""
     link = Listening()
     link.away = True
     with structlog.testing.capture_logs() as logs:

@@ -8,18 +8,11 @@ from headgate.exchange.messages import Ack, Batch, LinkError
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender
-from headgate.origin.look import WindowLook
+from headgate.keys.peek_key import PeekKey, WindowPeek
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import (
-    UNBOUND,
-    Call,
-    CellReport,
-    Count,
-    Demand,
-    WindowAnswer,
-    WindowReport,
-    exchange_name,
-)
+from headgate.origin.names import exchange_name
+from headgate.origin.operations.call import Call
+from headgate.origin.protocol import UNBOUND, CellReport, Count, Demand, WindowAnswer, WindowReport
 
 from tests.support.clock import ManualClock
 
@@ -62,8 +55,8 @@ class Region:
 
     def used(self, key: bytes = b"k") -> int:
         """What counts in the current cell, less what was given back, in all regions."""
-        record = self.origin.look_at(key, WINDOW_MS).record
-        assert isinstance(record, WindowLook)
+        record = self.origin.apply(PeekKey(key, WINDOW_MS)).record
+        assert isinstance(record, WindowPeek)
         return record.current.used
 
     def sender_to(self, peer: "Region", link: "Handover | None" = None) -> PeerSender:

@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 from headgate.errors import BadRequest, ConfigError, NotReady
+from headgate.pending import PendingAnswer
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http import HttpLimits, HttpServer, HttpSources
-from headgate.transport.interface import Handler
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 from tests.support.clock import ManualClock
@@ -44,10 +44,13 @@ class Log:
         self.events.append((event, fields))
 
 
+Answer = Callable[[bytes], bytes | PendingAnswer]
+
+
 class Service:
     """A server with everything behind it made up."""
 
-    def __init__(self, handler: Handler, address: str = "127.0.0.1:0", **limits: Any) -> None:
+    def __init__(self, answer: Answer, address: str = "127.0.0.1:0", **limits: Any) -> None:
         async def scraped(accept: str) -> tuple[bytes, str]:
             return b"headgate_x 1\n", "text/plain; version=0.0.4"
 
@@ -55,9 +58,9 @@ class Service:
         self.ready = True
         self.requests: list[RateLimitRequest] = []
         self.log = Log()
-        self._handler = handler
+        self._answer = answer
         sources = HttpSources(
-            handler=self._handle,
+            handler=self,
             accepts=lambda: self.accepts,
             readiness=lambda: (self.ready, {"state": "made up"}),
             rules=lambda query: {"query": dict(query)},
@@ -67,9 +70,10 @@ class Service:
         logger = BoundedLogger(self.log, ManualClock())
         self.server = HttpServer(address, sources, limits=HttpLimits(**limits), logger=logger)
 
-    def _handle(self, payload: bytes) -> "bytes | asyncio.Future[bytes]":
+    def answer(self, payload: bytes) -> bytes | PendingAnswer:
+        """As a handler does."""
         self.requests.append(RateLimitRequest.FromString(payload))
-        return self._handler(payload)
+        return self._answer(payload)
 
     async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any, Mapping[str, str]]:
         async with (
@@ -82,10 +86,8 @@ class Service:
 
 
 @asynccontextmanager
-async def served(
-    handler: Handler = lambda _: OK_ANSWER.SerializeToString(), **arguments: Any
-) -> AsyncIterator[Service]:
-    service = Service(handler, **arguments)
+async def served(answer: Answer = lambda _: OK_ANSWER.SerializeToString(), **arguments: Any) -> AsyncIterator[Service]:
+    service = Service(answer, **arguments)
     await service.server.start()
     try:
         yield service
@@ -130,22 +132,23 @@ async def test_a_denial_is_429_with_its_headers() -> None:
         assert headers["Retry-After"] == "7"
 
 
-async def test_an_answer_that_comes_later_is_awaited_and_never_cancelled() -> None:
-    futures: list[asyncio.Future[bytes]] = []
+@pytest.mark.slow
+async def test_an_answer_that_comes_later_is_awaited_also_where_nobody_waits_any_more() -> None:
+    answers: list[PendingAnswer] = []
 
-    def later(_: bytes) -> "asyncio.Future[bytes]":
-        futures.append(asyncio.get_running_loop().create_future())
-        return futures[-1]
+    def later(_: bytes) -> PendingAnswer:
+        answers.append(PendingAnswer())
+        return answers[-1]
 
     async with served(later) as service:
         call = asyncio.create_task(service.call("POST", "/json", json=REQUEST))
-        await until(lambda: bool(futures), "the call")
-        futures[0].set_result(OK_ANSWER.SerializeToString())
+        await until(lambda: bool(answers), "the call")
+        answers[0].on_answer(OK_ANSWER.SerializeToString())
         assert (await call)[0] == 200
     async with served(later, request_timeout_s=1) as service:
         with pytest.raises(aiohttp.ClientError):
             await service.call("POST", "/json", json=REQUEST)
-        assert not futures[1].cancelled()
+        answers[1].on_answer(OK_ANSWER.SerializeToString())  # what is decided for nobody harms nobody
         assert service.server.requests["/json", 408] == 1
 
 
@@ -278,6 +281,7 @@ async def test_a_client_that_sends_no_request_is_cut(data: bytes) -> None:
         assert await _raw(service, data) == b""
 
 
+@pytest.mark.slow
 async def test_a_client_that_sends_its_body_slowly_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     async with served(request_timeout_s=1) as service:
         head = b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
@@ -341,12 +345,12 @@ async def test_a_host_that_does_not_exist_is_a_config_error() -> None:
 
 
 async def test_stopping_finishes_what_is_under_way() -> None:
-    answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    answer = PendingAnswer()
     async with served(lambda _: answer) as service:
         call = asyncio.create_task(service.call("POST", "/json", json=REQUEST))
         await until(lambda: bool(service.requests), "the call")
         stopping = asyncio.create_task(service.server.stop())
         await asyncio.sleep(0)
-        answer.set_result(OK_ANSWER.SerializeToString())
+        answer.on_answer(OK_ANSWER.SerializeToString())
         assert (await call)[0] == 200
         await stopping

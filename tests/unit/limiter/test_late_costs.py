@@ -22,7 +22,7 @@ class World:
         self.engine = Engine(self.clock, max_cells=100)
 
     def late(self, cost: int, limit: Limit = TOKENS, key: str = "k", *, shadow: bool = False) -> Decision:
-        return self.engine.decide_late((Charge(key.encode(), limit, cost, shadow=shadow),))
+        return self.engine.decide((Charge(key.encode(), limit, cost, shadow=shadow),))
 
     def look(self, limit: Limit = TOKENS, key: str = "k") -> Decision:
         return self.late(0, limit, key)
@@ -92,7 +92,7 @@ def test_a_denial_from_memory_never_swallows_a_late_cost(world: World) -> None:
 
 def test_a_mixed_request_is_denied_as_ever_and_charges_what_is_late(world: World) -> None:
     def ask(late: int, plain: int) -> Decision:
-        return world.engine.decide_late((Charge(b"k", TOKENS, late), Charge(b"p", PLAIN, plain)))
+        return world.engine.decide((Charge(b"k", TOKENS, late), Charge(b"p", PLAIN, plain)))
 
     assert ask(400, 8).admitted
     over_plain = ask(400, 8)
@@ -106,7 +106,7 @@ def test_a_mixed_request_is_denied_as_ever_and_charges_what_is_late(world: World
 
 def test_a_look_that_finds_no_room_denies_the_others(world: World) -> None:
     world.late(2000)
-    decision = world.engine.decide_late((Charge(b"p", PLAIN, 3), Charge(b"k", TOKENS, 0)))
+    decision = world.engine.decide((Charge(b"p", PLAIN, 3), Charge(b"k", TOKENS, 0)))
     assert not decision.admitted
     assert [over for over, _, _ in decision.verdicts] == [False, True]
     assert world.engine.decide((Charge(b"p", PLAIN, 10),)).admitted
@@ -115,7 +115,7 @@ def test_a_look_that_finds_no_room_denies_the_others(world: World) -> None:
 def test_a_shadow_rule_is_charged_and_never_denies(world: World) -> None:
     assert world.late(2000, shadow=True) == Decision(True, DecisionPath.SHADOW, [(True, 0, 60_000 + 30_001)])
     shadow = Charge(b"k", TOKENS, 0, shadow=True)
-    assert world.engine.decide_late((shadow,)).admitted
+    assert world.engine.decide((shadow,)).admitted
     assert not world.look().admitted
 
 
@@ -132,7 +132,7 @@ def test_a_bucket_goes_beyond_its_burst_by_a_window_at_most(world: World) -> Non
 
 
 def test_a_key_that_stands_in_a_request_twice_pays_twice(world: World) -> None:
-    decision = world.engine.decide_late((Charge(b"k", TOKENS, 600), Charge(b"k", TOKENS, 600)))
+    decision = world.engine.decide((Charge(b"k", TOKENS, 600), Charge(b"k", TOKENS, 600)))
     assert [verdict[:2] for verdict in decision.verdicts] == [(False, 0), (True, 0)]
     assert not world.look().admitted
 

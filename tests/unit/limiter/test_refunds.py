@@ -25,7 +25,7 @@ class World:
         return self.engine.decide((Charge(b"k", limit, cost),)).admitted
 
     def back(self, cost: int, limit: Limit) -> Decision:
-        return self.engine.decide_late((Charge(b"k", limit, cost, refund=True),))
+        return self.engine.decide((Charge(b"k", limit, cost, refund=True),))
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def world() -> World:
 
 def test_a_refund_is_neither_late_nor_a_look_and_no_quota_hangs_on_it() -> None:
     charge = Charge(b"k", dataclasses.replace(TOKENS, quota=True), 5, refund=True)
-    assert (charge.kind, charge.cost, charge.quota, charge.quick) == (Kind.REFUND, 5, False, False)
-    assert charge.look is charge
+    assert (charge.kind, charge.cost, charge.quota, charge.plain) == (Kind.REFUND, 5, False, False)
+    assert charge.peek is charge
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_what_a_bucket_has_drained_is_back_already(world: World) -> None:
 
 
 def test_a_debt_may_be_given_back(world: World) -> None:
-    world.engine.decide_late((Charge(b"k", TOKENS, 150),))
+    world.engine.decide((Charge(b"k", TOKENS, 150),))
     assert world.back(60, TOKENS).verdicts[0][:2] == (False, 10)

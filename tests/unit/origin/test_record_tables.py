@@ -2,7 +2,7 @@
 
 import pytest
 from headgate.origin.grants import GENERATION_MS, Grants, Holding
-from headgate.origin.window_record import CellRecord
+from headgate.origin.window_cells import CellRecord
 
 case = pytest.param
 Cell = tuple[int, int]

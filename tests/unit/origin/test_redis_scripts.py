@@ -1,22 +1,25 @@
 """How the scripts are put together."""
 
+from headgate.origin.operations.call import Call
 from headgate.origin.redis_origin.cluster import GROUP_SLOTS, GROUPS, TAGS
-from headgate.origin.redis_origin.scripts import load_scripts
+from headgate.origin.redis_origin.scripts import Scripts
+
+from tests.support.operations import OPERATIONS
 
 
 def test_checks_are_comments_in_production_and_code_under_test() -> None:
     def lines_with_checks(text: bytes) -> list[bytes]:
         return [line.strip() for line in text.splitlines() if b"check_sums(" in line]
 
-    production, checked = (lines_with_checks(load_scripts(checks=checks).call.text) for checks in (False, True))
-    assert len(production) == len(checked) == 3, "the check itself, of what is answered at once, and of what is kept"
+    production, checked = (lines_with_checks(Scripts(checks=checks).of(Call.lua).text) for checks in (False, True))
+    assert len(production) == len(checked) == 2, "the check itself, and where it is made"
     assert all(line.startswith(b"--") for line in production)
     assert not any(line.startswith(b"--") for line in checked)
 
 
 def test_every_script_asks_for_the_time_first() -> None:
-    scripts = load_scripts()
-    for script in (scripts.call, scripts.heartbeat, scripts.import_foreign):
+    scripts = Scripts()
+    for script in (scripts.of(operation.lua) for operation in OPERATIONS):
         calls = [line for line in script.text.splitlines() if b"call('" in line and not line.startswith(b"--")]
         assert b"TIME" in calls[0], script.name
 

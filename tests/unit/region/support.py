@@ -1,11 +1,13 @@
 """A shard that only writes down what it is told, and counters on it: for tables of pure code."""
 
-from typing import Any
-
 import pytest
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.protocol import Count, WindowAnswer
 from headgate.region.bucket_counter import SharedBucket
+from headgate.region.counters import Shard, SharedCounter
+from headgate.region.interned import Interned
+from headgate.region.urgency import Urgency
+from headgate.region.waiting import Decided, Question
 from headgate.region.window_counter import SharedWindow
 
 WINDOW_MS = 60_000
@@ -18,29 +20,26 @@ case = pytest.param
 """One line of a table; `id` is its name."""
 
 
-class OwnTime:
-    """What tells a counter whether the shard's time is known by now."""
-
-    def __init__(self, known: bool) -> None:
-        self.known = known
-
-
 class QuietShard:
-    """Implements the region's `Shard`, and answers nothing by itself."""
+    """Implements the region's `Shard` and its time, and answers nothing by itself."""
 
-    def __init__(self, index: int = 0, *, own_time: OwnTime | None = None) -> None:
+    def __init__(self, index: int = 0, *, known: bool = True) -> None:
         self.index = index
         self.available = True
         self.remembering = True
         self.time = self
         self.spread_ms = 2
-        self.own_time = own_time
+        self.known = known
+        """Whether its time is known; else nodes go by their own clocks."""
+        self.steps = 0
         self.time_ms = NOW_MS
-        self.questions: list[Any] = []
+        self.questions: list[Question] = []
         self.flushed: list[bytes] = []
         self.late_questions = 0
-        self.clock_steps = 0
         self.components = 0
+        self._interned = Interned()
+        self.interned = self._interned.number
+        self.window_terms = self._interned.window_terms
 
     def new_component(self) -> bytes:
         self.components += 1
@@ -55,20 +54,26 @@ class QuietShard:
     def certain(self, window_ms: int) -> bool:
         return True
 
-    def ask(self, question: Any) -> None:
-        self.questions.append(question)
-
-    def late(self) -> None:
-        self.late_questions += 1
-
     def remembers(self, now_s: float) -> bool:
         return self.remembering
 
-    def flush(self, counter: Any, *, soon: bool, calm: bool = False, back: bool = False) -> None:
+    def flush(self, counter: SharedCounter, urgency: Urgency) -> None:
         self.flushed.append(counter.key)
 
 
-class OneShard:
+class QuietShards:
+    """The part of a `Region` that asks quiet shards: they keep the questions."""
+
+    def ask(self, question: Question) -> None:
+        assert isinstance(question.shard, QuietShard)
+        question.shard.questions.append(question)
+
+    def missed_deadline(self, shard: Shard) -> None:
+        assert isinstance(shard, QuietShard)
+        shard.late_questions += 1
+
+
+class OneShard(QuietShards):
     """Implements the engine's `Region`: one shard, and three nodes of which one is tried."""
 
     run = b"run"
@@ -98,13 +103,20 @@ def bucket_limit(rate: int = 60, *, burst: int = 10, on_error: OnError = OnError
 def window_counter(limit: Limit | None = None, *, at: int = 0, shard: QuietShard | None = None) -> SharedWindow:
     """A new counter, made in the window `at` windows after the first."""
     now_ms = NOW_MS + at * WINDOW_MS
-    return SharedWindow(b"k", b"run.0", shard or QuietShard(), limit or window_limit(), now_ms)
+    return SharedWindow(b"k", b"k", b"run.0", shard or QuietShard(), limit or window_limit(), now_ms)
 
 
 def bucket_counter(limit: Limit | None = None) -> SharedBucket:
-    return SharedBucket(b"k", b"run.0", QuietShard(), limit or bucket_limit())
+    return SharedBucket(b"k", b"k", b"run.0", QuietShard(), limit or bucket_limit())
 
 
 def answer(current: Count = NOTHING, previous: Count = NOTHING, *, at: int = 0, grant: int = 0) -> WindowAnswer:
     """A shard's answer from the window `at` windows after the first."""
     return WindowAnswer(SEQUENCE + at, current, previous, grant)
+
+
+def handed_on(decided: Decided | None) -> None:
+    """Tell a caller its decision, if there is one: as the driver of a session does."""
+    if decided is not None:
+        on_decided, decision = decided
+        on_decided(decision)

@@ -6,8 +6,8 @@ from typing import Any
 
 from headgate.limiter.counters import CounterTable
 from headgate.region.breaker import BreakerSettings
+from headgate.region.extension import NoExtension
 from headgate.region.shard_link import ShardLink
-from headgate.region.slices import Slices
 
 from tests.support.clock import ManualClock
 
@@ -29,11 +29,12 @@ def test_probes_are_not_logged_one_by_one() -> None:
         origin,
         clock=clock,
         random=random.Random(1),
+        pause_random=random.Random(1),
         logger=logger,
         numbers=itertools.count(1),
         live_counters=lambda: nothing,
         new_component=lambda: b"",
-        slices=Slices(CounterTable(1, lambda counter: True), monotonic=clock.monotonic, most=1),
+        extension=NoExtension(CounterTable(1, lambda counter: True)),
         on_reset=lambda *_: None,
         on_lost_memory=lambda *_: None,
         deadline_s=0.005,

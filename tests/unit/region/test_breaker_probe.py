@@ -7,10 +7,11 @@ import random
 from typing import Any
 
 from headgate.limiter.counters import CounterTable
-from headgate.origin.protocol import Answer, Call, Count, Reply, WindowAnswer
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.protocol import Answer, Count, WindowAnswer
 from headgate.region.breaker import BreakerSettings
+from headgate.region.extension import NoExtension
 from headgate.region.shard_link import ShardLink
-from headgate.region.slices import Slices
 from headgate.simulation.loop import run_virtually
 
 FAULTS = 3
@@ -34,7 +35,7 @@ class Strange:
     def __init__(self) -> None:
         self.faults_left = FAULTS
 
-    async def call(self, _shard: int, _call: Call, _timeout_s: float) -> Reply:
+    async def run(self, _shard: int, _call: Call, _timeout_s: float) -> Reply:
         answers: tuple[Answer, ...] = ()
         if self.faults_left:
             self.faults_left -= 1
@@ -65,11 +66,12 @@ def test_a_probe_that_meets_a_fault_is_not_the_last() -> None:
             origin,  # type: ignore[arg-type]  # what a link calls of it
             clock=clock,
             random=random.Random(1),
+            pause_random=random.Random(1),
             logger=logger,
             numbers=itertools.count(1),
             live_counters=lambda: (),
             new_component=lambda: b"",
-            slices=Slices(CounterTable(1, lambda counter: True), monotonic=clock.monotonic, most=1),
+            extension=NoExtension(CounterTable(1, lambda counter: True)),
             on_reset=lambda *_: None,
             on_lost_memory=lambda *_: None,
             deadline_s=DEADLINE_S,

@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from headgate.limiter.decision import Decision
-from headgate.region.deadline import ANSWER_TURNS, OWN_FAULT_S, Deadlines
+from headgate.limiter.decision import Charge, Decision
+from headgate.region.deadline import ANSWER_PASSES, OWN_FAULT_S, Deadlines
+from headgate.region.leg import Leg
+from headgate.region.outcomes import COLD
 from headgate.region.stats import RegionalStats
-from headgate.region.waiting import Asking, Waiting
+from headgate.region.waiting import WaitingRequest, Waits
 from headgate.simulation.loop import run_virtually
 
-from tests.unit.region.support import OneShard, QuietShard
+from tests.unit.region.support import OneShard, QuietShard, window_counter
 
 DEADLINE_S = 0.005
 
@@ -32,9 +34,11 @@ class Request:
     def __init__(self, deadlines: Deadlines, clock: Clock) -> None:
         self.shard = QuietShard()
         self.ended_s: list[float] = []
-        asking = Asking(OneShard(self.shard), RegionalStats(), clock.monotonic, lambda leg, now_s: 0)
-        self._waiting = Waiting(asking, (), clock.monotonic())
-        self._waiting.has_asked(self.shard)
+        waits = Waits(OneShard(self.shard), RegionalStats(), lambda leg, now_s: 0)
+        counter = window_counter(shard=self.shard)
+        leg = Leg(Charge(counter.key, counter.limit, 1), counter, COLD)
+        self._waiting = WaitingRequest(waits, [leg], clock.monotonic())
+        self._waiting.begin()
         self._waiting.on_decided = self._end
         deadlines.add(self._waiting)
 
@@ -98,7 +102,7 @@ def test_a_loop_that_comes_late_first_reads_what_has_arrived() -> None:
 
         await asyncio.sleep(DEADLINE_S - 0.0001)
         clock.missed_s = 0.01
-        asyncio.get_running_loop().call_later(0.0001, answer_after, ANSWER_TURNS - 1)
+        asyncio.get_running_loop().call_later(0.0001, answer_after, ANSWER_PASSES - 1)
         await asyncio.sleep(1)
         assert request.ended_s == []
 

@@ -1,16 +1,17 @@
-"""Which counters a call reports, and in which order: soon is 25 ms, later is 250 ms, back is 500 ms, calm is 2 s.
+"""Counters that a call reports, and their order: soon is 25 ms, later is 250 ms, refund is 500 ms, calm is 2 s.
 
 A history is a row of steps, each at a time in ms. `0 soon a 25` has counter a reported soon, and says that it is due
 at 25; `-` instead means that it was to be reported by then anyway. `9 sent a` reports it by other means. `26 take a b`
-takes what is due or, but for `back`, in the last fifth of its delay; `take1` with room for one only, `all` whether or
+takes what is due or, but for `refund`, in the last fifth of its delay; `take1` with room for one only, `all` whether or
 not it is due. `9 next 25 250` says when the first of each queue is due.
 """
 
 import re
 
 import pytest
-from headgate.region.flush_queues import EARLY, FLUSH_CALM_S, FLUSH_LATER_S, FLUSH_SOON_S, FlushQueues
+from headgate.region.flush_queues import EARLY, FlushQueues
 from headgate.region.refunds import TOLD_AFTER_S
+from headgate.region.urgency import FLUSH_CALM_S, FLUSH_LATER_S, FLUSH_SOON_S, Urgency
 from headgate.region.window_counter import SharedWindow
 
 from tests.unit.region.support import NOW_MS, QuietShard, case, window_limit
@@ -28,16 +29,16 @@ class Played:
 
     def counter(self, key: str) -> SharedWindow:
         if key not in self.counters:
-            self.counters[key] = SharedWindow(key.encode(), b"run.0", QuietShard(), window_limit(), NOW_MS)
+            name = key.encode()
+            self.counters[key] = SharedWindow(name, name, b"run.0", QuietShard(), window_limit(), NOW_MS)
         return self.counters[key]
 
     def play(self, step: str) -> None:
         at, verb, *words = step.split()
         now_s = _at_s(at)
-        if verb in ("soon", "later", "back", "calm"):
+        if verb.upper() in Urgency.__members__:
             key, due = words
-            delay = {"soon": verb == "soon", "calm": verb == "calm", "back": verb == "back"}
-            due_s = self.queues.add(self.counter(key), **delay, now_s=now_s)
+            due_s = self.queues.add(self.counter(key), Urgency[verb.upper()], now_s)
             assert due_s == (None if due == "-" else pytest.approx(_at_s(due))), step
         elif verb == "sent":
             self.counter(words[0]).flush_due_s = 0.0  # as `sent` does when a report goes out
@@ -65,10 +66,10 @@ def _at_s(ms: str) -> float:
         case("0 soon a 25; 19 take; 21 take a", id="soon: after 25 ms, or 20 if a call is made anyway"),
         case("0 later a 250; 199 take; 201 take a", id="later: after 250 ms, or 200 if a call is made anyway"),
         case("0 calm a 2000; 1599 take; 1601 take a", id="calm: after 2 s, or 1.6 s if a call is made anyway"),
-        case("0 back a 500; 499 take; 501 take a", id="back: after 500 ms, no sooner"),
-        case("0 back a 500; 9 later a 259; 260 take a; 999 take", id="back, then later: later"),
-        case("0 later a 250; 9 back a -; 260 take a", id="later, then back: later"),
-        case("0 calm a 2000; 9 back a 509; 510 take a; 9999 take", id="calm, then back: back"),
+        case("0 refund a 500; 499 take; 501 take a", id="refund: after 500 ms, no sooner"),
+        case("0 refund a 500; 9 later a 259; 260 take a; 999 take", id="refund, then later: later"),
+        case("0 later a 250; 9 refund a -; 260 take a", id="later, then refund: later"),
+        case("0 calm a 2000; 9 refund a 509; 510 take a; 9999 take", id="calm, then refund: refund"),
         case("0 calm a 2000; 300 calm b 2300; 500 calm c 2500; 2001 take a b", id="what is nearly due goes along"),
         case("0 calm a 2000; 9 calm a -; 2001 take a", id="calm twice: the first counts"),
         case("0 calm a 2000; 9 later a 259; 260 take a; 9999 take", id="calm, then later: later, and not again"),
@@ -86,9 +87,9 @@ def _at_s(ms: str) -> float:
         case("0 soon a 25; 9 sent a; 9 next; 30 take", id="reported meanwhile: passed over"),
         case("0 soon a 25; 1 sent a; 1 soon b 26; 30 take1 b", id="what is passed over takes no room"),
         case("0 soon a 25; 9 sent a; 20 soon a 45; 39 take; 46 take a", id="reported, and due again"),
-        case("0 soon a 25; 0 later b 250; 0 back c 500; 0 calm d 2000; 0 all a b c d", id="everything, at the end"),
+        case("0 soon a 25; 0 later b 250; 0 refund c 500; 0 calm d 2000; 0 all a b c d", id="everything, at the end"),
         case("0 soon a 25; 0 later b 250; 0 all1 a; 0 all1 b", id="everything, as far as there is room"),
-        case("0 soon a 25; 0 later b 250; 0 back c 500; 0 calm d 2000; 0 next 25 250 500 2000", id="the next of each"),
+        case("0 soon a 25; 0 later b 250; 0 refund c 500; 0 calm d 2000; 0 next 25 250 500 2000", id="each queue"),
         case("0 soon a 25; 9 sent a; 9 soon b 34; 9 next 34", id="the next that still counts"),
     ],
 )
@@ -103,7 +104,7 @@ def test_entries_that_were_overtaken_are_let_go() -> None:
     played = Played()
     counter = played.counter("a")
     for number in range(1_000):
-        assert played.queues.add(counter, soon=True, now_s=START_S + number) is not None
+        assert played.queues.add(counter, Urgency.SOON, START_S + number) is not None
         counter.flush_due_s = 0.0
         list(played.queues.next_due_s())
         assert len(played.queues) == 0

@@ -10,10 +10,10 @@ from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.protocol import BucketAnswer, Count, WindowAnswer
 from headgate.region.counters import SharedCounter
 from headgate.region.engine import RegionalEngine
-from headgate.region.waiting import Waiting
+from headgate.region.waiting import WaitingRequest
 from headgate.region.window_counter import MOST_LATE, SharedWindow
 
-from tests.unit.region.support import NOTHING, NOW_MS, SEQUENCE, QuietShard
+from tests.unit.region.support import NOTHING, NOW_MS, SEQUENCE, QuietShard, QuietShards, handed_on
 
 ALGORITHMS = (Algorithm.SLIDING_WINDOW, Algorithm.FIXED_WINDOW)
 
@@ -27,7 +27,7 @@ BUCKET = Limit(60, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=10, overdraft=Tr
 PLAIN = Limit(10, Unit.MINUTE, precision_millionths=500_000)
 
 
-class Node:
+class Node(QuietShards):
     """Implements the engine's `Region`: one shard that answers what the test says."""
 
     run = b"run"
@@ -43,11 +43,11 @@ class Node:
     def earliest_ms(self) -> int:
         return self.shard.time_ms
 
-    def ask(self, *charges: Charge) -> Decision | Waiting:
-        return self.engine.decide_late(charges)
+    def decide(self, *charges: Charge) -> Decision | WaitingRequest:
+        return self.engine.decide(charges)
 
     def late(self, cost: int, limit: Limit, key: bytes = b"k") -> Decision:
-        decision = self.ask(Charge(key, limit, cost))
+        decision = self.decide(Charge(key, limit, cost))
         assert isinstance(decision, Decision), "a late cost waits for nobody"
         return decision
 
@@ -56,13 +56,13 @@ class Node:
 
     def warm(self, limit: Limit, used: int = 0, grant: int = 50, key: bytes = b"k") -> SharedCounter:
         """The key is known, fresh, and others have used so much."""
-        counter = self.engine._counter(Charge(key, limit, 0))
+        counter = self.engine._counter(Charge(key, limit, 0), 0.0)
         assert counter is not None
         counter.sent(1, 0, False, 0.0)
         answer: Any = WindowAnswer(SEQUENCE, Count(0, used, 0), NOTHING, grant)
         if limit.algorithm is Algorithm.GCRA:
             answer = BucketAnswer(0, NOW_MS + used * 1000, 0, grant)
-        counter.answered(answer, 5.0)
+        counter.answered(answer, 5.0, 0.0)
         return counter
 
 
@@ -96,21 +96,21 @@ def test_one_that_is_answered_is_not_charged_twice(node: Node) -> None:
     counter = node.warm(tokens())
     node.late(1200, tokens())
     counter.sent(2, 0, False, 0.0)
-    counter.answered(WindowAnswer(SEQUENCE, Count(1200, 1200, 0), NOTHING, 0), 5.0)
+    counter.answered(WindowAnswer(SEQUENCE, Count(1200, 1200, 0), NOTHING, 0), 5.0, 0.0)
     assert (counter.unacked, node.counter().current) == (0, 1200)
 
 
 def test_credit_pays_for_it_first(node: Node) -> None:
     counter = node.warm(tokens())
     counter.sent(2, 0, False, 0.0)
-    counter.answered(WindowAnswer(SEQUENCE, Count(30, 30, 0), NOTHING, 0), 5.0)
+    counter.answered(WindowAnswer(SEQUENCE, Count(30, 30, 0), NOTHING, 0), 5.0, 0.0)
     node.late(100, tokens())
     assert (counter.unacked, counter.credit, node.counter().current) == (70, 0, 100)
 
 
 def test_a_look_far_from_the_limit_needs_nobody_and_charges_nothing(node: Node) -> None:
     counter = node.warm(tokens(), used=100)
-    decision = node.ask(Charge(b"k", tokens(), 0))
+    decision = node.decide(Charge(b"k", tokens(), 0))
     assert isinstance(decision, Decision)
     assert (decision.admitted, decision.path, decision.verdicts[0][:2]) == (True, DecisionPath.LOCAL, (False, 900))
     assert counter.unacked == 0
@@ -125,12 +125,14 @@ def test_a_look_asks_where_a_cost_of_one_would(node: Node, used: int, spent: int
     node.warm(tokens(), used=used, grant=grant)
     if spent:
         node.late(spent, tokens())
-    waiting = node.ask(Charge(b"k", tokens(), 0))
-    assert isinstance(waiting, Waiting)
-    assert [leg.takes for leg in node.shard.questions[0].legs] == [False]
+    waiting = node.decide(Charge(b"k", tokens(), 0))
+    assert isinstance(waiting, WaitingRequest)
+    assert [leg.takes for leg in node.shard.questions[0].asked] == [False]
     decisions: list[Decision] = []
     waiting.on_decided = decisions.append
-    node.shard.questions[0].answer(True, [WindowAnswer(SEQUENCE, Count(spent, used + spent, 0), NOTHING, 0)])
+    (question,) = node.shard.questions
+    question.places = [0]
+    handed_on(question.answered(True, [WindowAnswer(SEQUENCE, Count(spent, used + spent, 0), NOTHING, 0)], 0.0))
     assert [decision.admitted for decision in decisions] == [True]
     assert node.counter().reserved == 0
     assert node.counter().current_cell.total == spent
@@ -138,10 +140,10 @@ def test_a_look_asks_where_a_cost_of_one_would(node: Node, used: int, spent: int
 
 def test_a_look_when_all_is_used_is_denied_from_what_is_known(node: Node) -> None:
     node.warm(tokens(), used=1000)
-    decision = node.ask(Charge(b"k", tokens(), 0))
+    decision = node.decide(Charge(b"k", tokens(), 0))
     assert isinstance(decision, Decision)
     assert (decision.admitted, decision.verdicts[0][:2]) == (False, (True, 0))
-    again = node.ask(Charge(b"k", tokens(), 0))
+    again = node.decide(Charge(b"k", tokens(), 0))
     assert isinstance(again, Decision)
     assert again.path is DecisionPath.DENY_CACHE
 
@@ -155,34 +157,35 @@ def test_without_the_shard_looks_go_by_policy_and_late_costs_by_what_is_known(
     limit = tokens(on_error)
     node.shard.available = False
     assert node.late(999, limit).admitted, "it fits by what is known, whatever the policy is"
-    look = node.ask(Charge(b"k", limit, 0))
+    look = node.decide(Charge(b"k", limit, 0))
     assert isinstance(look, Decision)
     assert look.admitted is admitted
     assert node.counter().current_cell.total == 999
     node.late(1, limit)
-    look = node.ask(Charge(b"k", limit, 0))
+    look = node.decide(Charge(b"k", limit, 0))
     assert isinstance(look, Decision)
     assert not look.admitted, "its own costs alone are the limit"
 
 
 def test_a_mixed_request_that_waits_has_charged_what_is_late(node: Node) -> None:
-    waiting = node.ask(Charge(b"k", tokens(), 70), Charge(b"p", PLAIN, 2))
-    assert isinstance(waiting, Waiting)
+    waiting = node.decide(Charge(b"k", tokens(), 70), Charge(b"p", PLAIN, 2))
+    assert isinstance(waiting, WaitingRequest)
     assert node.counter().current_cell.total == 70
     decisions: list[Decision] = []
     waiting.on_decided = decisions.append
     (question,) = node.shard.questions
-    assert [leg.charge.key for leg in question.legs] == [b"p"]
+    assert [leg.charge.key for leg in question.asked] == [b"p"]
     full = WindowAnswer(SEQUENCE, Count(0, 10, 0), NOTHING, 0)
     node.counter(b"p").learn(full)
-    question.answer(False, [full])
+    question.places = [0]
+    handed_on(question.answered(False, [full], 0.0))
     assert [decision.admitted for decision in decisions] == [False]
     assert node.counter().current_cell.total == 70
     assert node.counter(b"p").current_cell.total == 0
 
 
 def test_a_late_cost_that_does_not_fit_denies_the_rest_at_once(node: Node) -> None:
-    decision = node.ask(Charge(b"p", PLAIN, 2), Charge(b"k", tokens(), 1001))
+    decision = node.decide(Charge(b"p", PLAIN, 2), Charge(b"k", tokens(), 1001))
     assert isinstance(decision, Decision)
     assert not decision.admitted
     assert node.shard.questions == []
@@ -197,11 +200,11 @@ def test_it_counts_while_no_key_has_room(node: Node) -> None:
     small.late(1, tokens(), b"a")
     assert small.late(600, tokens(), b"b").admitted
     assert not small.late(600, tokens(), b"c").admitted
-    look = small.ask(Charge(b"d", tokens(), 0))
+    look = small.decide(Charge(b"d", tokens(), 0))
     assert isinstance(look, Decision)
     assert not look.admitted
     assert small.counter(b"a").current_cell.total == 1
-    small.ask(Charge(b"a", tokens(), 7), Charge(b"e", tokens(), 1))
+    small.decide(Charge(b"a", tokens(), 7), Charge(b"e", tokens(), 1))
     assert small.counter(b"a").current_cell.total == 8, "what has a counter is charged there, whatever the others have"
 
 
@@ -223,7 +226,7 @@ def test_a_bucket_owes_a_window_at_most_and_says_so_to_the_shard(node: Node) -> 
     assert node.late(100, BUCKET).verdicts == [(True, 0, 61_000)]
     assert report.total == counter.total  # type: ignore[attr-defined]
     # Others filled it meanwhile: the node does not take that for a clock that was set.
-    counter.answered(BucketAnswer(0, NOW_MS + 70_000, 0, 0), 5.0)
+    counter.answered(BucketAnswer(0, NOW_MS + 70_000, 0, 0), 5.0, 0.0)
     component = counter.component
     assert counter.advance(NOW_MS) == NOW_MS
     assert (counter.component, counter.unacked) == (component, 66)
@@ -233,9 +236,9 @@ def test_a_bucket_owes_a_window_at_most_and_says_so_to_the_shard(node: Node) -> 
 def test_the_shard_is_asked_for_looks_and_costs_of_one_request_together(
     node: Node, order: Callable[[list[Charge]], list[Charge]]
 ) -> None:
-    waiting = node.ask(*order([Charge(b"k", tokens(), 0), Charge(b"p", PLAIN, 2)]))
-    assert isinstance(waiting, Waiting)
+    waiting = node.decide(*order([Charge(b"k", tokens(), 0), Charge(b"p", PLAIN, 2)]))
+    assert isinstance(waiting, WaitingRequest)
     (question,) = node.shard.questions
-    assert sorted((leg.charge.key, leg.takes) for leg in question.legs) == [(b"k", False), (b"p", True)]
-    question.fail()
+    assert sorted((leg.charge.key, leg.takes) for leg in question.asked) == [(b"k", False), (b"p", True)]
+    handed_on(question.unanswered(0.0))
     assert waiting.decided

@@ -7,15 +7,15 @@ import pytest
 from headgate.limiter.decision import Charge, Decision, DecisionPath
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.memory import MemoryOrigin
-from headgate.origin.protocol import Call, ChargeRequest
-from headgate.region.alone import Alone
+from headgate.origin.operations.call import Call
+from headgate.origin.protocol import ChargeRequest
 from headgate.region.engine import RegionalEngine
+from headgate.region.pause import pause_ms
 from headgate.region.refunds import DENIAL_MS, GIVEN_UP_MS, MOST_DEMANDED, TOLD_AFTER_S, Refunds
-from headgate.region.turns import turn_ms
-from headgate.region.waiting import Waiting
+from headgate.region.waiting import WaitingRequest
 
 from tests.support.clock import ManualClock
-from tests.unit.region.support import NOW_MS, WINDOW_MS, QuietShard
+from tests.unit.region.support import NOW_MS, WINDOW_MS, QuietShard, QuietShards, handed_on
 
 LIMIT = Limit(100, Unit.MINUTE, refund=True)
 FIXED = Limit(100, Unit.MINUTE, algorithm=Algorithm.FIXED_WINDOW, refund=True)
@@ -32,7 +32,7 @@ class Region:
         self.origin = MemoryOrigin(self.clock)
 
 
-class Node:
+class Node(QuietShards):
     """Implements the engine's `Region`."""
 
     live_nodes = 2
@@ -56,12 +56,12 @@ class Node:
         self.region.clock.advance(ms)
         self.now_s += ms / 1000
 
-    def take(self, cost: int, limit: Limit = LIMIT) -> Decision | Waiting | Alone:
+    def take(self, cost: int, limit: Limit = LIMIT) -> Decision | WaitingRequest:
         return self.engine.decide((Charge(b"k", limit, cost),))
 
     def back(self, cost: int, limit: Limit = LIMIT) -> Decision:
         """Give it back, and let that wait until the shard may be told."""
-        decision = self.engine.decide_late((Charge(b"k", limit, cost, refund=True),))
+        decision = self.engine.decide((Charge(b"k", limit, cost, refund=True),))
         assert isinstance(decision, Decision), "a refund waits for nobody"
         self.now_s += TOLD_AFTER_S
         return decision
@@ -73,7 +73,7 @@ class Node:
     def call(self, *, lost: bool = False, wants: int = 0, limit: Limit = LIMIT) -> bool:
         """One call with the key's report; whether what was wanted was charged."""
         if self.counter is None:
-            assert self.engine._counter(Charge(b"k", limit, 1)) is not None
+            assert self.engine._counter(Charge(b"k", limit, 1), self.now_s) is not None
         counter = self.counter
         counter.advance(self.shard.time_ms)
         self._number += 1
@@ -83,7 +83,7 @@ class Node:
         if lost:
             counter.failed()
             return False
-        counter.answered(reply.answers[0], self.now_s + 5)
+        counter.answered(reply.answers[0], self.now_s + 5, self.now_s)
         if counter.refunds is not None:
             counter.refunds.asked_s = self.now_s
         return reply.charged == (True,)
@@ -215,8 +215,8 @@ def test_a_refund_at_a_node_that_never_met_the_key(nodes: tuple[Node, Node]) -> 
 def test_what_is_not_told_yet_is_not_evicted(nodes: tuple[Node, Node]) -> None:
     a, _ = nodes
     engine = RegionalEngine(a, monotonic=lambda: a.now_s, max_cells=1)
-    engine.decide_late((Charge(b"k", LIMIT, 3, refund=True),))
-    decision = engine.decide_late((Charge(b"other", LIMIT, 3, refund=True),))
+    engine.decide((Charge(b"k", LIMIT, 3, refund=True),))
+    decision = engine.decide((Charge(b"other", LIMIT, 3, refund=True),))
     assert isinstance(decision, Decision)
     assert decision.admitted, "one that finds no room gives nothing back, and does no harm"
     assert [counter.key for counter in engine.counters] == [b"k"]
@@ -244,7 +244,7 @@ def test_a_denial_by_what_is_known_holds_for_as_long_as_that_is_new(nodes: tuple
     assert isinstance(again, Decision)
     assert (again.path, again.verdicts[0][2]) == (DecisionPath.LOCAL, retry_ms - DENIAL_MS + 1)
     b.pass_ms(1)
-    assert isinstance(b.take(1), Alone), "somebody may have given something back: the shard is asked"
+    assert isinstance(b.take(1), WaitingRequest), "somebody may have given something back: the shard is asked"
 
 
 def test_without_refunds_a_denial_is_kept_until_it_fits(nodes: tuple[Node, Node]) -> None:
@@ -264,10 +264,10 @@ def test_without_the_shard_what_is_known_denies(nodes: tuple[Node, Node], limit:
     b.call(limit=limit)
     b.pass_ms(DENIAL_MS)
     waiting = b.take(1, limit)
-    assert isinstance(waiting, Alone)
+    assert isinstance(waiting, WaitingRequest)
     decisions: list[Decision] = []
     waiting.on_decided = decisions.append
-    b.shard.questions[0].fail()
+    handed_on(b.shard.questions[0].unanswered(b.now_s))
     assert [decision.admitted for decision in decisions] == [False]
     b.shard.available = False
     decision = b.take(1, limit)
@@ -277,8 +277,8 @@ def test_without_the_shard_what_is_known_denies(nodes: tuple[Node, Node], limit:
 
 def test_a_turn_is_no_longer_than_a_denial() -> None:
     hour = Limit(1_000_000, Unit.HOUR)
-    assert turn_ms(hour) == 1000
-    assert turn_ms(dataclasses.replace(hour, refund=True)) == DENIAL_MS
+    assert pause_ms(hour) == 1000
+    assert pause_ms(dataclasses.replace(hour, refund=True)) == DENIAL_MS
 
 
 # Resets
@@ -412,11 +412,11 @@ def test_what_is_demanded_is_bounded() -> None:
 def test_a_counter_of_a_limit_without_refunds_keeps_nothing_for_them(nodes: tuple[Node, Node]) -> None:
     a, _ = nodes
     plain = dataclasses.replace(LIMIT, refund=False)
-    counter = a.engine._counter(Charge(b"k", plain, 1))
+    counter = a.engine._counter(Charge(b"k", plain, 1), 0.0)
     assert counter is not None
     report = counter.sent(1, 1, leaving=False, now_s=0.0)
     assert report.demands is None
-    counter.answered(a.region.origin.apply(Call((report,), ())).answers[0], 5.0)
+    counter.answered(a.region.origin.apply(Call((report,), ())).answers[0], 5.0, 0.0)
     assert counter.refunds is None
 
 
@@ -426,7 +426,7 @@ def test_a_counter_of_a_limit_without_refunds_keeps_nothing_for_them(nodes: tupl
 def test_what_a_reservation_did_not_come_to_is_given_back_to_all(nodes: tuple[Node, Node]) -> None:
     a, b = nodes
     a.admit(100)
-    b.engine.give_back((Charge(b"k", LIMIT, 40),))
+    b.engine.uncharge((Charge(b"k", LIMIT, 40),))
     b.now_s += TOLD_AFTER_S
     b.call()
     a.call()
@@ -437,7 +437,7 @@ def test_where_the_limit_has_no_refunds_it_is_credit_of_the_node_that_settles(no
     a, b = nodes
     plain = dataclasses.replace(LIMIT, refund=None)
     a.admit(100)
-    b.engine.give_back((Charge(b"k", plain, 40),))
+    b.engine.uncharge((Charge(b"k", plain, 40),))
     assert b.counter is None
-    a.engine.give_back((Charge(b"k", plain, 40),))
+    a.engine.uncharge((Charge(b"k", plain, 40),))
     assert a.counter.credit == 40

@@ -10,8 +10,10 @@ from headgate.limiter.decision import Charge
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.origin import told_resets
+from headgate.origin.exchange_protocol import ForeignCount
 from headgate.origin.interface import OriginError
-from headgate.origin.protocol import ForeignCount
+from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.operations.write_map import WriteMap
 from headgate.region.node import RegionNode
 from headgate.region.resets import MOST_RESETS, Resets
 
@@ -99,7 +101,7 @@ def test_a_shard_that_lost_its_memory_is_taught_it_again_also_without_a_counter(
         assert world.record(b"k").reset == number
         world.networks[1].connected = True
         await asyncio.sleep(5)
-        second.links[0].lost_memory("of the test")
+        second.links[0].session.lost_memory("of the test", world.clock.monotonic())
         await asyncio.sleep(3)
         assert (world.record(b"k").reset, world.record(b"k").current.region_total) == (number, 0)
         assert (await world.ask(second, Charge(b"k", LIMIT, 10))).admitted
@@ -157,12 +159,14 @@ def test_a_node_that_denies_from_memory_hears_of_another_region_s_reset_within_a
         world, (first, second) = await used_up(2)
         number = world.shards[0].time_ms()
         for node in (first, second):
-            resetting.follow(node.book, NO_NAMES, node)
+            resetting.follow(node.region_map, NO_NAMES, node)
         shard = world.shards[0]
-        shard.take_in([ForeignCount(b"k", LIMIT.window_ms, number // LIMIT.window_ms, b"eu", 0, b"", number)])
+        shard.apply(
+            ImportCounts([ForeignCount(b"k", LIMIT.window_ms, number // LIMIT.window_ms, b"eu", 0, b"", number)])
+        )
         entry = told_resets.entry_of(b"k", number, number)
         assert entry is not None
-        await shard.write_book(0, [entry], b"drawn", 1.0)
+        await shard.run(0, WriteMap([entry], b"drawn"), 1.0)
         await asyncio.sleep(1.2)
         for node in (first, second):
             assert (await world.ask(node, Charge(b"k", LIMIT, 5))).admitted

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import pytest
 from headgate.origin.protocol import NO_GRANT, Count, WindowAnswer
-from headgate.region.counters import SharedCounter
 from headgate.region.window_counter import SharedWindow
 
-from tests.unit.region.support import NOTHING, SEQUENCE, OwnTime, QuietShard, answer, case, window_counter
+from tests.unit.region.support import NOTHING, SEQUENCE, QuietShard, answer, case, window_counter
 
 
 class Shown(NamedTuple):
@@ -31,9 +30,9 @@ def shown(counter: SharedWindow) -> Shown:
     return Shown(counter.sequence - SEQUENCE, counter.current, counter.previous, totals, counter.ahead_of_shard)
 
 
-def counter_with(current: int, previous: int, *, answered: bool, own_time: OwnTime | None = None) -> SharedWindow:
+def counter_with(current: int, previous: int, *, answered: bool, known: bool = True) -> SharedWindow:
     """This node admitted so much in both windows, and told the shard of all of it."""
-    counter = window_counter(shard=QuietShard(own_time=own_time))
+    counter = window_counter(shard=QuietShard(known=known))
     counter.current_cell.total, counter.previous_cell.total = current, previous
     for cell in counter.cells:
         cell.note_sent(0)
@@ -77,10 +76,10 @@ def test_an_answer_is_merged_into_the_cells_that_it_is_of(
     ],
 )
 def test_a_first_answer_corrects_the_window_of_a_counter_made_by_a_wrong_clock(at: int, after: Shown) -> None:
-    counter = counter_with(3, 2, answered=False, own_time=OwnTime(known=False))
+    counter = counter_with(3, 2, answered=False, known=False)
     assert counter.learn(answer(at=at))
     assert shown(counter) == after
-    assert counter.own_time is None, "from here on it goes by the shard's time"
+    assert not counter._by_own_clock, "from here on it goes by the shard's time"
 
 
 @pytest.mark.parametrize(
@@ -94,24 +93,26 @@ def test_a_first_answer_corrects_the_window_of_a_counter_made_by_a_wrong_clock(a
     ],
 )
 def test_what_the_shard_can_have_taken_from_a_wrong_clock(at: int, first_wanted: int, sent: tuple[int, int]) -> None:
-    counter = counter_with(3, 2, answered=False, own_time=OwnTime(known=False))
+    counter = counter_with(3, 2, answered=False, known=False)
     counter.first_wanted = first_wanted
     counter.learn(answer(at=at))
     assert tuple(cell.highest_sent for cell in counter.cells) == sent
 
 
 @pytest.mark.parametrize(
-    ("own_time", "to", "after"),
+    ("known", "to", "after"),
     [
         case(None, 1, Shown(1, 0, 3, (0, 3), True), id="the next window"),
         case(None, 2, Shown(2, 0, 0, (0, 0), True), id="two on: nothing counts any more"),
-        case(OwnTime(known=False), 4, Shown(4, 0, 0, (0, 0), True), id="four on by the node's own clock"),
-        case(OwnTime(known=True), 1, Shown(1, 0, 3, (0, 3), True), id="one on, and the shard's time is known now"),
-        case(OwnTime(known=True), 4, Shown(4, 3, 2, (3, 2)), id="four on: the node's clock was slow"),
+        case(False, 4, Shown(4, 0, 0, (0, 0), True), id="four on by the node's own clock"),
+        case(True, 1, Shown(1, 0, 3, (0, 3), True), id="one on, and the shard's time is known now"),
+        case(True, 4, Shown(4, 3, 2, (3, 2)), id="four on: the node's clock was slow"),
     ],
 )  # fmt: skip
-def test_going_on_to_a_later_window(own_time: OwnTime | None, to: int, after: Shown) -> None:
-    counter = counter_with(3, 2, answered=False, own_time=own_time)
+def test_going_on_to_a_later_window(known: bool | None, to: int, after: Shown) -> None:
+    """By a counter that was made by the shard's time (None), or by the node's own clock: is that known now?"""
+    counter = counter_with(3, 2, answered=False, known=known is None)
+    counter.shard.time.known = known is not False
     counter.roll(SEQUENCE + to)
     assert shown(counter) == after
 
@@ -158,7 +159,7 @@ def test_an_answer_ends_a_refill_or_begins_one(
     counter.learn(answer(TEN, FIVE))
     counter.refill = refill
     counter.pins, counter.credit_offered = 1, 2
-    assert counter.answered(told, 99.0) is remembers
+    assert counter.answered(told, 99.0, 94.0) is remembers
     assert counter.refill is refill_after
     assert (counter.pins, counter.credit_offered, counter.has_answer) == (0, 0, True)
 
@@ -174,7 +175,7 @@ def test_an_answer_ends_a_refill_or_begins_one(
 def test_an_answer_renews_the_grant(granted: int, grant: int, usable_until_s: float) -> None:
     counter = counter_with(3, 1, answered=True)
     counter.grant, counter.usable_until_s = 7, 50.0
-    counter.answered(answer(TEN, FIVE, grant=granted), 99.0)
+    counter.answered(answer(TEN, FIVE, grant=granted), 99.0, 94.0)
     assert (counter.grant, counter.usable_until_s) == (grant, usable_until_s)
 
 
@@ -193,15 +194,24 @@ def test_an_answer_may_undo_a_denial_that_is_kept(answered: bool, own: int, deny
     assert counter.deny_until_ms == deny_until_ms
 
 
-@pytest.mark.parametrize("sequence", [SEQUENCE, SEQUENCE - 1])
-@pytest.mark.parametrize("charged", [Count(4, 4, 0), Count(9, 30, 5), Count(0, 2, 0)])
-def test_a_commit_is_a_hold_and_its_settling(sequence: int, charged: Count) -> None:
-    """The short way that the usual wait ends with, beside the plain one."""
-    told = WindowAnswer(sequence, charged, NOTHING, 10)
-    short, plain = (counter_with(3, 1, answered=True) for _ in range(2))
-    for counter in (short, plain):
-        counter.learn(told)
-    assert short.commit(4, SEQUENCE, told) == SharedCounter.commit(plain, 4, SEQUENCE, told)
-    assert shown(short) == shown(plain)
-    for counter in (short, plain):
-        assert (counter.reserved, counter.current) == (0, counter.current_cell.known)
+@pytest.mark.parametrize(
+    ("at", "charged", "totals", "current"),
+    [
+        case(0, Count(7, 7, 0), (7, 1), 7, id="the shard charged it here: it counts once"),
+        case(0, Count(9, 30, 5), (7, 1), 35, id="credit is left of what others and other regions count with"),
+        case(0, Count(3, 9, 0), (7, 1), 13, id="the shard has forgotten it: it counts all the same"),
+        case(-1, Count(5, 5, 0), (3, 5), 3, id="the shard charged it in the window before"),
+    ],
+)
+def test_what_the_shard_charged_is_held_and_then_committed_where_it_was_charged(
+    at: int, charged: Count, totals: tuple[int, int], current: int
+) -> None:
+    told = answer(charged, NOTHING, at=at)
+    counter = counter_with(3, 1, answered=True)
+    counter.learn(told)
+    hold = counter.hold(4, SEQUENCE, told)
+    assert (counter.reserved, counter.current) == (4, current)
+    counter.settle(hold, commit=True)
+    assert (counter.reserved, counter.current) == (0, current)
+    assert (counter.current_cell.total, counter.previous_cell.total) == totals
+    assert hold.ended_before(counter.sequence) is (at < 0)

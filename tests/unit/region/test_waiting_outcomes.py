@@ -17,13 +17,12 @@ import pytest
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit, OnError, Unit
 from headgate.origin.protocol import Answer, Count, WindowAnswer
-from headgate.region.alone import Alone
 from headgate.region.counters import SharedCounter
 from headgate.region.engine import RegionalEngine
-from headgate.region.waiting import Question, Waiting
+from headgate.region.waiting import Question, WaitingRequest
 from headgate.region.window_counter import SharedWindow
 
-from tests.unit.region.support import NOTHING, SEQUENCE, QuietShard, case
+from tests.unit.region.support import NOTHING, SEQUENCE, QuietShard, QuietShards, case, handed_on
 
 LIMIT = 10
 CHARGED, FULL = Count(1, 1, 0), Count(0, LIMIT, 0)
@@ -32,7 +31,7 @@ ANSWERS = {"+": (CHARGED, CHARGED), "-": (FULL, FULL), "~": (FULL, NOTHING), "?"
 EXACT, DEGRADED, CLOSED = "origin", "degraded_local", "degraded_closed"
 
 
-class TwoShards:
+class TwoShards(QuietShards):
     """Implements the engine's `Region`."""
 
     run = b"run"
@@ -67,18 +66,17 @@ class Request:
             if charge.key.startswith(b"l"):
                 self._make_local(charge)
         decided = self.engine.decide(charges)
+        asked = [question for shard in self.region.shards.values() for question in shard.questions]
+        self.questions: dict[str, Question] = {q.asked[0].charge.key.decode(): q for q in asked}
+        self.asked = {key: tuple(question.asked) for key, question in self.questions.items()}
+        """Legs by question, as a call that is under way knows their counters."""
         self.decisions: list[Decision] = []
-        self.waiting: Waiting | Alone | None = None
+        self.waiting: WaitingRequest | None = None
         if isinstance(decided, Decision):
             self.decisions.append(decided)
         else:
             self.waiting = decided
             decided.on_decided = self.decisions.append
-
-    @property
-    def questions(self) -> dict[str, Question]:
-        asked = [question for shard in self.region.shards.values() for question in shard.questions]
-        return {question.legs[0].charge.key.decode(): question for question in asked}
 
     @property
     def counters(self) -> dict[str, SharedCounter]:
@@ -87,15 +85,18 @@ class Request:
     def happens(self, event: str) -> None:
         assert self.waiting is not None
         if event == "late":
-            self.waiting.time_is_up()
+            if not self.waiting.decided:  # as deadlines look at it
+                handed_on(self.waiting.time_is_up(0.0, own_fault=False))
             return
         question = self.questions[event[:-1]]
         if event.endswith("!"):
-            question.fail()
+            handed_on(question.unanswered(0.0))
             return
         counts = ANSWERS[event[-1]]
-        answers = [self._learn(leg.counter, counts[index > 0]) for index, leg in enumerate(question.legs)]
-        question.answer(event.endswith("+"), answers)
+        asked = self.asked[event[:-1]]
+        answers = [self._learn(leg.counter, counts[index > 0]) for index, leg in enumerate(asked)]
+        question.places = list(range(len(asked)))
+        handed_on(question.answered(event.endswith("+"), answers, 0.0))
 
     def _learn(self, counter: Any, count: Count) -> Answer:
         told = WindowAnswer(SEQUENCE, count, NOTHING, 0)
@@ -105,7 +106,7 @@ class Request:
     def _make_local(self, charge: Charge) -> None:
         """A counter that is fresh, and whose grant covers the cost."""
         shard = self.region.shard_of(charge.shard_key)
-        counter = SharedWindow(charge.key, b"run.0", shard, charge.limit, shard.now_ms())
+        counter = SharedWindow(charge.key, charge.key, b"run.0", shard, charge.limit, shard.now_ms())
         counter.has_answer, counter.usable_until_s, counter.grant = True, 5.0, 5
         self.engine.counters.add(counter, shard.now_ms())
 
@@ -254,7 +255,7 @@ def test_a_request_that_was_decided_leaves_nothing_to_the_garbage_collector(legs
     """Which looks at few of them: what it would have to free stays for good."""
 
     def kept() -> int:
-        return sum(isinstance(found, Waiting | Question) for found in gc.get_objects())
+        return sum(isinstance(found, Question) for found in gc.get_objects())
 
     gc.collect()
     gc.disable()
@@ -265,6 +266,8 @@ def test_a_request_that_was_decided_leaves_nothing_to_the_garbage_collector(legs
             request.happens(event)
         assert len(request.decisions) == 1
         request.waiting = None
+        request.questions.clear()
+        request.asked.clear()
         for shard in request.region.shards.values():
             shard.questions.clear()
         assert kept() == before

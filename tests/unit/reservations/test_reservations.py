@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import pytest
 import structlog
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
-from headgate.origin.claims import Claim
 from headgate.origin.interface import OriginTimeout
 from headgate.origin.memory import MemoryOrigin
-from headgate.region.book import BookReplica
+from headgate.origin.operation import Operation, R
+from headgate.origin.operations.take_claim import TakeClaim
+from headgate.region.region_map import RegionMapReplica
 from headgate.reservations import ids, service
 from headgate.reservations.ids import Reservation
-from headgate.reservations.service import Limits
+from headgate.reservations.service import ReservationService
 from headgate.reservations.signing import SigningKey
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
@@ -50,16 +51,17 @@ class FlakyOrigin(MemoryOrigin):
         self.lose_reply = self.lose_call = 0
         self.claimed = 0
 
-    async def claim(self, shard: int, name: bytes, value: bytes, expires_ms: int, timeout_s: float) -> Claim:
-        self.claimed += 1
-        if self.lose_call:
+    async def run(self, shard: int, operation: Operation[R], timeout_s: float) -> R:
+        claims = isinstance(operation, TakeClaim)
+        self.claimed += claims
+        if claims and self.lose_call:
             self.lose_call -= 1
             raise OriginTimeout("lost on the way")
-        claim = await super().claim(shard, name, value, expires_ms, timeout_s)
-        if self.lose_reply:
+        result = await super().run(shard, operation, timeout_s)
+        if claims and self.lose_reply:
             self.lose_reply -= 1
             raise OriginTimeout("lost on the way back")
-        return claim
+        return result
 
 
 class Charged:
@@ -78,7 +80,7 @@ class Charged:
     def charge_late(self, payload: bytes) -> None:
         self.used += RateLimitRequest.FromString(payload).hits_addend
 
-    def give_back(self, payload: bytes) -> None:
+    def uncharge(self, payload: bytes) -> None:
         self.used -= RateLimitRequest.FromString(payload).hits_addend
 
 
@@ -91,10 +93,12 @@ class World:
         self.charged = Charged()
         self.nodes = [self._node(number) for number in range(nodes)]
 
-    def _node(self, number: int) -> Limits:
+    def _node(self, number: int) -> ReservationService:
         chance = random.Random(number)
-        book = BookReplica(self.origin, now_ms=self.clock.now_ms, random=chance, logger=structlog.get_logger().bind())
-        return Limits(
+        book = RegionMapReplica(
+            self.origin, now_ms=self.clock.now_ms, random=chance, logger=structlog.get_logger().bind()
+        )
+        return ReservationService(
             self.charged,
             self.origin,
             key=SigningKey(book, chance, asyncio.get_running_loop().time),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from headgate.clock import SystemClock
-from headgate.rules.directory import Source, SourceFile, compile_source
+from headgate.rules.directory import RulesSource, SourceFile, compile_source
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
@@ -22,7 +22,7 @@ def compile_text(*texts: str | bytes, names: tuple[str, ...] = (), merge_domains
         for name, text in zip(file_names, texts, strict=True)
     )
     return compile_source(
-        Source(files, "digest"), Version(1, "digest"), Pace(SystemClock()), merge_domains=merge_domains
+        RulesSource(files, "digest"), Version(1, "digest"), Pace(SystemClock()), merge_domains=merge_domains
     )
 
 

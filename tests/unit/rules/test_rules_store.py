@@ -248,6 +248,7 @@ def test_a_data_dir_that_can_not_be_written_is_logged_and_survived(tmp_path: Pat
 # Following
 
 
+@pytest.mark.slow
 async def test_a_change_is_live_within_half_a_second_of_the_write(tmp_path: Path, time_set: SetTime) -> None:
     """Half a second of waiting; reading and compiling come on top, and are as fast as the machine is."""
     rig = Rig(tmp_path, clock=time_set.clock)
@@ -337,6 +338,7 @@ def another_name(path: Path, content: str) -> None:
     "change",
     [in_place, renamed_over, as_vim_does, as_emacs_does, same_size_and_time, removed_and_written, another_name],
 )
+@pytest.mark.slow
 async def test_every_way_to_change_a_file(rig: Rig, change: Callable[[Path, str], None]) -> None:
     rig.store.load_initial()
     async with rig.watching():
@@ -345,6 +347,7 @@ async def test_every_way_to_change_a_file(rig: Rig, change: Callable[[Path, str]
     assert rig.store.status.rejected == 0
 
 
+@pytest.mark.slow
 async def test_files_added_and_removed(rig: Rig) -> None:
     rig.store.load_initial()
     async with rig.watching():
@@ -374,6 +377,7 @@ async def test_a_bad_change_is_refused_whole(rig: Rig) -> None:
         assert rig.store.status.accepted == 2
 
 
+@pytest.mark.slow
 async def test_a_bad_change_that_is_taken_back(rig: Rig) -> None:
     rig.store.load_initial()
     before = rig.store.current
@@ -416,6 +420,7 @@ async def test_a_file_that_is_written_slowly_is_read_when_it_is_whole(tmp_path: 
     assert rig.store.status.rules == 51
 
 
+@pytest.mark.slow
 async def test_a_half_written_file_is_refused_and_the_rest_accepted(rig: Rig) -> None:
     rig.store.load_initial()
     whole = text(2)
@@ -429,6 +434,7 @@ async def test_a_half_written_file_is_refused_and_the_rest_accepted(rig: Rig) ->
         await until(lambda: rig.limit() == 2)
 
 
+@pytest.mark.slow
 async def test_the_directory_vanishes_and_comes_back(rig: Rig) -> None:
     rig.store.load_initial()
     away = rig.directory.with_name("away")
@@ -446,6 +452,7 @@ async def test_the_directory_vanishes_and_comes_back(rig: Rig) -> None:
         assert rig.limit() == 2
 
 
+@pytest.mark.slow
 async def test_a_file_system_error_is_tried_again_without_a_visible_change(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -469,6 +476,7 @@ async def test_a_file_system_error_is_tried_again_without_a_visible_change(
         await until(lambda: rig.limit() == 2)
 
 
+@pytest.mark.slow
 async def test_the_watch_survives_what_nobody_thought_of(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.store.load_initial()
     calls = 0
@@ -487,6 +495,7 @@ async def test_the_watch_survives_what_nobody_thought_of(rig: Rig, monkeypatch: 
     assert rig.log.at("exception") == ["rules_watch_failed"]
 
 
+@pytest.mark.slow
 async def test_accepted_changes_are_saved(tmp_path: Path) -> None:
     rig = Rig(tmp_path, data_dir=tmp_path / "data")
     rig.write(text(1))
@@ -501,6 +510,7 @@ async def test_accepted_changes_are_saved(tmp_path: Path) -> None:
     assert saved.version == rig.store.current.version
 
 
+@pytest.mark.slow
 async def test_from_a_snapshot_back_to_the_directory(tmp_path: Path) -> None:
     rig = Rig(tmp_path, data_dir=tmp_path / "data")
     rig.write(text(1))

@@ -45,7 +45,7 @@ class World:
             made.limit.CopyFrom(RateLimitDescriptor.RateLimitOverride(requests_per_unit=limit, unit="HOUR"))
         payload = RateLimitRequest(domain="edge", descriptors=[made]).SerializeToString()
         for _ in range(times):
-            self.handler(payload)
+            self.handler.answer(payload)
 
 
 @pytest.fixture

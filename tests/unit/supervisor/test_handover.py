@@ -21,7 +21,7 @@ from headgate.config.kinds import (
     Whole,
 )
 from headgate.errors import ConfigError
-from headgate.runtime.service import ServiceState
+from headgate.runtime.context import ServiceState
 from headgate.supervisor.process import WorkerSpec, WorkerState
 
 

@@ -16,9 +16,9 @@ START_S = 1.5
 
 def test_silence_counts_from_the_last_word_and_is_noticed_once() -> None:
     pulse = WorkerPulse()
-    assert not any(pulse.look() for _ in range(MOST_MISSED))
+    assert not any(pulse.check() for _ in range(MOST_MISSED))
     pulse.heard()
-    looks = [pulse.look() for _ in range(3 * MOST_MISSED)]
+    looks = [pulse.check() for _ in range(3 * MOST_MISSED)]
     assert looks.index(True) == MOST_MISSED
     assert looks.count(True) == 1
 
@@ -26,13 +26,13 @@ def test_silence_counts_from_the_last_word_and_is_noticed_once() -> None:
 def test_one_that_is_late_does_not_hang() -> None:
     pulse = WorkerPulse()
     for _ in range(1000):
-        assert not any(pulse.look() for _ in range(MOST_MISSED))
+        assert not any(pulse.check() for _ in range(MOST_MISSED))
         pulse.heard()
 
 
 def test_one_that_starts_may_be_silent_for_longer() -> None:
     pulse = WorkerPulse()
-    looks = [pulse.look(MOST_MISSED_STARTING) for _ in range(2 * MOST_MISSED_STARTING)]
+    looks = [pulse.check(MOST_MISSED_STARTING) for _ in range(2 * MOST_MISSED_STARTING)]
     assert looks.index(True) == MOST_MISSED_STARTING
     assert looks.count(True) == 1
 

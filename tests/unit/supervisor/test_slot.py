@@ -39,7 +39,7 @@ class Process:
         await self._ended.wait()
         return self.status
 
-    def look(self) -> bool:
+    def check_pulse(self) -> bool:
         return self.hangs
 
     def stop(self) -> None:
@@ -131,16 +131,16 @@ async def test_what_ends_is_tidied_up_said_and_started_again() -> None:
 
 async def test_one_that_hangs_is_said_and_counted() -> None:
     place = Place()
-    place.slot.look()
+    place.slot.check_pulse()
     first = await place.started_and_serving()
-    place.slot.look()
+    place.slot.check_pulse()
     assert (place.slot.hangs, place.log.events) == (0, [])
     first.hangs = True
-    place.slot.look()
+    place.slot.check_pulse()
     assert place.slot.hangs == 1
     assert place.log.events == [("worker_hangs", {"worker": 7, "pid": 0, "node": "n0"})]
     place.slot.stop()
-    place.slot.look()
+    place.slot.check_pulse()
     assert place.slot.hangs == 1, "what is being stopped may take its time"
     await place.slot.ended()
 

@@ -16,10 +16,10 @@ async def test_one_that_hangs_while_it_starts_is_ended(tmp_path: Path) -> None:
         spec = WorkerSpec(0, False, tmp_path / "0", Settings(rules=tmp_path))
         process = await WorkerProcess.spawn(spec, SystemClock(), lock_fd)
         os.kill(process.pid, signal.SIGSTOP)
-        assert not any(process.look() for _ in range(10 * MOST_MISSED_STARTING)), "it was not told to begin"
+        assert not any(process.check_pulse() for _ in range(10 * MOST_MISSED_STARTING)), "it was not told to begin"
         await process.begin()
-        assert not any(process.look() for _ in range(MOST_MISSED_STARTING))
-        assert process.look()
+        assert not any(process.check_pulse() for _ in range(MOST_MISSED_STARTING))
+        assert process.check_pulse()
         assert await process.ended() == -signal.SIGKILL
         assert not await process.settled()
         assert process.failure == "it hung: no sign of life for 120.5 s"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
+import pytest
 from aiohttp import web
 from headgate.supervisor.http import Member, WorkersHttp
 from headgate.supervisor.process import WorkerState
@@ -176,6 +177,7 @@ async def test_versions_and_rules_are_those_of_the_first_with_a_note_where_other
         assert (await it.call("GET", "/version"))[:2] == (503, {"error": "no worker is ready"})
 
 
+@pytest.mark.slow
 async def test_ready_is_when_all_are(tmp_path: Path) -> None:
     async with front(tmp_path) as it:
         assert (await it.call("GET", "/readyz"))[0] == 200

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from headgate.cli.metrics_page import all_instruments, metrics_page
-from headgate.telemetry.metrics import Instrument, Kind
+from headgate.telemetry.instrument import Instrument, InstrumentKind
 
 from tests.support.promtool import promtool
 
@@ -162,6 +162,7 @@ def group(series: Series, expression: str, *, finds: bool) -> dict[str, Any]:
     }
 
 
+@pytest.mark.debian
 def test_promtool_reads_the_alerts() -> None:
     ran = subprocess.run([promtool(), "check", "rules", ALERTS], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -171,6 +172,7 @@ def test_every_alert_is_tried() -> None:
     assert set(CASES) == set(RULES)
 
 
+@pytest.mark.debian
 def test_every_alert_fires_when_it_must_and_only_then(tmp_path: Path) -> None:
     groups = []
     for alert, case in CASES.items():
@@ -179,6 +181,7 @@ def test_every_alert_fires_when_it_must_and_only_then(tmp_path: Path) -> None:
     run_tests(tmp_path, groups, [str(ALERTS)])
 
 
+@pytest.mark.debian
 def test_a_test_that_expects_too_much_fails(tmp_path: Path) -> None:
     """The harness itself can fail: a quiet series that is said to fire."""
     firing = 'ALERTS{alertname="HeadgateShardOpen",alertstate="firing"}'
@@ -186,6 +189,7 @@ def test_a_test_that_expects_too_much_fails(tmp_path: Path) -> None:
         run_tests(tmp_path, [group(CASES["HeadgateShardOpen"].quiet, firing, finds=True)], [str(ALERTS)])
 
 
+@pytest.mark.debian
 def test_every_part_of_the_alert_on_drops_fires(tmp_path: Path) -> None:
     names = re.findall(r"increase\((.+?)\[", RULES["HeadgateDrops"]["expr"])
     assert len(names) == 8
@@ -216,7 +220,7 @@ def series_of(instrument: Instrument) -> Series:
     sets: list[dict[str, str]] = [{"instance": "a", "job": "headgate"}]
     for label in instrument.labels:
         sets = [{**labels, label: value} for labels in sets for value in VALUES.get(label, ("x",))]
-    if instrument.kind is not Kind.HISTOGRAM:
+    if instrument.kind is not InstrumentKind.HISTOGRAM:
         return {_series(instrument.exported_name, labels): "0+10x30" for labels in sets}
     buckets = [{**labels, "le": le} for labels in sets for le in ("0.001", "+Inf")]
     return {_series(f"{instrument.name}_bucket", labels): "0+10x30" for labels in buckets}
@@ -246,6 +250,7 @@ def shown_in_the_docs() -> list[str]:
     return [code for code in (" ".join(code.split()) for code in codes if asks.match(code)) if code not in alerts]
 
 
+@pytest.mark.debian
 def test_the_dashboard_and_the_docs_show_something(tmp_path: Path) -> None:
     series: Series = {}
     for instrument in all_instruments():

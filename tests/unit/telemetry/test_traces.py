@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 import structlog
+from headgate.pending import PendingAnswer
 from headgate.telemetry.histogram import HistogramCounts
 from headgate.telemetry.traces import MAX_WAITING, Tracing, parse_parent
 from headgate.transport.answers import Failures
 from headgate.transport.interface import TransportStats
-from headgate.transport.traced import decide_traced
+from headgate.transport.traced import answer_traced
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
+
+from tests.support.handlers import FunctionHandler
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00"
@@ -46,9 +49,23 @@ def answered(it: Tracing, parent: str | None, *, fails: bool = False) -> None:
 
     if fails:
         with pytest.raises(ValueError, match="broken"):
-            decide_traced(it, parent, handler, b"x", TransportStats())
+            answer_traced(it, parent, FunctionHandler(handler), b"x", TransportStats())
     else:
-        assert decide_traced(it, parent, handler, b"x", TransportStats()) == b"x"
+        assert answer_traced(it, parent, FunctionHandler(handler), b"x", TransportStats()) == b"x"
+
+
+def test_what_comes_later_is_traced_until_it_comes() -> None:
+    it, exporter = tracing()
+    outcomes: list[bytes | BaseException] = []
+    for parent, outcome in ((SAMPLED, b"x"), (SAMPLED, ValueError("broken")), (UNSAMPLED, ValueError("broken too"))):
+        answer = PendingAnswer()
+        traced = answer_traced(it, parent, FunctionHandler(lambda _, answer=answer: answer), b"x", TransportStats())  # type: ignore[misc]
+        assert isinstance(traced, PendingAnswer)
+        traced.on_answer = outcomes.append
+        answer.on_answer(outcome)
+    it.close()
+    assert [str(outcome) for outcome in outcomes] == ["b'x'", "broken", "broken too"]
+    assert [span.status.description for span in exporter.spans] == [None, "broken", "broken too"]
 
 
 def test_callers_choose_and_a_share_of_the_rest_is_traced() -> None:
@@ -87,7 +104,7 @@ def test_the_log_line_of_a_failure_names_its_trace(parent: str) -> None:
     with structlog.testing.capture_logs() as lines:
         failures = Failures(TransportStats(), structlog.get_logger())
         with pytest.raises(ValueError, match="broken") as raised:
-            decide_traced(it, parent, handler, b"x", TransportStats())
+            answer_traced(it, parent, FunctionHandler(handler), b"x", TransportStats())
         failures.answer(raised.value)
         failures.answer(ValueError("not traced"))
     it.close()

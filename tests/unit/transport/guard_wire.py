@@ -2,7 +2,7 @@
 
 import struct
 
-from headgate.transport.guard.budget import Budget, Share
+from headgate.transport.guard.budget import Budget, BudgetShare
 from headgate.transport.guard.frames import (
     DATA,
     END_HEADERS,
@@ -43,7 +43,7 @@ class Wire:
 
     def __init__(self, *, budget: int = 100_000, each: int = 100_000, max_message: int = MAX_MESSAGE) -> None:
         self.budget = Budget(budget, each)
-        self.inspector = Inspector(max_message, 10, REFUSALS, Share(self.budget), NOW)
+        self.inspector = Inspector(max_message, 10, REFUSALS, BudgetShare(self.budget), NOW)
 
     def up(self, data: bytes) -> bytes:
         """What reaches the front; all frames are whole."""

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 from headgate.transport.guard import inspector as inspecting
-from headgate.transport.guard.budget import Share
+from headgate.transport.guard.budget import BudgetShare
 from headgate.transport.guard.frames import (
     CONTINUATION,
     DATA,
@@ -194,7 +194,7 @@ def test_unfinished_messages_are_bounded_altogether() -> None:
     one = Wire(budget=800)
     two = Wire()
     two.budget = one.budget
-    two.inspector = Inspector(MAX_MESSAGE, 10, REFUSALS, Share(one.budget), NOW)
+    two.inspector = Inspector(MAX_MESSAGE, 10, REFUSALS, BudgetShare(one.budget), NOW)
     one.up(call(1, message(b"x", length=500), end=False))
     assert two.up(call(1, message(b"x", length=500), end=False)).endswith(refusal(1, Refusal.UNFINISHED, 500))
     one.inspector.close()

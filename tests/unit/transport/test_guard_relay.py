@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
-from headgate.transport.guard.budget import Backlog, Budget, Share
+from headgate.transport.guard.budget import Backlog, Budget, BudgetShare
 from headgate.transport.guard.frames import DATA, PREFACE, SETTINGS, frame
 from headgate.transport.guard.inspector import Inspector
-from headgate.transport.guard.relay import RETIRE_MAX_S, RETIRE_S, Relay
+from headgate.transport.guard.relay import Relay
+from headgate.transport.guard.retirement import RETIRE_MAX_S, RETIRE_S
 from headgate.transport.guard.surroundings import GuardTimeouts, Scratch, Surroundings
 
 from tests.conformance.transport.harness import eventually
@@ -36,10 +37,10 @@ class Setup:
             scratch=Scratch(),
             timeouts=TIMEOUTS,
             connect=lambda: self._connected,
-            on_end=lambda _relay, reason: self.ended.append(reason),
             now=NOW,
         )
-        self.relay = Relay(ours, Inspector(MAX_MESSAGE, 10, REFUSALS, Share(self.budget), NOW), around)
+        inspector = Inspector(MAX_MESSAGE, 10, REFUSALS, BudgetShare(self.budget), NOW)
+        self.relay = Relay(ours, inspector, around, lambda _relay, reason: self.ended.append(reason))
         self.relay.open()
         self.to_front = b""
         self.to_caller = b""

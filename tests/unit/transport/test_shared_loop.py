@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from headgate.transport.shared_loop import SharedLoop, Turn
+from headgate.transport.shared_loop import LoopLock, SharedLoop
 
 from tests.support.waiting import PATIENCE_S
 
@@ -24,9 +24,9 @@ def test_a_callback_and_a_thread_with_the_turn_never_run_together() -> None:
         time.sleep(0.0001)
         inside.remove(name)
 
-    def beside(turn: Turn) -> None:
+    def beside(lock: LoopLock) -> None:
         while not over.is_set():
-            with turn:
+            with lock:
                 work("thread")
 
     async def on_the_loop() -> None:
@@ -37,7 +37,7 @@ def test_a_callback_and_a_thread_with_the_turn_never_run_together() -> None:
     with asyncio.Runner(loop_factory=SharedLoop) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SharedLoop)
-        thread = threading.Thread(target=beside, args=(loop.turn,))
+        thread = threading.Thread(target=beside, args=(loop.lock,))
         thread.start()
         runner.run(on_the_loop())
         over.set()
@@ -52,9 +52,9 @@ def test_who_is_always_busy_lets_the_other_have_its_turn(busy: str) -> None:
     over = threading.Event()
     turns = {"thread": 0, "loop": 0}
 
-    def beside(turn: Turn) -> None:
+    def beside(lock: LoopLock) -> None:
         while not over.is_set():
-            with turn:
+            with lock:
                 turns["thread"] += 1
             if busy == "loop" and turns["thread"] >= ROUNDS:
                 over.set()
@@ -69,7 +69,7 @@ def test_who_is_always_busy_lets_the_other_have_its_turn(busy: str) -> None:
     with asyncio.Runner(loop_factory=SharedLoop) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SharedLoop)
-        thread = threading.Thread(target=beside, args=(loop.turn,))
+        thread = threading.Thread(target=beside, args=(loop.lock,))
         thread.start()
         runner.run(asyncio.wait_for(on_the_loop(), PATIENCE_S))
         over.set()
@@ -81,5 +81,5 @@ def test_a_closed_loop_leaves_the_turn_to_whoever_is_left() -> None:
     loop = SharedLoop()
     loop.close()
     loop.close()
-    with loop.turn:
+    with loop.lock:
         pass

@@ -18,15 +18,18 @@ from headgate.endpoint.socketfile import LOCK_SUFFIX, SocketFile
 from headgate.endpoint.tls import TlsFiles
 from headgate.endpoint.trust import Trust
 from headgate.errors import BadRequest, ConfigError, NotReady
+from headgate.pending import PendingAnswer
 from headgate.transport import intake
 from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import Failures
-from headgate.transport.deciding import RATE_LIMIT
+from headgate.transport.batches import RATE_LIMIT, BatchDecider, KeptBack
+from headgate.transport.calls import RateLimitCalls
 from headgate.transport.drain import FLUSH_S, wait_until_quiet
 from headgate.transport.health import Health
 from headgate.transport.intake import Intake
 from headgate.transport.interface import Serving, TransportLimits, TransportStats
 from headgate.transport.select import TransportKind, choose_transport
+from headgate.transport.shared_loop import LoopLock
 from headgate.transport.timeouts import Timeouts, parse_timeout_s
 from structlog.testing import CapturingLogger
 
@@ -143,8 +146,29 @@ class FakeFront:
         self.timeouts_ms.append(timeout_ms)
         return self.batches.pop(0) if self.batches else None
 
-    def fail(self, call_id: int, _code: int, _message: str) -> None:
+    def respond(self, call_id: int, answer: bytes) -> None: ...
+
+    def fail(self, call_id: int, _error: Exception) -> None:
         self.failed.append(call_id)
+
+    def mark_pending(self, call_id: int, size: int, received_at: float, answer: PendingAnswer) -> None: ...
+
+
+class Echo:
+    """A handler that gives requests back."""
+
+    def answer(self, payload: bytes) -> bytes:
+        return payload
+
+
+def intake_of(front: FakeFront) -> Intake:
+    limits, stats = TransportLimits(max_message_bytes=10), TransportStats()
+    calls = RateLimitCalls(Serving("", Echo(), limits, structlog.get_logger()), stats)
+    kept_back = KeptBack(None, limits, stats)
+    decider = BatchDecider(calls, front, LoopLock(), stats, kept_back)
+    return Intake(
+        cast(Any, front), decider, limits, stats, deliver=lambda _: None, fail=front.fail, kept_back=kept_back
+    )
 
 
 def received(front: FakeFront, times: list[float], monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -158,7 +182,7 @@ def received(front: FakeFront, times: list[float], monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(intake, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(intake, "Trimmer", lambda: Trimmer(trim))
-    receiver = Intake(cast(Any, front), TransportLimits(max_message_bytes=10), TransportStats(), lambda _: None)
+    receiver = intake_of(front)
     receiver.start()
     receiver.join()
     return trims
@@ -210,7 +234,6 @@ def test_failures_tell_the_caller_and_the_operator() -> None:
     failures = Failures(stats, logger, ManualClock())
     assert failures.answer(BadRequest("empty domain")) == (3, "empty domain")
     assert failures.answer(NotReady("later")) == (14, "later")
-    assert failures.answer(asyncio.CancelledError()) == (14, "the server is stopping")
     assert (stats.failed_internal, log.calls) == (0, [])
     error = KeyError("secret")
     assert failures.answer(error) == (13, "internal error")
@@ -320,14 +343,14 @@ async def test_waiting_for_quiet_is_bounded() -> None:
 
 def _made(kind: TransportKind, address: str, *networks: str, tls: TlsFiles | None = None) -> str:
     factory = choose_transport(kind, address, tls, Trust(networks))
-    return factory(Serving(address, bytes, TransportLimits(), _logger()[1])).name
+    return factory(Serving(address, Echo(), TransportLimits(), _logger()[1])).name
 
 
 def test_auto_falls_back_where_there_is_no_native_transport_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _made("auto", "127.0.0.1:0") == "native"
     monkeypatch.setattr("headgate.transport.select.find_spec", lambda _name: None)
     log, logger = _logger()
-    transport = choose_transport("auto", "127.0.0.1:0")(Serving("127.0.0.1:0", bytes, TransportLimits(), logger))
+    transport = choose_transport("auto", "127.0.0.1:0")(Serving("127.0.0.1:0", Echo(), TransportLimits(), logger))
     assert transport.name == "grpcio"
     assert [entry.kwargs["event"] for entry in log.calls] == ["transport_fallback"]
     with pytest.raises(ConfigError, match="pygrpc-native"):

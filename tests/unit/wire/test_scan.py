@@ -41,8 +41,7 @@ def read(payload: bytes) -> wire.Request | str:
 
 def scan_request(payload: bytes) -> wire.Request | None:
     """What is read by hand."""
-    scanned = wire.scan(payload, BOUNDS)
-    return None if scanned is None else wire.request_of(scanned)
+    return wire.scan(payload, BOUNDS)
 
 
 def holds(payload: bytes) -> None:

@@ -63,19 +63,24 @@ local function forget_bucket_runs(record, key, mine)
   end
 end
 
-local function empty_component(component)
+local function new_bucket_component()
+  return { n = 0, held = 0, generation = 0, number = 0, demanded = 0 }
+end
+
+local function empty_bucket_component(component)
   component.n, component.held, component.generation, component.number = 0, 0, 0, 0
   component.demanded = 0
 end
 
--- A key without a record, full, at this rate.
-local function new_bucket(record, rate)
-  record.rate, record.ms, record.rest, record.told, record.reset = max(1, rate), 0, 0, 0, 0
-  record.refunded = 0
-  no_grants(record)
+-- The record of a key that has none: full, at this rate.
+local function new_bucket(rate, window)
+  return {
+    rate = max(1, rate), window = window, ms = 0, rest = 0, told = 0, reset = 0, refunded = 0,
+    generation = 0, sum = 0, previous_sum = 0,
+  }
 end
 
-local function read_bucket(record, packed)
+local function read_bucket(packed, window)
   local format, rate, ms, rest, generation, sum, previous_sum, told, reset, refunded = parts(packed)
   if format > FORMAT then
     return format
@@ -85,72 +90,72 @@ local function read_bucket(record, packed)
     or max(rate, ms, rest, generation, sum, previous_sum, told, reset, refunded) > EXACT then
     return
   end
-  record.reset, record.refunded = reset, refunded
-  record.rate, record.ms, record.rest, record.told = rate, ms, rest, told
-  record.generation, record.sum, record.previous_sum = generation, sum, previous_sum
-  return format
+  return format, {
+    rate = rate, window = window, ms = ms, rest = rest, told = told, reset = reset, refunded = refunded,
+    generation = generation, sum = sum, previous_sum = previous_sum,
+  }
 end
 
-local function read_bucket_component(component, packed)
+local function read_bucket_component(packed)
   local n, held, generation, number, demanded = parts(packed)
   demanded = demanded or 0
   if min(n, held, generation, number, demanded) < 0 or max(n, held, generation, number, demanded) > EXACT then
     return
   end
-  component.n, component.held, component.generation, component.number = n, held, generation, number
-  component.demanded = demanded
-  return FORMAT
+  return FORMAT, { n = n, held = held, generation = generation, number = number, demanded = demanded }
 end
 
-bucket_kind.load = function(record, component, key, field, place, limit)
+bucket_kind.load = function(key, field, place, limit, record)
   local packed = try('HMGET', key, 'b', field)
   if packed.err then
     return not_a_record(key, packed.err)
   end
-  record.window = terms[place + 3]
-  if not packed[1] then
-    new_bucket(record, limit)
-  elseif not readable(key, read_bucket, record, packed[1]) then
-    return false
-  elseif generation_now > record.generation then
-    forget_bucket_runs(record, key, field)
+  if not record and packed[1] then
+    record = readable(key, read_bucket, packed[1], terms[place + 3])
+    if not record then
+      return
+    end
+    if generation_now > record.generation then
+      forget_bucket_runs(record, key, field)
+    end
   end
+  record = record or new_bucket(limit, terms[place + 3])
   if packed[2] then
-    return readable(key, read_bucket_component, component, packed[2])
+    return record, readable(key, read_bucket_component, packed[2])
   end
-  empty_component(component)
-  return true
+  return record, new_bucket_component()
+end
+
+local function empty_bucket(report)
+  no_grants(report.record)
+  for other in reports_of_key(report) do
+    empty_bucket_component(other.component)
+  end
 end
 
 -- What a wrong clock wrote lies ahead, and would never age: the arrival time with the grants and
 -- components, or those alone.
-local function bucket_come_to(record, component, key, latest)
+local function bucket_come_to(report, latest)
+  local record = report.record
   if record.ms > latest then
     record.ms, record.rest, record.told = 0, 0, 0
-    call('DEL', key)
+    call('DEL', KEYS[report.index])
   elseif grants_ahead(record) then
-    forget_fields(key, 'd')
+    forget_fields(KEYS[report.index], 'd')
   else
     return
   end
-  no_grants(record)
-  empty_component(component)
-  for _, other in pairs(record.components or {}) do
-    empty_component(other)
-  end
+  empty_bucket(report)
 end
 
 -- Whether a report counts here. One of a later reset than is known empties the record first.
-local function bucket_belongs(record, component, key, reset)
+local function bucket_belongs(report, reset)
+  local record = report.record
   if reset > record.reset then
     record.ms, record.rest, record.told, record.reset = 0, 0, 0, reset
     record.refunded = 0
-    call('DEL', key)
-    no_grants(record)
-    empty_component(component)
-    for _, other in pairs(record.components or {}) do
-      empty_component(other)
-    end
+    call('DEL', KEYS[report.index])
+    empty_bucket(report)
   end
   return reset < 0 or reset == record.reset
 end
@@ -158,13 +163,12 @@ end
 -- Moves the arrival time by what the run admitted and had not reported, at most to `most` requests
 -- from now: a full burst, `P` on top of it, and what late costs may owe. Without `P`, what was admitted within grants on top of a
 -- full burst would be forgiven at every flush.
-local function merge_bucket(
-  index, record, component, key, rate, most, total, acknowledged, answered_ms, answered_rest, since, reset
-)
-  restate(record, rate)
+local function merge_bucket(report, most, reset, total, acknowledged, answered_ms, answered_rest, since)
+  local record, component, index = report.record, report.component, report.index
+  restate(record, report.limit)
   local latest = after(record, now, 0, most) + record.window
-  bucket_come_to(record, component, key, latest)
-  if not bucket_belongs(record, component, key, reset) then
+  bucket_come_to(report, latest)
+  if not bucket_belongs(report, reset) then
     return false
   end
   if answered_ms <= latest then
@@ -192,8 +196,8 @@ local function merge_bucket(
     record.ms, record.rest = later_of(record.ms, record.rest, ms, rest)
   end
   component.n = max(component.n, total)
-  if give_back_bucket then
-    give_back_bucket(index, record, component, most, before)
+  if refund_bucket then
+    refund_bucket(index, record, component, most, before)
   end
   return true
 end
@@ -252,25 +256,24 @@ end
 
 bucket_kind.finish = function(report)
   local record, component, index = report.record, report.component, report.index
-  save_bucket(report.key, record, report.field, component)
+  save_bucket(KEYS[index], record, terms[report.place + 1], component)
   out[first_answer + index] = pack(component.n, record.ms, record.rest, report.grant, record.reset)
   if told_refunds then
     told_refunds[index] = { component.demanded, 0, record.refunded, 0, 0, 0, 0, 0 }
   end
 end
 
-bucket_kind.merge = function(report, index, at, place)
-  local record, component = report.record, report.component
+bucket_kind.merge = function(report, at, place)
   local burst, precision = terms[place + 6], terms[place + 4]
-  if slice_bursts then
-    burst = min(burst, slice_bursts[index] or burst)
+  if burst_caps then
+    burst = min(burst, burst_caps[report.index] or burst)
   end
-  report.burst, report.own, report.grant = burst, flat[at + 6] + flat[at + 7], NO_GRANT
+  report.burst, report.own = burst, flat[at + 4] + flat[at + 5]
   if merge_bucket(
-    index, record, component, report.key, report.limit, burst + precision + terms[place + 7], flat[at + 6], flat[at + 8],
-    flat[at + 9], flat[at + 10], flat[at + 11], flat[at + 5]
+    report, burst + precision + terms[place + 7], flat[at + 3], flat[at + 4], flat[at + 6], flat[at + 7], flat[at + 8],
+    flat[at + 9]
   ) then
-    report.grant = renew(record, component, flat[at + 3], flat[at + 4], precision, terms[place + 5])
+    report.grant = renew(report.record, report.component, flat[at + 1], flat[at + 2], precision, terms[place + 5])
   end
 end
 

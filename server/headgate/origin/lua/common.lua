@@ -105,6 +105,11 @@ local function multiply_divide(a, b, c, d)
   return whole, rest
 end
 
+-- The weight of a previous window's count when `left` ms of the current one are left.
+local function weighted(previous, left, window)
+  return (multiply_divide(previous, left, 0, window))
+end
+
 local looked_through = 0
 
 -- Whether this key's fields may be looked through for what is gone.
@@ -120,18 +125,18 @@ end
 -- Keys whose records nobody can ever read: they are dropped when the call is over.
 local unreadable_keys = {}
 
--- `read(record, packed)` in safety: whether the record could be read. It returns its format, or
--- nothing if the rest makes no sense: if one is no count, a number that a double holds exactly. It raises on anything.
-local function readable(key, read, record, packed)
-  local ok, format = pcall(read, record, packed)
-  if ok and (format == FORMAT or format == PLAIN_FORMAT or format == RESET_FORMAT) then
-    return true
+-- `read(packed, window)` in safety: the table that it makes, or nothing. It returns the format and the table; the format
+-- alone if that is newer; nothing if the rest makes no sense: if one is no count, a number that a double holds exactly. It
+-- raises on anything.
+local function readable(key, read, packed, window)
+  local ok, format, found = pcall(read, packed, window)
+  if ok and found and (format == PLAIN_FORMAT or format == RESET_FORMAT or format == FORMAT) then
+    return found
   end
   local newer = ok and type(format) == 'number' and format > FORMAT and format <= HIGHEST_FORMAT
   if not newer then
     unreadable_keys[#unreadable_keys + 1] = key
   end
-  return false
 end
 
 local function drop_unreadable()
@@ -217,7 +222,6 @@ local function empty_window(record, sequence)
   record.t, record.l, record.f = 0, 0, 0
   record.previous_t, record.previous_l, record.previous_f = 0, 0, 0
   record.ahead_f = 0
-  record.reset = record.reset or 0
   record.refunds = nil
   no_grants(record)
 end
@@ -280,13 +284,16 @@ local function come_to(record, key, mine)
   return true
 end
 
--- A key without a record, in the shard's window.
-local function new_window(record)
-  record.reset, record.refunds, record.gave_back = 0, nil, nil
-  empty_window(record, (now - now % record.window) / record.window)
+-- The record of a key that has none, in the shard's window.
+local function new_window(window)
+  return {
+    window = window, sequence = (now - now % window) / window, told = 0, reset = 0,
+    t = 0, l = 0, f = 0, previous_t = 0, previous_l = 0, previous_f = 0, ahead_f = 0,
+    generation = 0, sum = 0, previous_sum = 0, before_t = 0, before_previous_t = 0,
+  }
 end
 
-local function read_window(record, packed)
+local function read_window(packed, window)
   local format, sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f,
     reset, r, previous_r, fr, previous_fr, ahead_fr = parts(packed)
   if format > FORMAT then
@@ -303,27 +310,26 @@ local function read_window(record, packed)
   ) then
     return
   end
-  record.reset, record.refunds, record.gave_back = reset, nil, nil
+  local record = {
+    window = window, sequence = sequence, told = told, reset = reset,
+    t = t, l = l, f = f, previous_t = previous_t, previous_l = previous_l, previous_f = previous_f, ahead_f = ahead_f,
+    generation = generation, sum = sum, previous_sum = previous_sum, before_t = 0, before_previous_t = 0,
+  }
   if r then
     if min(r, previous_r, fr, previous_fr, ahead_fr) < 0 or max(r, previous_r, fr, previous_fr, ahead_fr) > EXACT then
       return
     end
     record.refunds = { r = r, previous_r = previous_r, fr = fr, previous_fr = previous_fr, ahead_fr = ahead_fr }
   end
-  record.sequence, record.t, record.l, record.f = sequence, t, l, f
-  record.previous_t, record.previous_l, record.previous_f = previous_t, previous_l, previous_f
-  record.generation, record.sum, record.previous_sum, record.told = generation, sum, previous_sum, told
-  record.ahead_f = ahead_f
-  return format
+  return format, record
 end
 
--- The key's totals as they were written, or those of a new one. Whether they could be read.
-local function load_window(record, key, packed)
+-- The key's record as it was written, or a new one; nothing if it can't be read.
+local function load_window(key, packed, window)
   if packed then
-    return readable(key, read_window, record, packed)
+    return readable(key, read_window, packed, window)
   end
-  new_window(record)
-  return true
+  return new_window(window)
 end
 
 -- The time of a key: the shard's, or the beginning of a window that its clock has yet to reach.
@@ -345,7 +351,7 @@ local function keep(key, needed, told)
   end
 end
 
--- Write the totals and, if there is one, another field. Returns what was written of them, and until when the key is needed.
+-- Write the totals and, if there is one, another field.
 local function save_window(key, record, field, value)
   local before, ahead_f, reset, refunds = record.told, record.ahead_f, record.reset, record.refunds
   local needed = (record.sequence + (ahead_f > 0 and 3 or 2)) * record.window
@@ -371,5 +377,4 @@ local function save_window(key, record, field, value)
     call('HSET', key, 'w', totals)
   end
   keep(key, needed, before)
-  return totals, needed
 end

@@ -1,9 +1,9 @@
 -- A run says that it lives.
 --
--- KEYS     the living: when each run was last heard; other regions: when each was; about the book (book_write.lua)
+-- KEYS     the living: when each run was last heard; other regions: when each was; about the map (write_map.lua)
 -- ARGV     the run; after how many ms of silence it no longer counts; after how many a region does not
 -- Returns  the shard's time; how many live; 1 if this run was known to, else 0; how many regions were heard;
---          the book's generation and version
+--          the map's generation and version
 
 local live, run, gone_ms, region_gone_ms = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 redis.call('ZREMRANGEBYSCORE', live, '-inf', now - gone_ms)
@@ -14,5 +14,5 @@ redis.call('ZADD', live, now, run)
 -- Twice as long as it matters, so that expiry never decides who lives.
 redis.call('PEXPIRE', live, 2 * gone_ms)
 local heard = redis.call('ZCOUNT', KEYS[2], '(' .. now - region_gone_ms, '(' .. now + region_gone_ms)
-local book = redis.call('HMGET', KEYS[3], 'g', 'v')
-return { now, redis.call('ZCARD', live), known, heard, book[1] or '', tonumber(book[2] or 0) }
+local map = redis.call('HMGET', KEYS[3], 'g', 'v')
+return { now, redis.call('ZCARD', live), known, heard, map[1] or '', tonumber(map[2] or 0) }

@@ -1,18 +1,18 @@
 -- What a call's reports demand back (window_record.py, bucket_record.py), and what they are told of it.
 --
--- ARGV[5]  packed, or empty where no limit of the call has refunds: per report, flat: its number (from 1 on), the number
+-- ARGV[3]  packed, or empty where no limit of the call has refunds: per report, flat: its number (from 1 on), the number
 --          of demands; then four for each: sequence (0 of a bucket), demanded, settled, refunded (protocol.py)
 -- Returns  after all else, per report here, eight: settled, own, r and fr of the current cell, and of the previous one;
 --          of a bucket settled, 0, refunded, and five times 0; of one that can't be read zeros
 --
 -- Nothing of this is made for a call without refunds.
 
-local give_back_window, window_refunds, give_back_bucket, bucket_refunds, answer_refunds
+local refund_window, window_refunds, refund_bucket, bucket_refunds, answer_refunds
 local demands_at, told_refunds
-if ARGV[5] and ARGV[5] ~= '' then
+if ARGV[3] ~= '' then
 
 local NO_REFUNDS = { 0, 0, 0, 0, 0, 0, 0, 0 }
-local demands = parts(ARGV[5])
+local demands = parts(ARGV[3])
 demands_at, told_refunds = {}, {}
 do
   local at = 1
@@ -65,7 +65,7 @@ local function bring_back(record, component, at)
 end
 
 -- What is new in a demand, out of the current cell, then out of the previous one; the rest was never charged.
-local function give_back(record, component, at)
+local function refund(record, component, at)
   local sequence, demanded, settled = demands[at], demands[at + 1], demands[at + 2]
   local back, dealt_with = component.back, nil
   if sequence == record.sequence then
@@ -85,7 +85,7 @@ local function give_back(record, component, at)
   take_previous(record, component, asked - take_current(record, component, asked))
 end
 
-give_back_window = function(index, record, component)
+refund_window = function(index, record, component)
   local place = demands_at[index]
   if not place then
     return
@@ -95,7 +95,7 @@ give_back_window = function(index, record, component)
     bring_back(record, component, at)
   end
   for at = place + 1, last, 4 do
-    give_back(record, component, at)
+    refund(record, component, at)
   end
 end
 
@@ -123,7 +123,7 @@ bucket_refunds = function(index, record)
   return max(0, since)
 end
 
-give_back_bucket = function(index, record, component, most, before)
+refund_bucket = function(index, record, component, most, before)
   local place = demands_at[index]
   if not place then
     return

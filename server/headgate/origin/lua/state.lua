@@ -1,8 +1,8 @@
 -- What one call brings, and what is kept of it until it is answered.
 --
 -- KEYS     one per report, in order (or one key that only says where the call belongs); then, if any
---          is published, those of outbox.lua; then, if there are quotas, those of quota_call.lua
--- ARGV[1]  packed: terms, then reports: two flat arrays.
+--          is published, those of outbox.lua; then those of a feature that adds to a call
+-- ARGV[1]  packed: terms, reports, requests: three flat arrays.
 --          Terms are what many reports have in common, each once. Read with `terms[place + i]`:
 --            0  kind: 0 sliding window, 1 fixed window, 2 bucket
 --            1  field: the run's field in the hash (c<component> or d<component>)
@@ -10,63 +10,58 @@
 --            4  precision: P                 5  leaving: 1 in a drain
 --          of a window:
 --            6  publish at: from which t on other regions are told; 0 never
---            7  lane: 1 if urgent, else 0
+--            7  priority: 1 if urgent, else 0
 --          of a bucket:
 --            6  burst
 --            7  debt: by how many requests late costs may go beyond the burst and P
 --          Reports begin with their number, how many of them are buckets, and the number of requests. Then each is read
 --          with `flat[at + i]`, where `at` is the place of its first number:
---            0  place of its terms
---            1  when its wants are decided: 0 it has none; above 0 at once, for the request of that number, which has
---               no other want; LATER (-1) when all reports are merged
---            2  the cost of that want; -1 is a PEEK: decided as a cost of 1 would be, and not charged
---            3  call number          4  held: the grant in use
---            5  reset: to which reset of the key it belongs; -1 to whatever the record has
+--            0  place of its terms   1  call number          2  held: the grant in use
+--            3  reset: to which reset of the key it belongs; -1 to whatever the record has
 --          of a window:
---            6  number of cells; from 7 on five numbers for each:
+--            4  number of cells; from 5 on five numbers for each:
 --               sequence, total, reserved, seen (highest total seen), sent (highest sent)
 --          of a bucket:
---            6  total                7  reserved                 8  acknowledged
---            9, 10  answered ms and rest
---           11  since: when the first unacknowledged cost was admitted
--- ARGV[2]  packed, or empty: the requests that are decided later, flat: which (from 1 on), its number of wants, then report
---          (from 1 on) and cost of each
--- ARGV[3]  packed: the quotas among the keys, or nothing (quota_call.lua)
--- ARGV[4]  packed, or empty: what is asked ahead, flat: report (from 1 on), requests, cost of each
--- ARGV[5]  packed, or empty: what is demanded back (refund.lua)
--- ARGV[6]  packed, or empty if no key is published: what each key is called between regions
+--            4  total                5  reserved             6  acknowledged
+--            7, 8  answered ms and rest
+--            9  since: when the first unacknowledged cost was admitted
+--          Requests: for each how many costs it has, then report (from 1 on) and cost of each; a cost of -1 is a PEEK:
+--          decided as a cost of 1 would be, and not charged
+-- ARGV[2]  packed, or empty: what is asked ahead, flat: report (from 1 on), requests, cost of each
+-- ARGV[3]  packed, or empty: what is demanded back (refund.lua)
+-- ARGV[4]  packed, or empty if no key is published: what each key is called between regions, and its priority
+-- ARGV[5]  whatever a feature adds to a call
 -- Returns  packed, flat: the shard's time;
 --          per request 1 if it was charged, else 0
 --          per window  sequence; n, t, f; previous n, t, f; grant; reset; nil, in whose place refunds are put
 --          per bucket  n; arrival ms and rest; grant; reset
---          then what quota_call.lua and refund.lua add
+--          then what refund.lua adds, then what a feature does
 --          A grant of -2 is UNREADABLE: nothing was done for this key, the other numbers are 0.
 --          (n own, t region total, f foreign: the table at the head of common.lua)
 --
--- A report is read, merged, charged with what one request wants of it, written and answered at once, in tables that the next
--- one uses again: keys are independent. It is kept for LATER, in tables of its own, only when another report has its key,
--- something is asked ahead, or a request wants it that wants something else too or that is not the only one.
+-- All reports are read and merged first, then requests are charged in their order, then what is asked ahead; then all are
+-- written and answered. Reports of one key share its record.
 
 local FIXED, BUCKET = 1, 2
 local FIRST_REPORT = 4
-local LATER = -1
 local PEEK = -1
 local NO_GRANT = -1
 -- As msgpack has it, and so in what is unreadable: zeros, UNREADABLE in the grant's place, and that.
 local NIL = '\192'
 
-local terms, flat = parts(ARGV[1])
-local deferred, open_records, changed = {}, {}, {}
--- By report, the most that a quota's slice allows, whatever its terms say (quota_call.lua).
-local slice_limits, slice_bursts
+local terms, flat, wanted = parts(ARGV[1])
+local names = ARGV[4] ~= '' and parts(ARGV[4])
+-- A feature that adds to a call stands in a file of its own between these and call.lua, and may set: functions that are
+-- called before the first report is read and when all are written; by report, the most that its terms may come to.
+local before_reports, after_reports, limit_caps, burst_caps
 
 -- What is returned, in packed pieces: the time, one per request, one per report, then what is added. All numbers are
 -- one array.
 local reports, buckets, requests = flat[1], flat[2], flat[3]
 local out, first_answer = { bytes_of[now] }, 1 + requests
 local numbers = 1 + requests + 10 * (reports - buckets) + 5 * buckets
-for at = 2, first_answer + reports do
-  out[at] = ''
+for piece = 2, first_answer + reports do
+  out[piece] = ''
 end
 
 local function add(...)
@@ -74,38 +69,42 @@ local function add(...)
   out[#out + 1] = pack(...)
 end
 
--- What a report does by its kind, each given the report:
---   load    read a record and a run's part; whether that was possible
+-- What a report does by its kind:
+--   load    read the key's record, unless an earlier report has, and the run's part; nothing where that was not possible
 --   merge   take the report in, and renew its grant
 --   fits    whether so much more stays within the limit
 --   charge  so much more
 --   finish  write and answer
--- `unreadable` is the answer where that was not possible, `passing` the report that is done at once.
-local window_kind = { unreadable = '\0\0\0\0\0\0\0\254\0\192', passing = { record = {}, component = {} } }
-local bucket_kind = { unreadable = '\0\0\0\254\0', passing = { record = {}, component = {} } }
-window_kind.passing.kind, bucket_kind.passing.kind = window_kind, bucket_kind
+-- `unreadable` is the answer where that was not possible.
+local window_kind = { unreadable = '\0\0\0\0\0\0\0\254\0\192' }
+local bucket_kind = { unreadable = '\0\0\0\254\0' }
+local kinds = { [0] = window_kind, [FIXED] = window_kind, [BUCKET] = bucket_kind }
+
+-- By key, the last report of it that was opened; the one before that is its `earlier`.
+local last_of_key = {}
+
+-- All opened reports of a report's key, itself first: `for other in reports_of_key(report) do`.
+local function reports_of_key(report)
+  local following = report
+  return function()
+    local found = following
+    following = found and found.earlier
+    return found
+  end
+end
 
 -- What stands under a key is of another type, unless it may not be read at all.
 local function not_a_record(key, text)
   raise_if_forbidden(text)
   unreadable_keys[#unreadable_keys + 1] = key
-  return false
 end
 
--- A report that is kept, with a record that all reports of its key share. Nothing if that can't be read.
-local function open_later(kind, key, field, place, limit)
-  local record, component = open_records[key], {}
-  if not record then
-    record = { components = {} }
-    open_records[key] = record
-    record.readable = kind.load(record, component, key, field, place, limit)
-  elseif record.readable and not record.components[field] then
-    record.readable = kind.load({}, component, key, field, place, limit)
-  elseif record.readable then
-    component = record.components[field]
+-- The record and the run's part for a report of a key that an earlier report has opened; nothing if that can't be read.
+local function load_shared(kind, key, field, place, limit, earlier)
+  for other in reports_of_key(earlier) do
+    if terms[other.place + 1] == field then
+      return other.record, other.component
+    end
   end
-  if record.readable then
-    record.components[field] = component
-    return { kind = kind, record = record, component = component }
-  end
+  return kind.load(key, field, place, limit, earlier.record)
 end

@@ -1,12 +1,16 @@
 -- One report of a limit key under a sliding or fixed window (window_record.py).
 
-local function new_component(component)
-  component.sequence, component.n, component.previous_n = 0, 0, 0
+local function new_component(sequence)
+  return { sequence = sequence, n = 0, previous_n = 0, held = 0, generation = 0, number = 0 }
+end
+
+local function empty_component(component)
+  component.n, component.previous_n = 0, 0
   component.held, component.generation, component.number = 0, 0, 0
   component.back = nil
 end
 
-local function read_component(component, packed)
+local function read_component(packed)
   local sequence, n, previous_n, held, generation, number, r, previous_r, demanded, previous_demanded = parts(packed)
   if not (
     sequence >= 0 and n >= 0 and previous_n >= 0 and held >= 0 and generation >= 0 and number >= 0
@@ -15,16 +19,16 @@ local function read_component(component, packed)
   ) then
     return
   end
-  component.back = nil
+  local component = {
+    sequence = sequence, n = n, previous_n = previous_n, held = held, generation = generation, number = number,
+  }
   if r then
     if min(r, previous_r, demanded, previous_demanded) < 0 or max(r, previous_r, demanded, previous_demanded) > EXACT then
       return
     end
     component.back = { r = r, previous_r = previous_r, demanded = demanded, previous_demanded = previous_demanded }
   end
-  component.sequence, component.n, component.previous_n = sequence, n, previous_n
-  component.held, component.generation, component.number = held, generation, number
-  return FORMAT
+  return FORMAT, component
 end
 
 local function roll_component(component, sequence)
@@ -37,34 +41,39 @@ local function roll_component(component, sequence)
   end
 end
 
-window_kind.load = function(record, component, key, field, place, _, packed)
-  packed = packed or try('HMGET', key, 'w', field)
+window_kind.load = function(key, field, place, _, record)
+  local packed = try('HMGET', key, 'w', field)
   if packed.err then
     return not_a_record(key, packed.err)
   end
-  record.window = terms[place + 3]
-  if not load_window(record, key, packed[1]) then
-    return false
+  local mine = packed[2]
+  if not record then
+    record = load_window(key, packed[1], terms[place + 3])
+    if not record then
+      return
+    elseif packed[1] then
+      mine = come_to(record, key, field) and mine
+      record.before_t, record.before_previous_t = record.t, record.previous_t
+    end
   end
-  if not come_to(record, key, field) or not packed[2] then
-    new_component(component)
-  elseif not readable(key, read_component, component, packed[2]) then
-    return false
-  elseif component.sequence ~= record.sequence then
+  if not mine then
+    return record, new_component(record.sequence)
+  end
+  local component = readable(key, read_component, mine)
+  if component and component.sequence ~= record.sequence then
     roll_component(component, record.sequence)
   end
-  record.before_t, record.before_previous_t = record.t, record.previous_t
-  return true
+  return record, component
 end
 
 -- The key was reset later than is known: nothing from before counts.
-local function reset_window(record, component, key, reset)
+local function reset_window(report, reset)
+  local record = report.record
   record.reset = reset
-  call('DEL', key)
+  call('DEL', KEYS[report.index])
   empty_window(record, record.sequence)
-  new_component(component)
-  for _, other in pairs(record.components or {}) do
-    new_component(other)
+  for other in reports_of_key(report) do
+    empty_component(other.component)
   end
   record.before_t = -1  -- told to other regions, whatever counts from here on
 end
@@ -124,21 +133,19 @@ local function merge_cells(record, component, at, cells)
   return own, own_sent
 end
 
-window_kind.merge = function(report, index, at, place)
-  local record, component, reset = report.record, report.component, flat[at + 5]
+window_kind.merge = function(report, at, place)
+  local record, component, reset = report.record, report.component, flat[at + 3]
   if reset > record.reset then
-    reset_window(record, component, report.key, reset)
+    reset_window(report, reset)
   end
-  report.sliding, report.publish_at = terms[place] ~= FIXED, terms[place + 6]
   if reset >= 0 and reset ~= record.reset then
-    report.own, report.sent, report.grant = 0, 0, NO_GRANT
-    return
+    return  -- of before a reset: it counts nothing, and gets no grant
   end
-  report.own, report.sent = merge_cells(record, component, at + 7, flat[at + 6])
-  if give_back_window then
-    give_back_window(index, record, component)
+  report.own, report.sent = merge_cells(record, component, at + 5, flat[at + 4])
+  if refund_window then
+    refund_window(report.index, record, component)
   end
-  report.grant = renew(record, component, flat[at + 3], flat[at + 4], terms[place + 4], terms[place + 5])
+  report.grant = renew(record, component, flat[at + 1], flat[at + 2], terms[place + 4], terms[place + 5])
 end
 
 window_kind.fits = function(report, missing)
@@ -149,13 +156,13 @@ window_kind.fits = function(report, missing)
     effective = effective - refunds.r - refunds.fr
   end
   local previous = record.previous_t + record.previous_f
-  if report.sliding and previous > 0 then
+  if previous > 0 and terms[report.place] ~= FIXED then
     local window = record.window
     local left = window - time_of(record) % window
     if refunds then
       previous = previous - refunds.previous_r - refunds.previous_fr
     end
-    effective = effective + multiply_divide(previous, left, 0, window)
+    effective = effective + weighted(previous, left, window)
   end
   return effective <= report.limit
 end
@@ -168,39 +175,32 @@ window_kind.charge = function(report, missing)
   component.n = n + missing
 end
 
--- What a run's part begins with; its call number follows.
-local function component_head(record, component)
-  return bytes_of[record.sequence] .. bytes_of[component.n] .. bytes_of[component.previous_n] .. bytes_of[component.held]
-    .. bytes_of[component.generation]
-end
-
-local function packed_component(head, component)
+local function packed_component(record, component)
+  local packed = bytes_of[record.sequence] .. bytes_of[component.n] .. bytes_of[component.previous_n]
+    .. bytes_of[component.held] .. bytes_of[component.generation] .. pack(component.number)
   local back = component.back
   if back and back.r + back.previous_r + back.demanded + back.previous_demanded > 0 then
-    return head .. pack(component.number, back.r, back.previous_r, back.demanded, back.previous_demanded)
+    return packed .. pack(back.r, back.previous_r, back.demanded, back.previous_demanded)
   end
-  return head .. pack(component.number)
+  return packed
 end
 
--- Remember the report, if other regions are to be told: its key's totals have changed, and are at the threshold or
--- count there too.
+-- Have other regions told, if the key's totals have changed, and are at the threshold or count there too.
 local function publish(record, index, publish_at)
   if record.t == record.before_t and record.previous_t == record.before_previous_t and not record.gave_back then
     return
   end
   if max(record.t, record.previous_t) >= publish_at or record.f + record.previous_f + record.ahead_f > 0
     or record.reset > 0 then
-    changed[index] = true
+    note_change(reports + 1, names[2 * index], names[2 * index - 1])
   end
 end
 
 window_kind.finish = function(report)
-  local record, component, index = report.record, report.component, report.index
-  local head = component_head(record, component)
-  report.head = head
-  report.totals, report.needed = save_window(report.key, record, report.field, packed_component(head, component))
-  if report.publish_at > 0 then
-    publish(record, index, report.publish_at)
+  local record, component, index, place = report.record, report.component, report.index, report.place
+  save_window(KEYS[index], record, terms[place + 1], packed_component(record, component))
+  if terms[place + 6] > 0 then
+    publish(record, index, terms[place + 6])
   end
   out[first_answer + index] = bytes_of[record.sequence] .. bytes_of[component.n] .. bytes_of[record.t] .. bytes_of[record.f]
     .. bytes_of[component.previous_n] .. bytes_of[record.previous_t] .. bytes_of[record.previous_f]

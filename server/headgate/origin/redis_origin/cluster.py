@@ -32,11 +32,11 @@ one heartbeat per group and second costs nothing. Another number would move ever
 MOST_REDIRECTIONS: Final = 5
 """A slot that is moving sends a call to and fro; one that never arrives has lost its way."""
 TRY_AGAIN_S: Final = 0.005
-"""How often to ask while a call's keys are on two nodes, until its timeout: a key moves in less."""
+"""Pause between attempts while a call's keys are on two nodes, until its timeout: a key moves in less."""
 MAP_TIMEOUT_S: Final = 0.5
-"""For one node's map; then the next one is asked."""
+"""Timeout of one node's map; then the next one is asked."""
 MAP_EVERY_S: Final = 0.25
-"""How often the map is read at most while a node does not answer: a failover takes seconds."""
+"""Time between two readings of the map while a node does not answer: a failover takes seconds."""
 
 
 def _tags() -> list[bytes]:
@@ -105,7 +105,7 @@ class ClusterOrigin(RedisOrigin):
         arguments: Sequence[bytes | int],
         timeout_s: float,
         *,
-        beat: bool = False,
+        own_connection: bool,
     ) -> tuple[Any, bytes]:
         deadline_s = self._clock.monotonic() + timeout_s
         address, asking, redirections = await self._owner(shard, timeout_s), False, 0
@@ -116,7 +116,9 @@ class ClusterOrigin(RedisOrigin):
                 # Too late for another: its timeout would cost everyone the connection.
                 raise refusal
             try:
-                return await self._server(address).run(script, keys, arguments, left_s, beat=beat, asking=asking)
+                return await self._server(address).run(
+                    script, keys, arguments, left_s, own_connection=own_connection, asking=asking
+                )
             except Redirected as elsewhere:
                 refusal = elsewhere
                 address, asking, redirections = elsewhere.address, elsewhere.ask, redirections + 1
@@ -158,7 +160,7 @@ class ClusterOrigin(RedisOrigin):
         await asyncio.shield(self._reading_map())
 
     def _read_map_soon(self) -> None:
-        """In the background, unless it was just read."""
+        """Read the map in the background, unless it was just read."""
         if self._clock.monotonic() >= self._read_at_s + MAP_EVERY_S:
             self._reading_map()
 

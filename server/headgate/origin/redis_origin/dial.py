@@ -26,6 +26,8 @@ from headgate.origin.redis_origin.url import Credentials, RedisAddress, RedisTls
 ROLES: Final = {b"slave": "a replica", b"sentinel": "a Sentinel"}
 NOT_VERIFIED: Final = "its TLS certificate is not verified (verify=none): anybody on the way may be the server"
 KEEPS_ALL: Final = b"noeviction"
+MODES: Final = (b"redis_mode", b"server_mode")
+"""The field of INFO that says `cluster`: Redis's name for it, and Valkey's."""
 
 
 class HandsOver:
@@ -53,7 +55,7 @@ class TlsConnection(HandsOver, SSLConnection):
 
 @dataclass(frozen=True, slots=True)
 class Dialler:
-    """How the servers of one URL are connected to."""
+    """Connects to the servers of one URL."""
 
     login: Login
     tls: RedisTls | None
@@ -111,7 +113,7 @@ class Dialler:
     def _verify(self, role: list[Any], info: dict[bytes, bytes]) -> bytes:
         if role[0] != b"master":
             raise NotUsable(f"it is {ROLES.get(role[0], 'no primary')}, and only a primary may be used")
-        if (info.get(b"redis_mode") == b"cluster") != self.cluster:
+        if (b"cluster" in map(info.get, MODES)) != self.cluster:
             raise NotUsable(
                 "it is not part of a Cluster: use redis://"
                 if self.cluster
@@ -120,7 +122,7 @@ class Dialler:
         return info[b"run_id"]
 
     async def _hazards(self, connection: Connection) -> tuple[str, ...]:
-        """What works, and may cost counts or more one day."""
+        """List what works, and may cost counts or more one day."""
         hazards = [NOT_VERIFIED] if self.tls is not None and self.tls.verify is Verify.NONE else []
         try:
             memory = _fields(await ask(connection, ("INFO", "memory")))

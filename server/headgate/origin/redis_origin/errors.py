@@ -1,4 +1,4 @@
-"""What went wrong at a Redis server, in one line for a log and for /readyz.
+"""Errors of a Redis server, each in one line for a log and for /readyz.
 
 Every exception of the driver ends here, and nothing that is said holds a password.
 """
@@ -17,7 +17,7 @@ from headgate.origin.redis_origin.scripts import command_at
 from headgate.origin.redis_origin.url import RedisAddress, RedisTls
 
 LONGEST_TEXT: Final = 200
-"""Of a server's own words: enough for any error of Redis, too little for a script's traceback."""
+"""Length of a server's own words: enough for any error of Redis, too little for a script's traceback."""
 
 
 class Redirected(OriginError):
@@ -47,9 +47,10 @@ CLASSES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (redis_errors.ClusterDownError, "the Cluster does not serve this slot (CLUSTERDOWN)"),
 )
 NO_RIGHT: Final = "the user may not do this (NOPERM)"
-# As Redis 6.2 and 7 say it of a command, 7 of one in a script, and 6.2 of one in a script.
+# Every server names a forbidden command; one in a script is named by Redis 7.2, 8 and Valkey. Redis 6.2 and 7.0 say,
+# each in its own words, in which line of which script it stands.
 _NAMED_COMMAND: Final = re.compile(r"run the '([\w|-]+)' command")
-_NAMED_LINE: Final = re.compile(r"call to f_([0-9a-f]{40})\): @user_script: ?(\d+):")
+_NAMED_LINE: Final = re.compile(r"(?:call to f_|script: )([0-9a-f]{40})(?:\):|, on) @user_script: ?(\d+)")
 _FORBIDDEN: Final = ("-NOPERM", "ACL failure in script", "can't run this command")
 HINTS: Final = (
     # Redis 6.2 puts what a script ran into inside a text of its own.
@@ -81,7 +82,7 @@ WANT_CERTIFICATE: Final = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "TLSV1_ALERT_UNK
 
 
 def at_first_contact(text: str, tls: RedisTls | None) -> str:
-    """What may be behind an error of a server that was never reached over TLS, where TLS itself does not say."""
+    """Guess what is behind an error of a server that was never reached over TLS, where TLS itself does not say."""
     if tls is None:
         return text
     if text.startswith("no connection in"):
@@ -101,7 +102,7 @@ def missing_file(tls: RedisTls | None) -> str:
 
 
 def is_read_only(error: ResponseError) -> bool:
-    """Whether the server refused a write because it is a replica."""
+    """Say if the server refused a write because it is a replica."""
     return explain(error) == READ_ONLY
 
 

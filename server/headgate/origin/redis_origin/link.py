@@ -21,16 +21,16 @@ from redis.exceptions import ConnectionError as ClosedError
 from redis.exceptions import InvalidResponse
 
 CONNECT_TIMEOUT_S: Final = 1.0
-"""For name, TCP, TLS, AUTH, SELECT and ROLE together: a server that takes longer is not there."""
+"""Time for name, TCP, TLS, AUTH, SELECT and ROLE together: a server that takes longer is not there."""
 CLOSE_TIMEOUT_S: Final = 1.0
-"""How long a closing waits for the other side to say goodbye."""
+"""Time for which a closing waits for the other side to say goodbye."""
 
 BUFFER_BYTES: Final = 65_536
-"""Of what is received at a time: more than most replies. One for all that comes on a connection: a new one for each
-reply, of 256 KiB, as asyncio makes by itself, goes back to the kernel each time."""
+"""Size of what is received at a time: more than most replies. One for all that comes on a connection: a new one for
+each reply, of 256 KiB, as asyncio makes by itself, goes back to the kernel each time."""
 
 NOT_YET: Final = object()
-"""In a reply's place, while there is only a part of it."""
+"""Stands in a reply's place while there is only a part of it."""
 
 Command = tuple[bytes | str | int, ...]
 _pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]
@@ -48,7 +48,7 @@ class Session(asyncio.BufferedProtocol):
         """Takes the connection over, on which nothing is under way; the stream is not to be used any more."""
         self.epoch = epoch
         self.hazards = hazards
-        """What an operator should know of this server, though it can be used."""
+        """Warnings for an operator of a server that can be used."""
         # Kept, because one that nobody has any more closes its transport.
         self._stream = stream
         self._transport = stream.transport
@@ -64,7 +64,7 @@ class Session(asyncio.BufferedProtocol):
 
     @property
     def alive(self) -> bool:
-        """Whether something can be asked, as far as is known."""
+        """True if something can be asked, as far as is known."""
         return not self._dropped and not self._transport.is_closing()
 
     async def ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
@@ -101,7 +101,7 @@ class Session(asyncio.BufferedProtocol):
                 future.exception()
 
     async def ended(self) -> None:
-        """Until the connection is closed; at once if the other side is too slow to say goodbye."""
+        """Wait until the connection is closed; cut it off if the other side is too slow to say goodbye."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await asyncio.shield(self._closed)
@@ -110,7 +110,7 @@ class Session(asyncio.BufferedProtocol):
     # What the transport calls
 
     def get_buffer(self, sizehint: int) -> bytearray:
-        """Where to put what comes: always the same."""
+        """Give the buffer for what comes: always the same."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -129,7 +129,7 @@ class Session(asyncio.BufferedProtocol):
             self.drop(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """By whichever side."""
+        """Note that either side closed the connection."""
         self.drop(exc or ClosedError("Connection closed by server."))
         if not self._closed.done():
             self._closed.set_result(None)
@@ -141,7 +141,7 @@ def _expire(future: asyncio.Future[Any]) -> None:
 
 
 class RedisLink:
-    """Where commands go: connects when there is something to say, and again after a loss."""
+    """Sends commands: connects when there is something to say, and again after a loss."""
 
     def __init__(self, dial: Callable[[], Awaitable[Session]]) -> None:
         self._dial = dial
@@ -151,7 +151,7 @@ class RedisLink:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection that works, as far as is known."""
+        """True if there is a connection that works, as far as is known."""
         return self.made is not None
 
     @property
@@ -178,7 +178,7 @@ class RedisLink:
         task.add_done_callback(self._closing.discard)
 
     def leave(self, why: str) -> None:
-        """Whatever connection there is, is not to be used any more."""
+        """Stop using the connection, if there is one."""
         if (session := self.made) is not None:
             self.drop(session, why)
 

@@ -10,16 +10,18 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
+TIME: Final = "origin/time"
+"""Lua file that every script begins with."""
 CHECK: Final = "--@check "
 """Begins a line that is compiled in only with checks."""
 
 
 _lines_by_sha: dict[str, list[str]] = {}
-"""Of every script that was loaded, for messages: Redis 6.2 names a script and a line, and not the command there."""
+"""Lines of every script that was made, for messages: Redis 6.2 names a script and a line, and not the command there."""
 
 
 def command_at(sha: str, line: int) -> str:
-    """The command that a script calls at a line; empty where it is not known."""
+    """Name of the command that a script calls at a line; empty where it is not known."""
     lines = _lines_by_sha.get(sha, [])
     found = re.search(r"\('([A-Z]+)'", lines[line - 1]) if 0 < line <= len(lines) else None
     return found[1] if found else ""
@@ -34,67 +36,32 @@ class Script:
     sha: bytes
 
 
-@dataclass(frozen=True, slots=True)
 class Scripts:
-    """All scripts that an origin runs."""
+    """Scripts of all operations, each put together from its Lua files when it is first asked for."""
 
-    call: Script
-    heartbeat: Script
-    import_foreign: Script
-    changes: Script
-    components: Script
-    acknowledge: Script
-    begin_walk: Script
-    mark_filled: Script
-    give_back: Script
-    quota_lease: Script
-    quota_rows: Script
-    quota_save: Script
-    quota_post: Script
-    quota_step: Script
-    write_book: Script
-    read_book: Script
-    look: Script
-    claim: Script
+    def __init__(self, *, time: str | None = None, checks: bool = False) -> None:
+        self._time = time if time is not None else _read(TIME)
+        self._checks = checks
+        self._scripts: dict[tuple[str, ...], Script] = {}
 
+    def of(self, lua: tuple[str, ...]) -> Script:
+        """Script that is made of these files (Operation.lua)."""
+        script = self._scripts.get(lua)
+        if script is None:
+            script = self._scripts[lua] = self._assemble(lua)
+        return script
 
-def load_scripts(*, time: str | None = None, checks: bool = False) -> Scripts:
-    """The scripts as they run in production, unless told otherwise."""
-    clock = time if time is not None else _read("time")
-
-    def assemble(*names: str) -> Script:
-        text = "\n".join([clock, *map(_read, names)])
-        if checks:
+    def _assemble(self, lua: tuple[str, ...]) -> Script:
+        text = "\n".join([self._time, *map(_read, lua)])
+        if self._checks:
             text = text.replace(CHECK, "")
         data = text.encode()
         # SHA-1 is how Redis names a script, not how anything is protected.
         sha = sha1(data, usedforsecurity=False).hexdigest()
         _lines_by_sha[sha] = text.splitlines()
-        return Script(names[-1], data, sha.encode())
-
-    return Scripts(
-        call=assemble(
-            "common", "state", "grants", "outbox", "refund", "window", "bucket", "quota", "quota_call", "call"
-        ),
-        heartbeat=assemble("heartbeat"),
-        import_foreign=assemble("common", "outbox", "import"),
-        changes=assemble("changes"),
-        components=assemble("common", "components"),
-        acknowledge=assemble("acknowledge"),
-        begin_walk=assemble("walk"),
-        mark_filled=assemble("mark"),
-        give_back=assemble("give_back"),
-        quota_lease=assemble("quota_lease"),
-        quota_rows=assemble("quota_rows"),
-        quota_save=assemble("quota_save"),
-        quota_post=assemble("quota_post"),
-        quota_step=assemble("common", "quota", "quota_step"),
-        write_book=assemble("book_write"),
-        read_book=assemble("book_read"),
-        look=assemble("look"),
-        claim=assemble("claim"),
-    )
+        return Script(lua[-1].rpartition("/")[2], data, sha.encode())
 
 
-def _read(name: str) -> str:
-    return (files("headgate.origin") / "lua" / f"{name}.lua").read_text()
+def _read(file: str) -> str:
+    package, _, name = file.rpartition("/")
+    return (files("headgate") / package / "lua" / f"{name}.lua").read_text()

@@ -15,10 +15,10 @@ from headgate.origin.redis_origin.url import ACCEPTED, Credentials, RedisUrl, is
 
 FILE_SCHEME: Final = "file:"
 MOST_BYTES: Final = 64 * 1024
-"""Of a file with a secret: a URL of the most hosts that are allowed fits. More is another file."""
+"""Size of a file with a secret: a URL of the most hosts that are allowed fits. More is another file."""
 
 Login = Callable[[], Credentials]
-"""Who to be at a server, found out anew for each connection. Raises NotUsable."""
+"""Finds user and password for a server, anew for each connection. Raises NotUsable."""
 
 
 def read_url(origin: str) -> RedisUrl:

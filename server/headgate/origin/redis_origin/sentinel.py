@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.origin.interface import OriginError
-from headgate.origin.protocol import Pulse
+from headgate.origin.operation import Operation, R
+from headgate.origin.operations.heartbeat import Heartbeat
 from headgate.origin.redis_origin.base import Opening
 from headgate.origin.redis_origin.dial import Dialler, ask_once
 from headgate.origin.redis_origin.errors import explain
@@ -22,7 +23,7 @@ from headgate.origin.redis_origin.shards import ShardsOrigin
 from headgate.origin.redis_origin.url import RedisAddress
 
 ASK_TIMEOUT_S: Final = 0.5
-"""For a Sentinel that stalls, while the others are no majority without it."""
+"""Timeout of a Sentinel that stalls, while the others are no majority without it."""
 
 
 class Sentinels:
@@ -34,7 +35,7 @@ class Sentinels:
         self._dialler = dialler
 
     async def primary(self) -> RedisAddress:
-        """As soon as more than half name it; else what most of those say that answer at all."""
+        """Find the primary that more than half name; else the one that most of those name that answer at all."""
         attempts = [asyncio.create_task(self._ask(address)) for address in self._addresses]
         named: Counter[RedisAddress] = Counter()
         error: Exception = OriginError("no Sentinel answers")
@@ -74,11 +75,11 @@ class SentinelOrigin(ShardsOrigin):
         self._sentinels = sentinels
         self._watching: asyncio.Task[None] | None = None
 
-    async def heartbeat(self, shard: int, run: bytes, timeout_s: float) -> Pulse:
-        if self._watching is None or self._watching.done():
+    async def run(self, shard: int, operation: Operation[R], timeout_s: float) -> R:
+        if isinstance(operation, Heartbeat) and (self._watching is None or self._watching.done()):
             # Beside the heartbeat: a Sentinel that stalls must not make the node look dead.
             self._watching = asyncio.create_task(self._watch())
-        return await super().heartbeat(shard, run, timeout_s)
+        return await super().run(shard, operation, timeout_s)
 
     async def close(self) -> None:
         if self._watching is not None:

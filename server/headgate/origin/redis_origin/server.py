@@ -39,7 +39,7 @@ from headgate.telemetry.bounded import BoundedLogger
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """What is known of a server, for people."""
+    """State of a server, for people."""
 
     name: str
     address: str = ""
@@ -87,11 +87,11 @@ class Server:
         arguments: Sequence[bytes | int],
         timeout_s: float,
         *,
-        beat: bool = False,
+        own_connection: bool = False,
         asking: bool = False,
     ) -> tuple[Any, bytes]:
         """Run a script, once; its reply, and the epoch of the server that gave it."""
-        link = self._beats if beat else self._calls
+        link = self._beats if own_connection else self._calls
         command: Command = (b"EVALSHA", script.sha, len(keys), *keys, *arguments)
         commands: list[Command] = [(b"ASKING",), command] if asking else [command]
         session = link.made
@@ -154,13 +154,13 @@ class Server:
         self._logger.info("origin_connected", server=self.state.name, address=self.state.address, run_id=run_id)
 
     def _failed(self, error: Exception) -> OriginError:
-        """What to raise; told once per change."""
+        """Make the error to raise; log it once per change."""
         text = self._first_told(str(error) if isinstance(error, OriginError | Lost) else explain(error))
         self._note(text)
         return OriginError(f"{self.state.name}: {text}")
 
     def _first_told(self, text: str) -> str:
-        """Until it has answered once, the URL may be what is wrong."""
+        """Add a hint about the URL until the server has answered once."""
         if self.state.run_id:
             return text
         tls = self._dialler.tls

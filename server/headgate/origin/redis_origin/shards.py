@@ -41,9 +41,9 @@ class ShardsOrigin(RedisOrigin):
         arguments: Sequence[bytes | int],
         timeout_s: float,
         *,
-        beat: bool = False,
+        own_connection: bool,
     ) -> tuple[Any, bytes]:
-        return await self._servers[shard].run(script, keys, arguments, timeout_s, beat=beat)
+        return await self._servers[shard].run(script, keys, arguments, timeout_s, own_connection=own_connection)
 
 
 async def _try_to_connect(server: Server) -> None:
@@ -63,7 +63,7 @@ def open_shards(opening: Opening) -> ShardsOrigin:
 
 
 def at(address: RedisAddress) -> Callable[[], Awaitable[RedisAddress]]:
-    """How to find a server that is always at one address."""
+    """Make a finder of a server that is always at one address."""
 
     async def find() -> RedisAddress:
         return address

@@ -35,7 +35,7 @@ MOST_SHARDS: Final = 256
 
 
 class Topology(StrEnum):
-    """What a URL names: independent servers, a Cluster, or a primary that Sentinels know."""
+    """Kind of what a URL names: independent servers, a Cluster, or a primary that Sentinels know."""
 
     SHARDS = ""
     CLUSTER = "cluster"
@@ -43,7 +43,7 @@ class Topology(StrEnum):
 
 
 class Verify(StrEnum):
-    """How much of the server's certificate must hold."""
+    """Strictness about the server's certificate."""
 
     HOSTNAME = "hostname"
     CHAIN = "chain"
@@ -73,7 +73,7 @@ class Credentials:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     password_file: str | None = None
-    """Where the password is, when it is not here."""
+    """File that has the password, when it is not here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class RedisUrl:
 
 
 def is_redis_url(url: str) -> bool:
-    """Whether the URL's scheme is one of ours; says nothing of the rest."""
+    """Say if the URL's scheme is one of ours; this says nothing of the rest."""
     return url.partition("://")[0].partition("+")[0] in ("redis", "rediss")
 
 

@@ -1,9 +1,9 @@
-"""What must hold between regions, at every step and when all is healed.
+"""Invariants between regions, at every step and when all is healed.
 
-`owner`    nobody knows more of a region than that region ever had: foreign counts are never republished
+`owner`    no region knows more of a region than that region ever had: foreign counts are never republished
 `sums`     what counts as foreign is exactly what the regions' components add up to
 `doubled`  a region never counts more than its nodes reported and were charged for
-`deadline` every request is decided in time, whatever the regions do
+`deadline` every request is decided in time, in any state of the regions
 `agree`    after healing all regions have every live published component, exactly
 `floor`    after healing a region counts at least what its peers know of it, also if it had lost everything
 `lost`     after healing a region counts at least what its living nodes admitted
@@ -11,7 +11,7 @@
 `budget`   without faults, all regions together admit no more than the limit, P, what is kept back, and what
            comes while they can't know of each other yet
 `cell`     the same for a limit of scope `cell`: no more than the limit and P, as soon as a window begins
-Of quotas: quota_watch.py.
+Those of quotas are in quota_watch.py.
 """
 
 from collections import Counter, defaultdict
@@ -19,8 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Limit, Scope
-from headgate.origin.protocol import UNREADABLE, Call, ForeignCount, Reply, WindowAnswer, WindowReport
-from headgate.origin.window_record import ForeignComponent, WindowRecord
+from headgate.origin.exchange_protocol import ForeignCount
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.outbox import Outbox
+from headgate.origin.protocol import UNREADABLE, WindowAnswer, WindowReport
+from headgate.origin.window_cells import ForeignComponent
+from headgate.origin.window_record import WindowRecord
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.regions.world import RegionsWorld, Site
 from headgate.simulation.watch import Violation
@@ -52,7 +56,7 @@ class RegionsWatch:
         self.reported: dict[Cell, dict[bytes, int]] = defaultdict(dict)
         """The most that each component of a region ever was."""
         self.admitted: list[tuple[float, int, int, int]] = []
-        """When, which region, which key, which cost."""
+        """Time, region, key and cost of each admission."""
         self.offered: list[tuple[float, int, int]] = []
         world.on_error = lambda what: self.violate("tasks", what)
         for site in world.sites:
@@ -91,11 +95,11 @@ class RegionsWatch:
             for key in {count.key for count in counts}:
                 record = site.shards[self.world.shard_of(key)].record(key)
                 if isinstance(record, WindowRecord):
-                    self._look_at(site, key, record)
+                    self._check_record(site, key, record)
 
         return imported
 
-    def _look_at(self, site: Site, key: bytes, record: WindowRecord) -> None:
+    def _check_record(self, site: Site, key: bytes, record: WindowRecord) -> None:
         for cell_record, sequence in ((record.current, record.sequence), (record.previous, record.sequence - 1)):
             cell = (site.index, key, sequence)
             if cell_record.region_total > sum(self.reported[cell].values()):
@@ -121,7 +125,7 @@ class RegionsWatch:
     # At the end
 
     def check(self) -> None:
-        """When all is healed and told."""
+        """Check the regions after everything is healed and sent."""
         for site in self.world.sites:
             for shard in site.shards:
                 for key, record in shard.windows():
@@ -134,12 +138,13 @@ class RegionsWatch:
             self._within_budget()
 
     def check_outbox(self) -> None:
-        """When every window is over."""
+        """Check that outboxes are empty after every window is over."""
         for site in self.world.sites:
             for index, shard in enumerate(site.shards):
                 live = len([key for key, _ in shard.windows()])
-                if len(shard.outbox) > 2 * live:
-                    self.violate("outbox", f"{site.name} shard {index}: {len(shard.outbox)} names, {live} records")
+                names = len(shard.memory.part(Outbox))
+                if names > 2 * live:
+                    self.violate("outbox", f"{site.name} shard {index}: {names} names, {live} records")
 
     def _agree(self, site: Site, key: bytes, record: WindowRecord, now_ms: int) -> None:
         limit = self._limit(key)
@@ -208,7 +213,7 @@ class RegionsWatch:
                     return
 
     def _within_cell(self, key: int) -> None:
-        """By window: a region's clock says in which one a hit was. P is that of an even part."""
+        """Check the admissions of a window, by the region's clock. `P` is that of an even part."""
         limit, history = self.world.history.keys[key].limit, self.world.history
         admitted: Counter[int] = Counter()
         for at_s, region, which, cost in self.admitted:

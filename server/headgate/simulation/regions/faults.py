@@ -1,4 +1,4 @@
-"""What breaks between regions and in them, and what heals: from a history's faults to the simulated world."""
+"""Faults between regions and in them, and their end: from a history to the simulated world."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -1,4 +1,4 @@
-"""From a seed to a history of several regions: one of a few kinds of bad day."""
+"""Histories of several regions made from seeds: one of a few kinds of bad day."""
 
 import random
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ UNIX_MS: Final = 1_700_000_000_000
 LENGTH_S: Final = (12.0, 22.0)
 REQUESTS: Final = (600, 1_000)
 CROWD: Final = 4
-"""So many times as many on a day without faults, on which limits must hold."""
+"""Factor for the requests on a day without faults, on which limits must hold."""
 
 _LINKS = (
     RegionFaultKind.LOST_BATCHES,
@@ -53,12 +53,14 @@ SCOPES_EVERY: Final = 5
 SCOPES_AT: Final = 3
 """Every fifth history, from the third on, is a longer one in which limits of all scopes are used."""
 SCOPES_LENGTH_S: Final = (40.0, 60.0)
-"""It takes about 13 s until regions go by their slices, and some windows until those have followed the traffic."""
+"""Seconds that such a day lasts: it takes about 13 s until regions follow their slices, and some windows until those
+have followed the traffic.
+"""
 SCOPES_REQUESTS: Final = (2_500, 3_500)
 LONG_FAULTS: Final = (RegionFaultKind.ONE_WAY, RegionFaultKind.PARTITION, RegionFaultKind.EXCHANGER_CRASH)
 LONG_MS: Final = (15_000, 45_000)
 SHIFTS: Final = 3
-"""So many times in it demand moves from region to region."""
+"""Number of times that demand moves from region to region."""
 
 
 def generate(seed: int) -> RegionsHistory:
@@ -125,7 +127,7 @@ def _generate_scopes(seed: int) -> RegionsHistory:
 
 
 def _longer(chance: random.Random, fault: RegionFault) -> RegionFault:
-    """Some last for so long that a region is lost to the others, or nobody keeps its slices."""
+    """Make some faults so long that a region is lost to the others, or that no keeper holds its slices."""
     if fault.kind in LONG_FAULTS and chance.random() < 0.3:
         return fault._replace(for_ms=chance.randint(*LONG_MS))
     return fault
@@ -177,7 +179,7 @@ def _limit(chance: random.Random, regions: int, scope: Scope = Scope.GLOBAL) -> 
 def _asks(
     chance: random.Random, keys: tuple[Key, ...], regions: int, length_us: int, times: int
 ) -> tuple[RegionAsk, ...]:
-    """Some keys everywhere, some in one region only, some in bursts that end early."""
+    """Requests on keys: some everywhere, some in one region only, some in bursts that end early."""
     asks = []
     home = [chance.choice([-1, -1, chance.randrange(regions)]) for _ in keys]
     ends_us = [length_us if chance.random() < 0.6 else chance.randrange(length_us // 3, length_us) for _ in keys]

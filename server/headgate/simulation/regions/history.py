@@ -10,7 +10,7 @@ from headgate.simulation.history import Key, kept_faults
 
 
 class RegionFaultKind(StrEnum):
-    """What can go wrong between regions, and in one. Those with a duration end by themselves."""
+    """Faults between regions, and in one. Those with a duration end by themselves."""
 
     LOST_BATCHES = "lost_batches"
     LOST_ACKS = "lost_acks"
@@ -18,11 +18,11 @@ class RegionFaultKind(StrEnum):
     """Batches come a second time, up to some seconds later: those after them are overtaken."""
     SLOW_LINK = "slow_link"
     ONE_WAY = "one_way"
-    """Nothing goes from one region to another; the other way is good."""
+    """No message goes from one region to another; the other direction is good."""
     PARTITION = "region_cut_off"
     """A region is cut off from all others."""
     LINK_STALL = "link_stall"
-    """What is sent arrives when it is over."""
+    """Messages arrive when it is over."""
     EXCHANGER_CRASH = "exchanger_crash"
     """Killed outright, and replaced a while later."""
     REGION_FLUSH = "region_flush"
@@ -85,26 +85,26 @@ class RegionsHistory:
     exchangers: int
     deadline_ms: int
     link_ms: tuple[float, float]
-    """How long a message takes between two regions."""
+    """Shortest and longest time of a message between two regions."""
     unix_ms: int
     offsets_ms: tuple[int, ...]
-    """Of each region's clocks."""
+    """Offset of each region's clocks."""
     keys: tuple[Key, ...]
     asks: tuple[RegionAsk, ...]
     faults: tuple[RegionFault, ...]
     numbers: tuple[int, ...] = ()
 
     def cut(self, *, faults: Sequence[int] | None = None, requests: int | None = None) -> "RegionsHistory":
-        """The same with some of the faults (by their numbers), and the first requests only."""
+        """Copy with some of the faults (by their numbers), and the first requests only."""
         return dataclasses.replace(self, asks=self.asks[:requests], **kept_faults(self.numbers, self.faults, faults))
 
     @property
     def kinds(self) -> Counter[str]:
-        """How many faults of each kind."""
+        """Number of faults of each kind."""
         return Counter(fault.kind.value for fault in self.faults)
 
     def describe(self) -> str:
-        """What it is, in a line."""
+        """Describe it in a line."""
         return (
             f"seed {self.seed} ({self.name}): {self.regions} regions of {self.nodes} nodes, {self.shards} shards and "
             f"{self.exchangers} exchangers, {len(self.keys)} keys, {len(self.asks)} requests, "

@@ -23,18 +23,18 @@ class LinkPath:
     held: list[Callable[[], None]] = field(default_factory=list)
 
     def hop_s(self, chance: random.Random) -> float:
-        """How long a message takes; whole microseconds, so that a run is the same everywhere."""
+        """Draw the time that a message takes; whole microseconds, so that a run is the same everywhere."""
         return max(1, round(chance.uniform(*self.delay_ms) * self.slower * 1000)) / 1e6
 
     def arrive(self, deliver: Callable[[], None]) -> None:
-        """At the far end: deliver, if the way was good to its end."""
+        """Deliver at the far end, if the path was good to its end."""
         if self.stalled:
             self.held.append(deliver)
         elif self.connected:
             deliver()
 
     def resume(self) -> None:
-        """What was held up arrives now."""
+        """Deliver the messages that were held up."""
         self.stalled = False
         held, self.held = self.held, []
         for deliver in held:
@@ -42,11 +42,11 @@ class LinkPath:
 
 
 REPEATED_S = (0.1, 4.0)
-"""How much later a batch comes again."""
+"""Shortest and longest delay of a batch's repetition, in seconds."""
 
 
 class SimulatedLink:
-    """A PeerLink over a path there and a path back. `find` says who receives now, if anybody does."""
+    """A PeerLink over a path there and a path back. `find` returns the current receiver, if there is one."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class SimulatedLink:
     async def _receive(self, batch: Batch, answer: "asyncio.Future[Ack]") -> None:
         receiver = self._find()
         if receiver is None:
-            return  # nobody listens: the sender gives up
+            return  # no receiver: the sender gives up
         try:
             ack = await receiver.receive(self._region, batch)
         except OriginError:

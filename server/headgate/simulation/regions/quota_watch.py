@@ -1,4 +1,4 @@
-"""What must hold of quotas, several times a second, whatever breaks.
+"""Invariants of quotas, checked several times a second, under all faults.
 
 `shares`  what all regions enforce of a quota, by their shards, adds up to no more than the limit
 `floors`  no region is under its floor
@@ -14,17 +14,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from headgate.exchange.quota_keeper import QuotaKeeper
 from headgate.limiter.limit import Algorithm
 from headgate.limiter.shares import WHOLE, floor_share
-from headgate.origin.protocol import exchange_name
-from headgate.origin.quota_book import used_of
-from headgate.origin.quota_protocol import QuotaKind, QuotaReport
+from headgate.origin.names import exchange_name
+from headgate.quota.keeper import QuotaKeeper
+from headgate.quota.operations.step import used_of
+from headgate.quota.protocol import QuotaKind, QuotaReport
+from headgate.quota.store import QuotaStore
 from headgate.simulation.history import Key
 from headgate.simulation.regions.history import RegionFault, RegionFaultKind
 from headgate.simulation.regions.world import RegionsWorld, Site
 
-LOOK_S: Final = 0.25
+CHECK_EVERY_S: Final = 0.25
 FAILED_OVER_MS: Final = 4_000
 """A turn of the keeper, and another one if the first began before."""
 OUTSIDE: Final = frozenset(
@@ -58,22 +59,22 @@ class QuotaWatch:
         self._sound = {fault.kind for fault in world.history.faults} <= OUTSIDE
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check until cancelled."""
         while self.keys:
             for key in self.keys:
-                self._look(key)
-            await asyncio.sleep(LOOK_S)
+                self._check_key(key)
+            await asyncio.sleep(CHECK_EVERY_S)
 
-    def _look(self, key: Key) -> None:
+    def _check_key(self, key: Key) -> None:
         shares = [self._share(site, key) for site in self._world.sites]
         if sum(shares) > WHOLE and not self._has_failed_over():
             self._violate("shares", f"{key.name.decode()}: {shares} are {sum(shares)}")
         if min(shares) < self._floor:
             self._violate("floors", f"{key.name.decode()}: {shares}")
         if self._sound and key.limit.algorithm is not Algorithm.GCRA:
-            self._look_at_usage(key, shares)
+            self._check_usage(key, shares)
 
-    def _look_at_usage(self, key: Key, shares: list[int]) -> None:
+    def _check_usage(self, key: Key, shares: list[int]) -> None:
         limit = key.limit
         used = [self._used(site, key) for site in self._world.sites]
         most = limit.requests_per_unit + limit.regions * limit.precision
@@ -86,7 +87,7 @@ class QuotaWatch:
         asked = QuotaReport(
             0, name, KINDS[limit.algorithm], limit.requests_per_unit, limit.burst, limit.window_ms, 0, self._floor, 1
         )
-        return shard.quotas.in_force(asked, shard.time_ms())[0].share
+        return shard.memory.part(QuotaStore).in_force(asked, shard.time_ms())[0].share
 
     def _used(self, site: Site, key: Key) -> int:
         shard = site.shards[self._world.shard_of(key.name)]

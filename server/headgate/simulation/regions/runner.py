@@ -6,7 +6,8 @@ from collections import Counter
 from typing import Any, Final
 
 from headgate.limiter.decision import Decision
-from headgate.simulation.outcome import Outcome
+from headgate.simulation.awaiting import future_of
+from headgate.simulation.outcome import SimulationOutcome
 from headgate.simulation.regions.check import RegionsWatch
 from headgate.simulation.regions.faults import RegionFaults
 from headgate.simulation.regions.history import RegionAsk, RegionsHistory
@@ -18,9 +19,10 @@ HEAL_S: Final = 16.0
 """A lease (5 s) of an exchanger that died, a retry (2 s), an interval of each side, a fill of several pages; and
 a batch that comes again 4 s later."""
 RETURN_S: Final = 20.0
-"""More, for quotas: who was lost stays at its floors for 10 s when all hear it again."""
+"""Seconds to wait in addition for quotas: a region that was lost stays at its floors for 10 s when all hear it again.
+"""
 AFTERWARDS_S: Final = 45.0
-"""On a day without faults: two of the longest windows whose names are looked at, and the records' slack."""
+"""Seconds after a day without faults: two of the longest windows whose names are checked, and the records' slack."""
 
 
 class _Clients:
@@ -52,8 +54,9 @@ class _Clients:
             self._decided(ask, asked_s, decision)
             return
         self.waited += 1
-        self._waiting.add(decision)
-        decision.add_done_callback(lambda done: self._answered(ask, asked_s, done))
+        future = future_of(decision)
+        self._waiting.add(future)
+        future.add_done_callback(lambda done: self._answered(ask, asked_s, done))
 
     def _answered(self, ask: RegionAsk, asked_s: float, done: "asyncio.Future[Decision]") -> None:
         self._waiting.discard(done)
@@ -72,7 +75,7 @@ class _Clients:
             self._watch.admitted.append((now_s, ask.region, ask.key, ask.cost))
 
 
-async def run_regions(history: RegionsHistory, trace: Tracer) -> Outcome:
+async def run_regions(history: RegionsHistory, trace: Tracer) -> SimulationOutcome:
     """Play a history; call on a virtual loop."""
     world = RegionsWorld(history, trace)
     watch = RegionsWatch(world)
@@ -100,7 +103,7 @@ async def run_regions(history: RegionsHistory, trace: Tracer) -> Outcome:
             await world.kill_exchanger(site, number)
         for number in range(len(site.nodes)):
             await world.kill_node(site, number)
-    return Outcome(
+    return SimulationOutcome(
         history,
         watch.violations,
         clients.asked,

@@ -1,12 +1,13 @@
 """The simulated regions: shards, nodes and exchangers of each, and the links between them.
 
-Create it inside a running (virtual) loop. It does what it is told: faults.py says what breaks,
-check.py what that means.
+Create it inside a running (virtual) loop. It decides nothing itself: faults.py says what breaks, check.py what that
+means.
 """
 
 import asyncio
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import structlog
@@ -17,6 +18,9 @@ from headgate.exchange.messages import Receiver
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Scope
 from headgate.limiter.scopes import LimitsOfRegion, charges_of
+from headgate.quota.exchanging import make_exchanger
+from headgate.quota.keeper import QuotaKeeper
+from headgate.quota.node_slices import NodeSlices
 from headgate.region.active import ActiveRegions
 from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock
@@ -41,15 +45,15 @@ class Site:
         self.shards = shards
         self.nodes: list[RegionNode | None] = []
         self.limits: dict[RegionNode, LimitsOfRegion] = {}
-        """What limits come to on each node that lives."""
-        self.exchangers: list[Exchanger | None] = []
+        """Limits of the region on each node that lives."""
+        self.exchangers: list[Exchanger[QuotaKeeper] | None] = []
         self.exchange_paths = [NetworkPath(delay_ms=INSIDE_MS) for _ in shards]
-        """From its exchangers to its shards."""
+        """Paths from its exchangers to its shards."""
         self.runs = 0
 
 
 def region_name(index: int) -> str:
-    """What a region is called, by its number."""
+    """Name of a region, by its number."""
     return f"region-{index}"
 
 
@@ -72,7 +76,7 @@ class RegionsWorld:
         self._charges: dict[tuple[int, int], tuple[Charge, ...]] = {}
 
     def charges(self, site: Site, node: RegionNode, key: int, cost: int) -> tuple[Charge, ...]:
-        """What a request on a key costs, on this node."""
+        """Charges of a request on a key, on this node."""
         known = self.history.keys[key]
         if known.limit.scope is Scope.CELL:
             return (Charge(known.name, site.limits[node].bind(known.limit), cost),)
@@ -103,11 +107,11 @@ class RegionsWorld:
         return logger
 
     def shard_of(self, key: bytes) -> int:
-        """Which of a region's shards has a key."""
+        """Index of the shard of a region that has a key."""
         return shard_of(key, self.history.shards)
 
     def nodes(self, site: Site) -> Iterator[RegionNode]:
-        """Those that live."""
+        """Nodes that live."""
         return (node for node in site.nodes if node is not None)
 
     async def start(self) -> None:
@@ -140,13 +144,14 @@ class RegionsWorld:
             max_cells=MAX_CELLS,
             deadline_s=self.history.deadline_ms / 1000,
             on_regions_heard=active.heard,
+            extension=partial(NodeSlices, monotonic=site.clock.monotonic, most=MAX_CELLS),
         )
         site.nodes[number] = node
         site.limits[node] = limits
         await node.start()
 
     async def kill_node(self, site: Site, number: int) -> None:
-        """As kill −9."""
+        """End a node as kill −9 does."""
         node, site.nodes[number] = site.nodes[number], None
         if node is not None:
             del site.limits[node]
@@ -158,7 +163,7 @@ class RegionsWorld:
         who = f"{site.name} exchanger {number} run {site.runs}"
         chance = random.Random(f"{self.history.seed} {who}")  # noqa: S311 - to be repeated, not guessed at
         peers = [peer for peer in self.sites if peer is not site]
-        exchanger = Exchanger(
+        exchanger = make_exchanger(
             self._origin(site, who, site.exchange_paths),
             region=site.name,
             links={peer.name: self._link(site, peer, chance) for peer in peers},
@@ -172,7 +177,7 @@ class RegionsWorld:
         exchanger.start()
 
     async def kill_exchanger(self, site: Site, number: int) -> None:
-        """Whatever it was about to do is not done."""
+        """End an exchanger without its last steps."""
         exchanger, site.exchangers[number] = site.exchangers[number], None
         if exchanger is not None:
             await exchanger.abandon()

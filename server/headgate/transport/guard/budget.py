@@ -2,7 +2,7 @@
 
 
 class Budget:
-    """How many bytes may be unfinished, on all connections together and on each."""
+    """Bytes that may be unfinished, on all connections together and on each."""
 
     def __init__(self, max_bytes: int, max_bytes_each: int) -> None:
         self.max_bytes = max_bytes
@@ -22,8 +22,8 @@ class Backlog:
         return self.bytes > self.max_bytes
 
 
-class Share:
-    """One connection's part of it."""
+class BudgetShare:
+    """One connection's part of a budget."""
 
     __slots__ = ("_budget", "_used_bytes")
 

@@ -13,7 +13,7 @@ NO_ERROR, PROTOCOL_ERROR, FRAME_SIZE_ERROR, CANCEL, ENHANCE_YOUR_CALM = 0x0, 0x1
 
 HEADER_BYTES = 9
 MAX_FRAME_BYTES = 16_384
-"""What the front allows, and the least that HTTP/2 lets anybody allow."""
+"""Size that the front allows, and the least that HTTP/2 lets anybody allow."""
 MAX_STREAM = 2**31 - 1
 
 HEADER = Struct(">IBI")
@@ -29,7 +29,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def data_frames(stream: int, payload: bytes, *, end: bool) -> bytes:
-    """As many frames as it takes; none for nothing, unless it is the end."""
+    """Cut a payload into as many frames as it takes; none for nothing, unless it is the end."""
     starts = range(0, len(payload), MAX_FRAME_BYTES) or (range(1) if end else range(0))
     return b"".join(
         frame(

@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from headgate.endpoint.trust import Trust
 from headgate.transport.callers import SanList
 from headgate.transport.descriptors import NO_DESCRIPTORS, Spares, room_for
-from headgate.transport.guard.budget import Backlog, Budget, Share
+from headgate.transport.guard.budget import Backlog, Budget, BudgetShare
 from headgate.transport.guard.inspector import Inspector
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.guard.relay import Relay
@@ -33,7 +33,7 @@ ACCEPTED_AT_ONCE = 64
 AGE_JITTER = 0.1
 """Connections that began together, as after a restart, must not end together."""
 CLOSE_S = 0.5
-"""For callers to take the last answers and close their side, once the front is gone."""
+"""Time for callers to take the last answers and close their side, once the front is gone."""
 UNFINISHED_SHARE = 16
 """One connection may hold this part of all unfinished bytes, and never less than a message."""
 
@@ -160,12 +160,11 @@ class Guard:
             scratch=self._scratch,
             timeouts=self._timeouts(trusted),
             connect=self._connect,
-            on_end=self._forget,
             now=self._loop.time(),
         )
         if self._tls_context is None:
-            return Relay(caller, frames, around)
-        return TlsRelay(caller, frames, around, self._tls_context(), self._names)
+            return Relay(caller, frames, around, self._forget)
+        return TlsRelay(caller, frames, around, self._forget, self._tls_context(), self._names)
 
     def _inspector(self) -> Inspector:
         limits = self._limits
@@ -173,7 +172,7 @@ class Guard:
             limits.max_message_bytes,
             limits.max_concurrent_streams,
             self._refusals,
-            Share(self._budget),
+            BudgetShare(self._budget),
             self._loop.time(),
         )
 

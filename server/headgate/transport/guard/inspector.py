@@ -6,7 +6,7 @@ caller has to be told is left in `to_caller`, to be sent between two frames of t
 """
 
 from headgate.errors import Status
-from headgate.transport.guard.budget import Share
+from headgate.transport.guard.budget import BudgetShare
 from headgate.transport.guard.frames import (
     CONTINUATION,
     DATA,
@@ -35,13 +35,13 @@ from headgate.transport.guard.messages import Body, Refuse
 from headgate.transport.guard.refusals import Refusals
 
 MAX_HEADER_BLOCK_BYTES = 64 * 1024
-"""As sent, over all its frames. The front refuses the call alone from 16 KiB unpacked."""
+"""Size as sent, over all its frames. The front refuses the call alone from 16 KiB unpacked."""
 MAX_HEADER_BLOCK_FRAMES = 16
 """Frames may be empty, so their number needs a bound of its own."""
 MAX_OTHER_FRAMES = 2_000
 """Frames between two ticks that are no part of a call: pings, settings, priorities, unknown ones."""
 OTHER_FRAMES_PER_CALL = 4
-"""What honest callers send with each call: windows, and pings that measure the way."""
+"""Frames that honest callers send with each call: windows, and pings that measure the way."""
 MAX_RESETS = 1_000
 """Calls that a caller gives up between two ticks, beyond those that it waits for."""
 STREAMS_SLACK = 10
@@ -49,7 +49,7 @@ STREAMS_SLACK = 10
 them one by one. So many times as allowed is a flood."""
 
 SILENT, ASKED, BEGUN = range(3)
-"""How far a call has come: its headers alone; a part of its message, or its end; a part of its answer."""
+"""States of a call: its headers came alone; a part of its message, or its end; a part of its answer."""
 
 _STATUS_200 = 0x88
 _TOO_LARGE_HEADERS = (
@@ -57,7 +57,7 @@ _TOO_LARGE_HEADERS = (
     + literal(b"grpc-status", b"%d" % Status.RESOURCE_EXHAUSTED)
     + literal(b"grpc-message", b"the call's metadata are too large")
 )
-"""What makes an answer of plain HTTP one that gRPC understands. The front has only one such answer."""
+"""Headers that make an answer of plain HTTP one that gRPC understands. The front has only one such answer."""
 
 
 class ProtocolViolation(Exception):
@@ -72,7 +72,9 @@ class ProtocolViolation(Exception):
 class Inspector:
     """Reads one caller's frames on their way to the front, and keeps back what is over a bound."""
 
-    def __init__(self, max_message_bytes: int, max_streams: int, refusals: Refusals, share: Share, now: float) -> None:
+    def __init__(
+        self, max_message_bytes: int, max_streams: int, refusals: Refusals, share: BudgetShare, now: float
+    ) -> None:
         self.now = now
         self.open: dict[int, int] = {}
         """Calls under way: SILENT, ASKED or BEGUN."""
@@ -99,7 +101,7 @@ class Inspector:
         self._skip = 0
         """Bytes of the front's current frame that are still to come."""
         self._debt_bytes = 0
-        """What the front was sent beyond what the caller spent of its window; it will give that back, too."""
+        """Bytes that the front was sent beyond what the caller spent of its window; it will give them back, too."""
         self._calls = 0
         self._others = 0
         self._resets = 0
@@ -108,7 +110,7 @@ class Inspector:
     # From the caller
 
     def from_caller(self, buffer: bytearray, end: int) -> int:
-        """How much of `buffer[:end]` are whole frames: forward these, or `to_front` where it is not empty."""
+        """Return how much of `buffer[:end]` are whole frames: forward these, or `to_front` where it is not empty."""
         position = copied = 0
         block = self._block_stream
         unpack, streams, bodies = HEADER.unpack_from, self.open, self._bodies
@@ -152,7 +154,7 @@ class Inspector:
         return position
 
     def _unusual(self, kind: int, flags: int, stream: int, payload: bytes) -> bytes | None:
-        """What to forward in place of the frame; None for the frame itself."""
+        """Return what to forward in place of the frame; None for the frame itself."""
         if stream > MAX_STREAM:
             raise ProtocolViolation(PROTOCOL_ERROR, "protocol")
         if self._block_stream or kind in (HEADERS, CONTINUATION):
@@ -256,7 +258,7 @@ class Inspector:
     # From the front
 
     def from_front(self, buffer: bytearray, end: int) -> int:
-        """How much of `buffer[:end]` to forward now: `rewritten` in its place where that is not empty."""
+        """Return how much of `buffer[:end]` to forward now: `rewritten` in its place where that is not empty."""
         position, copied = self._skip, 0
         unpack, streams, bodies = HEADER.unpack_from, self.open, self._bodies
         while end - position >= HEADER_BYTES:
@@ -318,7 +320,7 @@ class Inspector:
 
     @property
     def at_boundary(self) -> bool:
-        """Whether the caller has whole frames only, so that one of ours may follow."""
+        """The caller has whole frames only, so that one of ours may follow."""
         return self._skip == 0
 
     # Time

@@ -12,7 +12,7 @@ from headgate.transport.guard.frames import PREFIX
 from headgate.transport.guard.refusals import Refusal
 
 _GZIP = b"\x1f\x8b"
-"""How gzip begins; the front unpacks nothing else."""
+"""The first bytes of gzip; the front unpacks nothing else."""
 _GZIP_FORMAT = 16 + zlib.MAX_WBITS
 
 Reserve = Callable[[int], bool]
@@ -39,7 +39,7 @@ class Body:
         self.refused = False
         """Answered already: whatever still comes is dropped."""
         self.since = now
-        """When the oldest byte came that was not answered yet."""
+        """Time at which the oldest byte came that was not answered yet."""
         self._max_bytes = max_bytes
         self._reserve = reserve
         self._prefix = b""
@@ -48,12 +48,12 @@ class Body:
 
     @property
     def pending(self) -> bool:
-        """Whether the front holds, or waits for, something that it has not answered."""
+        """The front holds, or waits for, something that it has not answered."""
         return not self.refused and bool(self.reserved or self._prefix)
 
     @property
     def kept_bytes(self) -> int:
-        """What was received and not yet forwarded."""
+        """Bytes that were received and not yet forwarded."""
         return len(self._prefix) + len(self._compressed or b"")
 
     def feed(self, content: bytes, passed: bytearray) -> None:
@@ -101,7 +101,7 @@ class Body:
 
 
 def _expands(packed: bytes, max_bytes: int) -> bool:
-    """Whether it is more than `max_bytes` unpacked; no more than that is ever unpacked here.
+    """Say whether it is more than `max_bytes` unpacked; no more than that is ever unpacked here.
 
     The format allows several parts in a row, each of which counts.
     """

@@ -1,4 +1,4 @@
-"""How the guard has the front refuse a call: by a message that only the two of them know.
+"""Refusals by the guard through the front: a message that only the two of them know.
 
 The guard can't answer a caller by itself without disturbing what the front and the caller
 share (header compression, flow control, the state of streams). So in place of a message
@@ -16,7 +16,7 @@ _SECRET_BYTES = 32
 
 
 class Refusal(IntEnum):
-    """Why a message was kept back."""
+    """The reason for which a message was kept back."""
 
     TOO_LARGE = 1
     EXPANDS = 2
@@ -40,6 +40,6 @@ class Refusals:
         return payload.startswith(self.secret)
 
     def decode(self, payload: bytes) -> tuple[Refusal, int]:
-        """Why, and the size that the caller announced."""
+        """Return the reason, and the size that the caller announced."""
         refusal, size = _DETAIL.unpack_from(payload, _SECRET_BYTES)
         return Refusal(refusal), size

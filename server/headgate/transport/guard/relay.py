@@ -13,24 +13,24 @@ from collections.abc import Callable
 
 from headgate.transport.guard.frames import MAX_STREAM, NO_ERROR, PREFACE, goaway
 from headgate.transport.guard.inspector import ProtocolViolation
+from headgate.transport.guard.retirement import Retirement
 from headgate.transport.guard.surroundings import BUFFER_BYTES, READ_BYTES, Frames, Surroundings
 
 MAX_KEPT_BYTES = BUFFER_BYTES + READ_BYTES
 """Kept for a side that does not take it: what was read at once, and what the guard has to add."""
-RETIRE_S = 5.0
-"""Between telling a caller to go elsewhere and closing: calls that crossed the message are served."""
-RETIRE_MAX_S = 30.0
-"""The same, for callers with calls that don't end."""
 LINGER_S = 2.0
-"""How long a caller may take to read the end and close its side."""
+"""Time that a caller may take to read the end and close its side."""
 
 _AGAIN = (BlockingIOError, InterruptedError)
 
 
 class Relay:
-    """From an accepted socket to its end, of which `on_end` is told."""
+    """Relays one connection, from an accepted socket to its end."""
 
-    def __init__(self, caller: socket.socket, frames: Frames, around: Surroundings) -> None:
+    def __init__(
+        self, caller: socket.socket, frames: Frames, around: Surroundings, on_end: Callable[["Relay", str], None]
+    ) -> None:
+        """`on_end` is called once, with the reason."""
         self._loop = asyncio.get_running_loop()
         self._caller = caller
         self._front: socket.socket | None = None
@@ -40,7 +40,7 @@ class Relay:
         self._scratch = around.scratch
         self._timeouts = around.timeouts
         self._connect = around.connect
-        self._on_end = around.on_end
+        self._on_end = on_end
         # Frames of which the end has not come: from the caller, from the front.
         self._from_caller = b""
         self._from_front = b""
@@ -50,18 +50,18 @@ class Relay:
         self._reason = "closed"
         self._ended = False
         self._finishing = False
-        self._now = self._opened_at = self._idle_since = self._partial_since = around.now
-        self._retired_at = self._finished_at = 0.0
+        self._now = self._opened_at = self._partial_since = around.now
+        self._retirement = Retirement(around.timeouts, around.now)
+        self._finished_at = 0.0
         self.stalled_since = 0.0
         """Since when one side does not take what is kept for it; 0 while there is nothing."""
-        self._seen_stream = 0
 
     def open(self) -> None:
         self._loop.add_reader(self._caller, self._on_opening)
 
     @property
     def is_delivering(self) -> bool:
-        """Whether the caller may still be told something that the front has said."""
+        """The caller may still be told something that the front has said."""
         return self._front is not None or self._finishing
 
     # The caller's socket; with TLS it is another one (see tls_relay.py)
@@ -71,11 +71,11 @@ class Relay:
         return self._caller.recv_into(self._scratch.view[offset : offset + READ_BYTES])
 
     def _encode(self, data: "bytes | memoryview") -> "bytes | memoryview":
-        """What goes over the wire for it."""
+        """Return the bytes that go over the wire for it."""
         return data
 
     def _farewell(self) -> bytes:
-        """What goes over the wire last."""
+        """Return the bytes that go over the wire last."""
         return b""
 
     # Opening: nothing reaches the front before the caller has said that it speaks HTTP/2.
@@ -281,7 +281,7 @@ class Relay:
         return before + data
 
     def _wait_for(self, slow: socket.socket, flush: Callable[[], None], instead_of: socket.socket | None) -> None:
-        """Until it takes what is kept for it, the other side is not read."""
+        """Stop reading the other side until the slow one takes what is kept for it."""
         if self._ended:
             return
         if instead_of is not None:
@@ -388,19 +388,12 @@ class Relay:
             self._retire_if_due(now)
 
     def _retire_if_due(self, now: float) -> None:
-        frames, timeouts = self._frames, self._timeouts
-        if frames.busy or frames.last_stream != self._seen_stream:
-            self._seen_stream, self._idle_since = frames.last_stream, now
-        if not self._retired_at:
-            if now - self._opened_at > timeouts.age_s:
-                self._retire(now, "age")
-            elif now - self._idle_since > timeouts.idle_s:
-                self._retire(now, "idle")
-        elif now - self._retired_at > (RETIRE_MAX_S if frames.busy else RETIRE_S):
+        frames = self._frames
+        reason = self._retirement.begin(now, busy=frames.busy, last_stream=frames.last_stream)
+        if reason is not None:
+            # Ask the caller to go elsewhere with its next call.
+            self._reason = reason
+            frames.to_caller += goaway(MAX_STREAM, NO_ERROR)
+            self._tell()
+        elif self._retirement.is_over(now, busy=frames.busy):
             self.finish(goaway(frames.last_stream, NO_ERROR), self._reason)
-
-    def _retire(self, now: float, reason: str) -> None:
-        """Ask the caller to go elsewhere with its next call."""
-        self._retired_at, self._reason = now, reason
-        self._frames.to_caller += goaway(MAX_STREAM, NO_ERROR)
-        self._tell()

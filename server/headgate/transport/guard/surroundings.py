@@ -1,20 +1,17 @@
-"""What a relay needs beside its caller: buffers, bounds, and who looks at what passes."""
+"""The surroundings of a relay: buffers, bounds, and who looks at what passes."""
 
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from headgate.transport.guard.budget import Backlog
 from headgate.transport.guard.frames import MAX_FRAME_BYTES
 
-if TYPE_CHECKING:
-    from headgate.transport.guard.relay import Relay
-
 READ_BYTES = 64 * 1024
 """Read at once: what a busy caller sends between two turns of the loop."""
 BUFFER_BYTES = READ_BYTES + 2 * MAX_FRAME_BYTES + 2048
-"""With room for a frame, and a record of TLS, of which the beginning came before."""
+"""Size with room for a frame, and a record of TLS, of which the beginning came before."""
 
 
 class Frames(Protocol):
@@ -47,7 +44,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class GuardTimeouts:
-    """How long each phase of a connection may take, in seconds."""
+    """Longest duration of each phase of a connection, in seconds."""
 
     handshake_s: float
     message_s: float
@@ -58,7 +55,7 @@ class GuardTimeouts:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every relay shares: the loop, the clock, the bounds, and whom to tell of its end."""
+    """Things that relays share: buffers, bounds, and the way to the front."""
 
     backlog: Backlog
     relieve: Callable[[], None]
@@ -66,7 +63,5 @@ class Surroundings:
     scratch: Scratch
     timeouts: GuardTimeouts
     connect: Callable[[], socket.socket]
-    """To the front. Raises OSError."""
-    on_end: Callable[["Relay", str], None]
-    """Told once, with the reason."""
+    """Connects to the front. Raises OSError."""
     now: float

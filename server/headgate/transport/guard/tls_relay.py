@@ -1,4 +1,4 @@
-"""The same relay for a caller who speaks TLS.
+"""A relay for a caller who speaks TLS.
 
 Records are taken apart and made in memory: one system call per read or write, however
 many records there are.
@@ -6,6 +6,7 @@ many records there are.
 
 import socket
 import ssl
+from collections.abc import Callable
 
 from headgate.endpoint.tls import names_of_certificate
 from headgate.transport.callers import SanList
@@ -23,10 +24,11 @@ class TlsRelay(Relay):
         caller: socket.socket,
         frames: Frames,
         around: Surroundings,
+        on_end: Callable[[Relay, str], None],
         context: ssl.SSLContext,
         names: SanList | None = None,
     ) -> None:
-        super().__init__(caller, frames, around)
+        super().__init__(caller, frames, around, on_end)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._names = names

@@ -1,4 +1,4 @@
-"""For callers who are trusted by their address: their frames pass as they are."""
+"""Frames of callers who are trusted by their address: they pass as they are."""
 
 
 class Unseen:

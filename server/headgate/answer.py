@@ -1,0 +1,115 @@
+"""The answer to a request: from a decision to bytes, written by hand from parts that the plan has ready."""
+
+import random
+from typing import Final
+
+from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict
+from headgate.limiter.rule_name import rule_id
+from headgate.plan import AnswerSettings, Plan
+from headgate.rules.model import Version
+from headgate.wire import ratelimit as wire
+
+REASON: Final = "headgate"
+"""The key of an answer's dynamic metadata under which the reason stands."""
+
+RETRY_JITTER: Final = 0.2
+"""`Retry-After` is stretched by up to this share, so that clients denied together come back apart."""
+
+NOTHING: Final[frozenset[int]] = frozenset()
+
+
+class AnswerWriter:
+    """Writes serialized RateLimitResponses."""
+
+    def __init__(self, settings: AnswerSettings, random: random.Random) -> None:
+        self._settings = settings
+        self._random = random
+        self._says_why = bool(settings.reason_header) or settings.reason_metadata
+        self._has_headers = settings.response_headers
+
+    def write(self, plan: Plan, decision: Decision, number: int) -> bytes:
+        """Write the answer: overall code, a status per descriptor, and whatever else the settings add.
+
+        `number` is the decision's id in the log; 0: it has none.
+        """
+        admitted, _, verdicts = decision
+        shape = plan.shape
+        answer = wire.CODE_OK if admitted else wire.CODE_OVER_LIMIT
+        hidden = _hidden(plan, verdicts) if shape.pairs else NOTHING
+        for index, charge in enumerate(plan.charges):
+            answer += shape.before[index]
+            if hidden and index in hidden:
+                continue
+            over, remaining, reset_ms = verdicts[index]
+            head = shape.heads[index]
+            answer += wire.encode_status(head.over if over and not charge.shadow else head.ok, remaining, reset_ms)
+        answer += shape.after
+        if self._has_headers:
+            answer += wire.encode_headers(self._headers(plan, decision))
+        answer += shape.trailer if admitted else shape.denied
+        return answer + self._reason(plan, decision, number) if self._says_why else answer
+
+    def _headers(self, plan: Plan, decision: Decision) -> list[tuple[str, str]]:
+        """Headers of the descriptor that matters most: the longest denial, or the least left."""
+        settings = self._settings
+        charge, (_, remaining, reset_ms) = _deciding(plan, decision)
+        headers = [
+            (settings.header_limit, str(charge.limit.requests_per_unit)),
+            (settings.header_remaining, str(remaining)),
+            (settings.header_reset, str(_ceil_seconds(reset_ms))),
+        ]
+        if not decision.admitted:
+            stretched_ms = reset_ms * (1 + self._random.random() * RETRY_JITTER)
+            headers.append((settings.header_retry_after, str(max(1, _ceil_seconds(stretched_ms)))))
+        return headers
+
+    def _reason(self, plan: Plan, decision: Decision, number: int) -> bytes:
+        """Rule, version, path and id, for whoever reads Envoy's access log or the answer's headers."""
+        charge, _ = _deciding(plan, decision)
+        reason = _reason_of(charge, plan.version, decision.path, number)
+        parts = b""
+        if self._settings.reason_header:
+            text = " ".join([f"{name}={value}" for name, value in reason.items()])
+            parts += wire.encode_headers([(self._settings.reason_header, text)])
+        if self._settings.reason_metadata:
+            parts += wire.encode_dynamic_metadata({REASON: reason})
+        return parts
+
+
+def _deciding(plan: Plan, decision: Decision) -> tuple[Charge, Verdict]:
+    """The charge that matters most: the longest denial, or the least left."""
+    candidates = list(zip(plan.charges, decision.verdicts, strict=True))
+    if decision.admitted:
+        return min(candidates, key=lambda pair: pair[1][1])
+    denials = [pair for pair in candidates if pair[1][0] and not pair[0].shadow]
+    return max(denials, key=lambda pair: pair[1][2])
+
+
+def _reason_of(charge: Charge, version: Version, path: DecisionPath, number: int) -> dict[str, str]:
+    """The reason for a decision, in the fewest words: none of them has a space in it."""
+    reason = {
+        "domain": rule_id(charge.rule.domain, ()),
+        "rule": charge.rule.id,
+        "version": str(version),
+        "path": path.value,
+    }
+    return {**reason, "id": f"{number:016x}"} if number else reason
+
+
+def _hidden(plan: Plan, verdicts: list[Verdict]) -> frozenset[int]:
+    """Positions of the charges that have no status: of each pair the one that the caller does not meet first, which has
+    the shorter denial, or more left."""
+    hidden = []
+    for position in plan.shape.pairs:
+        rule, own = [_room(plan.charges[at], verdicts[at]) for at in (position, position + 1)]
+        hidden.append(position if own < rule else position + 1)
+    return frozenset(hidden)
+
+
+def _room(charge: Charge, verdict: Verdict) -> tuple[bool, int, int]:
+    over, remaining, reset_ms = verdict
+    return not over or charge.shadow, remaining, -reset_ms
+
+
+def _ceil_seconds(ms: float) -> int:
+    return int(-(-ms // 1000))

@@ -1,0 +1,74 @@
+"""The interface of a limit key's record in memory, and the record that can't be read."""
+
+from typing import Any, Final, Protocol
+
+from headgate.origin.protocol import UNREADABLE, Answer, BucketAnswer, Count, Refund, WindowAnswer, WindowReport
+
+UNREADABLE_MS: Final = 1_000
+"""Life of a record that can't be read, from each call on its key: one sweep of the memory."""
+
+
+class LimitRecord(Protocol):
+    """A limit key's record in memory, as a call uses it; each kind takes its own kind of report."""
+
+    def expires_ms(self, now_ms: int) -> int:
+        """Time from which on the record can no longer matter."""
+        ...
+
+    def report(self, report: Any, now_ms: int) -> int:
+        """Merge the report and renew its grant: the grant, or NO_GRANT for an overtaken call."""
+        ...
+
+    def missing(self, report: Any, charged: int, cost: int) -> int:
+        """Part of `cost` to be charged beyond the run's credit, of which `charged` is spoken for."""
+        ...
+
+    def fits(self, report: Any, now_ms: int, missing: int) -> bool:
+        """Say if so much more stays within the limit."""
+        ...
+
+    def charge(self, report: Any, missing: int, now_ms: int) -> None:
+        """Raise the run's component, and what follows from it."""
+        ...
+
+    def answer(self, report: Any, grant: int) -> Answer:
+        """Answer to the reporting run."""
+        ...
+
+
+class UnreadableRecord:
+    """A record that this version can't read: garbled, of another type, or of a newer format.
+
+    Its key is answered UNREADABLE and nothing else; the other keys of a call are untouched. One of a
+    newer format stays for those who can read it. Any other is dropped, and the next report begins anew.
+    """
+
+    def __init__(self, *, newer: bool) -> None:
+        self.newer = newer
+
+    def expires_ms(self, now_ms: int) -> int:
+        """Give it a short life: its real time to live is unknown here."""
+        return now_ms + UNREADABLE_MS
+
+    def report(self, report: Any, now_ms: int) -> int:
+        """Merge nothing."""
+        return UNREADABLE
+
+    def missing(self, report: Any, charged: int, cost: int) -> int:
+        """Return the whole cost: the credit is unknown, and nothing is charged anyway."""
+        return cost
+
+    def fits(self, report: Any, now_ms: int, missing: int) -> bool:
+        """Let nothing fit."""
+        return False
+
+    def charge(self, report: Any, missing: int, now_ms: int) -> None:
+        """Never called: nothing fits."""
+        raise AssertionError("what can't be read is not charged")
+
+    def answer(self, report: Any, grant: int) -> Answer:
+        """Answer that the record can't be read, and nothing else."""
+        if isinstance(report, WindowReport):
+            refunds = None if report.demands is None else (Refund(), Refund())
+            return WindowAnswer(0, Count(0, 0, 0), Count(0, 0, 0), UNREADABLE, refunds=refunds)
+        return BucketAnswer(0, 0, 0, UNREADABLE, refund=None if report.demands is None else Refund())

@@ -1,0 +1,149 @@
+"""Call: a node reports what it admitted, and has charged what fits. The answers are what the region knows."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from headgate.origin.call_codec import pack_call, pack_names, unpack_numbers, unpack_reply
+from headgate.origin.exchange_protocol import Priority
+from headgate.origin.keyspace import KeySpace
+from headgate.origin.limit_record import LimitRecord
+from headgate.origin.operation import Operation, Packed
+from headgate.origin.operations.heartbeat import LIVE
+from headgate.origin.outbox import Outbox, outbox_keys
+from headgate.origin.protocol import (
+    NO_GRANT,
+    PEEK,
+    Answer,
+    ChargeRequest,
+    Prefetch,
+    Report,
+    WindowReport,
+    costs_by_report,
+)
+from headgate.origin.shard_memory import ShardMemory
+from headgate.origin.window_record import WindowRecord
+
+BEFORE_CALL: tuple[str, ...] = tuple(
+    f"origin/{name}" for name in ("common", "state", "grants", "outbox", "refund", "window", "bucket")
+)
+"""Lua files that origin/call builds on. What a feature adds to a call stands between these and it."""
+
+
+class Reply(NamedTuple):
+    """Result of a call: one answer per report, and per request whether it was charged."""
+
+    time_ms: int
+    """The shard's time: the time of every limit key on it."""
+    epoch: bytes
+    """Another one means that the shard may have lost its memory."""
+    answers: tuple[Answer, ...]
+    charged: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Operation[Reply]):
+    """Merge all reports, then charge what fits, request by request, then what is prefetched; answer each report."""
+
+    reports: tuple[Report, ...]
+    requests: tuple[tuple[ChargeRequest, ...], ...]
+    """Costs to be charged, by request: those of one request are charged all or none."""
+    ahead: tuple[Prefetch, ...] = ()
+    """Costs to be charged beyond the requests, at most once per report."""
+
+    lua: ClassVar[tuple[str, ...]] = (*BEFORE_CALL, "origin/call")
+
+    def apply(self, memory: ShardMemory) -> Reply:
+        return CallOnMemory(self, memory).carry_out()
+
+    def pack(self, space: KeySpace) -> Packed:
+        # A call without reports still says by its key where it belongs.
+        keys = [space.limit(report.key) for report in self.reports] or space.named(LIVE)
+        reports, ahead, demands, publishes = pack_call(self.reports, self.requests, self.ahead)
+        names = b""
+        if publishes:
+            names = pack_names(self.reports)
+            keys += outbox_keys(space)
+        return Packed(keys, (reports, ahead, demands, names))
+
+    def unpack(self, reply: Any, epoch: bytes) -> Reply:
+        return self.reply_of(unpack_numbers(reply), epoch)
+
+    def reply_of(self, numbers: tuple[int, ...], epoch: bytes) -> Reply:
+        """Build the reply from the numbers that the script returned for this call."""
+        answers, charged = unpack_reply(numbers, self.reports, len(self.requests))
+        return Reply(numbers[0], epoch, answers, charged)
+
+
+class CallOnMemory:
+    """A call under way on a shard in memory."""
+
+    def __init__(self, call: Call, memory: ShardMemory) -> None:
+        self._call = call
+        self._memory = memory
+        self._now_ms = memory.sweep()
+        self._records = [memory.record(report) for report in call.reports]
+        self._grants: list[int] = []
+        """Grant of each report, or why it got none."""
+        self._spoken_for = [0] * len(call.reports)
+        """Part of each report's credit that the requests charged so far have used."""
+
+    def carry_out(self) -> Reply:
+        call, now_ms = self._call, self._now_ms
+        published = [self._published(record) for record in self._records]
+        self._grants = [
+            record.report(report, now_ms) for record, report in zip(self._records, call.reports, strict=True)
+        ]
+        charged = tuple([self._charge(wants) for wants in call.requests])
+        for ahead in call.ahead:
+            if self._grants[ahead.report] >= 0:
+                self._prefetch(ahead)
+        answers: list[Answer] = []
+        for record, report, grant in zip(self._records, call.reports, self._grants, strict=True):
+            answers.append(record.answer(report, grant))
+            self._memory.keep(report.key, record, now_ms)
+        for record, report, before in zip(self._records, call.reports, published, strict=True):
+            self._publish(record, report, before)
+        return Reply(now_ms, self._memory.epoch, tuple(answers), charged)
+
+    def _charge(self, wants: tuple[ChargeRequest, ...]) -> bool:
+        """Charge all costs of a request if all fit, else none."""
+        costs = costs_by_report(wants)
+        missing: dict[int, int] = {}
+        for index, cost in costs.items():
+            report, record = self._call.reports[index], self._records[index]
+            missing[index] = record.missing(report, self._spoken_for[index], 1 if cost == PEEK else cost)
+            if self._grants[index] == NO_GRANT or not record.fits(report, self._now_ms, missing[index]):
+                return False
+        for index, cost in costs.items():
+            if cost == PEEK:
+                continue
+            self._records[index].charge(self._call.reports[index], missing[index], self._now_ms)
+            self._spoken_for[index] += cost
+        return True
+
+    def _prefetch(self, ahead: Prefetch) -> None:
+        """Charge as many whole requests as fit beyond the credit that is left."""
+        report, record = self._call.reports[ahead.report], self._records[ahead.report]
+        spoken_for = self._spoken_for[ahead.report]
+        fit, beyond = 0, ahead.requests + 1
+        while beyond - fit > 1:
+            middle = (fit + beyond) // 2
+            if record.fits(report, self._now_ms, record.missing(report, spoken_for, middle * ahead.cost)):
+                fit = middle
+            else:
+                beyond = middle
+        record.charge(report, record.missing(report, spoken_for, fit * ahead.cost), self._now_ms)
+
+    def _published(self, record: LimitRecord) -> tuple[int, ...] | None:
+        """State of a record that other regions are told, before this call."""
+        if not isinstance(record, WindowRecord):
+            return None
+        record.come_to(self._now_ms)
+        return record.state()
+
+    def _publish(self, record: LimitRecord, report: Report, before: tuple[int, ...] | None) -> None:
+        """Have exchangers told of a published key whose totals have changed."""
+        if not isinstance(record, WindowRecord) or not isinstance(report, WindowReport) or not report.publish_at:
+            return
+        if record.state() != before and record.is_published(report.publish_at):
+            self._memory.part(Outbox).note(report.name, Priority.URGENT if report.urgent else Priority.NORMAL)

@@ -1,0 +1,314 @@
+"""Planning: from a request's bytes to its plan. Either the bytes were seen before, or they are read and matched.
+
+Plans are kept by the request's raw bytes, so a request that has been seen under these rules is neither parsed nor
+matched again. All others are parsed, matched, and given the shape that requests share which meet the same limits at
+the same cost: only the first of them has its shape worked out. Both caches are bounded, and belong to one rule set:
+another one starts them afresh, so no request sees a mixture.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+from headgate.errors import BadRequest, RequestError
+from headgate.limiter.decision import Charge, Entries
+from headgate.limiter.limit import Limit
+from headgate.limiter.overrides import Overrides
+from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name
+from headgate.limiter.scopes import LimitsOfRegion, SlicedCharges
+from headgate.plan import AnswerSettings, HandlerStats, Plan, PlannedDescriptor, Shape
+from headgate.rules.keys import override_key
+from headgate.rules.model import Rules
+from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
+from headgate.telemetry.tallies import NO_RULE, Tallies, Tally
+from headgate.wire import ratelimit as wire
+
+MAX_CACHED_REQUEST_BYTES: Final = 1024
+"""Larger requests are planned each time. Ordinary ones are under 200 bytes; with the number of
+entries this bounds the cache's memory, whatever callers send."""
+
+MOST_SHAPES: Final = 4_096
+"""More than most rule sets have rules. When there are more, all are made anew."""
+
+
+class MetLimit:
+    """A limit that one descriptor of a request meets, and the key of its counter."""
+
+    __slots__ = ("cost", "entries", "key", "limit", "refund", "shard_key", "steps", "value")
+
+    def __init__(
+        self,
+        limit: Limit,
+        key: bytes,
+        descriptor: wire.Descriptor,
+        shard_key: bytes | None,
+        steps: Steps | None,
+        value: str | None = None,
+    ) -> None:
+        self.limit = limit
+        self.key = key
+        self.shard_key = key if shard_key is None else shard_key
+        self.steps = steps
+        """The way to the rule in its domain's tree; None: the limit came with the request."""
+        self.entries: Entries = descriptor.entries
+        self.cost = descriptor.cost
+        self.refund = descriptor.refund
+        """The cost is given back."""
+        self.value = value
+        """The value that the rule's metrics tell apart, for rules that ask for it."""
+
+    def rule(self, domain: str) -> RuleName:
+        """The name of the rule in metrics, logs and answers."""
+        return request_rule(domain) if self.steps is None else rule_name(domain, self.limit.name, self.steps)
+
+
+Parts = tuple[MetLimit, ...]
+"""The limits that one descriptor meets: none, one, or a rule's and then the request's own."""
+
+
+class PlanCache:
+    """Plans by the bytes of their requests, of bounded number and size."""
+
+    def __init__(self, settings: AnswerSettings, stats: HandlerStats) -> None:
+        self._most = settings.match_cache_entries
+        self._most_bytes = settings.match_cache_bytes
+        self._stats = stats
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all plans."""
+        self.plans: OrderedDict[bytes, Plan] = OrderedDict()
+        self._seen_once: set[int] = set()
+        self._seen_before: set[int] = set()
+        self._stats.plan_bytes = 0
+
+    def drop(self, keys: Collection[bytes]) -> None:
+        """Forget the plans of requests that charge any of these keys."""
+        gone = [payload for payload, plan in self.plans.items() if any(charge.key in keys for charge in plan.charges)]
+        for payload in gone:
+            self._stats.plan_bytes -= self.plans.pop(payload).size
+
+    def add(self, payload: bytes, plan: Plan) -> None:
+        """Keep a plan on second sight: a request that comes once, as in a flood of new values, is not worth it."""
+        if len(payload) > MAX_CACHED_REQUEST_BYTES:
+            return
+        seen, name = self._seen_once, hash(payload)
+        if name not in seen and name not in self._seen_before:
+            # Two halves, of which the older one is forgotten as a whole.
+            if len(seen) >= self._most // 2:
+                self._seen_before, self._seen_once = seen, set()
+            seen.add(name)
+            return
+        stats = self._stats
+        self.plans[payload] = plan
+        stats.plan_bytes += plan.size
+        # First in, first out: a hot request is planned again once per turn of the cache,
+        # which costs less than remembering at every hit that it was used.
+        while len(self.plans) > self._most or stats.plan_bytes > self._most_bytes:
+            stats.plan_bytes -= self.plans.popitem(last=False)[1].size
+            stats.plans_evicted += 1
+
+
+class Planner:
+    """Plans requests under the rules in force."""
+
+    def __init__(
+        self,
+        settings: AnswerSettings,
+        stats: HandlerStats,
+        tallies: Tallies,
+        limits: LimitsOfRegion,
+        overrides: Overrides,
+        on_unknown_domain: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._stats = stats
+        self._tallies = tallies
+        self._limits = limits
+        self._overrides = overrides
+        self._on_unknown_domain = on_unknown_domain
+        self._denied_trailer = wire.encode_raw_body(settings.denied_body.encode())
+        self._rules: Rules | None = None
+        """The rules that everything kept here belongs to."""
+        self._cache = PlanCache(settings, stats)
+        self._shapes: dict[object, tuple[Shape, list[Limit]]] = {}
+        """Shapes by what requests met, with the limits they met, so that no other limits get their identities."""
+        limits.on_change = self._forget
+        overrides.on_change = self._cache.drop
+
+    def plan(self, payload: bytes, rules: Rules) -> Plan:
+        """Return the request's plan: the kept one, or a new one. Raises RequestError."""
+        if rules is not self._rules:
+            self._forget()
+            self._tallies.rules_changed()
+            self._rules = rules
+        plan = self._cache.plans.get(payload)
+        if plan is None:
+            plan = self.make(payload, rules)
+            self._cache.add(payload, plan)
+        return plan
+
+    def make(self, payload: bytes, rules: Rules, late: bool | None = None) -> Plan:
+        """Parse and match a request. `late` says of all its costs whether they are charged in any case; None: as their
+        limits say."""
+        self._stats.planned += 1
+        try:
+            request = wire.parse_request(payload, self._settings.bounds)
+            domain = request.domain
+            limits = rules.request_limits(domain) or self._settings.request_limits
+            if limits is RequestLimits.REFUSE:
+                _refuse_limits(request)
+            if not rules.has_domain(domain):
+                return self._unknown(domain, len(request.descriptors), rules, len(payload))
+            met = _without_replaced([self._meet(rules, domain, d, limits) for d in request.descriptors])
+            shape = self._shape(rules, domain, met, late)
+        except RequestError:
+            self._stats.refused += 1
+            raise
+        charges: list[Charge] = []
+        for parts in met:
+            for part in parts:
+                if not part.limit.unlimited:
+                    charges.append(shape.charges[len(charges)].on(part.key, part.shard_key, part.entries))
+        return Plan(shape, SlicedCharges(charges) if shape.sliced else tuple(charges), len(payload))
+
+    def _forget(self) -> None:
+        self._cache.clear()
+        self._shapes.clear()
+
+    def _meet(self, rules: Rules, domain: str, descriptor: wire.Descriptor, limits: RequestLimits) -> Parts:
+        """Find the limits that apply to one descriptor: its rule's, its own, or both."""
+        entries, asked = descriptor.entries, descriptor.override
+        shard_key = rules.shard_key(domain, entries)
+        if asked is not None and limits is RequestLimits.ALLOW:
+            return (_own_limit(asked, domain, descriptor, shard_key),)
+        match = rules.match(domain, entries)
+        if match is None:
+            return () if asked is None else (_own_limit(asked, domain, descriptor, shard_key),)
+        in_force = self._overrides.limit_of(match.key, match.limit)
+        value = _value_shown(match.limit, entries)
+        rule = MetLimit(in_force, match.key, descriptor, shard_key, match.steps, value)
+        if asked is None or not is_smaller(asked, in_force):
+            return (rule,)
+        return rule, _own_limit(lowered(asked, in_force), domain, descriptor, shard_key)
+
+    # Shapes
+
+    def _shape(self, rules: Rules, domain: str, met: list[Parts], late: bool | None) -> Shape:
+        """Return the shape of requests that meet these limits; make it for the first of them."""
+        name = domain, late, tuple([tuple([(id(p.limit), p.steps, p.cost, p.refund) for p in parts]) for parts in met])
+        known = self._shapes.get(name)
+        if known is not None:
+            return known[0]
+        overflowed = self._tallies.overflowed
+        shape = self._new_shape(rules, domain, met, late)
+        together = [part for parts in met for part in parts]
+        # A limit or a value of the request's own is nobody else's; and a tally beyond the bound may get room later.
+        shared = not any(part.steps is None or part.value is not None for part in together)
+        if shared and self._tallies.overflowed == overflowed:
+            if len(self._shapes) >= MOST_SHAPES:
+                self._shapes.clear()
+            self._shapes[name] = shape, [part.limit for part in together]
+        return shape
+
+    def _new_shape(self, rules: Rules, domain: str, met: list[Parts], late: bool | None) -> Shape:
+        trailer = b""
+        if self._settings.dynamic_metadata and (metadata := _merged_metadata(met)):
+            trailer = wire.encode_dynamic_metadata(metadata)
+        return self._shape_of([self._descriptor(domain, i, parts, late) for i, parts in enumerate(met)], trailer, rules)
+
+    def _shape_of(self, descriptors: list[PlannedDescriptor], trailer: bytes, rules: Rules) -> Shape:
+        return Shape(
+            descriptors,
+            trailer=trailer,
+            denied_trailer=self._denied_trailer,
+            near_limit_ratio=self._settings.near_limit_ratio,
+            version=rules.version,
+        )
+
+    def _unknown(self, domain: str, descriptors: int, rules: Rules, request_bytes: int) -> Plan:
+        """Plan a request for a domain that no file names: it passes, and is counted once."""
+        tally, first = self._tallies.of_unknown_domain(domain)
+        if first:
+            self._on_unknown_domain(tally.name.domain)
+        planned = [PlannedDescriptor(tallies=(tally,)), *[PlannedDescriptor()] * (descriptors - 1)]
+        return Plan(self._shape_of(planned, b"", rules), (), request_bytes)
+
+    def _descriptor(self, domain: str, index: int, parts: Parts, late: bool | None) -> PlannedDescriptor:
+        if not parts:
+            return PlannedDescriptor(tallies=(self._tallies.of_rule(domain, NO_RULE, NO_RULE),))
+        if parts[0].refund:
+            self._check_refunds(domain, index, parts)
+        charged = [part for part in parts if not part.limit.unlimited]
+        if not charged:
+            tally = self._tally(domain, parts[0])
+            return PlannedDescriptor(status=wire.STATUS_UNLIMITED, unlimited=True, tallies=(tally,))
+        charges = [
+            Charge(
+                part.key,
+                self._limits.bind(part.limit),
+                part.cost,
+                shadow=self._settings.shadow_mode,
+                shard_key=part.shard_key,
+                late=late,
+                refund=part.refund,
+                rule=part.rule(domain),
+                entries=part.entries,
+            )
+            for part in charged
+        ]
+        return PlannedDescriptor(tuple(charges), b"", tallies=tuple([self._tally(domain, part) for part in charged]))
+
+    def _check_refunds(self, domain: str, index: int, parts: Parts) -> None:
+        """Refuse to give back what no rule lets be given back: a negative hit is a mistake there, and told so."""
+        for part in parts:
+            if not part.limit.unlimited and not self._limits.bind(part.limit).refund:
+                raise BadRequest(
+                    f"descriptors[{index}].is_negative_hits: hits are given back on rules with `refund: true` only; "
+                    f"{part.rule(domain).text} has none"
+                )
+
+    def _tally(self, domain: str, part: MetLimit) -> Tally:
+        rule = part.rule(domain)
+        if part.value is None:
+            return self._tallies.of_rule(rule.domain, rule.id, rule.text)
+        return self._tallies.of_value(rule.domain, rule.id, rule.text, part.value)
+
+
+def _refuse_limits(request: wire.Request) -> None:
+    for index, descriptor in enumerate(request.descriptors):
+        if descriptor.override is not None:
+            raise BadRequest(
+                f"descriptors[{index}].limit: limits in requests are refused here (request_limits: refuse)"
+            )
+
+
+def _own_limit(limit: Limit, domain: str, descriptor: wire.Descriptor, shard_key: bytes | None) -> MetLimit:
+    """A limit that came with the request, on a counter of its own."""
+    key = override_key(domain, descriptor.entries, limit.window_ms)
+    return MetLimit(limit, key, descriptor, shard_key, None)
+
+
+def _value_shown(limit: Limit, entries: Sequence[tuple[str, str]]) -> str | None:
+    """The value that the rule's metrics tell apart: the whole descriptor, or its last value."""
+    if limit.detailed_metric:
+        return ".".join([f"{key}_{value}" if value else key for key, value in entries])
+    return entries[-1][1] if limit.value_to_metric else None
+
+
+def _without_replaced(met: list[Parts]) -> list[Parts]:
+    """Leave out what another matched rule of the same request replaces."""
+    replaced = {name for parts in met for part in parts for name in part.limit.replaces}
+    if not replaced:
+        return met
+    return [tuple([part for part in parts if part.limit.name not in replaced]) for parts in met]
+
+
+def _merged_metadata(met: list[Parts]) -> dict[str, Any]:
+    """The metadata of all rules in force; where two name one key, the earlier descriptor's stays."""
+    merged: dict[str, Any] = {}
+    for parts in reversed(met):
+        for part in parts:
+            if part.limit.metadata:
+                merged.update(part.limit.metadata)
+    return merged

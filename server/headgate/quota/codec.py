@@ -1,0 +1,105 @@
+"""Messages about quotas, to and from `protos/headgate/v1/exchange.proto`. Pure.
+
+What is too much, or no message of ours, raises BadRequest; whether the figures make sense is for the ledger to say.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.errors import BadRequest
+from headgate.quota.membership import Mark
+from headgate.quota.message import QuotaEntry, QuotaMessage
+from headgate.v1 import exchange_pb2 as wire
+
+MAX_QUOTA_ENTRIES: Final = 1_000
+"""Entries of one message. Ours have at most half as many."""
+MAX_ROWS: Final = 20_000
+"""Rows of one key: three epochs of 80 regions, each of which has given to each."""
+ROW_NUMBERS: Final = 4
+
+
+def encode_quota(message: QuotaMessage) -> wire.Quota:
+    return wire.Quota(
+        tag=message.tag,
+        mark=encode_mark(message.mark),
+        echo=encode_mark(message.echo),
+        stores=message.stores,
+        filled=message.filled,
+        answers=message.answers,
+        whole=message.whole,
+        changed_ago_ms=message.changed_ago_ms,
+        silent_region=[region for region, _ in message.silent_ms],
+        silent_ms=[ms for _, ms in message.silent_ms],
+        entries=[
+            wire.QuotaEntry(
+                key=entry.key,
+                window_ms=entry.window_ms,
+                need=entry.need,
+                over=entry.over,
+                rows=[number for row in entry.rows for number in row],
+            )
+            for entry in message.entries
+        ],
+    )
+
+
+def decode_quota(message: wire.Quota) -> QuotaMessage:
+    if len(message.entries) > MAX_QUOTA_ENTRIES:
+        raise BadRequest(f"a message of {len(message.entries)} quotas: at most {MAX_QUOTA_ENTRIES} are accepted")
+    if len(message.silent_region) != len(message.silent_ms):
+        raise BadRequest("columns of different lengths: regions that are silent, and for how long")
+    return QuotaMessage(
+        tag=message.tag,
+        mark=decode_mark(message.mark),
+        echo=decode_mark(message.echo),
+        stores=tuple(message.stores),
+        filled=message.filled,
+        answers=message.answers,
+        whole=message.whole,
+        changed_ago_ms=message.changed_ago_ms,
+        silent_ms=tuple(zip(message.silent_region, message.silent_ms, strict=True)),
+        entries=tuple([_entry(entry) for entry in message.entries]),
+    )
+
+
+def _entry(entry: wire.QuotaEntry) -> QuotaEntry:
+    return QuotaEntry(entry.key, entry.window_ms, entry.need, entry.over, _rows(entry.rows))
+
+
+def _rows(flat: Sequence[int]) -> tuple[tuple[int, int, int, int], ...]:
+    if len(flat) % ROW_NUMBERS or len(flat) > ROW_NUMBERS * MAX_ROWS:
+        raise BadRequest(f"{len(flat)} numbers of gifts: four for each, and at most {MAX_ROWS} gifts")
+    return tuple(zip(flat[0::4], flat[1::4], flat[2::4], flat[3::4], strict=True))
+
+
+def encode_mark(mark: Mark) -> wire.QuotaMark:
+    return wire.QuotaMark(run=mark.run, number=mark.number)
+
+
+def decode_mark(mark: wire.QuotaMark) -> Mark:
+    return Mark(mark.run, mark.number)
+
+
+def pack_quota(message: QuotaMessage) -> bytes:
+    """Pack a message, for a peer and for the keeper that finds it in the origin."""
+    return encode_quota(message).SerializeToString()
+
+
+def unpack_quota(data: bytes) -> QuotaMessage:
+    """Raises BadRequest, or protobuf's DecodeError."""
+    message = wire.Quota()
+    message.ParseFromString(data)
+    return decode_quota(message)
+
+
+def pack_mark(mark: Mark) -> bytes:
+    return encode_mark(mark).SerializeToString()
+
+
+def unpack_mark(data: bytes) -> Mark | None:
+    """None where nothing was taken in yet."""
+    if not data:
+        return None
+    mark = wire.QuotaMark()
+    mark.ParseFromString(data)
+    return decode_mark(mark)

@@ -1,0 +1,380 @@
+"""Keeps one region's quota slices: drives the ledger (quota/ledger.py) from the origin, once a second.
+
+Of all exchangers of a region one is the keeper, by a lease in the origin's first shard. Each second it reads what nodes
+use and are offered, writes what they enforce, saves what it gave away, and tells the peers. What a peer tells arrives
+at any exchanger of the region: where that is not the keeper, it waits in the origin until the keeper reads it.
+
+Promises: a share is in force at most until the ledger's deadline, whatever happens to the keeper; nothing that it gave
+is told before it is saved; a keeper that was replaced writes nothing more (its fence is too low); no request waits
+for it. Its time is the first shard's, so no clock of a process matters.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Any, Final
+
+import msgpack
+from google.protobuf.message import DecodeError
+from structlog.typing import FilteringBoundLogger
+
+from headgate.clock import Clock
+from headgate.errors import BadRequest
+from headgate.exchange.extension import Teller
+from headgate.exchange.fill import mark_of
+from headgate.exchange.messages import LinkError
+from headgate.origin.interface import LEASE_MS, Origin, OriginError
+from headgate.origin.names import split_name
+from headgate.quota.codec import pack_mark, pack_quota, unpack_mark, unpack_quota
+from headgate.quota.counts import LedgerCounts
+from headgate.quota.ledger import QuotaLedger
+from headgate.quota.message import QuotaEntry, QuotaMessage
+from headgate.quota.operations.lease import LeaseQuotas, ReleaseQuotas
+from headgate.quota.operations.post import PostQuotas
+from headgate.quota.operations.rows import ReadQuotaRows
+from headgate.quota.operations.save import SaveQuotas
+from headgate.quota.protocol import QuotaLease
+from headgate.quota.shard_shares import TIMEOUT_S, KeeperCounts, Replaced, ShardShares, shard_place
+
+TICK_S: Final = 1.0
+"""Time from tick to tick, at which slices are reckoned anew. `class: abuse` needs no more: gifts move once a second."""
+STORE: Final = 0
+"""The shard that has the store."""
+ROWS_PER_SAVE: Final = 200
+UNDER_WAY_S: Final = 3.0
+"""For how long one message is told to a peer, before there is another one."""
+MOST_POSTED_BYTES: Final = 4 * 1024 * 1024
+"""Size of a message that waits in the origin: as large as a batch may be."""
+LONGEST_KEY_BYTES: Final = 64 * 1024
+"""Far above what a rule's key can be: long values stand in it by their digest."""
+SLICES_SHOWN: Final = 20
+"""Keys whose slices people are shown."""
+CLOCK_SET_MS: Final = 1_000
+"""Time by which a shard's clock may seem to go back, because one call took longer than another."""
+FAULT_PAUSE_S: Final = 1.0
+
+
+class QuotaKeeper:
+    """One process's part in its region's slices: the keeper, or one that would be."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        *,
+        region: str,
+        peers: Mapping[str, Teller],
+        owner: bytes,
+        clock: Clock,
+        random: random.Random,
+        logger: FilteringBoundLogger,
+    ) -> None:
+        self.counts = KeeperCounts()
+        self.ledger_counts = LedgerCounts()
+        """Counts of all ledgers that this process has had."""
+        self._origin = origin
+        self._region = region
+        self._peers = peers
+        self._names = tuple(peer.encode() for peer in peers)
+        self._owner = owner
+        self._clock = clock
+        self._random = random
+        self._logger = logger
+        self._lock = asyncio.Lock()
+        """Held by whoever works on the ledger, over its calls to the origin."""
+        self._ledger: QuotaLedger | None = None
+        self._lease: QuotaLease | None = None
+        self._leased_s = 0.0
+        self._latest_ms = 0
+        self._generation = b""
+        self._mark = b""
+        self._shards = ShardShares(origin, counts=self.counts, now_ms=self._now_ms, clock=clock, random=random)
+        self._under_way: dict[str, tuple[QuotaMessage, float]] = {}
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        self._went_by_slice = False
+
+    # Lifecycle
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            began_s = self._clock.monotonic()
+            try:
+                await self.tick()
+            except OriginError:
+                self.counts.failures += 1  # its nodes say so; what holds holds until its deadline
+            except Exception as error:
+                self.counts.failures += 1
+                self._logger.error("quota_turn_failed", exc_info=error)
+                await asyncio.sleep(FAULT_PAUSE_S)
+            await asyncio.sleep(max(0.0, began_s + TICK_S - self._clock.monotonic()))
+
+    @asynccontextmanager
+    async def between_ticks(self, timeout_s: float) -> AsyncIterator[None]:
+        """Wait until no call that takes the lease is under way, `timeout_s` at most, and hold back further ones."""
+        waiting = asyncio.create_task(self._lock.acquire())
+        done, _ = await asyncio.wait({waiting}, timeout=timeout_s)
+        try:
+            yield
+        finally:
+            if done:
+                self._lock.release()
+            else:
+                waiting.cancel()
+
+    async def release(self, timeout_s: float) -> None:
+        """End this process's lease, if it has it: the next keeper need not wait. Raises OriginError."""
+        await self._origin.run(STORE, ReleaseQuotas(self._owner), timeout_s)
+
+    async def stop(self) -> None:
+        """Messages under way are given up."""
+        for task in self._telling.values():
+            task.cancel()
+        await asyncio.gather(*self._telling.values(), return_exceptions=True)
+        self._telling.clear()
+
+    @property
+    def is_keeper(self) -> bool:
+        return self._ledger is not None and self._clock.monotonic() < self._leased_s + LEASE_MS / 1000
+
+    async def tick(self) -> None:
+        """Do what is to be done once a second."""
+        async with self._lock:
+            try:
+                ledger = await self._keep()
+                if ledger is None:
+                    return
+                taken_in = self._take_in_posted(ledger)
+                await self._shards.step_all(ledger, self._fence)
+                ledger.tick(self._now_ms())
+                await self._save(ledger, taken_in)
+            except Replaced:
+                self._ledger = None
+                return
+            self._note_standing(ledger)
+        self.counts.ticks += 1
+        for peer in self._peers:
+            self._tell(ledger, peer)
+
+    # The lease, and the ledger that comes with it
+
+    async def _keep(self) -> QuotaLedger | None:
+        """The ledger, if this process is the keeper."""
+        asked_s = self._clock.monotonic()
+        drawn = self._random.randbytes(16)
+        lease = await self._origin.run(STORE, LeaseQuotas(self._owner, drawn, self._names), TIMEOUT_S)
+        if not lease.leased:
+            self._ledger = None
+            return None
+        is_new = self._ledger is None or self._lease is None or lease.fence != self._lease.fence
+        self._lease, self._leased_s = lease, asked_s
+        generation = mark_of(lease.generation, lease.epoch)
+        if is_new:
+            self._ledger = await self._open(lease, generation)
+        elif generation != self._generation and self._ledger is not None:
+            self._ledger.wiped(self._now_ms())
+            self._mark = b""
+            self._logger.warning("quota_store_lost", reason="the first shard's memory is another one")
+        self._generation = generation
+        return self._ledger
+
+    async def _open(self, lease: QuotaLease, generation: bytes) -> QuotaLedger:
+        mark = _unwrap(lease.mark, generation)
+        regions = (self._region, *self._peers)
+        ledger = QuotaLedger(
+            self._region, regions, run=lease.fence, now_ms=lease.time_ms, mark=mark, counts=self.ledger_counts
+        )
+        cursor = 0
+        while True:
+            cursor, page = await self._origin.run(STORE, ReadQuotaRows(cursor), TIMEOUT_S)
+            for name, packed in page:
+                if shard_place(name) is not None:
+                    ledger.load(name, packed, lease.time_ms)
+            if not cursor:
+                break
+        self._mark = lease.mark
+        self._under_way.clear()
+        self._shards.begin()
+        self._logger.info("quota_keeper", fence=lease.fence, keys=len(ledger.known()), filled=ledger.filled)
+        return ledger
+
+    def _now_ms(self) -> int:
+        """The first shard's time. It does not go back by the way of a call; further, and that clock was set."""
+        lease = self._lease
+        assert lease is not None  # noqa: S101 - there is one since there is a ledger
+        now_ms = lease.time_ms + round((self._clock.monotonic() - self._leased_s) * 1000)
+        if not 0 < self._latest_ms - now_ms < CLOCK_SET_MS:
+            self._latest_ms = now_ms
+        return self._latest_ms
+
+    def _note_standing(self, ledger: QuotaLedger) -> None:
+        goes_by_slice = ledger.goes_by_slice(self._now_ms())
+        if goes_by_slice != self._went_by_slice:
+            self._went_by_slice = goes_by_slice
+            log = self._logger.info if goes_by_slice else self._logger.warning
+            log("quota_slices" if goes_by_slice else "quota_floors", region=self._region, filled=ledger.filled)
+
+    # The store
+
+    @property
+    def _fence(self) -> int:
+        return self._lease.fence if self._lease is not None else 0
+
+    async def _save(self, ledger: QuotaLedger, taken_in: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """All that the store does not have; the mark goes with the last of it."""
+        items = ledger.unsaved()
+        pages = [items[at : at + ROWS_PER_SAVE] for at in range(0, len(items), ROWS_PER_SAVE)] or [[]]
+        complete = True
+        for page in pages:
+            is_last = page is pages[-1]
+            mark = _wrap(ledger.mark, self._generation) if is_last and complete else self._mark
+            save = SaveQuotas(
+                self._fence,
+                self._lease.generation if self._lease is not None else b"",
+                tuple((item.key, item.before, item.packed) for item in page),
+                mark,
+                tuple(taken_in) if is_last and complete else (),
+            )
+            saved = await self._origin.run(STORE, save, TIMEOUT_S)
+            if not saved.kept:
+                raise Replaced
+            self._mark = mark
+            refused = dict(saved.refused)
+            complete &= not refused
+            for item in page:
+                if item.key in refused:
+                    ledger.overtaken(item.key, refused[item.key], self._now_ms())
+                else:
+                    ledger.saved(item)
+
+    # Other regions
+
+    async def receive(self, peer: str, said: bytes) -> bytes:
+        """Take in a peer's message; return the mark of its last one that this region has taken in and saved, packed.
+
+        Raises OriginError, and BadRequest for what is no message of ours.
+        """
+        message = unpack_quota(said)
+        async with self._lock:
+            ledger = self._ledger
+            if ledger is not None and self.is_keeper:
+                ledger.incoming(peer, self._sensible(message), self._now_ms())
+                try:
+                    if ledger.unsaved():
+                        await self._save(ledger)
+                    return pack_mark(message.mark)
+                except Replaced:
+                    self._ledger = None
+        if len(said) > MOST_POSTED_BYTES:
+            raise BadRequest(f"a message of {len(said)} bytes about quotas: at most {MOST_POSTED_BYTES} are accepted")
+        self.counts.posted += 1
+        return await self._origin.run(STORE, PostQuotas(peer.encode(), said), TIMEOUT_S)
+
+    def _take_in_posted(self, ledger: QuotaLedger) -> list[tuple[bytes, bytes]]:
+        """Take in what came at other processes of the region. Nobody is told so before it is saved."""
+        taken_in = []
+        for peer, data in self._lease.posted if self._lease is not None else ():
+            try:
+                message = unpack_quota(data)
+            except (BadRequest, DecodeError):
+                self.counts.refused += 1  # somebody else wrote there
+                continue
+            ledger.incoming(peer.decode(), self._sensible(message), self._now_ms())
+            taken_in.append((peer, pack_mark(message.mark)))
+        return taken_in
+
+    def _sensible(self, message: QuotaMessage) -> QuotaMessage:
+        """Without what names no key of ours, or one of another window."""
+        entries = tuple([entry for entry in message.entries if _names_a_key(entry)])
+        self.counts.refused += len(message.entries) - len(entries)
+        return message._replace(entries=entries)
+
+    def _tell(self, ledger: QuotaLedger, peer: str) -> None:
+        """One message at a time. One that was not acknowledged is told again: the peer's keeper may be elsewhere, and
+        says so with the next."""
+        task = self._telling.get(peer)
+        if task is not None and not task.done():
+            return
+        now_s = self._clock.monotonic()
+        message, since_s = self._under_way.get(peer, (None, 0.0))
+        if message is None or now_s >= since_s + UNDER_WAY_S:
+            message = ledger.outgoing(peer, self._now_ms())
+            self._under_way[peer] = message, now_s
+        self._telling[peer] = asyncio.create_task(self._send(ledger, peer, message), name=f"quota-{peer}")
+
+    async def _send(self, ledger: QuotaLedger, peer: str, message: QuotaMessage) -> None:
+        try:
+            ack = await self._peers[peer].tell(pack_quota(message))
+        except LinkError:
+            return  # the exchange says so
+        except Exception as error:
+            self._logger.error("quota_message_failed", region=peer, exc_info=error)
+            return
+        if unpack_mark(ack.quota) == message.mark and ledger is self._ledger:
+            self._under_way.pop(peer, None)
+            ledger.acknowledged(peer, message.mark.number, self._now_ms())
+
+    # For people and metrics
+
+    @property
+    def keys(self) -> int:
+        """Keys of which gifts or needs are known."""
+        return len(self._ledger.known()) if self._ledger is not None else 0
+
+    @property
+    def dropped(self) -> int:
+        """Times that a busy key was not noted, because there were too many."""
+        return self._shards.dropped
+
+    @property
+    def goes_by_slice(self) -> bool:
+        return self._ledger is not None and self._ledger.goes_by_slice(self._now_ms())
+
+    def gifts_of(self, name: bytes) -> bytes:
+        """All that is known to have been given of a key, as it is saved."""
+        return self._ledger.dump(name) if self._ledger is not None else b""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Describe for people whether this process is the keeper, and the slices of the keys that move."""
+        ledger = self._ledger
+        if ledger is None:
+            return {"keeper": False}
+        now_ms = self._now_ms()
+        enforced = self._shards.enforced()
+        return {
+            "keeper": True,
+            "filled": ledger.filled,
+            "by_slice": ledger.goes_by_slice(now_ms),
+            "floor": ledger.floor,
+            "keys": self.keys,
+            "slices": [
+                {
+                    "key": name.decode(errors="replace"),
+                    "window_ms": split_name(name)[0],
+                    "slices": ledger.slices(name, now_ms),
+                    "enforced": enforced.get(name),
+                }
+                for name in islice((name for name in ledger.watched() if name in ledger), SLICES_SHOWN)
+            ],
+        }
+
+
+def _names_a_key(entry: QuotaEntry) -> bool:
+    if not 0 < len(entry.key) <= LONGEST_KEY_BYTES or shard_place(entry.key) is None:
+        return False
+    return split_name(entry.key)[0] == entry.window_ms
+
+
+def _wrap(mark: bytes, generation: bytes) -> bytes:
+    """The ledger's mark with the memory that it is of: a server that lost its last writes has another epoch."""
+    packed: bytes = msgpack.packb([generation, mark]) if mark else b""
+    return packed
+
+
+def _unwrap(wrapped: bytes, generation: bytes) -> bytes:
+    try:
+        of, mark = msgpack.unpackb(wrapped)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return b""
+    return mark if of == generation and isinstance(mark, bytes) else b""

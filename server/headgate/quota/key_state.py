@@ -1,0 +1,137 @@
+"""State of one quota key in one region's ledger, and the packing of its gifts for the region's store."""
+
+from typing import Final, NamedTuple
+
+import msgpack
+
+from headgate.quota.gifts import HIGHEST_TOTAL, GiveRows
+from headgate.quota.message import QuotaEntry
+from headgate.quota.need import HIGHEST_NEED
+
+FORMAT: Final = 1
+"""Format of a packed key. A newer one is not read."""
+
+
+class UnreadableKey(ValueError):
+    """The store has something under this key that is no packed key: what was given is not known. Says why."""
+
+
+class Observation(NamedTuple):
+    """Reading of a key by the region's origin at one time."""
+
+    at_ms: int
+    used: int
+    """The share in use, by the algorithm's own measure."""
+    need: int
+
+
+class TakenBack(NamedTuple):
+    """Own gifts that are not saved: what the own rows were before, and what they are with them."""
+
+    before: dict[tuple[int, int], int]
+    after: dict[tuple[int, int], int]
+
+
+class KeyState:
+    """One key, as one region knows it."""
+
+    __slots__ = (
+        "blind_until_ms",
+        "need",
+        "needs",
+        "observed",
+        "over",
+        "over_until_ms",
+        "overs",
+        "rows",
+        "saved_version",
+        "taken_back",
+        "told",
+        "version",
+    )
+
+    def __init__(self, window_ms: int, regions: int) -> None:
+        self.rows = GiveRows(window_ms, regions)
+        self.need = 0
+        """The own need as it is published."""
+        self.needs: dict[int, int] = {}
+        """Those of the others, as they last published them."""
+        self.over = 0
+        """Share used above the own slice, as it is published: never less than it is."""
+        self.overs: dict[int, int] = {}
+        self.over_until_ms = 0
+        """Until then more than the slice may be in use: it took from a lost region, or had forgotten a gift."""
+        self.observed: Observation | None = None
+        self.told = 0
+        """The most that the region's nodes may be enforcing."""
+        self.blind_until_ms = 0
+        """Until then what was given is not known: its record could not be read."""
+        self.version = 0
+        """Rises with every change that others are to hear of."""
+        self.saved_version = 0
+        """Version that the store has. Nothing is sent before it is there: a giver that forgets a gift grows back."""
+
+        self.taken_back: TakenBack | None = None
+        """Gifts that are taken back if the store refuses them."""
+
+    @property
+    def is_saved(self) -> bool:
+        return self.saved_version == self.version
+
+    def is_quiet(self, heard: frozenset[int]) -> bool:
+        """Nobody who is heard publishes anything of it."""
+        return not (self.need or self.over or any(self.needs.get(peer, 0) for peer in heard))
+
+
+def pack(rows: GiveRows, tag: bytes) -> bytes:
+    """All gifts of one key; empty when there are none, and nothing needs to be kept."""
+    flat = [number for row in sorted(rows.flat()) for number in row]
+    if not flat:
+        return b""
+    packed: bytes = msgpack.packb([FORMAT, tag, rows.window_ms, flat])
+    return packed
+
+
+def unpack(packed: bytes, tag: bytes, regions: int) -> GiveRows | None:
+    """The gifts; None if they are of another set of regions and mean nothing in this one. Raises UnreadableKey."""
+    try:
+        written, packed_tag, window_ms, flat = msgpack.unpackb(packed)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise UnreadableKey(f"not a packed quota key: {error}") from error
+    if written != FORMAT:
+        raise UnreadableKey(f"format {written!r}, expected {FORMAT}")
+    if packed_tag != tag:
+        return None
+    if not _is_count(window_ms) or not isinstance(flat, list) or len(flat) % 4:
+        raise UnreadableKey("window or rows are no numbers, or not four per row")
+    rows = GiveRows(window_ms, regions)
+    for at in range(0, len(flat), 4):
+        epoch, giver, receiver, total = flat[at : at + 4]
+        if not is_row(epoch, giver, receiver, total, regions):
+            raise UnreadableKey(f"row {at // 4} is {flat[at : at + 4]!r}")
+        rows.merge(epoch, giver, receiver, total)
+    return rows
+
+
+def makes_sense(entry: QuotaEntry, regions: int) -> bool:
+    """Return True if what a peer says of a key can be so."""
+    figures = 0 <= entry.need <= HIGHEST_NEED and 0 <= entry.over <= HIGHEST_NEED and entry.window_ms > 0
+    return figures and all(is_row(*row, regions) for row in entry.rows)
+
+
+def is_row(epoch: object, giver: object, receiver: object, total: object, regions: int) -> bool:
+    """Return True if four values can be one gift among so many regions."""
+    if not (_is_number(epoch) and _is_number(giver) and _is_number(receiver) and _is_count(total)):
+        return False
+    return giver != receiver and giver in range(regions) and receiver in range(regions) and total in TOTALS
+
+
+TOTALS: Final = range(1, HIGHEST_TOTAL + 1)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -1,0 +1,144 @@
+"""All keys that one region's ledger knows: their gifts and needs, what the store has of them, who is to be told.
+
+Promises: nothing is told to a peer before the store has it; at most `MAX_KEYS` are known, and those of which nothing
+counts any more go.
+"""
+
+from collections.abc import Container, Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from headgate.quota.counts import LedgerCounts
+from headgate.quota.gifts import epoch_ms, overlap_ms
+from headgate.quota.key_state import KeyState, UnreadableKey, pack, unpack
+from headgate.quota.pending import PendingKeys
+from headgate.quota.saving import Saving, Unsaved, take_back
+
+MAX_KEYS: Final = 100_000
+"""Keys of which gifts or needs are known, at about 2 KB each with five regions. Further ones stay at their floors."""
+
+HOUR_MS: Final = 3_600_000
+
+KEYS_PER_SWEEP: Final = 2_000
+"""So many quiet keys are looked at per tick, to see whether they can go."""
+
+
+class KeyTable:
+    """The keys of one ledger."""
+
+    def __init__(self, me: int, regions: int, tag: bytes, peers: Iterable[int], counts: LedgerCounts) -> None:
+        self.states: Final[dict[bytes, KeyState]] = {}
+        self.pending: Final = PendingKeys(peers)
+        self.unknown_at_floor_until_ms = 0
+        """Until then keys that are not in the table keep to their floor: some were refused."""
+        self._counts = counts
+        self._me = me
+        self._regions = regions
+        self._tag = tag
+        self._saving = Saving(tag)
+        self._sweep: Iterator[bytes] = iter(())
+
+    def lost(self) -> None:
+        """Have everything written again: the store has nothing any more."""
+        self._saving.lost()
+
+    def load(self, key: bytes, packed: bytes, now_ms: int) -> None:
+        """Take in what the store has of a key. All keys are loaded before the first tick."""
+        try:
+            rows = unpack(packed, self._tag, self._regions)
+        except UnreadableKey:
+            self._load_blind(key, now_ms)
+            return
+        self._saving.found(key, packed)
+        if rows is None:
+            self._saving.must_write(key)
+            return
+        state = self.add(key, rows.window_ms, now_ms)
+        if state is not None:
+            state.rows.merge_all(rows.flat(), now_ms)
+
+    def overtaken(self, key: bytes, stored: bytes, now_ms: int) -> None:
+        """Take back what was about to be given, and go on with what the store has: it refused the key."""
+        self._counts.overtaken += 1
+        state = self.states.get(key)
+        if state is not None and state.taken_back is not None:
+            take_back(state.rows, self._me, state.taken_back)
+            state.taken_back = None
+        self._saving.found(key, stored)
+        if stored:
+            self.load(key, stored, now_ms)
+        state = self.states.get(key)
+        if state is not None:
+            state.observed = None
+            self.changed(key, state)
+
+    def _load_blind(self, key: bytes, now_ms: int) -> None:
+        """Keep an unreadable key to its floor, for as long as if its window, which is not known, were an hour."""
+        self._counts.keys_unreadable += 1
+        state = self.add(key, HOUR_MS, now_ms)
+        if state is not None:
+            state.blind_until_ms = now_ms + epoch_ms(HOUR_MS) + overlap_ms(HOUR_MS)
+
+    def unsaved(self) -> list[Unsaved]:
+        """Return what the store does not have yet."""
+        return self._saving.unsaved(self.states)
+
+    def saved(self, item: Unsaved) -> None:
+        """Note that the store has it."""
+        self._saving.saved(item, self.states.get(item.key))
+
+    def stored(self, key: bytes) -> bytes:
+        """Return the row last read from or written to the store."""
+        return self._saving.stored(key)
+
+    def dump(self, key: bytes) -> bytes:
+        """Return what the store is to have of a key."""
+        state = self.states.get(key)
+        return pack(state.rows, self._tag) if state else b""
+
+    def add(self, key: bytes, window_ms: int, now_ms: int) -> KeyState | None:
+        """Return the key's state, made if need be; None when there are too many."""
+        state = self.states.get(key)
+        if state is None:
+            if len(self.states) >= MAX_KEYS:
+                self._counts.keys_refused += 1
+                # What was given of it may have been refused: no unknown key is trusted until those rows are gone.
+                until_ms = now_ms + epoch_ms(window_ms) + overlap_ms(window_ms)
+                self.unknown_at_floor_until_ms = max(self.unknown_at_floor_until_ms, until_ms)
+                return None
+            state = self.states[key] = KeyState(window_ms, self._regions)
+        return state
+
+    def changed(self, key: bytes, state: KeyState, *, but: int | None = None, told: bool = True) -> None:
+        """Have the key saved, and told to all peers but one: its gifts are others than the store has."""
+        state.version += 1
+        self._saving.must_write(key)
+        if told:
+            self.pending.add(key, but)
+
+    def announce(self, key: bytes, state: KeyState) -> None:
+        """Have all peers told of the key: its need is another one. The store does not keep needs."""
+        if state.is_saved:
+            state.saved_version += 1
+        state.version += 1
+        self.pending.add(key)
+
+    def acknowledged(self, peer: int, number: int) -> None:
+        """Note that the peer has saved what the message with this number said."""
+        states = self.states
+        self.pending.acknowledged(peer, number, lambda key: states[key].version if key in states else -1)
+
+    def forget(self, busy: Container[bytes], now_ms: int) -> None:
+        """Drop keys of which nothing counts any more; some are looked at per tick."""
+        keys = list(islice(self._sweep, KEYS_PER_SWEEP))
+        if not keys:
+            self._sweep = iter(list(self.states))
+        for key in keys:
+            state = self.states.get(key)
+            if state is None:
+                continue
+            if state.rows.forget_old(now_ms):
+                self.changed(key, state, told=False)
+            if key not in busy and not state.rows.epochs and state.is_saved and now_ms >= state.blind_until_ms:
+                del self.states[key]
+                self.pending.drop(key)

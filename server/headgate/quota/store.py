@@ -1,0 +1,155 @@
+"""Quotas on one shard: each key's share of its limit, what was offered; on the first, the keeper's store.
+
+A share holds until its own time is up and until the deadlines of the whole shard pass; then the floor is in force,
+whoever lives. The keeper (quota/keeper.py) writes shares and reads what is used in one step. Each keeper has a
+fence, higher than any before it: from its first step on a shard nothing that an earlier one writes counts there.
+
+The same in Lua: quota.lua and quota_call.lua, and the scripts of the operations beside this module.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.origin.keyspace import KeySpace
+from headgate.origin.shard_memory import MemoryPart
+from headgate.quota.offered import Offered
+from headgate.quota.protocol import QuotaKind, QuotaLease, QuotaReport, QuotaShare
+
+QUOTA: Final = b"quota"
+BUSY: Final = b"busy"
+"""Names of what a shard keeps for quotas (quota.lua): a hash, and the busy keys."""
+WHOLE: Final = 1_000_000
+"""Shares are counted in millionths of the limit."""
+NOTED_EVERY_MS: Final = 1_000
+"""Time after which a busy key is noted again."""
+BUSY_MS: Final = 10_000
+"""Time for which a key counts as busy after it was noted."""
+MOST_BUSY: Final = 100_000
+"""Keys that are noted as busy: as many as a keeper's ledger holds. Further ones stay at the share of unknown keys."""
+MOST_ROWS: Final = 500
+"""Rows per page when a keeper begins."""
+FOREVER_MS: Final = 10**15
+
+
+class KeyShare:
+    """One key's own share, and until when it holds."""
+
+    __slots__ = ("lasting", "share", "until_ms")
+
+    def __init__(self, share: int, lasting: int, until_ms: int) -> None:
+        self.share = share
+        self.lasting = lasting
+        self.until_ms = until_ms
+
+
+class Quota:
+    """State of one quota on a shard, beside its record."""
+
+    __slots__ = ("burst", "kind", "limit", "noted_ms", "offered")
+
+    def __init__(self, window_ms: int) -> None:
+        self.offered = Offered(window_ms)
+        self.kind = QuotaKind.SLIDING
+        self.limit = 0
+        self.burst = 0
+        self.noted_ms = 0
+
+
+class QuotaStore(MemoryPart):
+    """Shares and offered cost of one shard's quotas; on the first shard, the keeper's store."""
+
+    def __init__(self) -> None:
+        self.quotas: dict[bytes, Quota] = {}
+        """State by limit key. Each goes with its record."""
+        self.shares: dict[bytes, KeyShare] = {}
+        self.busy: dict[bytes, int] = {}
+        self.dropped = 0
+        self.generation = b""
+        self.fence = 0
+        self.taken_until_ms = 0
+        self.until_ms = 0
+        self.share = 0
+        """Share of keys that have none of their own."""
+        self.settled_ms = 0
+        """Two windows after this it is theirs."""
+        self._owner = b""
+        self._leased_until_ms = 0
+        self.mark = b""
+        self.stored: dict[bytes, bytes] = {}
+        """Rows that the keeper has saved, by name."""
+        self.posted: dict[bytes, bytes] = {}
+        """Messages that the keeper has not taken in yet, by peer."""
+        self.acknowledged: dict[bytes, bytes] = {}
+        """Messages that the keeper has taken in last, by peer."""
+
+    def forget(self, key: bytes) -> None:
+        self.quotas.pop(key, None)
+
+    def in_force(self, quota: QuotaReport, now_ms: int) -> tuple[QuotaShare, bool]:
+        """Find the share of a key that is in force, and say if its own share has run out."""
+        own = self.shares.get(quota.name) or self._unknown(quota, now_ms)
+        if now_ms >= own.until_ms:
+            return QuotaShare(quota.floor, 0), True
+        taken_until_ms = min(self.taken_until_ms, self.until_ms)
+        if now_ms < taken_until_ms and own.share != own.lasting:
+            return QuotaShare(own.share, min(taken_until_ms, own.until_ms)), False
+        if now_ms < self.until_ms:
+            return QuotaShare(own.lasting, min(self.until_ms, own.until_ms)), False
+        return QuotaShare(quota.floor, 0), False
+
+    def _unknown(self, quota: QuotaReport, now_ms: int) -> KeyShare:
+        settled = now_ms >= self.settled_ms + 2 * quota.window_ms
+        share = self.share if settled else quota.floor
+        return KeyShare(share, share, FOREVER_MS)
+
+    def offer(self, key: bytes, told: QuotaReport, expired: bool, now_ms: int) -> None:
+        quota = self.quotas.get(key)
+        if quota is None or quota.offered.window_ms != told.window_ms:
+            quota = self.quotas[key] = Quota(told.window_ms)
+        quota.kind, quota.limit, quota.burst = told.kind, told.limit, told.burst
+        quota.offered.add(told.offered, now_ms)
+        busy = quota.offered.in_span(now_ms) >= told.busy_at
+        if (busy or expired) and abs(now_ms - quota.noted_ms) >= NOTED_EVERY_MS:
+            quota.noted_ms = now_ms
+            self._note(told.name, now_ms)
+
+    def _note(self, name: bytes, now_ms: int) -> None:
+        if name not in self.busy and len(self.busy) >= MOST_BUSY:
+            self.dropped += 1
+            return
+        self.busy[name] = now_ms
+
+    def lease(
+        self, owner: bytes, lease_ms: int, drawn: bytes, peers: Sequence[bytes], epoch: bytes, now_ms: int
+    ) -> QuotaLease:
+        """Give `owner` the lease for the next `lease_ms` if it is free. One that a wrong clock gave binds nobody."""
+        taken = self._owner not in (b"", owner) and now_ms < self._leased_until_ms <= now_ms + lease_ms
+        if taken:
+            return QuotaLease(now_ms, epoch, False, self.fence, self.generation, b"", ())
+        self.generation = self.generation or drawn
+        if self._owner != owner:
+            self.fence = max(self.fence + 1, now_ms)
+        self._owner, self._leased_until_ms = owner, now_ms + lease_ms
+        posted = tuple((peer, self.posted[peer]) for peer in peers if peer in self.posted)
+        return QuotaLease(now_ms, epoch, True, self.fence, self.generation, self.mark, posted)
+
+    def release(self, owner: bytes) -> None:
+        """End the keeper's lease: the next one need not wait."""
+        if self._owner == owner:
+            self._owner = b""
+
+    def rows(self, cursor: int) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
+        """A page of what the store has, and where the next one begins; 0: that was all."""
+        found = tuple(self.stored.items())[cursor : cursor + MOST_ROWS]
+        after = cursor + len(found)
+        return (after if after < len(self.stored) else 0), found
+
+    def post(self, peer: bytes, message: bytes) -> bytes:
+        """Leave a peer's message for the keeper; which of its messages the keeper has taken in last."""
+        self.posted[peer] = message
+        return self.acknowledged.get(peer, b"")
+
+
+def quota_keys(space: KeySpace) -> list[bytes]:
+    """Redis keys of the quota hash and of the busy keys."""
+    return space.named(QUOTA, BUSY)

@@ -1,0 +1,81 @@
+"""A call that was sent to a shard, and what its reply means for the keys that it was about."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from headgate.origin.operations.call import Call, Reply
+from headgate.origin.protocol import NO_GRANT, UNBOUND, UNREADABLE
+from headgate.region.counters import SharedCounter
+from headgate.region.extension import ExtendedCall
+from headgate.region.waiting import Question
+
+NOTHING_RENEWED: Final = (NO_GRANT, UNREADABLE)
+"""Grants of answers that say nothing about a key's room."""
+
+
+class CallUnderWay:
+    """A call that was sent, and those whom its answers are for."""
+
+    __slots__ = ("call", "components", "counters", "extended", "hoped", "limits", "positions", "questions", "sent_s")
+
+    def __init__(
+        self,
+        call: Call,
+        extended: ExtendedCall | None,
+        counters: list[SharedCounter],
+        questions: list[Question],
+        positions: dict[SharedCounter, int],
+        hoped: dict[SharedCounter, int],
+        sent_s: float,
+    ) -> None:
+        self.call = call
+        self.extended = extended
+        """The call with what a feature added to it; None: nothing."""
+        self.counters = counters
+        """Those that report, in the order of the reports."""
+        self.questions = questions
+        self.positions = positions
+        """Positions of the counters' reports. By counter: a key that went and came back may be in one call twice."""
+        self.hoped = hoped
+        """The cost that is prefetched, for counters that requests wait for and that are, or were, at their limits."""
+        self.sent_s = sent_s
+        self.limits = [counter.limit for counter in counters]
+        """The limits under which the counters were reported, in the order of the reports."""
+        self.components = [counter.component for counter in counters]
+        """The components as which they were reported."""
+
+    def reply_of(self, result: Any) -> Reply:
+        """Return the call's reply out of the result of what was sent."""
+        reply: Reply = result if self.extended is None else self.extended.reply_of(result)
+        return reply
+
+    def stale(self, reply: Reply, heard: Callable[[SharedCounter, int], None]) -> set[int]:
+        """Return the positions of reports from before a reset of their keys; tell `heard` of every reset."""
+        stale: set[int] = set()
+        for position, answer in enumerate(reply.answers):
+            if answer.reset:
+                heard(self.counters[position], answer.reset)
+                if UNBOUND < self.call.reports[position].reset < answer.reset:
+                    stale.add(position)
+        return stale
+
+    def refused(self, reply: Reply) -> Counter[SharedCounter]:
+        """Return the highest cost per counter that the shard did not charge; before the questions are answered."""
+        refused: Counter[SharedCounter] = Counter()
+        for question, charged in zip(self.questions, reply.charged, strict=True):
+            if not charged:
+                for leg in question.asked:
+                    refused[leg.counter] = max(refused[leg.counter], leg.charge.cost)
+        return refused
+
+    def begin_pauses(
+        self, reply: Reply, refused: Counter[SharedCounter], stale: set[int], chance: Callable[[], float]
+    ) -> None:
+        """Have keys of which the call brought less than it asked for not asked for again for a while."""
+        for counter in (*self.hoped, *[counter for counter in refused if counter not in self.hoped]):
+            position = self.positions[counter]
+            anew = self.components[position] is not counter.component
+            if not anew and position not in stale and reply.answers[position].grant not in NOTHING_RENEWED:
+                hoped, limit = self.hoped.get(counter, 0), self.limits[position]
+                counter.begin_pause(limit, hoped, refused[counter], reply.time_ms, self.sent_s, chance)

@@ -1,0 +1,44 @@
+"""Metrics of the rule set in force, and of its reloading."""
+
+from typing import Final
+
+from headgate.rules.store import RuleStore
+from headgate.telemetry.metrics import Metrics
+
+FINGERPRINT_DIGITS: Final = 12
+"""Hex digits of a rule set's digest that fit a float exactly (48 of 53 bits)."""
+
+
+def register(metrics: Metrics, store: RuleStore) -> None:
+    """Export the version in force, and how well the store keeps up with its source."""
+    metrics.gauge(
+        "headgate_rules_version",
+        "The number of the rule set in force: it rises with each new one.",
+        lambda: store.current.version.counter,
+    )
+    metrics.gauge(
+        "headgate_rules_fingerprint",
+        "A number made from the rules: equal on nodes that have equal rules.",
+        lambda: int(store.current.version.digest[:FINGERPRINT_DIGITS], 16),
+    )
+    metrics.gauge("headgate_rules_limits", "Rules with a limit.", lambda: store.status.rules)
+    metrics.gauge("headgate_rules_domains", "Domains with rules.", lambda: store.status.domains)
+    metrics.gauge(
+        "headgate_rules_loaded_timestamp_seconds",
+        "When the rules in force were loaded, in unix time.",
+        lambda: store.status.loaded_at,
+    )
+    metrics.gauge(
+        "headgate_rules_in_sync",
+        "1 while what the directory holds is what is served.",
+        lambda: int(store.status.in_sync),
+    )
+    metrics.gauge(
+        "headgate_rules_last_look_timestamp_seconds",
+        "When the source of the rules was last looked at, in unix time.",
+        lambda: store.looked_at,
+    )
+    metrics.counter("headgate_rules_reloads", "Rule sets that came into force.", lambda: store.status.accepted)
+    metrics.counter(
+        "headgate_rules_reload_failures", "Changes of the rules that were refused.", lambda: store.status.rejected
+    )

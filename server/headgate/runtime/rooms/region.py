@@ -1,0 +1,150 @@
+"""The node's place in its region: the engine that counts, the origin where nodes meet, the region's map."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from headgate.errors import ConfigError
+from headgate.limiter import instruments as cell_instruments
+from headgate.limiter.engine import Engine
+from headgate.limiter.scopes import LimitsOfRegion
+from headgate.origin.interface import Origin
+from headgate.quota.node_slices import NodeSlices
+from headgate.region import instruments
+from headgate.region.active import ActiveRegions
+from headgate.region.engine import RegionalEngine
+from headgate.region.live_nodes import read_live_nodes, write_live_nodes
+from headgate.region.node import RegionNode
+from headgate.region.region_map import RegionMapReplica
+from headgate.runtime.context import ProcessContext
+from headgate.runtime.from_settings import breaker_settings
+from headgate.runtime.regions import number_of_regions, open_regions_origin
+from headgate.runtime.room import Room, Rooms
+from headgate.runtime.rooms.decision_log import DecisionLogRoom
+from headgate.telemetry.metrics import Metrics
+
+SWEEP_STEPS: Final = 1_000
+"""Cells looked at before the loop gets its turn again: well under a millisecond."""
+
+ORIGIN_LOOK_S: Final = 0.05
+"""Pause between looks whether the origin has answered, while it is waited for; it is asked every second."""
+
+REASONS_SHOWN: Final = 3
+"""Reasons of shards that do not answer. A Cluster has 64, and they say the same."""
+
+
+class RegionRoom(Room):
+    """Counts alone where the origin is this process's own; any other node meets the rest of its region there."""
+
+    origin: Origin
+    engine: Engine | RegionalEngine
+    decider: Engine | RegionNode
+    region_map: RegionMapReplica
+    node: RegionNode | None = None
+    """None for a node on its own, and until it has joined its region."""
+
+    def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
+        super().__init__(context, rooms)
+        self._log = rooms.get(DecisionLogRoom)
+        settings, self._regions = context.settings, number_of_regions(context.settings)
+        self.limits = LimitsOfRegion(self._regions, overdraft=settings.overdraft, refund=settings.refund)
+        self._active = ActiveRegions(self.limits, self._regions, context.clock, self._regions_changed)
+
+    async def start(self) -> None:
+        context = self.context
+        self.origin = open_regions_origin(context.settings, context.clock, context.logger)
+        if self.origin.exclusive:
+            await self._stay_alone()
+        else:
+            await self._join()
+
+    async def _stay_alone(self) -> None:
+        context = self.context
+        self.decider = self.engine = Engine(context.clock, max_cells=context.settings.max_cells)
+        self.region_map = RegionMapReplica(
+            self.origin,
+            now_ms=context.clock.now_ms,
+            random=context.random,
+            logger=context.logger,
+            data_dir=context.settings.data_dir,
+        )
+        await self.region_map.refresh()
+
+    async def _join(self) -> None:
+        context, settings = self.context, self.context.settings
+        node = self.node = RegionNode(
+            self.origin,
+            run=context.run,
+            clock=context.clock,
+            random=context.random,
+            logger=self._log.history,
+            max_cells=settings.max_cells,
+            deadline_s=settings.origin_deadline_ms / 1000,
+            breaker=breaker_settings(settings),
+            live_nodes=read_live_nodes(settings.data_dir),
+            on_live_nodes=self._live_nodes_changed,
+            on_regions_heard=self._active.heard,
+            data_dir=settings.data_dir,
+            extension=partial(NodeSlices, monotonic=context.clock.monotonic, most=settings.max_cells),
+        )
+        self.decider, self.engine, self.region_map = node, node.engine, node.region_map
+        await node.start()
+
+    def _live_nodes_changed(self, live_nodes: int) -> None:
+        write_live_nodes(self.context.settings.data_dir, live_nodes)
+        self._log.logging.live_nodes_changed(live_nodes)
+
+    def _regions_changed(self, active: int) -> None:
+        log = self._log.history.info if active == self._regions else self._log.history.warning
+        log("active_regions_changed", active=active, of=self._regions)
+
+    async def wait_for_origin(self) -> None:
+        """Wait until every shard has answered once, if that is wanted: then a wrong password ends the start.
+
+        Meanwhile health says not serving, /readyz says why, and calls that come anyway are decided
+        by their rules' failure policies.
+        """
+        stopping, monotonic = self.context.stopping, self.context.clock.monotonic
+        patience_s = self.context.settings.wait_for_origin
+        if self.node is None or not patience_s:
+            return
+        deadline_s = monotonic() + patience_s
+        while (reasons := self.node.unanswered()) and not stopping.asked:
+            if monotonic() >= deadline_s:
+                shown = "; ".join(reasons[:REASONS_SHOWN])
+                more = f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else ""
+                raise ConfigError(f"origin: no answer within {patience_s:g} s (--wait-for-origin): {shown}{more}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), ORIGIN_LOOK_S)
+
+    async def sweep(self) -> None:
+        """Drop expired counters, one slice per turn of the loop: requests go in between."""
+        more = self.engine.sweep(SWEEP_STEPS)
+        while more:
+            await asyncio.sleep(0)
+            more = self.engine.sweep(SWEEP_STEPS)
+
+    def tick(self) -> None:
+        self.region_map.expire()
+
+    def register(self, metrics: Metrics) -> None:
+        cell_instruments.register(metrics, self.engine.counters)
+        if self.node is not None:
+            instruments.register(metrics, self.node)
+        if self.context.settings.peer:
+            instruments.register_active(metrics, self._active)
+
+    def shard_now_ms(self, shard: int) -> int:
+        """Return the time of a shard; of a node on its own, the clock's."""
+        return self.context.clock.now_ms() if self.node is None else self.node.links[shard].session.now_ms()
+
+    def readiness(self) -> Mapping[str, Any]:
+        """Describe the origin for `/readyz`."""
+        return {"url": "memory://"} if self.node is None else self.node.describe()
+
+    async def stop(self, patience_s: float) -> None:
+        # After the last answer, so that it is reported too.
+        if self.node is not None:
+            await self.node.stop(patience_s)

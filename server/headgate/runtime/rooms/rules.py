@@ -1,0 +1,44 @@
+"""The rules in force: loaded at the start, watched from then on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.rules import instruments
+from headgate.rules.store import RuleStore
+from headgate.runtime.context import ProcessContext
+from headgate.runtime.room import Room, Rooms, Task
+from headgate.runtime.rooms.decision_log import DecisionLogRoom
+from headgate.telemetry.metrics import Metrics
+
+
+class RulesRoom(Room):
+    """Owns the store of rules."""
+
+    store: RuleStore
+
+    def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
+        super().__init__(context, rooms)
+        self._log = rooms.get(DecisionLogRoom)
+
+    async def start(self) -> None:
+        settings = self.context.settings
+        self.store = RuleStore(
+            settings.rules,
+            clock=self.context.clock,
+            data_dir=settings.data_dir,
+            merge_domains=settings.merge_domains,
+            logger=self._log.history,
+            on_source=self._log.logging.keep_rules,
+        )
+        self.store.load_initial()
+
+    def tasks(self) -> Mapping[str, Task]:
+        return {"rules": self.store.watch}
+
+    def register(self, metrics: Metrics) -> None:
+        instruments.register(metrics, self.store)
+
+    def readiness(self) -> Mapping[str, Any]:
+        """Describe the version in force for `/readyz`."""
+        status = self.store.status
+        return {"version": str(status.version), "source": status.source, "in_sync": status.in_sync}

@@ -1,0 +1,101 @@
+"""Metrics per rule, and of domains that have no rules. The number of series is bounded (telemetry/tallies.py).
+
+With `ratelimit_metrics` the same counts are there a second time under the names that
+envoyproxy/ratelimit gives them, so that dashboards made for it go on.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from headgate.telemetry.metrics import Metrics
+from headgate.telemetry.tallies import OVER, SHADOW, WITHIN, Tallies, Tally
+
+LABELS = ("domain", "rule", "value")
+"""`value` only where a rule asks for it, by `detailed_metric` or `value_to_metric`."""
+
+STEP = " > "
+"""Between the levels of a rule, in its text."""
+
+Series = Iterable[tuple[int, Mapping[str, str]]]
+
+
+def register_rules(metrics: Metrics, tallies: Tallies) -> None:
+    """Export what became of decisions, rule by rule."""
+
+    def decisions() -> Series:
+        for tally in tallies.all():
+            labels = tally.labels()
+            for result, path, count in tally.results():
+                yield count, {**labels, "result": result, "path": path}
+
+    def costs() -> Series:
+        for tally in tallies.all():
+            labels = tally.labels()
+            for result, cost in tally.costs():
+                if cost:
+                    yield cost, {**labels, "result": result}
+
+    metrics.labelled_counter(
+        "headgate_rule_decisions",
+        "Decisions on a rule: whether it had room (within_limit) or not, and what it would have denied in shadow mode "
+        "(shadow_over_limit); by the path of the request's decision.",
+        (*LABELS, "result", "path"),
+        decisions,
+    )
+    metrics.labelled_counter(
+        "headgate_rule_cost", "What these decisions cost together: 1 each, or more.", (*LABELS, "result"), costs
+    )
+    metrics.labelled_counter(
+        "headgate_rule_near_limit",
+        "Admissions that left a rule near its limit: more than near_limit_ratio of it was used.",
+        LABELS,
+        lambda: ((tally.near, tally.labels()) for tally in tallies.all()),
+    )
+    metrics.labelled_counter(
+        "headgate_rule_refunds",
+        "What requests asked to be given back of a rule's limit; how much of it there was, the origin knows.",
+        LABELS,
+        lambda: ((tally.refunded, tally.labels()) for tally in tallies.all() if tally.refunded),
+    )
+    metrics.counter(
+        "headgate_rule_overflows",
+        "Requests planned on rules or values that have no series of their own: they are counted as (overflow).",
+        lambda: tallies.overflowed,
+    )
+    metrics.labelled_counter(
+        "headgate_unknown_domain_requests",
+        "Requests for domains that no file of rules names: they pass.",
+        ("domain",),
+        lambda: [(sum(t.within.values()), {"domain": t.name.domain}) for t in tallies.unknown_domains()],
+    )
+
+
+def register_ratelimit_names(metrics: Metrics, tallies: Tallies) -> None:
+    """The same under the names of envoyproxy/ratelimit, as its own Prometheus endpoint maps them."""
+
+    def per_rule(value: Callable[[Tally], int]) -> Callable[[], Series]:
+        return lambda: ((value(tally), _ratelimit_labels(tally)) for tally in tallies.all())
+
+    def cost(tally: Tally, *results: str) -> int:
+        return sum(cost for result, cost in tally.costs() if result in results)
+
+    for name, text, value in (
+        ("total_hits", "Hits on a rule.", lambda tally: cost(tally, WITHIN, OVER, SHADOW)),
+        ("over_limit", "Hits over a rule's limit.", lambda tally: cost(tally, OVER, SHADOW)),
+        ("within_limit", "Hits within a rule's limit.", lambda tally: cost(tally, WITHIN)),
+        ("near_limit", "Hits near a rule's limit.", lambda tally: tally.near),
+        ("shadow_mode", "Hits that a rule in shadow mode would have denied.", lambda tally: cost(tally, SHADOW)),
+        ("total_negative_hits", "Hits that were asked to be given back.", lambda tally: tally.refunded),
+    ):
+        metrics.bare_counter(f"ratelimit_service_rate_limit_{name}", text, ("domain", "key1", "key2"), per_rule(value))
+
+
+def _ratelimit_labels(tally: Tally) -> dict[str, str]:
+    """The first level of a rule, and all further ones: `user_alice`, `path_/login.method_GET`."""
+    levels = [level.replace("=", "_", 1) for level in tally.text.split(STEP)]
+    labels = {"domain": tally.name.domain, "key1": levels[0]}
+    if tally.name.value:
+        levels = [*levels[:-1], f"{levels[-1]}_{tally.name.value}"]
+        labels["key1"] = levels[0]
+    if len(levels) > 1:
+        labels["key2"] = ".".join(levels[1:])
+    return labels

@@ -1,0 +1,117 @@
+"""Deciding calls where they are received: one pass over a batch, on the receiving thread, with the loop's lock held."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from headgate.errors import NotReady, RequestError, TooLarge
+from headgate.pending import PendingAnswer
+from headgate.transport.answers import expands, too_large, unfinished
+from headgate.transport.calls import RateLimitCalls
+from headgate.transport.guard.refusals import Refusal, Refusals
+from headgate.transport.interface import TransportLimits, TransportStats
+from headgate.transport.shared_loop import LoopLock
+from headgate.transport.timeouts import Timeouts
+
+if TYPE_CHECKING:
+    from pygrpc_native._native import Event
+
+RATE_LIMIT = 0
+"""The method that decisions are about; all others are health's."""
+
+
+class Replies(Protocol):
+    """The sending half of a transport, for whoever holds the loop's lock."""
+
+    def respond(self, call_id: int, answer: bytes) -> object:
+        """Send the answer."""
+        ...
+
+    def fail(self, call_id: int, error: Exception) -> None:
+        """Send what the error means to callers."""
+        ...
+
+    def mark_pending(self, call_id: int, size: int, received_at: float, answer: PendingAnswer) -> None:
+        """Keep the call, of `size` bytes, until its answer comes."""
+        ...
+
+
+class KeptBack:
+    """Messages that the guard kept back, by what stands in their place. Without a guard there are none."""
+
+    def __init__(self, refusals: Refusals | None, limits: TransportLimits, stats: TransportStats) -> None:
+        self._refusals = refusals or Refusals()
+        self._size = self._refusals.size if refusals else -1
+        self._limits = limits
+        self._stats = stats
+
+    def check(self, payload: bytes) -> None:
+        """Raise what the caller of such a message is to be told."""
+        if len(payload) == self._size and self._refusals.matches(payload):
+            raise self._error(payload)
+
+    def _error(self, payload: bytes) -> RequestError:
+        refusal, size = self._refusals.decode(payload)
+        if refusal is Refusal.UNFINISHED:
+            self._stats.refused_unfinished += 1
+            return NotReady(unfinished(self._limits))
+        self._stats.refused_too_large += 1
+        return TooLarge((expands if refusal is Refusal.EXPANDS else too_large)(size, self._limits))
+
+
+class BatchDecider:
+    """Decides the calls of a batch: each is answered, fails, or is pending, by itself."""
+
+    def __init__(
+        self,
+        calls: RateLimitCalls,
+        replies: Replies,
+        lock: LoopLock,
+        stats: TransportStats,
+        kept_back: KeptBack,
+    ) -> None:
+        self._lock = lock
+        self._stats = stats
+        self._decide = calls.decide
+        self._check = kept_back.check
+        self._respond = replies.respond
+        self._fail = replies.fail
+        self._mark_pending = replies.mark_pending
+        self._timeouts = Timeouts()
+
+    def take(
+        self, received_at: float, events: "list[Event]", parent_of: Callable[[int], str | bytes | None] | None = None
+    ) -> "list[Event]":
+        """Decide the calls among these events, received at that (monotonic) time; return the other events.
+
+        `parent_of` gives a call's trace context, where traces are on.
+        """
+        left: list[Event] = []
+        answered = 0
+        with self._lock:
+            for event in events:
+                _, call_id, method, payload, timeout = event
+                if payload is None or method != RATE_LIMIT:
+                    left.append(event)
+                # The front gives the caller's address, a string, where there is no such header.
+                elif type(timeout) is bytes and time.monotonic() - received_at >= self._timeouts[timeout]:
+                    self._stats.dropped_expired += 1
+                else:
+                    parent = None if parent_of is None else parent_of(call_id)
+                    answered += self._take_call(received_at, call_id, payload, parent)
+            self._stats.calls += len(events) - len(left)
+            self._stats.durations.add(time.monotonic() - received_at, answered)
+        return left
+
+    def _take_call(self, received_at: float, call_id: int, payload: bytes, parent: str | bytes | None) -> bool:
+        """Decide one call; True if it was answered."""
+        try:
+            self._check(payload)
+            answer = self._decide(payload, parent)
+            if isinstance(answer, bytes):
+                self._respond(call_id, answer)
+                return True
+            self._mark_pending(call_id, len(payload), received_at, answer)
+        except Exception as error:
+            self._fail(call_id, error)
+        return False

@@ -1,0 +1,140 @@
+"""Deciding calls where they are received: which are answered, pending or refused, and which events are left."""
+
+import time
+from typing import Any
+
+import structlog
+from headgate.errors import BadRequest, NotReady, TooLarge
+from headgate.pending import PendingAnswer
+from headgate.transport.batches import RATE_LIMIT, BatchDecider, KeptBack
+from headgate.transport.calls import RateLimitCalls
+from headgate.transport.guard.refusals import Refusal, Refusals
+from headgate.transport.interface import Serving, TransportLimits, TransportStats
+from headgate.transport.shared_loop import LoopLock
+
+HEALTH = RATE_LIMIT + 1
+PEER = "127.0.0.1:1"
+LIMITS = TransportLimits(max_message_bytes=50, max_pending_calls=4, max_pending_bytes=200)
+
+
+class Handler:
+    """Answers `now` at once, `wait` when a test says so; `slow` takes its time; else it raises, or errs."""
+
+    def __init__(self, lock: LoopLock) -> None:
+        self.lock = lock
+        self.waiting: list[PendingAnswer] = []
+
+    def answer(self, payload: bytes) -> Any:
+        assert not self.lock._held.acquire(False), "decided without the lock"
+        if payload.startswith(b"bad"):
+            raise BadRequest("no domain")
+        if payload == b"wrong":
+            return "text"
+        if payload == b"slow":
+            time.sleep(0.05)
+        if payload.startswith(b"wait"):
+            self.waiting.append(PendingAnswer())
+            return self.waiting[-1]
+        return b"answer"
+
+
+class Rig:
+    """A decider of batches with everything around it noted."""
+
+    def __init__(self, limits: TransportLimits = LIMITS, refusals: Refusals | None = None) -> None:
+        self.stats = TransportStats()
+        self.lock = LoopLock()
+        self.handler = Handler(self.lock)
+        self.answers: dict[int, Any] = {}
+        self.calls = RateLimitCalls(Serving("", self.handler, limits, structlog.get_logger()), self.stats)
+        self.decider = BatchDecider(self.calls, self, self.lock, self.stats, KeptBack(refusals, limits, self.stats))
+
+    def take(self, events: list[Any]) -> list[Any]:
+        return self.decider.take(time.monotonic(), events)
+
+    def respond(self, call_id: int, answer: bytes) -> None:
+        self.answers[call_id] = answer
+
+    def fail(self, call_id: int, error: Exception) -> None:
+        self.answers[call_id] = type(error)
+
+    def mark_pending(self, call_id: int, size: int, received_at: float, answer: PendingAnswer) -> None:
+        self.answers[call_id] = answer, size
+
+    def is_free(self) -> bool:
+        """Whether somebody else could have the lock now."""
+        self.lock.acquire()
+        self.lock.release()
+        return not self.lock._next.locked()
+
+
+def call(call_id: int, payload: bytes | None, *, method: int = RATE_LIMIT, timeout: str | bytes = PEER) -> Any:
+    return (1, call_id, method, payload, timeout)
+
+
+def test_each_call_is_answered_or_pending_or_fails_by_itself() -> None:
+    rig = Rig()
+    assert rig.take([call(1, b"now"), call(2, b"bad"), call(3, b"now too"), call(4, b"wait")]) == []
+    assert rig.answers == {1: b"answer", 2: BadRequest, 3: b"answer", 4: (rig.handler.waiting[0], 4)}
+    assert (rig.stats.calls, rig.stats.pending_calls, rig.stats.pending_bytes) == (4, 1, 4)
+    assert sum(rig.stats.durations.counts) == 2, "what failed has no duration, and what is pending none yet"
+    rig.calls.complete(1, 4)
+    assert (rig.stats.pending_calls, rig.stats.pending_bytes) == (0, 0)
+    assert rig.is_free()
+
+
+def test_an_answer_of_another_kind_is_an_error() -> None:
+    rig = Rig()
+    rig.take([call(1, b"wrong")])
+    assert rig.answers == {1: TypeError}
+
+
+def test_what_is_not_a_rate_limit_call_is_left_and_not_counted() -> None:
+    left = [call(1, b"", method=HEALTH), call(2, None)]
+    rig = Rig()
+    assert rig.take([*left, call(5, b"now")]) == left
+    assert rig.answers == {5: b"answer"}
+    assert rig.stats.calls == 1
+
+
+def test_what_is_too_large_or_was_kept_back_by_the_guard_is_refused() -> None:
+    refusals = Refusals()
+    kept_back = refusals.encode(Refusal.TOO_LARGE, 100)
+    unfinished = refusals.encode(Refusal.UNFINISHED, 100)
+    as_long = b"now" + b"x" * (len(kept_back) - 3)
+    rig = Rig(TransportLimits(max_message_bytes=50), refusals)
+    rig.take([call(1, b"now" + b"x" * 48), call(2, kept_back), call(3, unfinished), call(4, as_long)])
+    assert rig.answers == {1: TooLarge, 2: TooLarge, 3: NotReady, 4: b"answer"}
+    assert (rig.stats.calls, rig.stats.refused_too_large, rig.stats.refused_unfinished) == (4, 2, 1)
+
+
+def test_calls_are_refused_while_too_much_is_pending() -> None:
+    rig = Rig()
+    rig.take([call(number, b"wait" + b"x" * 46) for number in range(3)])
+    assert rig.take([call(3, b"now" + b"x" * 47), call(4, b"wait" + b"x" * 46), call(5, b"n")]) == []
+    assert [rig.answers[number] for number in (3, 5)] == [b"answer", NotReady], "its bytes are one too many"
+    rig.calls.complete(1, 50)
+    rig.take([call(6, b"n"), call(7, b"wait"), call(8, b"n")])
+    assert [rig.answers[number] for number in (6, 8)] == [b"answer", NotReady], "four calls are pending"
+    assert rig.stats.refused_overload == 2
+
+
+def test_who_stops_refuses_every_call() -> None:
+    rig = Rig()
+    rig.calls.stop()
+    rig.take([call(1, b"now")])
+    assert rig.answers == {1: NotReady}
+
+
+def test_who_has_no_time_left_gets_no_decision() -> None:
+    rig = Rig()
+    assert rig.take([call(1, b"now", timeout=b"0m"), call(2, b"now", timeout=b"1H")]) == []
+    assert rig.answers == {2: b"answer"}
+    assert (rig.stats.calls, rig.stats.dropped_expired, rig.stats.pending_calls) == (2, 1, 0)
+
+
+def test_deadlines_are_looked_at_again_for_each_call() -> None:
+    """Received together, and expired while one of them was handled."""
+    rig = Rig()
+    rig.take([call(1, b"slow", timeout=b"20m"), call(2, b"now", timeout=b"20m"), call(3, b"now")])
+    assert rig.answers == {1: b"answer", 3: b"answer"}
