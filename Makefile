@@ -146,6 +146,7 @@ bench: $(TEST_STAMP)
 
 bench-others: $(TEST_STAMP)
 	$(BIN)/python benchmarks/telemetry.py
+	$(BIN)/python -m benchmarks.decision_log
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/attack.py
 	$(BIN)/python benchmarks/rules.py

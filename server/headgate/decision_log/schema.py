@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from enum import Enum, IntFlag
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_type_hints
 
+from headgate.window import weighted
+
 Entries: TypeAlias = tuple[tuple[str, str], ...]
 
 
@@ -138,7 +140,7 @@ class DecisionRecord:
     path: Annotated[str, Column(("path",), "which way it was decided; the glossary lists them", INTERNED, 20)]
     flags: Annotated[
         Flag,
-        Column(("flags",), "of " + ", ".join([f"`{flag.name}`".lower() for flag in Flag]), "H", 16, form=Form.FLAGS),
+        Column(("flags",), ", ".join([str(flag.name).lower() for flag in Flag]), "H", 16, form=Form.FLAGS),
     ]
     cost: Annotated[int, Column(("cost",), "what the request costs under this limit", "I", 10, Per.CHARGE)]
     remaining: Annotated[int, Column(("remaining",), "what the limit still had room for", "I", 11)]
@@ -211,7 +213,7 @@ class DecisionRecord:
         window_ms = self.terms.window_ms
         if self.terms.algorithm != "sliding_window" or not window_ms:
             return 0
-        return self.previous * (window_ms - self.time_ms % window_ms) // window_ms
+        return weighted(self.previous, window_ms - self.time_ms % window_ms, window_ms)
 
     @property
     def counted(self) -> int:
