@@ -96,7 +96,7 @@ def shown(plan: Plan) -> tuple[Any, ...]:
     shape = [getattr(plan.shape, name) for name in fields(Shape) if name not in unlike]
     tallies = [tally.name for tally in (*plan.shape.tallies, *plan.shape.others)]
     charges = [
-        [charge.look.key, *(getattr(charge, name) for name in fields(Charge) if name != "peek")]
+        [charge.peek.key, *(getattr(charge, name) for name in fields(Charge) if name != "peek")]
         for charge in plan.charges
     ]
     return shape, tallies, charges, type(plan.charges), plan.size

@@ -150,7 +150,7 @@ class _Copied(Charge):
         self.shadow = like.shadow
         self.quota = like.quota
         self.plain = like.plain
-        self._peek = None
+        self._peek = None if like._peek is None else like._peek.on(key, shard_key, ())
 
 
 Verdict = tuple[bool, int, int]

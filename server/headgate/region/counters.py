@@ -196,8 +196,7 @@ class SharedCounter(KeyCounter, ABC):
         return True
 
     def demand(self, cost: int, now_ms: int, now_s: float) -> None:
-        """Demand so much back. Later than an ordinary report: what it is for may have been admitted at another node,
-        and the shard gives back only what it has heard of."""
+        """Demand so much back, later than an ordinary report: the shard gives back only what it has heard of."""
         if self.refunds is None:
             self.refunds = Refunds()
         self.refunds.demand(cost, now_ms, now_s)
@@ -228,12 +227,6 @@ class SharedCounter(KeyCounter, ABC):
         return self.refunds.report(sequence, remembers=leaving or self.shard.remembers(now_s))
 
     # Events of the shard session
-
-    def prefetch(self, asking: int, now_s: float) -> tuple[int, int]:
-        """Return for how many requests, of which cost, a call that asks for `asking` should ask beyond that."""
-        if self.pause is None:
-            return 0, 0
-        return self.pause.prefetch(self.limit, asking, self.shard.time.at_ms(now_s), now_s)
 
     def sent(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
         """Return the report for a call that goes out now, and that asks for `wanted` on top of it."""
@@ -268,10 +261,7 @@ class SharedCounter(KeyCounter, ABC):
     def begin_pause(
         self, limit: Limit, hoped: int, refused: int, time_ms: int, sent_s: float, chance: Callable[[], float]
     ) -> None:
-        """Pause if the call that was answered at `time_ms` brought less than it asked for.
-
-        `hoped` is the cost that it prefetched, `refused` the highest cost that the shard did not charge.
-        """
+        """Pause if a call brought less than it prefetched (`hoped`), or than the highest cost that was `refused`."""
         if limit is not self.limit:
             return
         if limit.algorithm is not Algorithm.GCRA and time_ms // limit.window_ms != self.sequence:
@@ -318,8 +308,7 @@ class SharedCounter(KeyCounter, ABC):
     def begin_anew(self) -> None:
         """Become cold, and owner of a new component, as if the key had been dropped and came back.
 
-        What lies ahead of a clock that was set back would never age. Calls and requests under way keep
-        the counter; what they bring is of another component, and is not taken for this one's.
+        Calls and requests under way keep the counter; what they bring is of another component, and not taken for its own.
         """
         self.component = self.shard.new_component()
         self.allowance = 0

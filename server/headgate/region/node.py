@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,11 +28,12 @@ from headgate.region.breaker import BreakerSettings
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
-from headgate.region.extension import MakeExtension, NoExtension
+from headgate.region.extension import CallExtension, MakeExtension, NoExtension
 from headgate.region.region_map import RegionMapReplica
 from headgate.region.resets import Reset, Resets
 from headgate.region.session import ShardSession
-from headgate.region.shard_link import ShardLink
+from headgate.region.session_owner import Chances
+from headgate.region.shard_link import LinkTerms, ShardLink
 from headgate.region.waiting import Question, WaitingRequest
 
 HEARTBEAT_TIMEOUT_S: Final = 0.9
@@ -68,34 +69,18 @@ class RegionNode:
         self.live_nodes = live_nodes
         """Keeps its last value while the shards are away; over a restart it is handed in."""
         self.engine = RegionalEngine(self, monotonic=clock.monotonic, max_cells=max_cells)
-        self._extension = extension(self.engine.counters)
+        self.extension: CallExtension = extension(self.engine.counters)
         self._deadlines = Deadlines(deadline_s, clock.monotonic)
         self._on_live_nodes = on_live_nodes
         self._on_regions_heard = on_regions_heard
         self._origin = origin
         self._clock = clock
-        numbers = self._numbers = itertools.count(1)
+        self.numbers: Iterator[int] = itertools.count(1)
         self.resets = Resets()
         """Resets that this node has heard of lately."""
-        self.links = [
-            ShardLink(
-                index,
-                origin,
-                clock=clock,
-                random=random,
-                pause_random=pause_random or random,
-                logger=logger,
-                numbers=numbers,
-                live_counters=lambda: self.engine.counters,
-                new_component=self.engine.next_component_name,
-                extension=self._extension,
-                on_reset=self._heard_reset,
-                on_lost_memory=self._lost_memory,
-                deadline_s=deadline_s,
-                breaker=breaker or BreakerSettings(),
-            )
-            for index in range(origin.shards)
-        ]
+        chances = Chances(random, pause_random or random)
+        terms = LinkTerms(clock, chances, logger, deadline_s, breaker or BreakerSettings())
+        self.links = [ShardLink(index, self, origin, terms) for index in range(origin.shards)]
         self.region_map = RegionMapReplica(
             origin,
             now_ms=self.links[origin.shard_of(MAP_KEY)].session.now_ms,
@@ -117,7 +102,7 @@ class RegionNode:
         On the loop, or on a thread that holds the loop's lock; `on_decided` of a waiting request is called on the loop.
         """
         if type(charges) is SlicedCharges:
-            charges = self._extension.in_force(charges)
+            charges = self.extension.in_force(charges)
         decided = self.engine.decide(charges)
         if isinstance(decided, WaitingRequest):
             self._deadlines.add(decided)
@@ -126,6 +111,14 @@ class RegionNode:
     def uncharge(self, charges: tuple[Charge, ...]) -> None:
         """Undo costs that came to less than was charged, as far as this node charged them."""
         self.engine.uncharge(charges)
+
+    def live_counters(self) -> Iterable[SharedCounter]:
+        """Return all counters of the node."""
+        return self.engine.counters
+
+    def new_component(self) -> bytes:
+        """Return the name of a component that this run has never used."""
+        return self.engine.next_component_name()
 
     async def reset(self, key: bytes, limit: Limit, shard_key: bytes | None = None) -> int:
         """Forget all that was counted on a key, in this region and, where its limit is global, in all.
@@ -155,17 +148,17 @@ class RegionNode:
 
     async def _tell_reset(self, shard: int, reset: Reset) -> int:
         """Tell the key's shard of the reset; return the number that its record has then."""
-        report = reset.report(self.run + b".reset", next(self._numbers))
+        report = reset.report(self.run + b".reset", next(self.numbers))
         reply = await self._origin.run(shard, Call((report,), ()), RESET_TIMEOUT_S)
         if reply.answers[0].grant == UNREADABLE:
             raise OriginError(f"shard {shard}: the key's record can't be read")
         return reply.answers[0].reset
 
-    def _heard_reset(self, counter: SharedCounter, number: int) -> None:
+    def heard_reset(self, counter: SharedCounter, number: int) -> None:
         """Remember a reset that an answer tells of; its counter knows by then."""
         self.resets.hear(counter.key, counter.place, counter.limit, number, counter.shard.now_ms())
 
-    def _lost_memory(self, index: int) -> None:
+    def lost_memory(self, index: int) -> None:
         """Teach a shard that lost its memory the resets again: else what is from before them would count."""
         shard = self.links[index].session
         lost = [reset for reset in self.resets.live(shard.now_ms()) if self.shard_of(reset.place) is shard]

@@ -11,10 +11,9 @@ return the decisions that follow, with whom they are for. Time is passed in.
 """
 
 import math
-import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from headgate.clock import Clock
 from headgate.limiter.limit import Limit
@@ -22,10 +21,10 @@ from headgate.origin.operation import Operation
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.protocol import UNREADABLE, Prefetch, WindowTerms
 from headgate.region.counters import SharedCounter
-from headgate.region.extension import CallExtension
 from headgate.region.flush_queues import FlushQueues
 from headgate.region.interned import Interned
 from headgate.region.refunds import REFILL_S
+from headgate.region.session_owner import Chances, SessionEvents, SessionOwner
 from headgate.region.shard_clock import ShardClock
 from headgate.region.stats import SessionStats
 from headgate.region.under_way import CallUnderWay
@@ -46,50 +45,10 @@ LOWER_TOTAL: Final = "a total is lower than it was"
 """The reason why a shard is taken to have lost its memory, where an answer says so: until it is refilled many may."""
 
 
-class SessionEvents(Protocol):
-    """The driver and the node, as the session tells them what happens."""
-
-    def work_waits(self) -> None:
-        """Note that there is something to say at once."""
-        ...
-
-    def flush_due(self, due_s: float) -> None:
-        """Note that a counter is to be reported at `due_s` of the monotonic clock."""
-        ...
-
-    def clock_set(self, by_ms: int) -> None:
-        """Note that the shard's clock was set by so much."""
-        ...
-
-    def memory_lost(self, reason: str, *, again: bool) -> None:
-        """Note that the shard lost its memory; `again`: during a refill."""
-        ...
-
-    def record_unreadable(self, key: bytes, now_s: float) -> None:
-        """Note that the shard can't read the record of a key."""
-        ...
-
-    def key_reset(self, counter: SharedCounter, number: int) -> None:
-        """Note that an answer tells of a reset; its counter knows by then."""
-        ...
-
-
 class ShardSession:
     """One node's dealings with one shard. Implements the counters' `Shard`."""
 
-    def __init__(
-        self,
-        index: int,
-        *,
-        clock: Clock,
-        random: random.Random,
-        pause_random: random.Random,
-        numbers: Iterator[int],
-        live_counters: Callable[[], Iterable[SharedCounter]],
-        new_component: Callable[[], bytes],
-        extension: CallExtension,
-        events: SessionEvents,
-    ) -> None:
+    def __init__(self, index: int, owner: SessionOwner, events: SessionEvents, clock: Clock, chances: Chances) -> None:
         self.index = index
         self.available = True
         """False while the driver does not ask the shard."""
@@ -100,15 +59,12 @@ class ShardSession:
         self.stats = SessionStats()
         self.reports_sent = 0
         """Reports in the last call."""
-        self.new_component = new_component
+        self.new_component = owner.new_component
         self._interned = Interned()
         self.interned = self._interned.number
         self._monotonic = clock.monotonic
-        self._random = random
-        self._pause_random = pause_random
-        self._numbers = numbers
-        self._live_counters = live_counters
-        self._extension = extension
+        self._chances = chances
+        self._owner = owner
         self._events = events
         self._epoch = b""
         self._questions: deque[Question] = deque()
@@ -193,7 +149,7 @@ class ShardSession:
         now_ms, reports = self.time.at_ms(now_s), []
         for counter, asking in wanted.items():
             counter.advance(now_ms)
-            reports.append(counter.sent(next(self._numbers), asking, self.leaving, now_s))
+            reports.append(counter.sent(next(self._owner.numbers), asking, self.leaving, now_s))
         counters = list(wanted)
         positions = dict(zip(counters, range(len(counters)), strict=True))
         requests = tuple([question.charge_requests(positions) for question in questions])
@@ -202,7 +158,7 @@ class ShardSession:
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
         call = Call(tuple(reports), requests, ahead)
-        extended = self._extension.extend(call, counters, now_s)
+        extended = self._owner.extension.extend(call, counters, now_s)
         hoped = {counter: requests * cost for counter, (requests, cost) in prefetched.items()}
         self._under_way = CallUnderWay(call, extended, counters, questions, positions, hoped, now_s)
         return call if extended is None else extended.operation
@@ -224,7 +180,7 @@ class ShardSession:
         for counter, asking in wanted.items():
             if counter.pause is None:
                 continue
-            requests, cost = counter.prefetch(asking, now_s)
+            requests, cost = counter.pause.prefetch(counter.limit, asking, self.time.at_ms(now_s), now_s)
             if self.leaving or not asking:
                 requests = 0  # nobody would spend it; or somebody only peeks
             prefetched[counter] = requests, cost
@@ -296,7 +252,7 @@ class ShardSession:
     def _learn(self, under_way: CallUnderWay, reply: Reply, now_s: float) -> bool:
         """Have every counter take in its answer; return whether the shard remembers all that it once knew."""
         sent_s = under_way.sent_s
-        usable_until_s = sent_s + USABLE_S * (1 - self._random.random() * USABLE_JITTER)
+        usable_until_s = sent_s + USABLE_S * (1 - self._chances.usable.random() * USABLE_JITTER)
         remembers = True
         for counter, component, answer in zip(under_way.counters, under_way.components, reply.answers, strict=True):
             if component is not counter.component:
@@ -319,7 +275,7 @@ class ShardSession:
 
     def _answer(self, under_way: CallUnderWay, reply: Reply, now_s: float) -> list[Decided]:
         """Decide the requests that waited for the call, and those that came meanwhile for its keys."""
-        stale = under_way.stale(reply, self._events.key_reset)
+        stale = under_way.stale(reply, self._owner.heard_reset)
         unreadable = {place for place, answer in enumerate(reply.answers) if answer.grant == UNREADABLE}
         refused = under_way.refused(reply)
         decided: list[Decided] = []
@@ -333,7 +289,7 @@ class ShardSession:
                 ended = question.answered(charged, reply.answers, now_s)
             if ended is not None:
                 decided.append(ended)
-        under_way.begin_pauses(reply, refused, stale, self._pause_random.random)
+        under_way.begin_pauses(reply, refused, stale, self._chances.pauses.random)
         if self._questions:
             self._try_again(under_way, now_s, decided)
         return decided
@@ -392,7 +348,7 @@ class ShardSession:
 
     def tell_all(self) -> None:
         """Report every live counter with the next calls, acknowledged or not."""
-        self._refill.extend(self._live_counters())
+        self._refill.extend(self._owner.live_counters())
 
 
 def _without_answer(questions: Iterable[Question], now_s: float) -> list[Decided]:

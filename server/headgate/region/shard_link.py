@@ -7,18 +7,16 @@ that is decided about counters and requests is in session.py.
 import asyncio
 import contextlib
 import math
-import random
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
 from headgate.origin.interface import Origin, OriginError
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
-from headgate.region.counters import SharedCounter
-from headgate.region.extension import CallExtension
 from headgate.region.session import MAX_REPORTS, ShardSession
+from headgate.region.session_owner import Chances, SessionOwner
 from headgate.region.waiting import Decided, Question
 
 CALL_TIMEOUT_S: Final = 0.5
@@ -42,49 +40,35 @@ KEY_BYTES_LOGGED: Final = 64
 """Bytes of a limit key in a log line: enough to find it, little enough for a log."""
 
 
+class LinkTerms(NamedTuple):
+    """The part of its making that all links of a node have in common."""
+
+    clock: Clock
+    chances: Chances
+    logger: FilteringBoundLogger
+    deadline_s: float
+    """Seconds that a request waits for a shard."""
+    breaker: BreakerSettings
+
+
 class ShardLink:
     """A node's link to one shard. Implements the session's `SessionEvents`."""
 
-    def __init__(
-        self,
-        index: int,
-        origin: Origin,
-        *,
-        clock: Clock,
-        random: random.Random,
-        pause_random: random.Random,
-        logger: FilteringBoundLogger,
-        numbers: Iterator[int],
-        live_counters: Callable[[], Iterable[SharedCounter]],
-        new_component: Callable[[], bytes],
-        extension: CallExtension,
-        on_reset: Callable[[SharedCounter, int], None],
-        on_lost_memory: Callable[[int], None],
-        deadline_s: float,
-        breaker: BreakerSettings,
-    ) -> None:
+    def __init__(self, index: int, owner: SessionOwner, origin: Origin, terms: LinkTerms) -> None:
         self.index = index
-        self.session = ShardSession(
-            index,
-            clock=clock,
-            random=random,
-            pause_random=pause_random,
-            numbers=numbers,
-            live_counters=live_counters,
-            new_component=new_component,
-            extension=extension,
-            events=self,
-        )
+        clock = terms.clock
+        self.session = ShardSession(index, owner, self, clock, terms.chances)
         self.stats = self.session.stats
-        self.breaker = Breaker(breaker, monotonic=clock.monotonic, random=random, on_change=self._breaker_changed)
+        self.breaker = Breaker(
+            terms.breaker, monotonic=clock.monotonic, random=terms.chances.usable, on_change=self._breaker_changed
+        )
         self.last_error = ""
-        self.key_reset = on_reset
-        self._on_lost_memory = on_lost_memory
+        self._owner = owner
         self._origin = origin
         self._monotonic = clock.monotonic
-        self._logger = logger
-        self._deadline_s = deadline_s
-        self._stalled_s = max(STALLED_S, min(2 * deadline_s, MOST_STALLED_S))
+        self._logger = terms.logger
+        self._deadline_s = terms.deadline_s
+        self._stalled_s = max(STALLED_S, min(2 * terms.deadline_s, MOST_STALLED_S))
         self._wake = asyncio.Event()
         self._waking = False
         """True while the loop is about to be woken."""
@@ -313,7 +297,7 @@ class ShardLink:
         """Log that the shard lost its memory, once per refill, and tell the node."""
         if not again:
             self._logger.warning("shard_lost_memory", shard=self.index, reason=reason)
-        self._on_lost_memory(self.index)
+        self._owner.lost_memory(self.index)
 
     def record_unreadable(self, key: bytes, now_s: float) -> None:
         """Log that a record can't be read, now and then."""

@@ -1,10 +1,15 @@
 """A shard that only writes down what it is told, and counters on it: for tables of pure code."""
 
+import itertools
+from collections.abc import Iterable, Iterator
+
 import pytest
+from headgate.limiter.counters import CounterTable
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.protocol import Count, WindowAnswer
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.counters import Shard, SharedCounter
+from headgate.region.extension import CallExtension, NoExtension
 from headgate.region.interned import Interned
 from headgate.region.urgency import Urgency
 from headgate.region.waiting import Decided, Question
@@ -59,6 +64,25 @@ class QuietShard:
 
     def flush(self, counter: SharedCounter, urgency: Urgency) -> None:
         self.flushed.append(counter.key)
+
+
+class NoNode:
+    """Implements a session's owner: a node without counters."""
+
+    def __init__(self) -> None:
+        self.extension: CallExtension = NoExtension(CounterTable(1))
+        self.numbers: Iterator[int] = itertools.count(1)
+
+    def live_counters(self) -> Iterable[SharedCounter]:
+        return ()
+
+    def new_component(self) -> bytes:
+        return b""
+
+    def heard_reset(self, counter: SharedCounter, number: int) -> None:
+        raise AssertionError("there is no counter")
+
+    def lost_memory(self, index: int) -> None: ...
 
 
 class QuietShards:

@@ -1,15 +1,14 @@
 """A shard that is away for long is two lines in the log: when its breaker opened, and when it closed."""
 
-import itertools
 import random
 from typing import Any
 
-from headgate.limiter.counters import CounterTable
 from headgate.region.breaker import BreakerSettings
-from headgate.region.extension import NoExtension
-from headgate.region.shard_link import ShardLink
+from headgate.region.session_owner import Chances
+from headgate.region.shard_link import LinkTerms, ShardLink
 
 from tests.support.clock import ManualClock
+from tests.unit.region.support import NoNode
 
 
 class Lines:
@@ -21,25 +20,11 @@ class Lines:
 
 
 def test_probes_are_not_logged_one_by_one() -> None:
-    clock, log, nothing = ManualClock(1_700_000_000_000), Lines(), ()
+    clock, log = ManualClock(1_700_000_000_000), Lines()
     origin: Any = None  # nothing is called
     logger: Any = log
-    link = ShardLink(
-        3,
-        origin,
-        clock=clock,
-        random=random.Random(1),
-        pause_random=random.Random(1),
-        logger=logger,
-        numbers=itertools.count(1),
-        live_counters=lambda: nothing,
-        new_component=lambda: b"",
-        extension=NoExtension(CounterTable(1, lambda counter: True)),
-        on_reset=lambda *_: None,
-        on_lost_memory=lambda *_: None,
-        deadline_s=0.005,
-        breaker=BreakerSettings(),
-    )
+    terms = LinkTerms(clock, Chances(random.Random(1), random.Random(1)), logger, 0.005, BreakerSettings())
+    link = ShardLink(3, NoNode(), origin, terms)
     for _ in range(2):
         for _ in range(5):
             link.breaker.record(False, "connection refused")

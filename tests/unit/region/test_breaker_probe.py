@@ -2,17 +2,17 @@
 again."""
 
 import asyncio
-import itertools
 import random
 from typing import Any
 
-from headgate.limiter.counters import CounterTable
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.protocol import Answer, Count, WindowAnswer
 from headgate.region.breaker import BreakerSettings
-from headgate.region.extension import NoExtension
-from headgate.region.shard_link import ShardLink
+from headgate.region.session_owner import Chances
+from headgate.region.shard_link import LinkTerms, ShardLink
 from headgate.simulation.loop import run_virtually
+
+from tests.unit.region.support import NoNode
 
 FAULTS = 3
 DEADLINE_S = 0.005
@@ -61,22 +61,8 @@ def test_a_probe_that_meets_a_fault_is_not_the_last() -> None:
     async def history() -> None:
         clock, origin = LoopClock(), Strange()
         logger: Any = Logger()
-        link = ShardLink(
-            0,
-            origin,  # type: ignore[arg-type]  # what a link calls of it
-            clock=clock,
-            random=random.Random(1),
-            pause_random=random.Random(1),
-            logger=logger,
-            numbers=itertools.count(1),
-            live_counters=lambda: (),
-            new_component=lambda: b"",
-            extension=NoExtension(CounterTable(1, lambda counter: True)),
-            on_reset=lambda *_: None,
-            on_lost_memory=lambda *_: None,
-            deadline_s=DEADLINE_S,
-            breaker=BreakerSettings(),
-        )
+        terms = LinkTerms(clock, Chances(random.Random(1), random.Random(1)), logger, DEADLINE_S, BreakerSettings())
+        link = ShardLink(0, NoNode(), origin, terms)  # type: ignore[arg-type]  # what a link calls of it
         task = asyncio.create_task(link.run())
         await asyncio.sleep(0)
         for _ in range(5):

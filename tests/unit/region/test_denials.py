@@ -90,4 +90,5 @@ def test_what_is_denied_in_a_pause_counts_as_demand() -> None:
     node.pause(0, 0.2)
     for _ in range(8):
         node.ask()
-    assert node.counter.prefetch(0, NOW_S + 0.3) == (6, 1)
+    assert node.counter.pause is not None
+    assert node.counter.pause.prefetch(node.limit, 0, NOW_MS, NOW_S + 0.3) == (6, 1)
