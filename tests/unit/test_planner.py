@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from headgate.errors import RequestError
-from headgate.limiter.decision import Charge
+from headgate.limiter.decision import Charge, Kind
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.plan import AnswerSettings, HandlerStats, Plan, Shape
@@ -50,6 +50,8 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 5}
   - key: tokens
     rate_limit: {unit: minute, requests_per_unit: 5, overdraft: true}
+  - key: given
+    rate_limit: {unit: minute, requests_per_unit: 5, refund: true}
   - key: free
     rate_limit: {unlimited: true}
   - key: watched
@@ -141,6 +143,17 @@ def test_requests_that_meet_the_same_rules_share_their_shape(rules: Rules) -> No
     first, second = (planner.make(payload_of([[("user", name)]], 0), rules) for name in ("ann", "bob"))
     assert first.shape is second.shape
     assert first.charges[0].key != second.charges[0].key
+
+
+def test_requests_that_ask_for_another_kind_of_charge_have_another_shape(rules: Rules) -> None:
+    planner = new_planner()
+    tokens = payload_of([[("tokens", "ann")]], 2)
+    kinds = [planner.make(tokens, rules, late=late).charges[0].kind for late in (None, False, True)]
+    assert kinds == [Kind.LATE, Kind.TAKE, Kind.LATE]
+    request = RateLimitRequest.FromString(payload_of([[("given", "ann")]], 2))
+    taken = planner.make(request.SerializeToString(), rules).charges[0].kind
+    request.descriptors[0].is_negative_hits = True
+    assert (taken, planner.make(request.SerializeToString(), rules).charges[0].kind) == (Kind.TAKE, Kind.REFUND)
 
 
 def test_shapes_are_bounded_whatever_costs_callers_name(rules: Rules) -> None:
