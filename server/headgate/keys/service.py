@@ -229,7 +229,7 @@ class KeysService:
         state.used, state.remaining, state.frees_in_ms = usage.used, usage.remaining, usage.frees_in_ms
 
     def _audit(self, operator: Operator, why: str, key: str) -> FilteringBoundLogger:
-        """Log the caller, the key and the reason. Changes are logged as warnings: made by hand, and not to be missed."""
+        """Bind operator, key and reason to the logger. Changes are warnings: made by hand, and not to be missed."""
         bound: FilteringBoundLogger = self.logger.bind(who=operator.who, peer=operator.peer, why=why, key=key)
         return bound
 
