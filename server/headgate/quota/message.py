@@ -44,6 +44,6 @@ class QuotaMessage(NamedTuple):
 
 
 def set_tag(regions: tuple[str, ...]) -> bytes:
-    """The same for the same names in any order, another one for any other set."""
+    """Hash the names of a set of regions, in whatever order they come."""
     text = b"".join(b"%d:%s" % (len(name.encode()), name.encode()) for name in sorted(regions))
     return blake2b(text, digest_size=8).digest()

@@ -65,7 +65,7 @@ class KeySlice:
         self._charge: Charge | None = None
 
     def charge(self, source: Charge) -> Charge:
-        """The same charge, on the slice."""
+        """Return the charge with the slice as its limit."""
         if self._charge is None or self._source is not source:
             self._source, self._charge = source, charge_on(source, self.limit)
         return self._charge

@@ -39,7 +39,7 @@ class Offered:
         return self.current + weighted(self.previous, length_ms - elapsed_ms, length_ms)
 
     def per_window(self, now_ms: int) -> int:
-        """The same, for as much time as a window has."""
+        """Return the cost offered per window."""
         return self.in_span(now_ms) * self.window_ms // span_ms(self.window_ms)
 
     def _roll(self, sequence: int) -> None:

@@ -29,7 +29,7 @@ HOLD_MS: Final = 25_000
 """For how long a key's own share holds unless it is written again. Under the 30 s that an epoch's overlap has beyond
 its windows: a key that nobody looks at any more falls to its floor before others count on what it had."""
 HOLD_TAKEN_MS: Final = 3_000
-"""The same for one that has something of lost regions: they may come back at any time."""
+"""Hold of a share that has something of lost regions: they may come back at any time."""
 LONGEST_MS: Final = 86_400_000
 """For longer nothing is said to hold; it is said again every second."""
 SHARES_PER_STEP: Final = 250

@@ -308,7 +308,7 @@ class SharedCounter(KeyCounter, ABC):
     def begin_anew(self) -> None:
         """Become cold, and owner of a new component, as if the key had been dropped and came back.
 
-        Calls and requests under way keep the counter; what they bring is of another component, and not taken for its own.
+        Calls and requests under way keep the counter; what they bring is of another component, and is not its own.
         """
         self.component = self.shard.new_component()
         self.allowance = 0

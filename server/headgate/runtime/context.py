@@ -46,7 +46,7 @@ class ProcessContext:
     random: random.Random
     logger: FilteringBoundLogger
     bounded: BoundedLogger
-    """The same logger for what may happen thousands of times a second."""
+    """Logger for what may happen thousands of times a second: it writes a bounded number of lines."""
     metrics: Metrics
     stopping: Stopping
     worker: WorkerRole | None

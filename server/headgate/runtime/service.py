@@ -53,7 +53,7 @@ ROOMS: Final[tuple[type[Room], ...]] = (
 
 HOUSEKEEPING_INTERVAL_S: Final = 0.1
 IDLE_INTERVAL_S: Final = 0.5
-"""The same while nobody calls: what an idle node costs is waking up, and half a second of first calls is little."""
+"""Interval while nobody calls: what an idle node costs is waking up, and half a second of first calls is little."""
 
 STOP_TIMEOUT_S: Final = 5.0
 """For calls still in flight after the drain period; a decision takes microseconds."""

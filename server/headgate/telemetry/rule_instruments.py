@@ -70,7 +70,7 @@ def register_rules(metrics: Metrics, tallies: Tallies) -> None:
 
 
 def register_ratelimit_names(metrics: Metrics, tallies: Tallies) -> None:
-    """The same under the names of envoyproxy/ratelimit, as its own Prometheus endpoint maps them."""
+    """Export the same counts under the names of envoyproxy/ratelimit, as its own Prometheus endpoint maps them."""
 
     def per_rule(value: Callable[[Tally], int]) -> Callable[[], Series]:
         return lambda: ((value(tally), _ratelimit_labels(tally)) for tally in tallies.all())
