@@ -118,7 +118,7 @@ class Charge:
         """A cost of a rule that stands or falls with the request: the allowance of its key may admit it."""
 
     def on(self, key: bytes, shard_key: bytes, entries: Entries) -> "Charge":
-        """The same charge on another key of the same rule; of TAKE charges only."""
+        """Return the charge on another key of the same rule."""
         return _Copied(self, key, shard_key, entries)
 
     @property

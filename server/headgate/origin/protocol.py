@@ -53,7 +53,7 @@ class Refund(NamedTuple):
     own: int = 0
     """Cost that was taken out of this cell for the component."""
     region: int = 0
-    """The same for all components of the region. Of a bucket: all that its arrival time was ever put back by."""
+    """Refunded cost of all components of the region. Of a bucket: all that its arrival time was ever put back by."""
     foreign: int = 0
     """All other regions together."""
 
@@ -119,7 +119,7 @@ class WindowReport(_FlatWindowReport):
         return tuple.__new__(cls, (key, terms, number, held, cells, name, reset, demands))
 
     def _replace(self, **changes: Any) -> Self:
-        """The same with other fields, those of its terms among them."""
+        """Return a copy with other fields, those of its terms among them."""
         terms = {name: changes.pop(name) for name in WindowTerms.__annotations__ if name in changes}
         if terms:
             changes["terms"] = self.terms._replace(**terms)

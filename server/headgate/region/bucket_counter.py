@@ -56,7 +56,7 @@ class SharedBucket(SharedCounter):
         self.since_ms = 0
         """Time at which the first cost that is not acknowledged was admitted; 0 when there is none."""
         self._since_report_ms = 0
-        """The same for cost that the call under way does not carry."""
+        """Time of the first cost that is not acknowledged and that the call under way does not carry."""
 
     @property
     def expires_ms(self) -> int:

@@ -104,7 +104,7 @@ class Message:
         self._shard.receive(self._life, self._operation, self._reply)
 
     def _arrive_again(self) -> None:
-        """The same bytes once more; nobody waits for a second answer.
+        """Send the same bytes once more; nobody waits for a second answer.
 
         Never into a memory that has forgotten the first time: that nothing below the node
         sends a call again after a loss is what the protocol relies on.
