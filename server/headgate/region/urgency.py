@@ -28,5 +28,5 @@ class Urgency(IntEnum):
     """Next to nothing of the grant is used."""
 
 
-DELAYS_S: Final = (FLUSH_SOON_S, FLUSH_LATER_S, TOLD_AFTER_S, FLUSH_CALM_S)
+DELAYS_S: Final[tuple[float, ...]] = (FLUSH_SOON_S, FLUSH_LATER_S, TOLD_AFTER_S, FLUSH_CALM_S)
 """Delays by urgency, in seconds."""
