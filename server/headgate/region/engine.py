@@ -20,7 +20,7 @@ from headgate.region.outcomes import COLD, NEAR, OVER, admitted, must_ask
 from headgate.region.overflow import Overflow
 from headgate.region.refunds import DENIAL_MS
 from headgate.region.stats import RegionalStats
-from headgate.region.verdicts import admission_of, decision_of, denied_from_memory
+from headgate.region.verdicts import admission_of, decision_of, denied_again, denied_from_memory
 from headgate.region.waiting import Region, WaitingRequest, Waits
 from headgate.region.window_counter import SharedWindow
 
@@ -50,15 +50,20 @@ class RegionalEngine:
         demanded whatever the others say, and denies nothing. (limiter/decision.py, `Kind`)
         """
         now_s = self._monotonic()
-        verdicts = self._from_allowances(charges, now_s)
-        if verdicts is not None:
-            return Decision(True, DecisionPath.LOCAL, verdicts)
-        legs = [self._leg(charge, now_s) for charge in charges]
-        placed = [leg for leg in legs if leg is not None]
-        return self._conclude(placed, now_s) if len(placed) == len(legs) else self._unplaced(charges, legs)
+        decision = self._from_memory(charges, now_s)
+        if decision is not None:
+            return decision
+        legs: list[Leg] = []
+        for charge in charges:
+            leg = self._leg(charge, now_s)
+            if leg is None:
+                return self._unplaced(charges, legs, now_s)
+            legs.append(leg)
+        return self._conclude(legs, now_s)
 
-    def _from_allowances(self, charges: tuple[Charge, ...], now_s: float) -> list[Verdict] | None:
-        """Admit all charges out of what is kept with their keys; None, and nothing charged: the plain rule decides."""
+    def _from_memory(self, charges: tuple[Charge, ...], now_s: float) -> Decision | None:
+        """Decide by what is kept with the keys: admit all charges out of their allowances, or deny the only one as
+        before. None, and nothing charged: the plain rule decides."""
         verdicts: list[Verdict] = []
         counters: list[SharedCounter] = []
         for charge in charges:
@@ -71,20 +76,23 @@ class RegionalEngine:
             if counter is None or verdict is None:
                 for passed, before in zip(counters, charges, strict=False):
                     passed.return_to_allowance(before)
-                return None
+                denied = denied_again(counter, charge, now_s) if counter is not None and len(charges) == 1 else None
+                return None if denied is None else Decision(False, DecisionPath.DENY_CACHE, [denied])
             counters.append(counter)
             verdicts.append(verdict)
         for counter, (_, remaining, _) in zip(counters, verdicts, strict=True):
             if not counter.flush_due_s:
                 counter.flush(remaining)
-        return verdicts
+        return Decision(True, DecisionPath.LOCAL, verdicts)
 
     def _conclude(self, legs: list[Leg], now_s: float) -> Decision | WaitingRequest:
         """Decide by the legs' outcomes; where a shard must be asked and nothing denies, the request waits."""
-        charges, outcomes = tuple([leg.charge for leg in legs]), [leg.outcome for leg in legs]
+        outcomes = [leg.outcome for leg in legs]
         lowest = min(outcomes)
-        if lowest < 0 and denies(charges, [OVER if outcome == OVER else 0 for outcome in outcomes]):
-            return self._deny(legs, now_s)
+        if OVER in outcomes:
+            charges = tuple([leg.charge for leg in legs])
+            if denies(charges, [OVER if outcome == OVER else 0 for outcome in outcomes]):
+                return self._deny(legs, now_s)
         if lowest <= COLD:
             waiting = WaitingRequest(self._waits, legs, now_s)
             return waiting.begin() or waiting
@@ -151,10 +159,10 @@ class RegionalEngine:
     def _room(self, counter: SharedCounter, charge: Charge, now_ms: int, now_s: float) -> int:
         """Return the room on a key if the cost may be admitted here, or why not: the plain rule."""
         cost, limit = charge.cost, charge.limit
-        if counter.denies(cost, limit, now_ms):
+        if counter.deny_until_ms and counter.denies(cost, limit, now_ms):
             return OVER
         missing = counter.missing(cost)
-        if counter.is_paused(missing, now_s):
+        if counter.pause is not None and counter.is_paused(missing, now_s):
             return OVER
         room = charge.algorithm.room(counter, limit, now_ms)
         if room < missing:
@@ -248,14 +256,20 @@ class RegionalEngine:
             return SharedBucket(charge.key, place, component, shard, limit)
         return SharedWindow(charge.key, place, component, shard, limit, shard.time.at_ms(now_s))
 
-    def _unplaced(self, charges: tuple[Charge, ...], legs: list[Leg | None]) -> Decision:
-        """Let the policies decide: a new key has no room, because every counter holds something unacknowledged."""
+    def _unplaced(self, charges: tuple[Charge, ...], placed: list[Leg], now_s: float) -> Decision:
+        """Let the policies decide: a new key has no room, because every counter holds something unacknowledged.
+
+        Late costs and refunds of keys that have room are charged and demanded there, whatever the others come to.
+        """
         self.stats.unplaced += 1
-        for leg in legs:
-            if leg is not None and leg.takes and admitted(leg.outcome):
+        for leg in placed:
+            if leg.takes and admitted(leg.outcome):
                 leg.counter.unspend(leg.charge.cost)
-        over = tuple([leg is not None and leg.outcome == OVER for leg in legs])
-        return self._overflow.decide(charges, over, self._region.earliest_ms())
+        over = [leg.outcome == OVER for leg in placed]
+        for charge in charges[len(placed) :]:
+            late = None if charge.kind is Kind.TAKE else self._leg(charge, now_s)
+            over.append(late is not None and late.outcome == OVER)
+        return self._overflow.decide(charges, tuple(over), self._region.earliest_ms())
 
 
 def _evictable(counter: SharedCounter) -> bool:

@@ -34,6 +34,25 @@ def denied_from_memory(leg: Leg, now_s: float) -> bool:
     return counter.pause_left_ms(charge.cost, now_s) > 0
 
 
+def denied_again(counter: SharedCounter, charge: Charge, now_s: float) -> Verdict | None:
+    """Deny a charge as the same one was before, or because its key pauses; None, and nothing noted: the plain rule must
+    decide. (tests/unit/region/test_denials.py holds both equal.)"""
+    limit, pause = charge.limit, counter.pause
+    known = counter.deny_until_ms and charge.cost == counter.deny_cost and limit is counter.deny_limit
+    if (not known and pause is None) or counter.limit is not limit:
+        return None
+    now_ms = counter.come_to(limit, now_s)
+    pause = counter.pause  # gone, if the counter has begun anew
+    denied = known and now_ms < counter.deny_until_ms
+    if pause is None:
+        return (True, 0, counter.deny_until_ms - now_ms) if denied else None
+    waits = counter.is_paused(counter.missing(charge.cost), now_s)
+    if not denied and not waits:
+        return None
+    pause.count(charge.cost, now_s)
+    return _denial(charge, counter, now_ms, pause.left_ms(now_s) if waits else 0)
+
+
 def admission_of(leg: Leg, remaining: int, now_ms: int) -> Verdict:
     """Return what the caller is told of a leg that was admitted and leaves `remaining`."""
     return False, remaining, leg.charge.algorithm.reset_ms(leg.counter, leg.charge.limit, now_ms)

@@ -206,19 +206,20 @@ class WaitingRequest(Question):
 
     def _questions(self) -> Sequence[Question]:
         """Split what must be asked: enforced charges of one shard stand or fall together, a shadow or a quota alone."""
+        asking = [leg for leg in self.legs if must_ask(leg.outcome)]
+        if len(asking) == 1:
+            self.asked, self.shard = asking, asking[0].counter.shard
+            return (self,)
         together: dict[int, list[Leg]] = {}
         alone: list[list[Leg]] = []
-        for leg in self.legs:
-            if not must_ask(leg.outcome):
-                continue
+        for leg in asking:
             if leg.charge.fails_alone:
                 alone.append([leg])
             else:
                 together.setdefault(leg.counter.shard.index, []).append(leg)
         groups = [*together.values(), *alone]
         if len(groups) == 1:
-            self.asked = groups[0]
-            self.shard = self.asked[0].counter.shard
+            self.asked, self.shard = asking, asking[0].counter.shard
             return (self,)
         self._parts = [PartialQuestion(self, legs[0].counter.shard, legs) for legs in groups]
         return tuple(self._parts)
@@ -274,8 +275,8 @@ class WaitingRequest(Question):
     def _decide(self, now_s: float) -> Decision:
         """Commit all that is held, or release it."""
         self.decided = True
-        legs = self.legs
-        admits = not denies(tuple([leg.charge for leg in legs]), [leg.outcome for leg in legs])
+        legs, outcomes = self.legs, [leg.outcome for leg in self.legs]
+        admits = min(outcomes) >= 0 or not denies(tuple([leg.charge for leg in legs]), outcomes)
         for leg in legs:
             counter = leg.counter
             if leg.hold is not None:

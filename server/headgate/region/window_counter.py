@@ -151,7 +151,9 @@ class SharedWindow(SharedCounter):
         if isinstance(charged, WindowAnswer) and charged.sequence == self.sequence - 1:
             cell = self.previous_cell
         cell.reserved += cost
-        self._recount()
+        if cell.total + cell.reserved > cell.own:
+            self._recount()  # else credit, which counted already, is held
+        self.allowance = 0
         return Hold(self.component, cell, cost)
 
     def settle(self, hold: Hold, *, commit: bool) -> None:
@@ -160,6 +162,10 @@ class SharedWindow(SharedCounter):
             cell = self.current_cell
         else:
             cell.reserved -= hold.cost
+            if commit:
+                cell.total += hold.cost
+                self.allowance = 0
+                return  # what was held is spent: the counts are what they were
         if commit:
             cell.total += hold.cost
         self._recount()

@@ -249,11 +249,11 @@ def test_several_charges_are_admitted_together_or_not_at_all() -> None:
     charge, now_s = Charge(KEY, node.limit, 1), clock.monotonic()
     left, state = node.allowance, node.state()
     for others in ((Charge(b"new", node.limit, 1),), (Charge(KEY, node.limit, left - 1), charge)):
-        assert node.engine._from_allowances((charge, *others), now_s) is None
+        assert node.engine._from_memory((charge, *others), now_s) is None
         assert (node.allowance, node.state()) == (left, state)
-    verdicts = node.engine._from_allowances((charge, charge), now_s)
-    assert verdicts is not None
-    assert verdicts[0][1] - verdicts[1][1] == 1
+    decision = node.engine._from_memory((charge, charge), now_s)
+    assert decision is not None
+    assert decision.verdicts[0][1] - decision.verdicts[1][1] == 1
     assert node.allowance == left - 2
 
 

@@ -7,6 +7,8 @@ from headgate.origin.protocol import Count
 from headgate.region.engine import RegionalEngine
 from headgate.region.pause import AskPause
 from headgate.region.window_counter import SharedWindow
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.region.support import NOW_MS, SEQUENCE, OneShard, answer
 
@@ -33,9 +35,18 @@ class Node:
         self.counter.pause.ends_s = NOW_S + lasts_s
 
     def ask(self, cost: int = 1) -> Decision | None:
+        return self.decide(Charge(KEY, self.limit, cost))
+
+    def decide(self, charge: Charge) -> Decision | None:
         """The decision; None: the request waits for the shard."""
-        decided = self.engine.decide((Charge(KEY, self.limit, cost),))
+        decided = self.engine.decide((charge,))
         return decided if isinstance(decided, Decision) else None
+
+    def seen(self) -> tuple[object, ...]:
+        """All that a denial may change."""
+        counter, pause = self.counter, self.counter.pause
+        demand = None if pause is None else pause.prefetch(self.limit, 0, NOW_MS, NOW_S)
+        return counter.current, counter.credit, counter.unacked, counter.deny_until_ms, counter.deny_cost, demand
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.algorithm.value)
@@ -92,3 +103,38 @@ def test_what_is_denied_in_a_pause_counts_as_demand() -> None:
         node.ask()
     assert node.counter.pause is not None
     assert node.counter.pause.prefetch(node.limit, 0, NOW_MS, NOW_S + 0.3) == (6, 1)
+
+
+@given(
+    limit=st.builds(
+        lambda algorithm, refund: Limit(1_000, Unit.MINUTE, algorithm=algorithm, refund=refund),
+        st.sampled_from([Algorithm.SLIDING_WINDOW, Algorithm.FIXED_WINDOW]),
+        st.booleans(),
+    ),
+    used=st.sampled_from([900, 998, 1_000]),
+    credit=st.sampled_from([0, 1, 3]),
+    denied=st.sampled_from([None, (1, 500), (3, 0), (3, 500)]),
+    paused=st.sampled_from([None, (0, 0.25), (2, 0.25), (0, -0.25)]),
+    costs=st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=4),
+)
+def test_a_denial_by_what_is_kept_is_the_plain_rules(
+    limit: Limit,
+    used: int,
+    credit: int,
+    denied: tuple[int, int] | None,
+    paused: tuple[int, float] | None,
+    costs: list[int],
+) -> None:
+    """The same decisions, whether or not a node may decide by what is kept with a key; and it is left the same."""
+    nodes = [Node(limit, used, credit) for _ in range(2)]
+    for node in nodes:
+        if denied is not None and not limit.refund:
+            node.counter.keep_denial(denied[0], limit, NOW_MS + denied[1])
+        if paused is not None:
+            node.pause(*paused)
+    for cost in costs:
+        by_what_is_kept, plain = Charge(KEY, limit, cost), Charge(KEY, limit, cost)
+        plain.plain = False
+        told = [node.decide(charge) for node, charge in zip(nodes, (by_what_is_kept, plain), strict=True)]
+        assert told[0] == told[1]
+        assert nodes[0].seen() == nodes[1].seen()
