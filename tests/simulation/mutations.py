@@ -425,9 +425,10 @@ def late_if_it_fits(patch: Patch) -> None:
     def careless(engine: RegionalEngine, counter: SharedCounter, charge: Charge, now_s: float) -> int:
         limit = charge.limit
         now_ms = counter.come_to(limit, now_s)
-        remaining = charge.algorithm.take(counter, limit, now_ms, counter.missing(charge.cost))
+        missing = counter.missing(charge.cost)
+        remaining = counter.room(now_ms) - missing
         if remaining >= 0:
-            counter.spend(charge.cost, now_ms)
+            counter.spend(charge.cost, missing, now_ms)
             counter.flush(remaining)
         return remaining
 

@@ -44,8 +44,8 @@ class Ledger:
     def _follow(self, monkeypatch: pytest.MonkeyPatch) -> None:
         spend, unspend, settle = SharedWindow.spend, SharedWindow.unspend, SharedWindow.settle
 
-        def logged_spend(counter: SharedWindow, cost: int, now_ms: int) -> None:
-            spend(counter, cost, now_ms)
+        def logged_spend(counter: SharedWindow, cost: int, missing: int, now_ms: int) -> None:
+            spend(counter, cost, missing, now_ms)
             self._add(counter, counter.current_cell.sequence, cost)
 
         def logged_unspend(counter: SharedWindow, cost: int) -> None:

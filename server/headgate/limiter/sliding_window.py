@@ -7,7 +7,7 @@ deny iff effective > limit;   remaining = limit − effective
 from headgate.limiter.counters import WindowCounter, WindowCounts
 from headgate.limiter.limit import Limit
 from headgate.limiter.windows import WindowRules
-from headgate.window import weighted
+from headgate.window import used
 
 
 class SlidingWindow(WindowRules):
@@ -18,10 +18,7 @@ class SlidingWindow(WindowRules):
 
     def used(self, counter: WindowCounts, now_ms: int) -> int:
         """Return this window's count and the share of the one before that is still in sight."""
-        if not counter.previous:
-            return counter.current
-        window_ms = counter.window_ms
-        return counter.current + weighted(counter.previous, window_ms - now_ms % window_ms, window_ms)
+        return used(counter.current, counter.previous, now_ms, counter.window_ms)
 
     def retry_ms(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
         """Return how long until enough of the previous window, or then of this one, no longer counts."""

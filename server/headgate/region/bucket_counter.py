@@ -8,12 +8,14 @@ from collections import deque
 from typing import Any, Final
 
 from headgate.limiter.counters import bucket_load
+from headgate.limiter.gcra import Gcra
 from headgate.limiter.limit import Limit
 from headgate.origin.protocol import Answer, BucketReport, Demand, Report
 from headgate.region.cells import Hold
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.refunds import GIVEN_UP_MS
 
+RULES: Final = Gcra()
 MOST_LOTS: Final = 8
 """Answers whose credit is told apart: more are taken for one, as old as its oldest."""
 BEHIND_MS: Final = 10
@@ -133,7 +135,19 @@ class SharedBucket(SharedCounter):
         known = max(0, used - self.unacked * window_ms)
         return known + cost * window_ms <= self.limit.burst * window_ms
 
-    def spend(self, cost: int, now_ms: int) -> None:
+    def room(self, now_ms: int) -> int:
+        return RULES.room(self, self.limit, now_ms)
+
+    def reset_ms(self, now_ms: int) -> int:
+        return RULES.reset_ms(self, self.limit, now_ms)
+
+    def spend(self, cost: int, missing: int, now_ms: int) -> None:
+        RULES.charge(self, self.limit, now_ms, missing)
+        self._began(now_ms)
+        self.total += cost
+
+    def overdraw(self, cost: int, missing: int, now_ms: int) -> None:
+        RULES.overdraw(self, self.limit, now_ms, missing)
         self._began(now_ms)
         self.total += cost
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from headgate.limiter.counters import KeyCounter
-from headgate.limiter.decision import ALGORITHMS, Charge, Verdict
+from headgate.limiter.decision import Charge, Verdict
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.protocol import NO_GRANT, UNBOUND, Answer, Demand, Report, WindowTerms
 from headgate.region.cells import Hold
@@ -267,7 +267,7 @@ class SharedCounter(KeyCounter, ABC):
         if limit.algorithm is not Algorithm.GCRA and time_ms // limit.window_ms != self.sequence:
             return  # the answer was of another window
         # The shard knows nothing of what requests hold here and it has not charged, so its room is no less.
-        room = ALGORITHMS[limit.algorithm].remaining(self, limit, time_ms) + self.unacked
+        room = max(0, self.room(time_ms)) + self.unacked
         if self.credit < hoped or self.missing(refused) > room:
             drawn = chance()
             if pause_ms(limit):
@@ -356,8 +356,20 @@ class SharedCounter(KeyCounter, ABC):
         """Come to `now_ms`, or stay where an answer has already brought the counter; return the time it is there."""
 
     @abstractmethod
-    def spend(self, cost: int, now_ms: int) -> None:
-        """Commit at once; the algorithm's `charge` has counted the missing part already."""
+    def room(self, now_ms: int) -> int:
+        """Return the highest cost that fits now by all that is known, as the algorithm's `room`; follows `come_to`."""
+
+    @abstractmethod
+    def reset_ms(self, now_ms: int) -> int:
+        """Return how long until the end of the window (gcra: until the bucket is full)."""
+
+    @abstractmethod
+    def spend(self, cost: int, missing: int, now_ms: int) -> None:
+        """Admit a cost that fits, and of which credit does not cover `missing`."""
+
+    @abstractmethod
+    def overdraw(self, cost: int, missing: int, now_ms: int) -> None:
+        """Admit a late cost that does not fit."""
 
     @abstractmethod
     def countable(self, cost: int, now_ms: int) -> int:
@@ -369,7 +381,7 @@ class SharedCounter(KeyCounter, ABC):
 
     @abstractmethod
     def unspend(self, cost: int) -> None:
-        """Undo a `spend` of the same instant, with its `charge`."""
+        """Undo a `spend` of the same instant."""
 
     @abstractmethod
     def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:

@@ -9,6 +9,7 @@ its caller to say when a waiting request's time is up.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from headgate.limiter.counters import CounterTable
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict, denies
@@ -23,6 +24,11 @@ from headgate.region.stats import RegionalStats
 from headgate.region.verdicts import admission_of, decision_of, denied_again, denied_from_memory
 from headgate.region.waiting import Region, WaitingRequest, Waits
 from headgate.region.window_counter import SharedWindow
+
+LOCAL: Final = DecisionPath.LOCAL
+DENY_CACHE: Final = DecisionPath.DENY_CACHE
+_new: Final = tuple.__new__
+"""Makes a named tuple without asking its class: one is made per decision."""
 
 
 class RegionalEngine:
@@ -77,13 +83,13 @@ class RegionalEngine:
                 for passed, before in zip(counters, charges, strict=False):
                     passed.return_to_allowance(before)
                 denied = denied_again(counter, charge, now_s) if counter is not None and len(charges) == 1 else None
-                return None if denied is None else Decision(False, DecisionPath.DENY_CACHE, [denied])
+                return None if denied is None else _new(Decision, (False, DENY_CACHE, [denied]))
             counters.append(counter)
             verdicts.append(verdict)
         for counter, (_, remaining, _) in zip(counters, verdicts, strict=True):
             if not counter.flush_due_s:
                 counter.flush(remaining)
-        return Decision(True, DecisionPath.LOCAL, verdicts)
+        return _new(Decision, (True, LOCAL, verdicts))
 
     def _conclude(self, legs: list[Leg], now_s: float) -> Decision | WaitingRequest:
         """Decide by the legs' outcomes; where a shard must be asked and nothing denies, the request waits."""
@@ -101,8 +107,8 @@ class RegionalEngine:
                 leg.counter.flush(leg.outcome)
         if lowest >= 0:
             verdicts = [admission_of(leg, leg.outcome, leg.counter.shard.time.at_ms(now_s)) for leg in legs]
-            return Decision(True, DecisionPath.LOCAL, verdicts)
-        return decision_of(legs, True, DecisionPath.LOCAL, now_s)
+            return Decision(True, LOCAL, verdicts)
+        return decision_of(legs, True, LOCAL, now_s)
 
     def _deny(self, legs: Sequence[Leg], now_s: float) -> Decision:
         """Deny by what is known: nobody is asked, and nothing is charged."""
@@ -114,7 +120,7 @@ class RegionalEngine:
                 leg.outcome = 0  # as far as this node knows it had room
             elif leg.takes:
                 leg.counter.unspend(leg.charge.cost)
-        return decision_of(legs, False, DecisionPath.DENY_CACHE if cached else DecisionPath.LOCAL, now_s)
+        return decision_of(legs, False, DENY_CACHE if cached else LOCAL, now_s)
 
     # One charge
 
@@ -148,8 +154,7 @@ class RegionalEngine:
                 counter.note_near(cost, now_s)
             return room
         missing = counter.missing(cost)
-        charge.algorithm.charge(counter, charge.limit, now_ms, missing)
-        counter.spend(cost, now_ms)
+        counter.spend(cost, missing, now_ms)
         return room - missing
 
     def _peek(self, counter: SharedCounter, charge: Charge, now_s: float) -> int:
@@ -164,7 +169,7 @@ class RegionalEngine:
         missing = counter.missing(cost)
         if counter.pause is not None and counter.is_paused(missing, now_s):
             return OVER
-        room = charge.algorithm.room(counter, limit, now_ms)
+        room = counter.room(now_ms)
         if room < missing:
             return COLD if limit.refund and _may_have_room(counter, now_s) else OVER
         return self._must_ask(counter, missing, room, now_s) or room
@@ -182,17 +187,15 @@ class RegionalEngine:
 
     def _late(self, counter: SharedCounter, charge: Charge, now_s: float) -> int:
         """Charge a late cost here and now; return what remains, or OVER if it did not fit by what is known."""
-        limit, algorithm = charge.limit, charge.algorithm
-        now_ms = counter.come_to(limit, now_s)
+        now_ms = counter.come_to(charge.limit, now_s)
         cost = counter.countable(charge.cost, now_ms)
         missing = counter.missing(cost)
-        remaining = algorithm.room(counter, limit, now_ms) - missing
+        remaining = counter.room(now_ms) - missing
         if remaining >= 0:
-            algorithm.charge(counter, limit, now_ms, missing)
+            counter.spend(cost, missing, now_ms)
         else:
-            algorithm.overdraw(counter, limit, now_ms, missing)
+            counter.overdraw(cost, missing, now_ms)
             counter.forget_denial()  # it holds for longer now
-        counter.spend(cost, now_ms)
         counter.flush(max(0, remaining))
         return remaining if remaining >= 0 and cost == charge.cost else OVER
 
@@ -200,7 +203,7 @@ class RegionalEngine:
         """Demand the cost back: the shard says how much of it there is to give. Returns what remains meanwhile."""
         now_ms = counter.come_to(charge.limit, now_s)
         counter.demand(charge.cost, now_ms, now_s)
-        return charge.algorithm.remaining(counter, charge.limit, now_ms)
+        return max(0, counter.room(now_ms))
 
     def uncharge(self, charges: tuple[Charge, ...]) -> None:
         """Undo costs that came to less than was charged: a refund, where the limit has them; else, of what this node

@@ -55,15 +55,15 @@ def denied_again(counter: SharedCounter, charge: Charge, now_s: float) -> Verdic
 
 def admission_of(leg: Leg, remaining: int, now_ms: int) -> Verdict:
     """Return what the caller is told of a leg that was admitted and leaves `remaining`."""
-    return False, remaining, leg.charge.algorithm.reset_ms(leg.counter, leg.charge.limit, now_ms)
+    return False, remaining, leg.counter.reset_ms(now_ms)
 
 
 def verdict_of(leg: Leg, path: DecisionPath, now_s: float) -> Verdict:
     """Return what the caller is told of one leg, in a request that was decided on this path."""
     charge, counter = leg.charge, leg.counter
-    now_ms = counter.advance(counter.shard.time.at_ms(now_s))
+    now_ms = counter.come_to(charge.limit, now_s)
     if admitted(leg.outcome):
-        return admission_of(leg, charge.algorithm.remaining(counter, charge.limit, now_ms), now_ms)
+        return admission_of(leg, max(0, counter.room(now_ms)), now_ms)
     pause_ms = counter.pause_left_ms(charge.cost, now_s)
     if path in policy.PATHS.values() and not _is_kept(charge, counter, now_ms):
         return True, 0, max(_retry_ms(charge, counter, now_ms), pause_ms, policy.DEGRADED_RETRY_MS)
@@ -91,6 +91,6 @@ def _is_kept(charge: Charge, counter: SharedCounter, now_ms: int) -> bool:
 def _retry_ms(charge: Charge, counter: SharedCounter, now_ms: int) -> int:
     """Return how long until it fits by all that is known; 0 when it does, because credit has come back since."""
     missing = counter.missing(charge.cost)
-    if missing <= charge.algorithm.room(counter, charge.limit, now_ms):
+    if missing <= counter.room(now_ms):
         return 0
     return charge.algorithm.retry_ms(counter, charge.limit, now_ms, missing)

@@ -309,6 +309,5 @@ class PartialQuestion(Question):
 def _known_outcome(leg: Leg, now_s: float) -> int:
     """Return the room that the cost would leave by all that is known now, or OVER; nothing is taken."""
     counter, charge = leg.counter, leg.charge
-    now_ms = counter.advance(counter.shard.time.at_ms(now_s))
-    remaining = charge.algorithm.room(counter, charge.limit, now_ms) - counter.missing(charge.cost)
+    remaining = counter.room(counter.come_to(charge.limit, now_s)) - counter.missing(charge.cost)
     return remaining if remaining >= 0 else OVER

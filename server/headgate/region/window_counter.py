@@ -6,13 +6,15 @@ sections 3, 5 and 6.)
 
 from typing import Any, Final
 
+from headgate.limiter.algorithm import OVER
 from headgate.limiter.counters import window_load
-from headgate.limiter.decision import ALGORITHMS, Charge, Verdict
-from headgate.limiter.limit import Limit
+from headgate.limiter.decision import Charge, Verdict
+from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.names import exchange_name
 from headgate.origin.protocol import Answer, CellReport, Report, WindowAnswer, WindowReport
 from headgate.region.cells import CellView, Hold
 from headgate.region.counters import NEXT_TO_NOTHING, Shard, SharedCounter
+from headgate.window import used
 
 MOST_LATE: Final = 2**44
 """The most that one node counts in one cell: four thousand times the largest limit, and 500 nodes together stay below
@@ -21,6 +23,7 @@ NOTHING: Final = (0, 0, 0)
 """The previous cell's count in most answers."""
 LEAST_ALLOWANCE: Final = 4
 """An allowance of less is not worth working out."""
+SLIDING: Final = Algorithm.SLIDING_WINDOW
 _new: Final = tuple.__new__
 """Makes a named tuple from a tuple without asking its class: one is made per report."""
 
@@ -130,9 +133,23 @@ class SharedWindow(SharedCounter):
         """Cost of the current window only."""
         return self.current_cell.total + self.current_cell.reserved
 
-    def spend(self, cost: int, now_ms: int) -> None:
+    def room(self, now_ms: int) -> int:
+        limit = self.limit
+        if not limit.requests_per_unit:
+            return OVER
+        previous = self.previous if limit.algorithm is SLIDING else 0
+        return limit.requests_per_unit - used(self.current, previous, now_ms, self.window_ms)
+
+    def reset_ms(self, now_ms: int) -> int:
+        return self.window_ms - now_ms % self.window_ms
+
+    def spend(self, cost: int, missing: int, now_ms: int) -> None:
         self.allowance = 0
+        self.current += missing
         self.current_cell.total += cost
+
+    def overdraw(self, cost: int, missing: int, now_ms: int) -> None:
+        self.spend(cost, missing, now_ms)
 
     def countable(self, cost: int, now_ms: int) -> int:
         return min(cost, max(0, MOST_LATE - self.current_cell.total))
@@ -176,7 +193,7 @@ class SharedWindow(SharedCounter):
         return self.current_cell.unacked
 
     def fits_instead(self, cost: int, now_ms: int) -> bool:
-        return cost - self.own_unacked <= ALGORITHMS[self.limit.algorithm].room(self, self.limit, now_ms)
+        return cost - self.own_unacked <= self.room(now_ms)
 
     def _recount(self) -> None:
         """Work out what is known of both cells, after any of them has changed."""
@@ -207,21 +224,22 @@ class SharedWindow(SharedCounter):
         if not time.spread_ms < reset_ms <= window_ms:
             return None  # not this window by both bounds of the shard's time
         if not self.allowance:
-            self.allowance = self._allowance(charge, now_ms, now_s)
+            self.allowance = self._allowance(now_ms, now_s)
             if self.pause is not None and cost <= self.allowance:
                 self.pause.count(cost, now_s)
         if cost > self.allowance:
             return None
         self.allowance -= cost
+        self.current += cost
         self.current_cell.total += cost
-        return False, charge.algorithm.take(self, limit, now_ms, cost), reset_ms
+        return False, self.room(now_ms), reset_ms
 
     def return_to_allowance(self, charge: Charge) -> None:
         self.allowance += charge.cost
         self.current -= charge.cost
         self.current_cell.total -= charge.cost
 
-    def _allowance(self, charge: Charge, now_ms: int, now_s: float) -> int:
+    def _allowance(self, now_ms: int, now_s: float) -> int:
         """Return the cost that may be admitted before anything but the counts would change: the delay of the flush, or
         that the shard must be asked."""
         grant = self.grant
@@ -229,7 +247,7 @@ class SharedWindow(SharedCounter):
             return 0
         if self.pause is not None and (now_s < self.pause.ends_s or not self.flush_due_s):
             return 0  # the plain rule counts the demand for a key that was at its limit
-        room = charge.algorithm.room(self, self.limit, now_ms)
+        room = self.room(now_ms)
         unacked, precision = self.unacked, self.limit.precision
         if unacked * 2 >= grant or room <= 2 * precision:
             left = min(self.held(now_s) - unacked, room - precision - 1)

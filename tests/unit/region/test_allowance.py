@@ -228,7 +228,7 @@ def test_a_counter_that_went_admits_nothing() -> None:
         pytest.param(lambda node: node.counter.hold(1, node.region.shard.now_ms()), id="a reservation"),
         pytest.param(lambda node: node.counter.unreadable(), id="a record that can't be read"),
         pytest.param(lambda node: node.counter.begin_anew(), id="beginning anew"),
-        pytest.param(lambda node: node.counter.spend(1, node.region.shard.now_ms()), id="another admission"),
+        pytest.param(lambda node: node.counter.spend(1, 1, node.region.shard.now_ms()), id="another admission"),
         pytest.param(lambda node: node.counter.roll(node.counter.sequence + 1), id="another window"),
     ],
 )

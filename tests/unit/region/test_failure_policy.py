@@ -136,7 +136,7 @@ def test_the_most_that_is_admitted_from_a_bucket(on_error: OnError, known: Bucke
     limit = bucket_limit(on_error=on_error)
     counter = bucket_counter(limit)
     if known.total:
-        counter.spend(known.total, NOW_MS)
+        counter.spend(known.total, 0, NOW_MS)
     counter.learn(BucketAnswer(known.own, NOW_MS + known.used * 1_000, 0, 0))
     admitted = [cost for cost in range(20) if admits(counter, limit, cost, NOW_MS, live_nodes)]
     assert admitted == list(range(most + 1))

@@ -204,7 +204,7 @@ def test_the_oldest_credit_of_a_bucket_is_spent_first() -> None:
     counter = bucket_counter(bucket_limit(60, burst=10))
     counter.learn(BucketAnswer(2, NOW_MS + 2_000, 0, 0))
     counter.learn(BucketAnswer(4, NOW_MS + 9_000, 0, 0))
-    counter.spend(2, NOW_MS)
+    counter.spend(2, 0, NOW_MS)
     counter.advance(NOW_MS + 4_000)
     assert counter.credit == 2
 

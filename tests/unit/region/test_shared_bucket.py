@@ -40,7 +40,7 @@ def counter_with(admitted: int = 0, own: int = 0, ahead_ms: int = 0) -> SharedBu
     for _ in range(admitted):
         missing = max(0, 1 - counter.credit)
         assert Gcra().take(counter, counter.limit, NOW_MS, missing) >= 0
-        counter.spend(1, NOW_MS)
+        counter.spend(1, 0, NOW_MS)
     return counter
 
 
