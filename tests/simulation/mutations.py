@@ -13,7 +13,7 @@ import pytest
 from headgate.limiter.decision import Charge
 from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.grants import Grants, Holding
-from headgate.origin.protocol import CellReport, Count, Demand, WindowReport
+from headgate.origin.protocol import CellReport, Demand, WindowReport
 from headgate.origin.window_cells import CellRecord, NodeComponent
 from headgate.origin.window_record import WindowRecord
 from headgate.region import counters, engine, pause, policy
@@ -248,9 +248,9 @@ def believe_in_lost_credit(patch: Patch) -> None:
     """After a loss, what a shard no longer knows to be this node's is taken for somebody else's."""
     learn = CellView.learn
 
-    def careless(cell: CellView, count: tuple[int, int, int]) -> bool:
-        others = Count(*count).region_total - Count(*count).own
-        remembers = learn(cell, count)
+    def careless(cell: CellView, own: int, total: int, foreign: int) -> bool:
+        others = total - own
+        remembers = learn(cell, own, total, foreign)
         cell.others = max(cell.others, others)
         return remembers
 
@@ -317,9 +317,9 @@ def trust_what_was_told(patch: Patch) -> None:
     """After a loss a shard is told the highest total heard of, not what is certain to have been there."""
     learn = CellView.learn
 
-    def careless(cell: CellView, count: tuple[int, int, int]) -> bool:
-        seen = max(cell.highest_total_seen, Count(*count).region_total)
-        remembers = learn(cell, count)
+    def careless(cell: CellView, own: int, total: int, foreign: int) -> bool:
+        seen = max(cell.highest_total_seen, total)
+        remembers = learn(cell, own, total, foreign)
         cell.highest_total_seen = seen
         return remembers
 

@@ -15,7 +15,6 @@ from headgate.origin.exchange_protocol import Changes, Priority, Stamp
 from headgate.origin.interface import OriginError
 from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.outbox import Outbox, PriorityIndex
-from headgate.origin.protocol import Count
 from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_cells import ForeignComponent
 from headgate.origin.window_record import WindowRecord
@@ -231,8 +230,8 @@ def foreign_counts_do_not_bind(patch: Patch) -> None:
 
     learn = CellView.learn
 
-    def deaf(cell: CellView, count: Count) -> bool:
-        return learn(cell, Count(*count)._replace(foreign=0))
+    def deaf(cell: CellView, own: int, total: int, foreign: int) -> bool:
+        return learn(cell, own, total, 0)
 
     patch.setattr(WindowRecord, "fits", fits)
     patch.setattr(CellView, "learn", deaf)

@@ -60,9 +60,8 @@ class CellView:
         """This node's cost that the shard has not acknowledged."""
         return max(0, self.total + self.reserved - self.own)
 
-    def learn(self, count: tuple[int, int, int]) -> bool:
+    def learn(self, own: int, total: int, foreign: int) -> bool:
         """Merge what the shard told, as a `Count` has it. False: it knows less than it once did."""
-        own, total, foreign = count
         if not total and not own and not foreign:
             return not self.highest_total_seen  # nothing to merge: every field is at least as high
         # Comparisons for `max`, which is called: this is done for every cell of every answer.

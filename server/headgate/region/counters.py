@@ -100,9 +100,10 @@ class SharedCounter(KeyCounter, ABC):
         self.component = component
         """The owner of this total: the node's run, and the key's incarnation in it."""
         self.shard = shard
-        self._clock_steps = shard.time.steps
+        time = shard.time
+        self._clock_steps = time.steps
         """Steps of the shard's clock when the counter last looked: one more, and the time may have gone back."""
-        self._by_own_clock = not shard.time.known
+        self._by_own_clock = not time.known
         """True until the first answer if the counter was made by this node's own clock."""
         self.has_answer = False
         """True once the shard has answered for this counter."""

@@ -70,10 +70,16 @@ class RegionalEngine:
     def _from_memory(self, charges: tuple[Charge, ...], now_s: float) -> Decision | None:
         """Decide by what is kept with the keys: admit all charges out of their allowances, or deny the only one as
         before. None, and nothing charged: the plain rule decides."""
+        if self.counters.find(charges[0].key) is None:
+            return None
         verdicts: list[Verdict] = []
         counters: list[SharedCounter] = []
         for charge in charges:
             counter = self.counters.find(charge.key) if charge.plain else None
+            if counter is not None and len(charges) == 1 and (counter.deny_until_ms or counter.pause is not None):
+                denied = denied_again(counter, charge, now_s)
+                if denied is not None:
+                    return _new(Decision, (False, DENY_CACHE, [denied]))
             if counter is not None and not counter.allowance:
                 self.counters.touch(
                     charge.key
@@ -82,8 +88,7 @@ class RegionalEngine:
             if counter is None or verdict is None:
                 for passed, before in zip(counters, charges, strict=False):
                     passed.return_to_allowance(before)
-                denied = denied_again(counter, charge, now_s) if counter is not None and len(charges) == 1 else None
-                return None if denied is None else _new(Decision, (False, DENY_CACHE, [denied]))
+                return None
             counters.append(counter)
             verdicts.append(verdict)
         for counter, (_, remaining, _) in zip(counters, verdicts, strict=True):

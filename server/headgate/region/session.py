@@ -146,10 +146,10 @@ class ShardSession:
             wanted.setdefault(counter, 0)
         for counter in self._refills(MAX_REPORTS - len(wanted)):
             wanted.setdefault(counter, 0)
-        now_ms, reports = self.time.at_ms(now_s), []
+        now_ms, numbers, reports = self.time.at_ms(now_s), self._owner.numbers, []
         for counter, asking in wanted.items():
             counter.advance(now_ms)
-            reports.append(counter.sent(next(self._owner.numbers), asking, self.leaving, now_s))
+            reports.append(counter.sent(next(numbers), asking, self.leaving, now_s))
         counters = list(wanted)
         positions = dict(zip(counters, range(len(counters)), strict=True))
         requests = tuple([question.charge_requests(positions) for question in questions])

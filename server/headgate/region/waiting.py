@@ -206,10 +206,10 @@ class WaitingRequest(Question):
 
     def _questions(self) -> Sequence[Question]:
         """Split what must be asked: enforced charges of one shard stand or fall together, a shadow or a quota alone."""
-        asking = [leg for leg in self.legs if must_ask(leg.outcome)]
-        if len(asking) == 1:
-            self.asked, self.shard = asking, asking[0].counter.shard
+        if len(self.legs) == 1:
+            self.asked = self.legs
             return (self,)
+        asking = [leg for leg in self.legs if must_ask(leg.outcome)]
         together: dict[int, list[Leg]] = {}
         alone: list[list[Leg]] = []
         for leg in asking:

@@ -19,8 +19,6 @@ from headgate.window import used
 MOST_LATE: Final = 2**44
 """The most that one node counts in one cell: four thousand times the largest limit, and 500 nodes together stay below
 2^53, where Lua's numbers end. What is beyond it is denied as long as what is at it."""
-NOTHING: Final = (0, 0, 0)
-"""The previous cell's count in most answers."""
 LEAST_ALLOWANCE: Final = 4
 """An allowance of less is not worth working out."""
 SLIDING: Final = Algorithm.SLIDING_WINDOW
@@ -275,8 +273,9 @@ class SharedWindow(SharedCounter):
         return _new(WindowReport, (self.key, terms, number, self.held(now_s), cells, name, self.reset, demands))
 
     def learn(self, answer: Any) -> bool:
-        # A WindowAnswer is flat: from 1 on the current cell's count, from 4 on the previous one's.
-        sequence: int = answer.sequence
+        # A WindowAnswer is flat, and taken apart at once: by its names it would be searched for each of them.
+        sequence: int
+        sequence, own, total, foreign, own_before, total_before, foreign_before, _, _, refunds = answer
         if not self.has_answer and not 0 <= sequence - self.sequence <= 1:
             self._restate(sequence)
         self._by_own_clock = False
@@ -286,14 +285,13 @@ class SharedWindow(SharedCounter):
         if self.ahead_of_shard:
             # The shard's current cell is the previous one here, if it is one at all.
             is_previous = sequence == self.sequence - 1
-            remembers = self.previous_cell.learn(answer[1:4]) if is_previous else True
+            remembers = self.previous_cell.learn(own, total, foreign) if is_previous else True
         else:
-            remembers = self.current_cell.learn(answer[1:4])
-            previous = answer[4:7]
-            if self._before is not None or previous != NOTHING:
-                remembers &= self.previous_cell.learn(previous)
-        if self.refunds is not None and answer.refunds is not None:
-            self.refunds.learn(answer.refunds, sequence - self.sequence)
+            remembers = self.current_cell.learn(own, total, foreign)
+            if self._before is not None or own_before or total_before or foreign_before:
+                remembers &= self.previous_cell.learn(own_before, total_before, foreign_before)
+        if self.refunds is not None and refunds is not None:
+            self.refunds.learn(refunds, sequence - self.sequence)
         self._recount()
         if not self.has_answer or self.credit:
             # There is credit, and what did not fit may be paid for now; or a first answer, and
@@ -302,14 +300,15 @@ class SharedWindow(SharedCounter):
         return remembers
 
     def lacks(self, answer: Any) -> bool:
+        sequence: int
+        total: int
+        total_before: int
+        sequence, _, total, _, _, total_before, _, _, _, _ = answer
         before = self._before
         seen_before = 0 if before is None else before.highest_total_seen
-        if answer.sequence == self.sequence:
-            if answer.region_total < self.current_cell.highest_total_seen:
-                return True
-            return bool(answer.previous_region_total < seen_before)
-        is_previous = answer.sequence == self.sequence - 1
-        return bool(is_previous and answer.region_total < seen_before)
+        if sequence == self.sequence:
+            return total < self.current_cell.highest_total_seen or total_before < seen_before
+        return sequence == self.sequence - 1 and total < seen_before
 
     def _restate(self, sequence: int) -> None:
         """Move to the shard's window what was admitted by this node's own clock, which was off.

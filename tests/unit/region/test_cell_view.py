@@ -61,7 +61,7 @@ def view_of(cell: CellView) -> View:
 )  # fmt: skip
 def test_learning_a_count(before: View, count: Count, after: View, remembers: bool) -> None:
     cell = cell_of(before)
-    assert cell.learn(count) is remembers
+    assert cell.learn(*count) is remembers
     assert view_of(cell) == after
 
 
