@@ -41,7 +41,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.the_cell_of_now: ("queue-3479", "budget"),
     mutations.the_new_window_alone: ("calm-11590", "budget"),
     mutations.sent_for_another_window: ("storm-40248", "diverged"),
-    mutations.say_it_once: ("crowded-1987", "lost"),
+    mutations.say_it_once: ("loss-502", "lost"),
     mutations.trust_what_was_told: ("storm-568", "diverged"),
     mutations.time_never_goes_back: ("steps-75", "left_over"),
     mutations.records_from_the_future: ("steps-75", "liveness"),
