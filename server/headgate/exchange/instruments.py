@@ -44,12 +44,12 @@ def _register_states(metrics: Metrics, peers: Peers, clock: Clock) -> None:
         return max(0, clock.now_ms() - at_ms) // 1000 if at_ms else -1
 
     for name, text, value in (
-        ("connected", "1 while the peer acknowledges what it is sent.", lambda s: int(s.is_connected(clock.now_ms()))),
+        ("connected", "1 while the peer acknowledges batches.", lambda s: int(s.is_connected(clock.now_ms()))),
         ("serving", "1 while this process sends to the peer; another one of the region may.", lambda s: int(s.serving)),
-        ("filling", "1 while the peer is asked for what this region has lost.", lambda s: int(s.filling)),
+        ("filling", "1 while this region waits for a peer to send again what it lost.", lambda s: int(s.filling)),
         ("backlog", "Changes that the peer has not acknowledged.", lambda s: s.backlog),
         ("lag_seconds", "How old the peer's knowledge of this region is; -1 unknown.", lambda s: _seconds(s.lag_ms)),
-        ("clock_ahead_seconds", "How far the peer's time was ahead of ours.", lambda s: s.skew_ms / 1000),
+        ("clock_ahead_seconds", "Seconds by which the peer's clock was ahead of ours.", lambda s: s.skew_ms / 1000),
         ("clock_skewed", "1 while the peer's clock is off by more than it should be.", lambda s: int(s.skewed)),
         (
             "seconds_since_publish",

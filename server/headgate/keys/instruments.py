@@ -18,7 +18,7 @@ def register(metrics: Metrics, keys: KeysService) -> None:
 
     metrics.gauge("headgate_overrides", "Overrides of limits in force on this node.", lambda: len(keys.overrides))
     metrics.labelled_counter(
-        "headgate_key_actions", "What operators did through this node, by action.", ("action",), actions
+        "headgate_key_actions", "Actions of operators through this node, by action.", ("action",), actions
     )
     metrics.counter(
         "headgate_overrides_refused",
@@ -27,11 +27,11 @@ def register(metrics: Metrics, keys: KeysService) -> None:
     )
     metrics.counter(
         "headgate_book_failures",
-        "Times that the region's book (overrides) could not be read.",
+        "Failed reads of the region map (overrides).",
         lambda: book.failures,
     )
     metrics.counter(
         "headgate_book_taught",
-        "Entries of the book that a shard which had lost them was told.",
+        "Entries of the region map restored to a shard that had lost them.",
         lambda: book.taught,
     )

@@ -13,7 +13,7 @@ def register(metrics: Metrics, cells: CounterTable[Any]) -> None:
     metrics.gauge("headgate_cells_max", "The most counters that may be in memory.", lambda: cells.max_cells)
     metrics.counter(
         "headgate_cells_restarted",
-        "Counters begun anew because their shard's clock was set back.",
+        "Counters started from zero because their shard's clock was set back.",
         lambda: stats.restarted,
     )
     metrics.counter("headgate_cells_created", "Counters begun.", lambda: stats.created)

@@ -16,8 +16,8 @@ def register(metrics: Metrics, quotas: QuotaKeeper) -> None:
     ):
         metrics.gauge(f"headgate_quota_{name}", text, partial(_as_number, gauge))
     for name, text, counter in (
-        ("turns", "Turns of the keeper.", lambda: quotas.counts.ticks),
-        ("failures", "Turns that failed, and shards that could not be asked in one.", lambda: quotas.counts.failures),
+        ("turns", "Rounds of the keeper.", lambda: quotas.counts.ticks),
+        ("failures", "Rounds that failed, and shards that could not be asked in one.", lambda: quotas.counts.failures),
         ("gifts", "Parts of slices given to other regions.", lambda: quotas.ledger_counts.gifts),
         ("posted", "Messages of peers that were left for another process.", lambda: quotas.counts.posted),
         (
@@ -26,7 +26,7 @@ def register(metrics: Metrics, quotas: QuotaKeeper) -> None:
             lambda: quotas.counts.refused + quotas.ledger_counts.entries_refused,
         ),
         ("other_set", "Messages of peers that know other regions.", lambda: quotas.ledger_counts.other_set),
-        ("keys_waiting", "Busy keys that had to wait for a later turn.", lambda: quotas.counts.waiting),
+        ("keys_waiting", "Busy keys that had to wait for a later round.", lambda: quotas.counts.waiting),
         (
             "keys_refused",
             "Keys that stay at their floor: too many are known.",

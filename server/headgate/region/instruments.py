@@ -42,7 +42,7 @@ def _register_waits(metrics: Metrics, node: RegionNode) -> None:
     metrics.counter("headgate_origin_waits", "Requests that waited for a shard.", lambda: stats.asked)
     metrics.histogram(
         "headgate_origin_wait_seconds",
-        "How long requests waited for shards, from the question to the decision.",
+        "Time that requests waited for shards, from the question to the decision.",
         WAIT_BOUNDS_S,
         lambda: Buckets(stats.waits, stats.waits_sum_s),
     )
@@ -79,7 +79,7 @@ def _register_calls(metrics: Metrics, node: RegionNode) -> None:
         metrics.labelled_counter(f"headgate_shard_{name}", text, ("shard",), _per_shard(node, value))
     metrics.labelled_histogram(
         "headgate_shard_call_duration_seconds",
-        "How long calls to a shard took that were answered.",
+        "Duration of calls that a shard answered.",
         ("shard",),
         CALL_BOUNDS_S,
         lambda: [
@@ -98,12 +98,12 @@ def _register_states(metrics: Metrics, node: RegionNode) -> None:
         ),
         (
             "replay_age_seconds",
-            "How long a shard has not acknowledged what it is told; 0 while it does.",
+            "Seconds since a shard last acknowledged a report; 0 while it does.",
             lambda link: link.behind_s,
         ),
         (
             "open",
-            "1 while nobody waits for a shard, because it fails.",
+            "1 while the shard's circuit breaker is open.",
             lambda link: int(link.breaker.state is not BreakerState.CLOSED),
         ),
     ):

@@ -20,7 +20,7 @@ def register_life(metrics: Metrics, transport: str, is_ready: Callable[[], bool]
     """Export what runs here, and how it is doing."""
     build = {"version": __version__, "python": platform.python_version(), "transport": transport}
     metrics.labelled_gauge(
-        "headgate_build_info", "What runs here; always 1.", ("version", "python", "transport"), lambda: [(1, build)]
+        "headgate_build_info", "Version and build; always 1.", ("version", "python", "transport"), lambda: [(1, build)]
     )
     metrics.gauge("headgate_ready", "1 while serving, 0 while starting or draining.", lambda: int(is_ready()))
     register_process(metrics)

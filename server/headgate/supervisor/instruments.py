@@ -74,7 +74,7 @@ def _register_http(metrics: Metrics, https: Sequence[WorkersHttp]) -> None:
     )
     metrics.labelled_counter(
         "headgate_supervisor_http_connections_cut",
-        "HTTP connections to the supervisor cut to make room for others, by what was short.",
+        "HTTP connections to the supervisor cut to make room for others, by the resource that ran out.",
         ("reason",),
         lambda: [(count, {"reason": reason}) for reason, count in total_cut(https).items()],
     )

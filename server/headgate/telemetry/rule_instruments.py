@@ -42,7 +42,7 @@ def register_rules(metrics: Metrics, tallies: Tallies) -> None:
         decisions,
     )
     metrics.labelled_counter(
-        "headgate_rule_cost", "What these decisions cost together: 1 each, or more.", (*LABELS, "result"), costs
+        "headgate_rule_cost", "Cost of these decisions: 1 each, or more.", (*LABELS, "result"), costs
     )
     metrics.labelled_counter(
         "headgate_rule_near_limit",
@@ -52,7 +52,7 @@ def register_rules(metrics: Metrics, tallies: Tallies) -> None:
     )
     metrics.labelled_counter(
         "headgate_rule_refunds",
-        "What requests asked to be given back of a rule's limit; how much of it there was, the origin knows.",
+        "Cost that requests asked to refund; the origin knows how much of it was granted.",
         LABELS,
         lambda: ((tally.refunded, tally.labels()) for tally in tallies.all() if tally.refunded),
     )

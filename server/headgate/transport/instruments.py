@@ -77,7 +77,7 @@ def register_http(metrics: Metrics, listeners: Sequence[HttpServer]) -> None:
     )
     metrics.labelled_counter(
         "headgate_http_connections_cut",
-        "HTTP connections cut to make room for others, by what was short.",
+        "HTTP connections cut to make room for others, by the resource that ran out.",
         ("reason",),
         lambda: [(count, {"reason": reason}) for reason, count in total_cut(listeners).items()],
     )

@@ -66,16 +66,14 @@ def _register_decisions(metrics: Metrics, stats: HandlerStats) -> None:
             for path, count in counts.items():
                 yield count, {"outcome": outcome, "path": path}
 
-    metrics.labelled_counter(
-        "headgate_decisions", "Decisions, by outcome and by what made them.", ("outcome", "path"), decisions
-    )
+    metrics.labelled_counter("headgate_decisions", "Decisions, by outcome and path.", ("outcome", "path"), decisions)
     metrics.counter("headgate_requests_refused", "Requests answered INVALID_ARGUMENT.", lambda: stats.refused)
     metrics.counter(
         "headgate_match_cache_misses",
         "Requests that had to be parsed and matched; all other decisions were hits.",
         lambda: stats.planned,
     )
-    metrics.gauge("headgate_match_cache_bytes", "What cached requests take, by estimate.", lambda: stats.plan_bytes)
+    metrics.gauge("headgate_match_cache_bytes", "Estimated memory of cached requests.", lambda: stats.plan_bytes)
     metrics.counter(
         "headgate_match_cache_evicted", "Cached requests dropped to make room for others.", lambda: stats.plans_evicted
     )
