@@ -70,20 +70,21 @@ class RegionalEngine:
     def _from_memory(self, charges: tuple[Charge, ...], now_s: float) -> Decision | None:
         """Decide by what is kept with the keys: admit all charges out of their allowances, or deny the only one as
         before. None, and nothing charged: the plain rule decides."""
-        if self.counters.find(charges[0].key) is None:
+        charge = charges[0]
+        counter = self.counters.find(charge.key)
+        if counter is None:
             return None
+        if len(charges) == 1 and charge.plain and (counter.deny_until_ms or counter.pause is not None):
+            denied = denied_again(counter, charge, now_s)
+            if denied is not None:
+                return _new(Decision, (False, DENY_CACHE, [denied]))
         verdicts: list[Verdict] = []
         counters: list[SharedCounter] = []
         for charge in charges:
             counter = self.counters.find(charge.key) if charge.plain else None
-            if counter is not None and len(charges) == 1 and (counter.deny_until_ms or counter.pause is not None):
-                denied = denied_again(counter, charge, now_s)
-                if denied is not None:
-                    return _new(Decision, (False, DENY_CACHE, [denied]))
             if counter is not None and not counter.allowance:
-                self.counters.touch(
-                    charge.key
-                )  # a use counts when the allowance is worked out: every 2 s at the latest
+                # A use counts when the allowance is worked out: every 2 s at the latest.
+                self.counters.touch(charge.key)
             verdict = None if counter is None else counter.from_allowance(charge, now_s)
             if counter is None or verdict is None:
                 for passed, before in zip(counters, charges, strict=False):
