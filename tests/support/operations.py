@@ -4,8 +4,13 @@ import pkgutil
 from importlib import import_module
 from typing import Any
 
+import headgate.keys
 import headgate.origin
+import headgate.quota
 from headgate.origin.operation import Operation
+
+ROOMS = (headgate.origin, headgate.quota, headgate.keys)
+"""Packages with operations of their own."""
 
 
 def _is_operation(value: object) -> bool:
@@ -13,7 +18,7 @@ def _is_operation(value: object) -> bool:
 
 
 def _all_operations() -> list[type[Operation[Any]]]:
-    modules = [module.name for module in pkgutil.walk_packages(headgate.origin.__path__, "headgate.origin.")]
+    modules = [module.name for room in ROOMS for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
     values = [value for module in modules for value in vars(import_module(module)).values()]
     return list({value.__qualname__: value for value in values if _is_operation(value)}.values())
 
