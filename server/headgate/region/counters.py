@@ -163,7 +163,7 @@ class SharedCounter(KeyCounter, ABC):
             self.pause = AskPause(self.limit)
             self.pause.count(cost, now_s)
 
-    def from_allowance(self, charge: Charge, now_s: float) -> Verdict | None:
+    def from_allowance(self, charge: Charge, now_ms: int, now_s: float) -> Verdict | None:
         """Admit the charge out of the key's allowance; None, and nothing changed: the plain rule must decide."""
         return None
 

@@ -80,22 +80,29 @@ class RegionalEngine:
                 return _new(Decision, (False, DENY_CACHE, [denied]))
         verdicts: list[Verdict] = []
         counters: list[SharedCounter] = []
+        find, shard, now_ms = self.counters.find, counter.shard, counter.shard.time.at_ms(now_s)
         for charge in charges:
-            counter = self.counters.find(charge.key) if charge.plain else None
-            if counter is not None and not counter.allowance:
+            counter = find(charge.key) if charge.plain else None
+            if counter is None:
+                break
+            if not counter.allowance:
                 # A use counts when the allowance is worked out: every 2 s at the latest.
                 self.counters.touch(charge.key)
-            verdict = None if counter is None else counter.from_allowance(charge, now_s)
-            if counter is None or verdict is None:
-                for passed, before in zip(counters, charges, strict=False):
-                    passed.return_to_allowance(before)
-                return None
+            if counter.shard is not shard:
+                shard, now_ms = counter.shard, counter.shard.time.at_ms(now_s)
+            verdict = counter.from_allowance(charge, now_ms, now_s)
+            if verdict is None:
+                break
             counters.append(counter)
             verdicts.append(verdict)
-        for counter, (_, remaining, _) in zip(counters, verdicts, strict=True):
-            if not counter.flush_due_s:
-                counter.flush(remaining)
-        return _new(Decision, (True, LOCAL, verdicts))
+        else:
+            for index, counter in enumerate(counters):
+                if not counter.flush_due_s:
+                    counter.flush(verdicts[index][1])
+            return _new(Decision, (True, LOCAL, verdicts))
+        for counter, charge in zip(counters, charges, strict=False):
+            counter.return_to_allowance(charge)
+        return None
 
     def _conclude(self, legs: list[Leg], now_s: float) -> Decision | WaitingRequest:
         """Decide by the legs' outcomes; where a shard must be asked and nothing denies, the request waits."""

@@ -205,7 +205,7 @@ class SharedWindow(SharedCounter):
 
     # The allowance: how much the plain rule (engine.py) would admit with nothing else to look at
 
-    def from_allowance(self, charge: Charge, now_s: float) -> Verdict | None:
+    def from_allowance(self, charge: Charge, now_ms: int, now_s: float) -> Verdict | None:
         """Admit the charge out of the key's allowance; None, and nothing changed: the plain rule must decide.
 
         The plain rule looks at all that is known. It is often clear for how much more it would say the same: as
@@ -216,10 +216,9 @@ class SharedWindow(SharedCounter):
         cost, limit = charge.cost, charge.limit
         if now_s >= self.usable_until_s or self.grant < LEAST_ALLOWANCE or self.limit is not limit:
             return None
-        time, window_ms = self.shard.time, self.window_ms
-        now_ms = time.at_ms(now_s)
+        window_ms = self.window_ms
         reset_ms = (self.sequence + 1) * window_ms - now_ms
-        if not time.spread_ms < reset_ms <= window_ms:
+        if not self.shard.time.spread_ms < reset_ms <= window_ms:
             return None  # not this window by both bounds of the shard's time
         if not self.allowance:
             self.allowance = self._allowance(now_ms, now_s)
@@ -230,7 +229,8 @@ class SharedWindow(SharedCounter):
         self.allowance -= cost
         self.current += cost
         self.current_cell.total += cost
-        return False, self.room(now_ms), reset_ms
+        remaining = self.room(now_ms) if self.previous else limit.requests_per_unit - self.current
+        return False, remaining, reset_ms
 
     def return_to_allowance(self, charge: Charge) -> None:
         self.allowance += charge.cost
