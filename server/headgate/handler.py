@@ -136,15 +136,18 @@ class RateLimitHandler:
         else:
             self.stats.denied[path] += 1
         shape = plan.shape
+        tallies, extra_costs, near = shape.tallies, shape.extra_costs, shape.near
         for index, charge in enumerate(plan.charges):
             over, remaining, _ = verdicts[index]
-            tally, extra = shape.tallies[index], shape.extra_costs[index]
+            tally, extra = tallies[index], extra_costs[index]
             if shape.refunds and charge.kind is Kind.REFUND:
                 tally.refunded += charge.cost
             if not over:
                 tally.within[path] += 1
-                tally.within_extra += extra
-                tally.near += admitted and remaining < shape.near[index]
+                if extra:
+                    tally.within_extra += extra
+                if admitted and remaining < near[index]:
+                    tally.near += 1
             elif charge.shadow:
                 tally.shadow[path] += 1
                 tally.shadow_extra += extra
