@@ -105,20 +105,26 @@ class SharedCounter(KeyCounter, ABC):
         """Steps of the shard's clock when the counter last looked: one more, and the time may have gone back."""
         self._by_own_clock = not time.known
         """True until the first answer if the counter was made by this node's own clock."""
+        self.flush_due_s = 0.0
+        """The time at which the next report is due; 0 while none is."""
+        self.pins = 0
+        """Calls and waiting requests that hold on to the counter: it is not evicted meanwhile."""
+        self.reset = UNBOUND
+        """The reset of the key that the counter belongs to; none until its first answer."""
+        self._become_cold()
+
+    def _become_cold(self) -> None:
+        """Know nothing of the shard, and have no grant of it."""
         self.has_answer = False
         """True once the shard has answered for this counter."""
         self.grant = 0
         """The cost that the node may have unacknowledged, by the last answer."""
         self.usable_until_s = 0.0
         """Until then the view is fresh and the grant may be used: 5 s from sending the last answered call."""
-        self.flush_due_s = 0.0
-        """The time at which the next report is due; 0 while none is."""
         self.refill = False
         """The shard has lost something: the next report names every live cell, acknowledged or not."""
         self.credit_offered = 0
         """Credit that the call under way lets the shard spend on its charge requests: nobody else may, meanwhile."""
-        self.pins = 0
-        """Calls and waiting requests that hold on to the counter: it is not evicted meanwhile."""
         self.first_wanted = 0
         """Before the first answer, the most that a call asked for: it is charged in the window of the shard's time."""
         self.pause: AskPause | None = None
@@ -127,12 +133,8 @@ class SharedCounter(KeyCounter, ABC):
         """Cost that may be admitted with nothing else to look at (`from_allowance`); 0 while that is unknown."""
         self.refunds: Refunds | None = None
         """Refunds that were demanded and given; None while no limit of the key had refunds."""
-        self.reset = UNBOUND
-        """The reset of the key that the counter belongs to; none until its first answer."""
         self.ahead_of_shard = False
         """No answer from this window yet: the shard may still charge in the one before, and must be told of it."""
-
-    # Questions of the engine
 
     def come_to(self, limit: Limit, now_s: float) -> int:
         """Come under the limit, and to the shard's time at `now_s`; return that time."""
@@ -174,8 +176,6 @@ class SharedCounter(KeyCounter, ABC):
     def pin(self, by: int) -> None:
         """Add a waiting request (1) that keeps the counter from being evicted, or take it away (-1)."""
         self.pins += by
-
-    # Reports that are due
 
     def flush(self, remaining: int) -> None:
         """Have it reported if there is something to report, as soon as the limit or the grant's end is near."""
@@ -276,7 +276,7 @@ class SharedCounter(KeyCounter, ABC):
                 self.pause.begin(limit, room, self.sequence, sent_s, drawn)
 
     def _meet(self, reset: int) -> None:
-        """Take in that an answer is of another reset: an earlier one means nothing, a later one empties the counter."""
+        """Take in an answer of another reset: an earlier one means nothing, a later one empties the counter."""
         self.failed()
         if reset > self.reset:
             self.reset_to(reset)
@@ -307,25 +307,11 @@ class SharedCounter(KeyCounter, ABC):
         return steps != self._clock_steps
 
     def begin_anew(self) -> None:
-        """Become cold, and owner of a new component, as if the key had been dropped and came back.
-
-        Calls and requests under way keep the counter; what they bring is of another component, and is not its own.
-        """
+        """Become cold, and owner of a new component: what calls and requests under way bring is not its own."""
         self.component = self.shard.new_component()
-        self.allowance = 0
-        self.has_answer = False
         self._by_own_clock = False
-        self.grant = 0
-        self.usable_until_s = 0.0
-        self.refill = False
-        self.credit_offered = 0
-        self.first_wanted = 0
-        self.ahead_of_shard = False
         self.forget_denial()
-        self.pause = None
-        self.refunds = None
-
-    # The part that each kind of counter has its own way of
+        self._become_cold()
 
     @property
     @abstractmethod
