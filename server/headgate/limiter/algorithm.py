@@ -28,10 +28,6 @@ class AlgorithmRules(Protocol):
         """
         ...
 
-    def charge(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> None:
-        """Charge the cost; follows a `room` of the same instant in which it fits."""
-        ...
-
     def take(self, counter: Any, limit: Limit, now_ms: int, cost: int) -> int:
         """Charge the cost if it fits; return the room after it, else OVER."""
         ...

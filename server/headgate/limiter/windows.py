@@ -21,10 +21,6 @@ class WindowRules:
             return OVER
         return limit.requests_per_unit - self.used(counter, now_ms)
 
-    def charge(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> None:
-        """Add the cost to the current window."""
-        counter.current += cost
-
     def take(self, counter: WindowCounts, limit: Limit, now_ms: int, cost: int) -> int:
         """Charge the cost if it fits; return the room after it, else OVER."""
         remaining = self.room(counter, limit, now_ms) - cost

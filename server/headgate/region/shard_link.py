@@ -17,7 +17,7 @@ from headgate.origin.interface import Origin, OriginError
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
 from headgate.region.session import MAX_REPORTS, ShardSession
 from headgate.region.session_owner import Chances, SessionOwner
-from headgate.region.waiting import Decided, Question
+from headgate.region.waiting import Decided
 
 CALL_TIMEOUT_S: Final = 0.5
 """After which a call is given up. Requests have long gone by their own deadline; what this bounds is
@@ -190,10 +190,6 @@ class ShardLink:
         hand_on(decided)
 
     # Waiting for work
-
-    def ask(self, question: Question) -> None:
-        """Put the question into the next call."""
-        self.session.ask(question)
 
     def work_waits(self) -> None:
         """Wake the driver; while a call is under way that is not needed: what waits is looked at when it is over."""
