@@ -95,7 +95,7 @@ def node_message(node: str, counter: KeyCounter | None, now_ms: int, now_s: floa
         return view
     view.denies_for_ms = max(0, counter.deny_until_ms - now_ms)
     if isinstance(counter, SharedCounter):
-        view.grant = counter.held(now_s)
+        view.grant = counter.spendable(now_s)
         view.usable_for_ms = max(0, int((counter.usable_until_s - now_s) * 1000))
         view.unacknowledged = counter.unacked
         view.credit = counter.credit

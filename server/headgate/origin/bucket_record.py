@@ -4,10 +4,14 @@ Times of arrival are a pair, whole milliseconds and a rest in 1/rate ms, so that
 stay exact in Lua's doubles too.
 """
 
-from headgate.origin.grants import GENERATION_MS, Grants, Holding
-from headgate.origin.protocol import NO_GRANT, UNBOUND, BucketAnswer, BucketReport, Demand, Refund
+from typing import Final
+
+from headgate.origin.allowances import GENERATION_MS, Allowances, Holding, reserve
+from headgate.origin.protocol import OVERTAKEN, UNBOUND, BucketAnswer, BucketReport, Demand, Refund
 
 Arrival = tuple[int, int]
+OVER: Final = -1
+"""Room of a bucket that lets nothing in: not even a cost of 0."""
 
 
 class BucketComponent(Holding):
@@ -23,12 +27,12 @@ class BucketComponent(Holding):
 
 
 class BucketRecord:
-    """One limit key: its arrival time, who holds a grant, and everybody's component."""
+    """One limit key: its arrival time, who holds an allowance, and everybody's component."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
         self.arrival: Arrival = (0, 0)
-        self.grants = Grants()
+        self.allowances = Allowances()
         self.components: dict[bytes, BucketComponent] = {}
         self.reset = 0
         """Number of the key's reset to which all of it belongs. Never falls while the record lives."""
@@ -36,17 +40,17 @@ class BucketRecord:
         """Requests by which the arrival time was ever put back. Never falls while the record lives."""
 
     def expires_ms(self, now_ms: int) -> int:
-        """Time at which the bucket is full again, no grant counts, and no retry can come any more."""
+        """Time at which the bucket is full again, no allowance counts, and no retry can come any more."""
         return max(self.arrival[0] + 1, now_ms) + 2 * GENERATION_MS
 
     def report(self, report: BucketReport, now_ms: int) -> int:
-        """Merge a report; the grant that it gets, or NO_GRANT for a call that was overtaken."""
+        """Merge a report, with what is left of its run's allowance; OVERTAKEN if a later one was there first."""
         self._restate(report.rate)
         most = report.burst + report.precision + report.debt
         latest_ms = self._after((now_ms, 0), report, most)[0] + report.window_ms
         self._come_to(now_ms, latest_ms)
         if not self._belongs(report.reset):
-            return NO_GRANT
+            return OVERTAKEN
         component = self._component(report.component)
         unmerged = report.total - max(component.own, report.acknowledged)
         if report.answered_ms <= latest_ms:
@@ -61,21 +65,40 @@ class BucketRecord:
         for demand in report.demands or ():
             self._refund(component, demand, report, most, now_ms)
         if report.number <= component.number:
-            return NO_GRANT
+            return OVERTAKEN
         component.number = report.number
-        return self.grants.renew(component, report.held, report.precision, now_ms, leaving=report.leaving)
+        self.allowances.keep(component, 0 if report.leaving else report.rest, now_ms)
+        return 0
 
     def missing(self, report: BucketReport, charged: int, cost: int) -> int:
-        """Part of a cost that the run's credit does not cover; `charged` of that credit is spoken for."""
-        credit = self._component(report.component).own - report.total - report.reserved - charged
-        return max(0, cost - max(0, credit))
+        """All of a cost: what was charged before and not spent drains, and pays for nothing."""
+        return cost
 
     def fits(self, report: BucketReport, now_ms: int, missing: int) -> bool:
-        """Say if the bucket has so much room now."""
+        """Say if the bucket has so much room now, beside all allowances; note it where those alone are in the way."""
+        room = self.room(report, now_ms)
+        if missing <= self.allowances.free(room, report.precision):
+            return True
+        if missing <= room:
+            self.allowances.press()
+        return False
+
+    def room(self, report: BucketReport, now_ms: int) -> int:
+        """Whole requests that the bucket has room for; below 0 where more is in it than its burst."""
         if not report.rate:
-            return False
-        arrival = self._after(max(self.arrival, (now_ms, 0)), report, missing)
-        return arrival <= self._after((now_ms, 0), report, report.burst)
+            return OVER
+        ms, rest = max(self.arrival, (now_ms, 0))
+        return report.burst - -(-((ms - now_ms) * self.rate + rest) // report.window_ms)
+
+    def offer(self, report: BucketReport, now_ms: int) -> tuple[int, int]:
+        """Set more aside for the run: how much more, and how much is left then."""
+        refill_ms = max(1, report.burst * report.window_ms // self.rate)
+        room, kept = self.room(report, now_ms), reserve(report.burst, refill_ms)
+        want = 0 if report.leaving else report.want
+        component = self._component(report.component)
+        return self.allowances.offer(
+            component, want, room, report.burst, kept, report.precision, within=report.within
+        )
 
     def charge(self, report: BucketReport, missing: int, now_ms: int) -> None:
         """Move the arrival time on, and raise the run's component."""
@@ -84,11 +107,11 @@ class BucketRecord:
             self.arrival = self._after(max(self.arrival, (now_ms, 0)), report, missing)
         component.own += missing
 
-    def answer(self, report: BucketReport, grant: int) -> BucketAnswer:
+    def answer(self, report: BucketReport, more: int, left: int) -> BucketAnswer:
         """Answer to the reporting run."""
         component = self._component(report.component)
         refund = None if report.demands is None else Refund(component.demanded, 0, self.refunded)
-        return BucketAnswer(component.own, *self.arrival, grant, self.reset, refund)
+        return BucketAnswer(component.own, *self.arrival, more, left, self.reset, refund)
 
     def _told(self, report: BucketReport) -> Arrival:
         """The arrival time that the run was told: it is no earlier now, but for what was given back since."""
@@ -116,7 +139,7 @@ class BucketRecord:
             self.reset = reset
             self.arrival = (0, 0)
             self.refunded = 0
-            self.grants = Grants()
+            self.allowances = Allowances()
             self.components.clear()
         return reset in (UNBOUND, self.reset)
 
@@ -127,9 +150,9 @@ class BucketRecord:
         """The shard's clock may be set: what a wrong one wrote lies ahead, and would never age."""
         if self.arrival[0] > latest_ms:
             self.arrival = (0, 0)
-        elif not self.grants.ahead(now_ms):
+        elif not self.allowances.ahead(now_ms):
             return
-        self.grants = Grants()
+        self.allowances = Allowances()
         self.components.clear()
 
     def _after(self, arrival: Arrival, report: BucketReport, cost: int) -> Arrival:

@@ -18,7 +18,6 @@ from headgate.origin.protocol import (
     BucketAnswer,
     BucketReport,
     ChargeRequest,
-    Prefetch,
     Refund,
     Report,
     WindowAnswer,
@@ -31,8 +30,11 @@ SLIDING: Final = 0
 FIXED: Final = 1
 BUCKET: Final = 2
 
-WINDOW_NUMBERS: Final = 10
+WINDOW_NUMBERS: Final = 11
 """Per window in what call.lua returns, with one for refunds, which follow all others."""
+
+BUCKET_NUMBERS: Final = 6
+"""Per bucket, without refunds."""
 
 REFUND_NUMBERS: Final = 8
 """Per report with demands in what refund.lua returns."""
@@ -47,17 +49,13 @@ class PackedCall(NamedTuple):
 
     reports: bytes
     """Terms, reports and requests."""
-    ahead: bytes
-    """Costs to be charged beyond the requests; empty where there are none."""
     demands: bytes
     """Refunds that its reports demand; empty where no limit has refunds."""
     publishes: bool
     """True if any of its keys may have to be told to other regions."""
 
 
-def pack_call(
-    reports: Sequence[Report], requests: Sequence[Sequence[ChargeRequest]], prefetches: Sequence[Prefetch]
-) -> PackedCall:
+def pack_call(reports: Sequence[Report], requests: Sequence[Sequence[ChargeRequest]]) -> PackedCall:
     """Pack in one pass over the reports: each step here is made for every key that anybody asks for."""
     terms = CallTerms()
     buckets = 0
@@ -68,9 +66,9 @@ def pack_call(
         index += 1  # noqa: SIM113 - enumerate would make a tuple of each
         if isinstance(report, WindowReport):
             # All at once: reading attributes one by one takes longer than all the rest here.
-            _, own_terms, number, held, cells, _, reset, demands = report
+            _, own_terms, number, rest, want, cells, _, reset, demands = report
             place = terms.places.get(id(own_terms)) or terms.of_window(own_terms)
-            flat += (place, number, held, reset, len(cells))
+            flat += (place, number, rest, want, reset, len(cells))
             for cell in cells:
                 flat += cell
         else:
@@ -81,7 +79,7 @@ def pack_call(
             demanded += (index, len(demands), *chain.from_iterable(demands))
     flat[1] = buckets
     described = packed(terms.flat) + packed(flat) + packed(_wanted(requests))
-    return PackedCall(described, _pack_prefetches(prefetches), packed(demanded) if demanded else b"", terms.publish)
+    return PackedCall(described, packed(demanded) if demanded else b"", terms.publish)
 
 
 class CallTerms:
@@ -102,9 +100,10 @@ class CallTerms:
         if place is not None:
             self.places[id(terms)] = place
             return place
-        component, limit, window_ms, precision, sliding, leaving, publish_at, urgent = terms
+        component, limit, window_ms, precision, sliding, leaving, publish_at, urgent, within = terms
         kind = SLIDING if sliding else FIXED
-        told = kind, COMPONENT + component, limit, window_ms, precision, int(leaving), publish_at, int(urgent)
+        field = COMPONENT + component
+        told = kind, field, limit, window_ms, precision, int(leaving), publish_at, int(urgent), int(within)
         self.publish |= publish_at > 0
         self.places[id(terms)] = place = self.add(terms, told)
         return place
@@ -117,13 +116,14 @@ class CallTerms:
 
 
 def _add_bucket(flat: list[Any], terms: CallTerms, report: BucketReport) -> None:
-    _, component, number, held, rate, window_ms, burst, precision, leaving, *numbers, debt, reset, _ = report
-    common = component, rate, window_ms, burst, precision, leaving, debt
+    _, component, number, rest, want, rate, window_ms, burst, precision, leaving, *numbers, debt, reset, _, within = report
+    common = component, rate, window_ms, burst, precision, leaving, debt, within
     place = terms.places.get(common)
     if place is None:
-        told = BUCKET, BUCKET_COMPONENT + component, rate, window_ms, precision, int(leaving), burst, debt
+        field = BUCKET_COMPONENT + component
+        told = BUCKET, field, rate, window_ms, precision, int(leaving), burst, debt, int(within)
         place = terms.add(common, told)
-    flat += (place, number, held, reset)
+    flat += (place, number, rest, want, reset)
     # Total, reserved, acknowledged; answered ms and rest; since.
     flat += numbers
 
@@ -151,13 +151,6 @@ def pack_names(reports: Sequence[Report]) -> bytes:
     return packed(flat)
 
 
-def _pack_prefetches(prefetches: Sequence[Prefetch]) -> bytes:
-    flat: list[int] = []
-    for report, requests, cost in prefetches:
-        flat += (report + 1, requests, cost)
-    return packed(flat) if flat else b""
-
-
 def unpack_numbers(reply: bytes) -> tuple[int, ...]:
     """Read the flat array of numbers that call.lua returns."""
     numbers: tuple[int, ...] = msgpack.unpackb(reply, use_list=False)
@@ -177,8 +170,8 @@ def unpack_reply(
                 answers.append(_window_answer(flat[at : at + WINDOW_NUMBERS]))
                 at += WINDOW_NUMBERS
             else:
-                answers.append(_new(BucketAnswer, flat[at : at + 5] + _NO_REFUNDS))
-                at += 5
+                answers.append(_new(BucketAnswer, flat[at : at + BUCKET_NUMBERS] + _NO_REFUNDS))
+                at += BUCKET_NUMBERS
     else:
         at += WINDOW_NUMBERS * len(reports)
         # By so many at a time, without a step of Python's for any of them.

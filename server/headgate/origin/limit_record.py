@@ -16,7 +16,7 @@ class LimitRecord(Protocol):
         ...
 
     def report(self, report: Any, now_ms: int) -> int:
-        """Merge the report and renew its grant: the grant, or NO_GRANT for an overtaken call."""
+        """Merge the report, with what is left of its run's allowance; 0, or why nothing can be charged on it."""
         ...
 
     def missing(self, report: Any, charged: int, cost: int) -> int:
@@ -24,14 +24,18 @@ class LimitRecord(Protocol):
         ...
 
     def fits(self, report: Any, now_ms: int, missing: int) -> bool:
-        """Say if so much more stays within the limit."""
+        """Say if so much more stays within the limit, beside all allowances; note it where those alone are in the way."""
         ...
 
     def charge(self, report: Any, missing: int, now_ms: int) -> None:
         """Raise the run's component, and what follows from it."""
         ...
 
-    def answer(self, report: Any, grant: int) -> Answer:
+    def offer(self, report: Any, now_ms: int) -> tuple[int, int]:
+        """Set more aside for the run: how much more, and how much is left then."""
+        ...
+
+    def answer(self, report: Any, more: int, left: int) -> Answer:
         """Answer to the reporting run."""
         ...
 
@@ -66,9 +70,13 @@ class UnreadableRecord:
         """Never called: nothing fits."""
         raise AssertionError("what can't be read is not charged")
 
-    def answer(self, report: Any, grant: int) -> Answer:
+    def offer(self, report: Any, now_ms: int) -> tuple[int, int]:
+        """Never called: nothing was reported."""
+        raise AssertionError("of what can't be read nothing is set aside")
+
+    def answer(self, report: Any, more: int, left: int) -> Answer:
         """Answer that the record can't be read, and nothing else."""
         if isinstance(report, WindowReport):
             refunds = None if report.demands is None else (Refund(), Refund())
-            return WindowAnswer(0, Count(0, 0, 0), Count(0, 0, 0), UNREADABLE, refunds=refunds)
-        return BucketAnswer(0, 0, 0, UNREADABLE, refund=None if report.demands is None else Refund())
+            return WindowAnswer(0, Count(0, 0, 0), Count(0, 0, 0), UNREADABLE, 0, refunds=refunds)
+        return BucketAnswer(0, 0, 0, UNREADABLE, 0, refund=None if report.demands is None else Refund())

@@ -68,19 +68,23 @@ class WindowTerms(NamedTuple):
     precision: int
     sliding: bool
     leaving: bool
-    """The node drains and gives its grants back."""
+    """The node drains and gives its allowances back."""
     publish_at: int = 0
     """Region total from which on a key is published to other regions; 0: never."""
     urgent: bool = False
     """Published in the priority that exchangers read more often."""
+    within: bool = False
+    """All allowances together stay within `P`: there are nodes of a version that counts on it."""
 
 
 class _FlatWindowReport(NamedTuple):
     key: bytes
     terms: WindowTerms
     number: int
-    held: int
-    """The grant that the node may still be using."""
+    rest: int
+    """Units of its allowance that the node may still spend, or holds for requests that wait."""
+    want: int
+    """Units that it would like to hold; 1 says that it needs one now and then, 0 that it needs none."""
     cells: tuple[CellReport, ...]
     name: bytes = b""
     """Name of the key between regions (exchange_name); empty while it is not published."""
@@ -101,7 +105,8 @@ class WindowReport(_FlatWindowReport):
         key: bytes,
         component: bytes,
         number: int,
-        held: int,
+        rest: int,
+        want: int,
         limit: int,
         window_ms: int,
         precision: int,
@@ -113,10 +118,11 @@ class WindowReport(_FlatWindowReport):
         urgent: bool = False,
         reset: int = UNBOUND,
         demands: tuple[Demand, ...] | None = None,
+        within: bool = False,
     ) -> Self:
         """Make the report and its terms from all their fields."""
-        terms = WindowTerms(component, limit, window_ms, precision, sliding, leaving, publish_at, urgent)
-        return tuple.__new__(cls, (key, terms, number, held, cells, name, reset, demands))
+        terms = WindowTerms(component, limit, window_ms, precision, sliding, leaving, publish_at, urgent, within)
+        return tuple.__new__(cls, (key, terms, number, rest, want, cells, name, reset, demands))
 
     def _replace(self, **changes: Any) -> Self:
         """Return a copy with other fields, those of its terms among them."""
@@ -142,7 +148,7 @@ class WindowReport(_FlatWindowReport):
 
     @property
     def precision(self) -> int:
-        """`P`: what all grants together may be."""
+        """`P`: how much of all allowances together is in nobody's way."""
         return self.terms.precision
 
     @property
@@ -152,7 +158,7 @@ class WindowReport(_FlatWindowReport):
 
     @property
     def leaving(self) -> bool:
-        """True if the node drains, and its grant ends."""
+        """True if the node drains, and its allowance ends."""
         return self.terms.leaving
 
     @property
@@ -165,6 +171,11 @@ class WindowReport(_FlatWindowReport):
         """True if they are told sooner."""
         return self.terms.urgent
 
+    @property
+    def within(self) -> bool:
+        """True if allowances stay within `P`."""
+        return self.terms.within
+
 
 class BucketReport(NamedTuple):
     """One limit key under GCRA. Times of arrival are (whole ms, rest in 1/rate ms)."""
@@ -172,7 +183,9 @@ class BucketReport(NamedTuple):
     key: bytes
     component: bytes
     number: int
-    held: int
+    rest: int
+    want: int
+    """As in a window's report."""
     rate: int
     window_ms: int
     burst: int
@@ -193,6 +206,8 @@ class BucketReport(NamedTuple):
     """Number of the key's reset, as in a window's report."""
     demands: tuple[Demand] | None = None
     """Refund demanded, one for all time."""
+    within: bool = False
+    """Allowances stay within `P`, as in a window's terms."""
 
 
 Report = WindowReport | BucketReport
@@ -209,16 +224,6 @@ class ChargeRequest(NamedTuple):
     cost: int
 
 
-class Prefetch(NamedTuple):
-    """Requests to come, on the key of the call's `report`-th report: charged when all wants are, as many as fit."""
-
-    report: int
-    requests: int
-    """Requests at most. Only whole ones are charged, and what the run's credit covers already is not charged again."""
-    cost: int
-    """Cost of each."""
-
-
 def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
     """Add up the costs of one request by report; PEEK where it charges nothing."""
     costs: dict[int, int] = {}
@@ -228,11 +233,14 @@ def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
     return costs
 
 
-NO_GRANT = -1
-"""Stands in an answer's place for the grant: the call was overtaken by a later one, so it renews nothing."""
+OVERTAKEN = -1
+"""Stands in an answer's place for the allowance: a later call was there first, or the report is from before a reset, so
+that nothing was charged or set aside."""
 UNREADABLE = -2
-"""Stands in an answer's place for the grant: the shard can't read the key's record, and did nothing for the key.
+"""Stands in an answer's place for the allowance: the shard can't read the key's record, and did nothing for the key.
 What else the answer says means nothing."""
+PLENTY = -1
+"""Stands in an answer's place for what is left: the limit is far."""
 
 
 class Count(NamedTuple):
@@ -257,7 +265,10 @@ class _FlatWindowAnswer(NamedTuple):
     previous_region_total: int
     previous_foreign: int
     """Counts of the previous one."""
-    grant: int
+    more: int
+    """Units that were set aside for the node beyond those that it had left; or why none."""
+    left: int
+    """Units that may still be charged or set aside; PLENTY while the limit is far."""
     reset: int = 0
     """Number of the key's reset to which the counts belong. Above the report's: that was ignored, with what was
     wanted."""
@@ -266,7 +277,7 @@ class _FlatWindowAnswer(NamedTuple):
 
 
 class WindowAnswer(_FlatWindowAnswer):
-    """Answer of a shard for a key under a window: its two cells and the node's new grant.
+    """Answer of a shard for a key under a window: its two cells, and what was set aside for the node.
 
     Flat, because one is made per report of every call: what makes it from a shard's numbers has no more to make.
     """
@@ -278,12 +289,13 @@ class WindowAnswer(_FlatWindowAnswer):
         sequence: int,
         current: Count,
         previous: Count,
-        grant: int,
+        more: int,
+        left: int = PLENTY,
         reset: int = 0,
         refunds: tuple[Refund, Refund] | None = None,
     ) -> Self:
         """Make the answer from whole cells."""
-        return tuple.__new__(cls, (sequence, *current, *previous, grant, reset, refunds))
+        return tuple.__new__(cls, (sequence, *current, *previous, more, left, reset, refunds))
 
     @property
     def current(self) -> Count:
@@ -297,14 +309,16 @@ class WindowAnswer(_FlatWindowAnswer):
 
 
 class BucketAnswer(NamedTuple):
-    """Answer of a shard for a key under GCRA: its arrival time and the node's new grant."""
+    """Answer of a shard for a key under GCRA: its arrival time, and what was set aside for the node."""
 
     own: int
     """The reporting component, as in `Count`."""
     arrival_ms: int
     arrival_rest: int
     """The key's theoretical arrival time."""
-    grant: int
+    more: int
+    left: int = PLENTY
+    """As in a window's answer."""
     reset: int = 0
     """Number of the key's reset, as in a window's answer."""
     refund: Refund | None = None

@@ -1,6 +1,6 @@
 """Parts of a window's record: the region's counts of a cell, and the counts of each run and each other region."""
 
-from headgate.origin.grants import Holding
+from headgate.origin.allowances import Holding
 
 
 class CellRecord:

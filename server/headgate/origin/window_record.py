@@ -13,10 +13,10 @@ The shard's clock may be set. A record one window ahead of it waits for it; one 
 ahead was written by a wrong clock and begins anew. (docs/convergence.md, section 1.)
 """
 
+from headgate.origin.allowances import GENERATION_MS, Allowances, reserve
 from headgate.origin.exchange_protocol import Published
-from headgate.origin.grants import GENERATION_MS, Grants
 from headgate.origin.protocol import (
-    NO_GRANT,
+    OVERTAKEN,
     UNBOUND,
     CellReport,
     Count,
@@ -30,7 +30,7 @@ from headgate.window import weighted
 
 
 class WindowRecord:
-    """One limit key: its current and its previous cell, who holds a grant, and everybody's component."""
+    """One limit key: its current and its previous cell, who holds an allowance, and everybody's component."""
 
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
@@ -41,14 +41,14 @@ class WindowRecord:
         """Counts of other regions in the next cell."""
         self.ahead_refunded = 0
         """Refunded part of these."""
-        self.grants = Grants()
+        self.allowances = Allowances()
         self.components: dict[bytes, NodeComponent] = {}
         self.foreign: dict[bytes, ForeignComponent] = {}
         self.reset = 0
         """Number of the key's reset to which all of it belongs. Never falls while the record lives."""
 
     def expires_ms(self, now_ms: int) -> int:
-        """Time from which on nothing in here can matter: neither a count nor a grant."""
+        """Time from which on nothing in here can matter: neither a count nor an allowance."""
         last = self.sequence + (1 if self.ahead_foreign else 0)
         return max((last + 2) * self.window_ms, now_ms + 2 * GENERATION_MS)
 
@@ -57,21 +57,25 @@ class WindowRecord:
         return max(now_ms, self.sequence * self.window_ms)
 
     def report(self, report: WindowReport, now_ms: int) -> int:
-        """Merge a report; the grant that it gets, or NO_GRANT for a call that was overtaken."""
+        """Merge a report, with what is left of its run's allowance; OVERTAKEN if a later one was there first."""
         self.come_to(now_ms)
         if not self.belongs(report.reset):
-            return NO_GRANT
+            return OVERTAKEN
         component = self._component(report.component)
+        rest = report.rest
         for cell in report.cells:
             self._merge(component, cell)
+            if cell.sequence > self.sequence:
+                rest += cell.total  # spent in a window that is yet to come here: set aside until then
         for demand in report.demands or ():
             self._bring_back(component, demand)
         for demand in report.demands or ():
             self._refund(component, demand)
         if report.number <= component.number:
-            return NO_GRANT
+            return OVERTAKEN
         component.number = report.number
-        return self.grants.renew(component, report.held, report.precision, now_ms, leaving=report.leaving)
+        self.allowances.keep(component, 0 if report.leaving else rest, now_ms)
+        return 0
 
     def belongs(self, reset: int) -> bool:
         """Say if what is of this reset counts here. A later one than is known empties the record."""
@@ -90,12 +94,21 @@ class WindowRecord:
         return max(0, cost - max(0, component.own - own))
 
     def fits(self, report: WindowReport, now_ms: int, missing: int) -> bool:
-        """Say if so much more stays within the limit, by the report's algorithm."""
-        effective = self.current.used + missing
+        """Say if so much more stays within the limit, beside all allowances; note it where those alone are in the way."""
+        room = self.room(report, now_ms)
+        if missing <= self.allowances.free(room, report.precision):
+            return True
+        if missing <= room:
+            self.allowances.press()
+        return False
+
+    def room(self, report: WindowReport, now_ms: int) -> int:
+        """Room by the report's algorithm; below 0 where more is used than the limit."""
+        used = self.current.used
         if report.sliding:
             left_ms = self.window_ms - self.time_ms(now_ms) % self.window_ms
-            effective += weighted(self.previous.used, left_ms, self.window_ms)
-        return effective <= report.limit
+            used += weighted(self.previous.used, left_ms, self.window_ms)
+        return report.limit - used
 
     def charge(self, report: WindowReport, missing: int, now_ms: int) -> None:
         """Raise the run's component in the current cell."""
@@ -104,14 +117,24 @@ class WindowRecord:
         self.current.raise_component(component.own, component.own + missing, sent)
         component.own += missing
 
-    def answer(self, report: WindowReport, grant: int) -> WindowAnswer:
+    def offer(self, report: WindowReport, now_ms: int) -> tuple[int, int]:
+        """Set more aside for the run: how much more, and how much is left then."""
+        room, kept = self.room(report, now_ms), reserve(report.limit, self.window_ms)
+        want = 0 if report.leaving else report.want
+        component = self._component(report.component)
+        return self.allowances.offer(
+            component, want, room, report.limit, kept, report.precision, within=report.within
+        )
+
+    def answer(self, report: WindowReport, more: int, left: int) -> WindowAnswer:
         """Answer to the reporting run."""
         component = self._component(report.component)
         return WindowAnswer(
             self.sequence,
             Count(component.own, self.current.region_total, self.current.foreign),
             Count(component.previous_own, self.previous.region_total, self.previous.foreign),
-            grant,
+            more,
+            left,
             self.reset,
             None if report.demands is None else self._refunds(component),
         )
@@ -249,7 +272,7 @@ class WindowRecord:
             self._roll(sequence)
         elif sequence < self.sequence - 1:
             self._begin_anew(sequence)
-        elif self.grants.ahead(now_ms):
+        elif self.allowances.ahead(now_ms):
             self._forget_who()
 
     def _begin_anew(self, sequence: int) -> None:
@@ -257,19 +280,19 @@ class WindowRecord:
         self.sequence = sequence
         self.current, self.previous = CellRecord(), CellRecord()
         self.ahead_foreign = self.ahead_refunded = 0
-        self.grants = Grants()
+        self.allowances = Allowances()
         self.components.clear()
         self.foreign.clear()
 
     def _forget_who(self) -> None:
-        """The clock was set back within the window: the counts stay, grants and components lie ahead and go.
+        """The clock was set back within the window: the counts stay, allowances and components lie ahead and go.
 
         What was given back goes with its components: their runs bring it back, as after a loss.
         """
         for cell in (self.current, self.previous):
             cell.unattributed = cell.region_total
             cell.refunded = 0
-        self.grants = Grants()
+        self.allowances = Allowances()
         self.components.clear()
 
     def _roll(self, sequence: int) -> None:
@@ -294,6 +317,6 @@ class WindowRecord:
                 del self.foreign[region]
         for name, component in list(self.components.items()):
             component.roll(self.sequence)
-            idle = component.generation < self.grants.generation - 1
+            idle = component.generation < self.allowances.generation - 1
             if idle and not component.counts:
                 del self.components[name]

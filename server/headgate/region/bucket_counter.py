@@ -4,7 +4,6 @@
 has admitted since. (docs/convergence.md, section 7.)
 """
 
-from collections import deque
 from typing import Any, Final
 
 from headgate.limiter.counters import bucket_load
@@ -16,17 +15,12 @@ from headgate.region.counters import Shard, SharedCounter
 from headgate.region.refunds import GIVEN_UP_MS
 
 RULES: Final = Gcra()
-MOST_LOTS: Final = 8
-"""Answers whose credit is told apart: more are taken for one, as old as its oldest."""
-BEHIND_MS: Final = 10
-"""A node's notion of the shard's time may be so far behind: what has drained since then has only just been charged."""
 
 
 class SharedBucket(SharedCounter):
     """A bucket of one limit key, as this node knows it. Implements the limiter's `BucketCounts`."""
 
     __slots__ = (
-        "_lots",
         "_reserved",
         "_since_report_ms",
         "answered_arrival",
@@ -35,7 +29,7 @@ class SharedBucket(SharedCounter):
         "since_ms",
         "tat",
         "total",
-        "void",
+        "vain",
     )
 
     sequence = 0
@@ -45,11 +39,9 @@ class SharedBucket(SharedCounter):
         self.rate = max(1, limit.requests_per_unit)
         self.tat = 0
         self.total = 0
-        """The cost that this node has ever admitted here, and `void`. The engine raises it with every admission."""
-        self.void = 0
-        """Credit that drained from the bucket before it was spent: it counts as spent, on nobody."""
-        self._lots: deque[tuple[int, int]] | None = None
-        """Answers that unspent credit comes from, the oldest first: `own`, and the arrival time (ms) then."""
+        """The cost that this node has ever admitted here, and `vain`. The engine raises it with every admission."""
+        self.vain = 0
+        """Cost that was charged and spent on nobody: a bucket drains, so what is charged and not spent pays for nothing."""
         self._reserved = 0
         self.own = 0
         """This node's component as the shard has it. Answers raise it; it never falls."""
@@ -76,45 +68,46 @@ class SharedBucket(SharedCounter):
         used = self.tat - now_ms * self.rate
         if used > (limit.burst + limit.precision + limit.debt + self.rate) * limit.window_ms:
             self.begin_anew()
-        elif self._lots:
-            self._drain(self._lots, now_ms)
         if self.refunds is not None:
             self.refunds.give_up(now_ms)
         return now_ms
 
-    def _drain(self, lots: deque[tuple[int, int]], now_ms: int) -> None:
-        """Credit is a part of what the bucket has in use. What has drained from there would be spent twice.
-
-        Each answer's charge was the last in the bucket then, so it has drained by the arrival time in that answer.
-        """
-        window_ms = self.limit.window_ms
-        # Of a request that is drained in part, only so much as may be this node's own delay.
-        slack = min(BEHIND_MS * self.rate, window_ms - 1)
-        while lots:
-            own, arrival_ms = lots[0]
-            if own > self.total:
-                in_use = max(0, (arrival_ms - now_ms) * self.rate + slack) // window_ms
-                drained = max(0, own - self.total - self._reserved - in_use)
-                self.total += drained
-                self.void += drained
-                if own > self.total:
-                    return
-            lots.popleft()
-
     def begin_anew(self) -> None:
         super().begin_anew()
-        self.tat = self.total = self.own = self._reserved = self.void = 0
-        self._lots = None
+        self.tat = self.total = self.own = self._reserved = self.vain = 0
         self.answered_arrival = (0, 0)
         self.since_ms = self._since_report_ms = 0
 
     @property
     def credit(self) -> int:
-        return max(0, self.own - self.total - self._reserved)
+        return 0
+
+    def conclude(self, *call: Any) -> None:
+        self._void_credit()
+        super().conclude(*call)
+
+    def _void_credit(self) -> None:
+        """Count as spent, on nobody, what was charged and not spent: it drains from the bucket from now on."""
+        vain = self.own - self.total - self._reserved
+        if vain > 0:
+            self.total += vain
+            self.vain += vain
 
     @property
     def unacked(self) -> int:
         return max(0, self.total + self._reserved - self.own)
+
+    @property
+    def uncovered(self) -> int:
+        return max(0, self.total + self._reserved - max(self.own, self.total))
+
+    @property
+    def most(self) -> int:
+        return self.limit.burst
+
+    @property
+    def spare(self) -> int:
+        return self.room(self.shard.now_ms())
 
     @property
     def reserved(self) -> int:
@@ -142,11 +135,13 @@ class SharedBucket(SharedCounter):
         return RULES.reset_ms(self, self.limit, now_ms)
 
     def spend(self, cost: int, missing: int, now_ms: int) -> None:
+        self.use(missing)
         RULES.charge(self, self.limit, now_ms, missing)
         self._began(now_ms)
         self.total += cost
 
     def overdraw(self, cost: int, missing: int, now_ms: int) -> None:
+        self.use(missing)
         RULES.overdraw(self, self.limit, now_ms, missing)
         self._began(now_ms)
         self.total += cost
@@ -160,12 +155,15 @@ class SharedBucket(SharedCounter):
     def unspend(self, cost: int) -> None:
         unacked = self.unacked
         self.total -= cost
+        self.allowance += unacked - self.unacked
         self._put_back(unacked)
 
     def uncharge(self, cost: int, now_ms: int) -> None:
-        """Undo no more than the bucket has in use: the rest has drained back, and would be spent twice."""
-        used = -(-max(0, self.tat - now_ms * self.rate) // self.limit.window_ms)
-        self.unspend(min(cost, self.total, max(0, used - self.credit)))
+        """Undo no more than the bucket has in use, and what the shard has not heard of: the rest has drained back, or
+        does so."""
+        used, unacked = -(-max(0, self.tat - now_ms * self.rate) // self.limit.window_ms), self.unacked
+        self.total -= min(cost, used, max(0, self.total - self.own))
+        self._put_back(unacked)
         self.forget_denial()
 
     def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:
@@ -176,7 +174,7 @@ class SharedBucket(SharedCounter):
         if self.unacked > unacked:
             tat = max(self.tat, now_ms * self.rate)
             self.tat = tat + (self.unacked - unacked) * self.limit.window_ms
-        return Hold(self.component, None, cost)
+        return Hold(self.component, None, cost, self.use(self.unacked - unacked), self.limit)
 
     def settle(self, hold: Hold, *, commit: bool) -> None:
         if hold.component != self.component:  # the counter has begun anew
@@ -187,17 +185,21 @@ class SharedBucket(SharedCounter):
         self._reserved -= hold.cost
         if commit:
             self.total += hold.cost
+        elif hold.limit is self.limit:
+            self.allowance += min(hold.used, unacked - self.unacked)
         self._put_back(unacked)
+        if not commit:
+            self._void_credit()
 
-    def report(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
+    def report(self, number: int, wanted: int, want: int, leaving: bool, now_s: float) -> Report:
         limit = self.limit
         self._since_report_ms = 0
-        self.credit_offered = self.credit if wanted else 0
         return BucketReport(
             self.key,
             self.component,
             number,
-            self.held(now_s),
+            self.allowance + self.uncovered,
+            want,
             limit.requests_per_unit,
             limit.window_ms,
             limit.burst,
@@ -211,6 +213,7 @@ class SharedBucket(SharedCounter):
             limit.debt,
             self.reset,
             self._demand(leaving, now_s),
+            self.shard.within,
         )
 
     def _demand(self, leaving: bool, now_s: float) -> tuple[Demand] | None:
@@ -221,8 +224,6 @@ class SharedBucket(SharedCounter):
         return (back.demand(0, back.region, remembers=leaving or self.shard.remembers(now_s)),)
 
     def learn(self, answer: Any) -> bool:
-        if answer.own > max(self.own, self.total + self._reserved):
-            self._add_lot(answer.own, answer.arrival_ms)
         self.own = max(self.own, answer.own)
         self.answered_arrival = self._arrival(answer)
         self.since_ms = self._since_report_ms
@@ -233,7 +234,7 @@ class SharedBucket(SharedCounter):
             if self.limit.debt:
                 tat = self._at_most_full(tat)
         self.tat = tat
-        if self.credit or not self.has_answer:
+        if not self.has_answer:
             self.forget_denial()  # as for windows
         # Every report carries the total and the last arrival time: no answer can be below them.
         return True
@@ -247,13 +248,6 @@ class SharedBucket(SharedCounter):
             if answer.refund.region != known:
                 return told
         return max(self.answered_arrival, told)
-
-    def _add_lot(self, own: int, arrival_ms: int) -> None:
-        if self._lots is None:
-            self._lots = deque()
-        if len(self._lots) == MOST_LOTS:
-            arrival_ms = self._lots.pop()[1]
-        self._lots.append((own, arrival_ms))
 
     def lacks(self, answer: Any) -> bool:
         return False

@@ -8,6 +8,7 @@ denied in the same instant after all, `reserved` when a waiting request is decid
 
 from typing import Final
 
+from headgate.limiter.limit import Limit
 from headgate.origin.protocol import CellReport
 
 _new: Final = tuple.__new__
@@ -60,6 +61,11 @@ class CellView:
         """This node's cost that the shard has not acknowledged."""
         return max(0, self.total + self.reserved - self.own)
 
+    @property
+    def uncovered(self) -> int:
+        """Reserved cost that the shard has not charged."""
+        return max(0, self.total + self.reserved - max(self.own, self.total))
+
     def learn(self, own: int, total: int, foreign: int) -> bool:
         """Merge what the shard told, as a `Count` has it. False: it knows less than it once did."""
         if not total and not own and not foreign:
@@ -103,14 +109,17 @@ class CellView:
 class Hold:
     """A reservation: cost that a waiting request will commit or release where it was made."""
 
-    __slots__ = ("cell", "component", "cost")
+    __slots__ = ("cell", "component", "cost", "limit", "used")
 
-    def __init__(self, component: bytes, cell: CellView | None, cost: int) -> None:
+    def __init__(self, component: bytes, cell: CellView | None, cost: int, used: int, limit: Limit) -> None:
         self.component = component
         """The counter's component when it was made: if it is another one by now, the counter has begun anew."""
         self.cell = cell
         """The cell in which it was made; None for buckets, which have none."""
         self.cost = cost
+        self.used = used
+        """Units of the allowance that it took, which come back if it is released under the same limit."""
+        self.limit = limit
 
     def ended_before(self, sequence: int) -> bool:
         """Return whether the window in which it was made is over in window `sequence`."""

@@ -3,7 +3,7 @@
 The counts that the algorithms read (`current`, `previous`, `tat`) are all that is known of the
 region, this node's own unacknowledged cost included. Beside them stands this node's own part.
 A counter is told what happens to its reports (`sent`, `answered`, `failed`), and it alone changes its
-fields. It is created cold: not fresh, without a grant, and owner of a new component.
+fields. It is created cold: not fresh, without an allowance, and owner of a new component.
 """
 
 from abc import ABC, abstractmethod
@@ -13,15 +13,26 @@ from typing import Any, Final, Protocol
 from headgate.limiter.counters import KeyCounter
 from headgate.limiter.decision import Charge, Verdict
 from headgate.limiter.limit import Algorithm, Limit
-from headgate.origin.protocol import NO_GRANT, UNBOUND, Answer, Demand, Report, WindowTerms
+from headgate.origin.protocol import PLENTY, UNBOUND, Answer, Demand, Report, WindowAnswer, WindowTerms
+from headgate.region.allowance import (
+    BRIEF_S,
+    MARGIN_S,
+    MEASURED_S,
+    SLOW_PER_S,
+    SMALL,
+    measured,
+    turn_s,
+    wanted_far,
+    wanted_near,
+)
 from headgate.region.cells import Hold
-from headgate.region.pause import AskPause, most_prefetched, pause_ms
+from headgate.region.pause import Pause
 from headgate.region.refunds import Refunds
 from headgate.region.shard_clock import ShardTime
 from headgate.region.urgency import Urgency
 
-NEXT_TO_NOTHING: Final = 16
-"""While less than one part in so many of the grant is unacknowledged, nobody minds hearing of it late. Larger lets
+NEXT_TO_NOTHING: Final = 640
+"""While no more than one part in so many of the limit is unacknowledged, nobody minds hearing of it late. Larger lets
 fewer keys be reported rarely; smaller lets a node that is killed take more with it."""
 
 
@@ -30,6 +41,8 @@ class Shard(Protocol):
 
     index: int
     """Its place among the origin's shards; for people and metrics."""
+    within: bool
+    """True while allowances must stay within `P`: there are nodes of a version that counts on it."""
 
     @property
     def time(self) -> ShardTime:
@@ -65,21 +78,28 @@ class Shard(Protocol):
         """Have the counter reported with the delay of its urgency."""
         ...
 
+    def report_at(self, counter: "SharedCounter", due_s: float) -> None:
+        """Have the counter reported at that time, or sooner."""
+        ...
+
 
 class SharedCounter(KeyCounter, ABC):
-    """One limit key on one node: its component, its grant, and its dealings with the shard."""
+    """One limit key on one node: its component, its allowance, and its dealings with the shard."""
 
     __slots__ = (
         "_by_own_clock",
         "_clock_steps",
         "ahead_of_shard",
         "allowance",
+        "allowance_until_s",
+        "asked",
+        "asked_per_s",
         "component",
         "credit_offered",
         "first_wanted",
         "flush_due_s",
-        "grant",
         "has_answer",
+        "measured_s",
         "pause",
         "pins",
         "place",
@@ -87,6 +107,7 @@ class SharedCounter(KeyCounter, ABC):
         "refunds",
         "reset",
         "shard",
+        "soon_below",
         "usable_until_s",
     )
 
@@ -114,23 +135,31 @@ class SharedCounter(KeyCounter, ABC):
         self._become_cold()
 
     def _become_cold(self) -> None:
-        """Know nothing of the shard, and have no grant of it."""
+        """Know nothing of the shard, and have no allowance of it."""
         self.has_answer = False
         """True once the shard has answered for this counter."""
-        self.grant = 0
-        """The cost that the node may have unacknowledged, by the last answer."""
         self.usable_until_s = 0.0
-        """Until then the view is fresh and the grant may be used: 5 s from sending the last answered call."""
+        """Until then the view is fresh: 5 s from sending the last answered call."""
+        self.allowance = 0
+        """Units that the shard has set aside for this node, and that nobody has spent yet."""
+        self.allowance_until_s = 0.0
+        """Until then they may be spent: never longer than the view is fresh."""
+        self.soon_below = 0
+        """The shard hears of it soon when less than so much is left of the allowance; 0 once it will."""
+        self.asked = 0
+        """Cost of all requests since the rate was last measured, whatever became of them."""
+        self.asked_per_s = 0.0
+        """Units per second that are asked for, as last measured."""
+        self.measured_s = 0.0
+        """The time of that."""
         self.refill = False
         """The shard has lost something: the next report names every live cell, acknowledged or not."""
         self.credit_offered = 0
         """Credit that the call under way lets the shard spend on its charge requests: nobody else may, meanwhile."""
         self.first_wanted = 0
         """Before the first answer, the most that a call asked for: it is charged in the window of the shard's time."""
-        self.pause: AskPause | None = None
-        """The demand for the key, and when the node may ask for it again; None while it was never at its limit."""
-        self.allowance = 0
-        """Cost that may be admitted with nothing else to look at (`from_allowance`); 0 while that is unknown."""
+        self.pause: Pause | None = None
+        """When the key is reported next, and what is denied until then; None while its limit is far."""
         self.refunds: Refunds | None = None
         """Refunds that were demanded and given; None while no limit of the key had refunds."""
         self.ahead_of_shard = False
@@ -138,20 +167,29 @@ class SharedCounter(KeyCounter, ABC):
 
     def come_to(self, limit: Limit, now_s: float) -> int:
         """Come under the limit, and to the shard's time at `now_s`; return that time."""
-        self.limit = limit
+        if limit is not self.limit:
+            if limit != self.limit:
+                self.void()
+            self.limit = limit
         return self.advance(self.shard.time.at_ms(now_s))
 
-    def held(self, now_s: float) -> int:
-        """Return the grant that may be in use: none once its time is up, and no more than the rule allows now."""
-        return min(self.grant, self.limit.precision) if now_s < self.usable_until_s else 0
+    def void(self) -> None:
+        """Spend nothing more of what the shard set aside: it did so under another limit, or has forgotten it."""
+        self.allowance = 0
+
+    def spendable(self, now_s: float) -> int:
+        """Return how much of the allowance may be spent now: nothing once its time is up."""
+        return self.allowance if now_s < self.allowance_until_s else 0
 
     def missing(self, cost: int) -> int:
         """Return the part of a cost that no credit covers."""
         return cost - min(cost, self.credit)
 
     def is_paused(self, missing: int, now_s: float) -> bool:
-        """Return whether the node must not ask for so much now, because the last call brought too little."""
-        return self.pause is not None and self.pause.denies(missing, self.limit, self.sequence, now_s)
+        """Return whether the node must not ask for so much now: its allowance does not cover it, and nothing was left."""
+        if self.pause is None or missing <= self.spendable(now_s):
+            return False
+        return self.pause.denies(missing, self.limit, self.sequence, now_s)
 
     def pause_left_ms(self, cost: int, now_s: float) -> int:
         """Return how long the node will not ask for this cost; 0 if it may."""
@@ -159,14 +197,12 @@ class SharedCounter(KeyCounter, ABC):
             return 0
         return self.pause.left_ms(now_s)
 
-    def note_near(self, cost: int, now_s: float) -> None:
-        """Count demand from now on, if that helps: a request must ask because the limit is near."""
-        if self.pause is None and most_prefetched(self.limit):
-            self.pause = AskPause(self.limit)
-            self.pause.count(cost, now_s)
-
     def from_allowance(self, charge: Charge, now_ms: int, now_s: float) -> Verdict | None:
-        """Admit the charge out of the key's allowance; None, and nothing changed: the plain rule must decide."""
+        """Admit the charge out of the key's allowance; None, and nothing changed: the plain rule must decide.
+
+        It decides the same. What this leaves out is what has nothing to say far from a limit.
+        (tests/unit/region/test_allowance.py holds both equal.)
+        """
         return None
 
     def return_to_allowance(self, charge: Charge) -> None:
@@ -177,13 +213,16 @@ class SharedCounter(KeyCounter, ABC):
         """Add a waiting request (1) that keeps the counter from being evicted, or take it away (-1)."""
         self.pins += by
 
-    def flush(self, remaining: int) -> None:
-        """Have it reported if there is something to report, as soon as the limit or the grant's end is near."""
+    def flush(self) -> None:
+        """Have it reported if there is something to report, soon if half of the allowance is spent."""
+        if self.pause is not None and self.flush_due_s and self.flush_due_s == self.pause.ends_s:
+            return  # the report at the end of the pause tells it
         unacked = self.unacked
         if unacked:
-            if unacked * 2 >= self.grant or remaining <= 2 * self.limit.precision:
+            if self.allowance < self.soon_below or not self.allowance:
                 urgency = Urgency.SOON
-            elif unacked * NEXT_TO_NOTHING <= self.grant and not self.limit.refund:
+                self.soon_below = 0
+            elif unacked * NEXT_TO_NOTHING <= self.most and not self.limit.refund:
                 urgency = Urgency.CALM
             else:
                 urgency = Urgency.LATER
@@ -208,6 +247,11 @@ class SharedCounter(KeyCounter, ABC):
         """True while the shard has yet to hear of something."""
         return bool(self.unacked) or (self.refunds is not None and self.refunds.waiting)
 
+    @property
+    def has_news(self) -> bool:
+        """True if a report that is due has something to say, or to give back, or somebody asks."""
+        return self.unreported or self.refill or self.allowance > 0 or self.asked > 0
+
     def pressing(self, now_s: float) -> bool:
         """Return whether the next report tells the shard something: a demand may have to wait for its time."""
         if self.refill or self.unacked:
@@ -230,17 +274,36 @@ class SharedCounter(KeyCounter, ABC):
     # Events of the shard session
 
     def sent(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
-        """Return the report for a call that goes out now, and that asks for `wanted` on top of it."""
-        self.allowance = 0
-        report = self.report(number, wanted, leaving, now_s)
+        """Return the report for a call that goes out now, and that asks for `wanted` on top of it.
+
+        What is beyond the need is given up first: the shard hands it to others as soon as it hears of it.
+        """
+        want = 0 if leaving else self._want(now_s)
+        # What a call asks for comes first: it may need what is held, and what is wanted is given again.
+        self.allowance = 0 if wanted else min(self.spendable(now_s), want)
+        report = self.report(number, wanted, want, leaving, now_s)
         # From here on an admission is one that this call does not carry.
         self.flush_due_s = 0.0
         self.pins += 1
         return report
 
-    def answered(self, answer: Any, usable_until_s: float, sent_s: float) -> bool:
-        """Take in the answer to a call. False: the shard has forgotten something that this report did not restore."""
-        self.allowance = 0
+    def _want(self, now_s: float) -> int:
+        """Measure the rate, if it is time; return how much to hold by it: nothing if nobody asked."""
+        passed_s = now_s - self.measured_s
+        if passed_s >= MEASURED_S:
+            self.asked_per_s = rate = measured(self.asked_per_s, self.asked, passed_s)
+            self.asked, self.measured_s = 0, now_s
+        else:
+            rate = max(self.asked_per_s, self.asked / MEASURED_S)
+        if not rate:
+            return 0
+        if self.pause is None:
+            return wanted_far(rate, self.limit)
+        return wanted_near(rate, self.limit, short=self.pause.short)
+
+    def answered(self, answer: Any, limit: Limit, usable_until_s: float, sent_s: float) -> bool:
+        """Take in the answer to a report under a limit. False: the shard has forgotten something that this report did
+        not restore."""
         if self.refunds is not None:
             self.refunds.asked_s = sent_s
         if answer.reset != self.reset:
@@ -250,30 +313,53 @@ class SharedCounter(KeyCounter, ABC):
             self.reset = answer.reset
         remembers = self.learn(answer) or self.refill
         self.has_answer = True
-        if answer.grant != NO_GRANT:
-            if answer.grant != self.grant:
-                self.grant = self.shard.interned(answer.grant)
+        if answer.more >= 0:
             self.usable_until_s = usable_until_s
+            if limit is self.limit or limit == self.limit:
+                self._receive(answer.more, answer.left == PLENTY, sent_s)
         self.refill = self.lacks(answer)
         self.credit_offered = 0
         self.pins -= 1
         return remembers
 
-    def begin_pause(
-        self, limit: Limit, hoped: int, refused: int, time_ms: int, sent_s: float, chance: Callable[[], float]
+    def _receive(self, more: int, plenty: bool, sent_s: float) -> None:
+        """Hold more, and the rest of what was held, for as long as that harms nobody."""
+        self.allowance += more
+        if not plenty:
+            until_s = sent_s + 2 * turn_s(self.limit)
+        elif self.asked_per_s < SLOW_PER_S or self.allowance * SMALL <= self.spare:
+            until_s = self.usable_until_s
+        else:
+            until_s = sent_s + BRIEF_S
+        if until_s < self.usable_until_s:
+            self.allowance_until_s = until_s
+            if self.allowance:
+                self.shard.report_at(self, until_s - MARGIN_S)  # to be renewed, or given back
+        else:
+            self.allowance_until_s = self.usable_until_s
+        self.soon_below = (self.allowance + 1) // 2
+
+    def conclude(
+        self, report: Report, answer: Answer, limit: Limit, refused: int, sent_s: float, chance: Callable[[], float]
     ) -> None:
-        """Pause if a call brought less than it prefetched (`hoped`), or than the highest cost that was `refused`."""
-        if limit is not self.limit:
-            return
-        if limit.algorithm is not Algorithm.GCRA and time_ms // limit.window_ms != self.sequence:
-            return  # the answer was of another window
-        # The shard knows nothing of what requests hold here and it has not charged, so its room is no less.
-        room = max(0, self.room(time_ms)) + self.unacked
-        if self.credit < hoped or self.missing(refused) > room:
-            drawn = chance()
-            if pause_ms(limit):
-                self.pause = self.pause or AskPause(limit)
-                self.pause.begin(limit, room, self.sequence, sent_s, drawn)
+        """Be near the limit or far from it, after all of a call was taken in; pause if it brought too little.
+
+        `refused` is the highest cost that the shard did not charge.
+        """
+        left = answer.left
+        if left == PLENTY:
+            if not refused:
+                self.pause = None
+                return
+            left = refused - 1
+        if limit is not self.limit or (isinstance(answer, WindowAnswer) and answer.sequence != self.sequence):
+            return  # of another limit, or of another window
+        self.pause = self.pause or Pause(limit)
+        short = refused > 0 or report.rest + answer.more < report.want
+        pausing = self.pause.answered(limit, self.sequence, left, refused, short=short)
+        due_s = self.pause.next_report_s(sent_s, chance(), pausing=pausing)
+        if report.want or self.allowance or self.unacked:
+            self.shard.report_at(self, due_s)
 
     def _meet(self, reset: int) -> None:
         """Take in an answer of another reset: an earlier one means nothing, a later one empties the counter."""
@@ -294,11 +380,12 @@ class SharedCounter(KeyCounter, ABC):
     def unreadable(self) -> None:
         """Note that the shard could not read the key's record: nothing was merged, and nothing is known of it."""
         self.failed()
-        self.allowance = 0
+        self.void()
         self.usable_until_s = 0.0
 
     def shard_forgot(self) -> None:
-        """Tell the shard everything with the next report: it lost its memory."""
+        """Tell the shard everything with the next report: it lost its memory, and what it had set aside with it."""
+        self.void()
         self.refill = True
 
     def clock_was_set(self) -> bool:
@@ -322,6 +409,21 @@ class SharedCounter(KeyCounter, ABC):
     @abstractmethod
     def unacked(self) -> int:
         """This node's cost that the shard has not acknowledged."""
+
+    @property
+    @abstractmethod
+    def uncovered(self) -> int:
+        """Cost that waiting requests hold and the shard has not charged: units of the allowance until they are settled."""
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """Most that may be in use at a time: the limit, of a bucket its burst."""
+
+    @property
+    @abstractmethod
+    def spare(self) -> int:
+        """Cost that is left at least, by all that is known."""
 
     @property
     @abstractmethod
@@ -387,9 +489,15 @@ class SharedCounter(KeyCounter, ABC):
     def fits_instead(self, cost: int, now_ms: int) -> bool:
         """Return whether a cost fits beside all that is known, in place of `own_unacked`."""
 
+    def use(self, cost: int) -> int:
+        """Take a cost out of the allowance, as far as it goes; return how much that was."""
+        used = min(cost, self.allowance)
+        self.allowance -= used
+        return used
+
     @abstractmethod
-    def report(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
-        """Return the report for a call that asks for `wanted` on top."""
+    def report(self, number: int, wanted: int, want: int, leaving: bool, now_s: float) -> Report:
+        """Return the report for a call that asks for `wanted` on top, and would like to hold `want`."""
 
     @abstractmethod
     def learn(self, answer: Any) -> bool:

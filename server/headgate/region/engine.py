@@ -1,7 +1,7 @@
 """The decision engine of a node whose region counts together. No I/O, no timer: time is passed in.
 
 A denial that follows from what is known needs nobody. An admission is made here while the view
-is fresh, the remainder is above `P` and the grant covers it; else a shard decides, and the
+is fresh and the key's allowance covers it; else a shard decides, and the
 request waits (waiting.py). (docs/convergence.md, sections 3 and 4.)
 
 It relies on being called from one thread, on shards that answer or fail every question, and on
@@ -52,7 +52,7 @@ class RegionalEngine:
         """Decide all charges of a request together: the decision, or a request that waits for shards.
 
         A late cost is in this node's total at once, whatever the others say, and is reported as any total: it takes
-        no grant and waits for nobody. A peek is decided as a cost of 1 would be, and charges nothing. A refund is
+        no allowance and waits for nobody. A peek is decided as a cost of 1 would be, and charges nothing. A refund is
         demanded whatever the others say, and denies nothing. (limiter/decision.py, `Kind`)
         """
         now_s = self._monotonic()
@@ -85,8 +85,8 @@ class RegionalEngine:
             counter = find(charge.key) if charge.plain else None
             if counter is None:
                 break
-            if not counter.allowance:
-                # A use counts when the allowance is worked out: every 2 s at the latest.
+            if not counter.flush_due_s:
+                # A use counts when it is the first one since a report: every 2 s at the latest.
                 self.counters.touch(charge.key)
             if counter.shard is not shard:
                 shard, now_ms = counter.shard, counter.shard.time.at_ms(now_s)
@@ -96,9 +96,9 @@ class RegionalEngine:
             counters.append(counter)
             verdicts.append(verdict)
         else:
-            for index, counter in enumerate(counters):
-                if not counter.flush_due_s:
-                    counter.flush(verdicts[index][1])
+            for counter in counters:
+                if not counter.flush_due_s or counter.allowance < counter.soon_below:
+                    counter.flush()
             return _new(Decision, (True, LOCAL, verdicts))
         for counter, charge in zip(counters, charges, strict=False):
             counter.return_to_allowance(charge)
@@ -117,7 +117,7 @@ class RegionalEngine:
             return waiting.begin() or waiting
         for leg in legs:
             if admitted(leg.outcome):
-                leg.counter.flush(leg.outcome)
+                leg.counter.flush()
         if lowest >= 0:
             verdicts = [admission_of(leg, leg.outcome, leg.counter.shard.time.at_ms(now_s)) for leg in legs]
             return Decision(True, LOCAL, verdicts)
@@ -143,6 +143,7 @@ class RegionalEngine:
         if counter is None:
             return None
         if kind is Kind.TAKE:
+            counter.asked += charge.cost
             return Leg(charge, counter, self._take(counter, charge, now_s))
         if kind is Kind.REFUND:
             return Leg(charge, counter, self._refund(counter, charge, now_s))
@@ -159,12 +160,8 @@ class RegionalEngine:
         """Admit the cost here if that is allowed: return what remains, or why not (outcomes.py)."""
         cost = charge.cost
         now_ms = counter.come_to(charge.limit, now_s)
-        if counter.pause is not None:
-            counter.pause.count(cost, now_s)
         room = self._room(counter, charge, now_ms, now_s)
         if room < 0:
-            if room == NEAR:
-                counter.note_near(cost, now_s)
             return room
         missing = counter.missing(cost)
         counter.spend(cost, missing, now_ms)
@@ -180,23 +177,20 @@ class RegionalEngine:
         if counter.deny_until_ms and counter.denies(cost, limit, now_ms):
             return OVER
         missing = counter.missing(cost)
-        if counter.pause is not None and counter.is_paused(missing, now_s):
-            return OVER
         room = counter.room(now_ms)
         if room < missing:
             return COLD if limit.refund and _may_have_room(counter, now_s) else OVER
-        return self._must_ask(counter, missing, room, now_s) or room
+        return self._must_ask(counter, missing, now_s) or room
 
-    def _must_ask(self, counter: SharedCounter, missing: int, room: int, now_s: float) -> int:
-        """Return why the shard must be asked although the cost fits by what is known: COLD or NEAR; 0: it need not."""
-        limit = counter.limit
-        if now_s >= counter.usable_until_s or not counter.shard.time.certain(limit.window_ms):
+    def _must_ask(self, counter: SharedCounter, missing: int, now_s: float) -> int:
+        """Return why the cost may not be admitted here although it fits by what is known; 0: it may."""
+        if now_s >= counter.usable_until_s or not counter.shard.time.certain(counter.limit.window_ms):
             return COLD
         if counter.credit_offered:
             return NEAR
-        if missing and (room <= limit.precision or counter.unacked + missing > counter.held(now_s)):
-            return NEAR
-        return 0
+        if counter.is_paused(missing, now_s):
+            return OVER
+        return 0 if missing <= counter.spendable(now_s) else NEAR
 
     def _late(self, counter: SharedCounter, charge: Charge, now_s: float) -> int:
         """Charge a late cost here and now; return what remains, or OVER if it did not fit by what is known."""
@@ -209,7 +203,7 @@ class RegionalEngine:
         else:
             counter.overdraw(cost, missing, now_ms)
             counter.forget_denial()  # it holds for longer now
-        counter.flush(max(0, remaining))
+        counter.flush()
         return remaining if remaining >= 0 and cost == charge.cost else OVER
 
     def _refund(self, counter: SharedCounter, charge: Charge, now_s: float) -> int:

@@ -6,7 +6,7 @@ from headgate.limiter.limit import Algorithm, Limit, TrafficClass
 from headgate.origin.protocol import WindowTerms
 
 MOST_NUMBERS: Final = 4_096
-"""Numbers kept: windows and grants. There are few at a time; when there are more, all are let go."""
+"""Numbers kept: windows. There are few at a time; when there are more, all are let go."""
 MOST_TERMS: Final = 4_096
 """Limits whose terms are kept; when there are more, all are made anew."""
 
@@ -24,12 +24,12 @@ class Interned:
             self._numbers.clear()
         return self._numbers.setdefault(number, number)
 
-    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
+    def window_terms(self, limit: Limit, component: bytes, leaving: bool, within: bool) -> WindowTerms:
         """Return what reports of a component under a limit have in common: made once, and packed once per call."""
         kept = self._terms.get(id(limit))
         if kept is not None and kept[0] is limit:
             terms = kept[1]
-            if terms.component is component and terms.leaving is leaving:
+            if terms.component is component and terms.leaving is leaving and terms.within is within:
                 return terms
         if len(self._terms) >= MOST_TERMS:
             self._terms.clear()
@@ -43,6 +43,7 @@ class Interned:
             leaving,
             limit.publish_at,
             urgent,
+            within,
         )
         self._terms[id(limit)] = limit, terms
         return terms

@@ -1,7 +1,7 @@
 """A node of a region: its engine, its shards, and the heartbeats that keep them honest.
 
 Starts in order (connect, learn each shard's time, exchange), serves on by failure policy
-whatever the shards do, and leaves in order: what was admitted is reported, grants are
+whatever the shards do, and leaves in order: what was admitted is reported, allowances are
 given back.
 """
 
@@ -150,7 +150,7 @@ class RegionNode:
         """Tell the key's shard of the reset; return the number that its record has then."""
         report = reset.report(self.run + b".reset", next(self.numbers))
         reply = await self._origin.run(shard, Call((report,), ()), RESET_TIMEOUT_S)
-        if reply.answers[0].grant == UNREADABLE:
+        if reply.answers[0].more == UNREADABLE:
             raise OriginError(f"shard {shard}: the key's record can't be read")
         return reply.answers[0].reset
 
@@ -237,7 +237,7 @@ class RegionNode:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self, timeout_s: float) -> None:
-        """Report what was admitted and give all grants back, as far as the time allows."""
+        """Report what was admitted and give all allowances back, as far as the time allows."""
         await self.abandon()
         await asyncio.gather(*(link.leave(timeout_s) for link in self.links))
         await self._origin.close()

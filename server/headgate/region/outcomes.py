@@ -11,7 +11,7 @@ from headgate.limiter.algorithm import OVER
 COLD: Final = -2
 """The shard must be asked: what this node knows of the key is not fresh enough to admit."""
 NEAR: Final = -3
-"""The shard must be asked: the limit is near, or the node's grant is used up."""
+"""The shard must be asked: the node's allowance does not cover it."""
 
 __all__ = ["COLD", "NEAR", "OVER", "admitted", "must_ask"]
 

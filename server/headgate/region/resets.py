@@ -40,12 +40,12 @@ class Reset:
         limit = self.limit
         if limit.algorithm is Algorithm.GCRA:
             return BucketReport(
-                self.key, component, number, 0, limit.requests_per_unit, limit.window_ms, limit.burst, limit.precision,
+                self.key, component, number, 0, 0, limit.requests_per_unit, limit.window_ms, limit.burst, limit.precision,
                 True, 0, 0, 0, 0, 0, 0, limit.debt, self.number,
             )  # fmt: skip
         name = exchange_name(self.key, self.place, limit.window_ms) if limit.publish_at else b""
         return WindowReport(
-            self.key, component, number, 0, limit.requests_per_unit, limit.window_ms, limit.precision,
+            self.key, component, number, 0, 0, limit.requests_per_unit, limit.window_ms, limit.precision,
             limit.algorithm is Algorithm.SLIDING_WINDOW, True, (), limit.publish_at, name, reset=self.number,
         )  # fmt: skip
 

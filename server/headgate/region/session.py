@@ -19,7 +19,7 @@ from headgate.clock import Clock
 from headgate.limiter.limit import Limit
 from headgate.origin.operation import Operation
 from headgate.origin.operations.call import Call, Reply
-from headgate.origin.protocol import UNREADABLE, Prefetch, WindowTerms
+from headgate.origin.protocol import UNREADABLE, WindowTerms
 from headgate.region.counters import SharedCounter
 from headgate.region.flush_queues import FlushQueues
 from headgate.region.interned import Interned
@@ -32,7 +32,7 @@ from headgate.region.urgency import Urgency
 from headgate.region.waiting import Decided, Question
 
 USABLE_S: Final = 5.0
-"""The time, from sending, for which an answer keeps a key fresh and its grant usable; half a generation of grants."""
+"""The time, from sending, for which an answer keeps a key fresh, and its allowance at most; half a generation of those."""
 USABLE_JITTER: Final = 0.1
 """Downwards, so that what was read together does not grow stale together."""
 MAX_REPORTS: Final = 64
@@ -53,7 +53,9 @@ class ShardSession:
         self.available = True
         """False while the driver does not ask the shard."""
         self.leaving = False
-        """The node drains: everything is reported, and grants are given back."""
+        """The node drains: everything is reported, and allowances are given back."""
+        self.within = False
+        """True while allowances must stay within `P`: there are nodes of a version that counts on it."""
         self.time = ShardClock(clock)
         self.now_ms = self.time.now_ms
         self.stats = SessionStats()
@@ -91,13 +93,18 @@ class ShardSession:
         if due_s is not None:
             self._events.flush_due(due_s)
 
+    def report_at(self, counter: SharedCounter, due_s: float) -> None:
+        """Have the counter reported at that time, or sooner."""
+        if self._flushes.add_at(counter, due_s):
+            self._events.flush_due(due_s)
+
     def remembers(self, now_s: float) -> bool:
         """Return whether the shard knows what there is to give back. One that did not answer may come back empty."""
         return now_s >= self._refilled_s and self._behind_since_s == math.inf
 
     def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
         """Return what reports of a component under a limit have in common, as one object."""
-        return self._interned.window_terms(limit, component, leaving)
+        return self._interned.window_terms(limit, component, leaving, self.within)
 
     # What there is to do
 
@@ -141,7 +148,6 @@ class ShardSession:
             return None
         wanted: dict[SharedCounter, int] = {}
         questions = self._take_questions(wanted)
-        prefetched = self._prefetch(wanted, now_s)
         for counter in self._flushes.take(MAX_REPORTS - len(wanted), now_s, everything=self.leaving):
             wanted.setdefault(counter, 0)
         for counter in self._refills(MAX_REPORTS - len(wanted)):
@@ -153,14 +159,12 @@ class ShardSession:
         counters = list(wanted)
         positions = dict(zip(counters, range(len(counters)), strict=True))
         requests = tuple([question.charge_requests(positions) for question in questions])
-        ahead = tuple([Prefetch(positions[counter], *much) for counter, much in prefetched.items() if much[0]])
         self.reports_sent = len(reports)
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
-        call = Call(tuple(reports), requests, ahead)
+        call = Call(tuple(reports), requests)
         extended = self._owner.extension.extend(call, counters, now_s)
-        hoped = {counter: requests * cost for counter, (requests, cost) in prefetched.items()}
-        self._under_way = CallUnderWay(call, extended, counters, questions, positions, hoped, now_s)
+        self._under_way = CallUnderWay(call, extended, counters, questions, positions, now_s)
         return call if extended is None else extended.operation
 
     def _take_questions(self, wanted: dict[SharedCounter, int]) -> list[Question]:
@@ -173,20 +177,6 @@ class ShardSession:
                 taken.append(question)
             questions.popleft()
         return taken
-
-    def _prefetch(self, wanted: dict[SharedCounter, int], now_s: float) -> dict[SharedCounter, tuple[int, int]]:
-        """Add to what is wanted what to prefetch; return that, as requests and the cost of each."""
-        prefetched: dict[SharedCounter, tuple[int, int]] = {}
-        for counter, asking in wanted.items():
-            if counter.pause is None:
-                continue
-            requests, cost = counter.pause.prefetch(counter.limit, asking, self.time.at_ms(now_s), now_s)
-            if self.leaving or not asking:
-                requests = 0  # nobody would spend it; or somebody only peeks
-            prefetched[counter] = requests, cost
-        for counter, (requests, cost) in prefetched.items():
-            wanted[counter] += requests * cost
-        return prefetched
 
     def _refills(self, room: int) -> Iterator[SharedCounter]:
         for _ in range(REFILL_STEPS):
@@ -254,13 +244,14 @@ class ShardSession:
         sent_s = under_way.sent_s
         usable_until_s = sent_s + USABLE_S * (1 - self._chances.usable.random() * USABLE_JITTER)
         remembers = True
-        for counter, component, answer in zip(under_way.counters, under_way.components, reply.answers, strict=True):
+        parts = zip(under_way.counters, under_way.components, under_way.limits, reply.answers, strict=True)
+        for counter, component, limit, answer in parts:
             if component is not counter.component:
                 counter.failed()  # the counter has begun anew since
-            elif answer.grant == UNREADABLE:
+            elif answer.more == UNREADABLE:
                 self._unreadable(counter, now_s)
             else:
-                remembers &= counter.answered(answer, usable_until_s, sent_s)
+                remembers &= counter.answered(answer, limit, usable_until_s, sent_s)
                 if counter.is_over_limit:
                     self.stats.over_limit += 1
         return remembers
@@ -276,7 +267,7 @@ class ShardSession:
     def _answer(self, under_way: CallUnderWay, reply: Reply, now_s: float) -> list[Decided]:
         """Decide the requests that waited for the call, and those that came meanwhile for its keys."""
         stale = under_way.stale(reply, self._owner.heard_reset)
-        unreadable = {place for place, answer in enumerate(reply.answers) if answer.grant == UNREADABLE}
+        unreadable = {place for place, answer in enumerate(reply.answers) if answer.more == UNREADABLE}
         refused = under_way.refused(reply)
         decided: list[Decided] = []
         for question, charged in zip(under_way.questions, reply.charged, strict=True):
@@ -289,7 +280,7 @@ class ShardSession:
                 ended = question.answered(charged, reply.answers, now_s)
             if ended is not None:
                 decided.append(ended)
-        under_way.begin_pauses(reply, refused, stale, self._chances.pauses.random)
+        under_way.conclude(reply, refused, stale, self._chances.pauses.random)
         if self._questions:
             self._try_again(under_way, now_s, decided)
         return decided

@@ -136,7 +136,7 @@ class ShardLink:
         return self.session.reports_sent
 
     async def leave(self, timeout_s: float) -> None:
-        """Report everything, and give all grants back."""
+        """Report everything, and give all allowances back."""
         session = self.session
         session.leaving = True
         deadline_s = self._monotonic() + timeout_s

@@ -2,22 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from headgate.origin.operations.call import Call, Reply
-from headgate.origin.protocol import NO_GRANT, UNBOUND, UNREADABLE
+from headgate.origin.protocol import UNBOUND
 from headgate.region.counters import SharedCounter
 from headgate.region.extension import ExtendedCall
 from headgate.region.waiting import Question
 
-NOTHING_RENEWED: Final = (NO_GRANT, UNREADABLE)
-"""Grants of answers that say nothing about a key's room."""
-
-
 class CallUnderWay:
     """A call that was sent, and those whom its answers are for."""
 
-    __slots__ = ("call", "components", "counters", "extended", "hoped", "limits", "positions", "questions", "sent_s")
+    __slots__ = ("call", "components", "counters", "extended", "limits", "positions", "questions", "sent_s")
 
     def __init__(
         self,
@@ -26,7 +22,6 @@ class CallUnderWay:
         counters: list[SharedCounter],
         questions: list[Question],
         positions: dict[SharedCounter, int],
-        hoped: dict[SharedCounter, int],
         sent_s: float,
     ) -> None:
         self.call = call
@@ -37,8 +32,6 @@ class CallUnderWay:
         self.questions = questions
         self.positions = positions
         """Positions of the counters' reports. By counter: a key that went and came back may be in one call twice."""
-        self.hoped = hoped
-        """The cost that is prefetched, for counters that requests wait for and that are, or were, at their limits."""
         self.sent_s = sent_s
         self.limits = [counter.limit for counter in counters]
         """The limits under which the counters were reported, in the order of the reports."""
@@ -69,13 +62,12 @@ class CallUnderWay:
                     refused[leg.counter] = max(refused[leg.counter], leg.charge.cost)
         return refused
 
-    def begin_pauses(
+    def conclude(
         self, reply: Reply, refused: Counter[SharedCounter], stale: set[int], chance: Callable[[], float]
     ) -> None:
-        """Have keys of which the call brought less than it asked for not asked for again for a while."""
-        for counter in (*self.hoped, *[counter for counter in refused if counter not in self.hoped]):
-            position = self.positions[counter]
-            anew = self.components[position] is not counter.component
-            if not anew and position not in stale and reply.answers[position].grant not in NOTHING_RENEWED:
-                hoped, limit = self.hoped.get(counter, 0), self.limits[position]
-                counter.begin_pause(limit, hoped, refused[counter], reply.time_ms, self.sent_s, chance)
+        """Have every key that was answered be near its limit or far from it, now that its requests are decided."""
+        for position, counter in enumerate(self.counters):
+            answer = reply.answers[position]
+            if answer.more >= 0 and self.components[position] is counter.component and position not in stale:
+                limit, report = self.limits[position], self.call.reports[position]
+                counter.conclude(report, answer, limit, refused[counter], self.sent_s, chance)

@@ -10,7 +10,7 @@ FLUSH_SOON_S: Final = 0.025
 FLUSH_LATER_S: Final = 0.250
 """Far from it: a third of the calls."""
 FLUSH_CALM_S: Final = 2.0
-"""While next to nothing of the grant is used. Grants keep counts safe whatever the delay; a flush makes them
+"""While next to nothing of the limit is unreported. Allowances keep counts safe whatever the delay; a flush makes them
 known. With the share that counts as next to nothing (counters.py) this is the most that a node killed outright
 takes with it. Well below the 5 s for which a view is fresh, so that a key in use stays fresh by its flushes."""
 
@@ -19,13 +19,13 @@ class Urgency(IntEnum):
     """The delay with which a counter is reported; each is a queue of its own."""
 
     SOON = 0
-    """The limit, or the end of the grant, is near."""
+    """Half of the allowance is spent, or the shard had to be asked."""
     LATER = 1
-    """Part of the grant is used."""
+    """Some of it is spent."""
     REFUND = 2
     """Something is demanded back: the shard must have heard of the hits first."""
     CALM = 3
-    """Next to nothing of the grant is used."""
+    """Next to nothing of the limit is unreported."""
 
 
 DELAYS_S: Final[tuple[float, ...]] = (FLUSH_SOON_S, FLUSH_LATER_S, TOLD_AFTER_S, FLUSH_CALM_S)

@@ -49,7 +49,7 @@ def denied_again(counter: SharedCounter, charge: Charge, now_s: float) -> Verdic
     waits = counter.is_paused(counter.missing(charge.cost), now_s)
     if not denied and not waits:
         return None
-    pause.count(charge.cost, now_s)
+    counter.asked += charge.cost
     return _denial(charge, counter, now_ms, pause.left_ms(now_s) if waits else 0)
 
 

@@ -282,7 +282,7 @@ class WaitingRequest(Question):
             if leg.hold is not None:
                 counter.settle(leg.hold, commit=admits)
                 if admits:
-                    counter.flush(0)  # it had to ask, so its limit is near or it was cold
+                    counter.flush()
             counter.pin(-1)
         decision = decision_of(legs, admits, self._path, now_s)
         for index, leg in enumerate(legs):

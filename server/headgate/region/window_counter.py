@@ -13,14 +13,12 @@ from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.names import exchange_name
 from headgate.origin.protocol import Answer, CellReport, Report, WindowAnswer, WindowReport
 from headgate.region.cells import CellView, Hold
-from headgate.region.counters import NEXT_TO_NOTHING, Shard, SharedCounter
+from headgate.region.counters import Shard, SharedCounter
 from headgate.window import used
 
 MOST_LATE: Final = 2**44
 """The most that one node counts in one cell: four thousand times the largest limit, and 500 nodes together stay below
 2^53, where Lua's numbers end. What is beyond it is denied as long as what is at it."""
-LEAST_ALLOWANCE: Final = 4
-"""An allowance of less is not worth working out."""
 SLIDING: Final = Algorithm.SLIDING_WINDOW
 _new: Final = tuple.__new__
 """Makes a named tuple from a tuple without asking its class: one is made per report."""
@@ -122,6 +120,19 @@ class SharedWindow(SharedCounter):
         return self.current_cell.reserved + (0 if before is None else before.reserved)
 
     @property
+    def uncovered(self) -> int:
+        before = self._before
+        return self.current_cell.uncovered + (0 if before is None else before.uncovered)
+
+    @property
+    def most(self) -> int:
+        return self.limit.requests_per_unit
+
+    @property
+    def spare(self) -> int:
+        return self.limit.requests_per_unit - self.current - self.previous
+
+    @property
     def is_over_limit(self) -> bool:
         """True if the current window alone has more than the limit and its precision allow."""
         return self.current > self.limit.requests_per_unit + self.limit.precision
@@ -142,7 +153,7 @@ class SharedWindow(SharedCounter):
         return self.window_ms - now_ms % self.window_ms
 
     def spend(self, cost: int, missing: int, now_ms: int) -> None:
-        self.allowance = 0
+        self.use(missing)
         self.current += missing
         self.current_cell.total += cost
 
@@ -153,34 +164,40 @@ class SharedWindow(SharedCounter):
         return min(cost, max(0, MOST_LATE - self.current_cell.total))
 
     def unspend(self, cost: int) -> None:
+        unacked = self.current_cell.unacked
         self.current_cell.total -= cost
+        self.allowance += unacked - self.current_cell.unacked
         self._recount()
 
     def uncharge(self, cost: int, now_ms: int) -> None:
         """Undo cost of the current window only: in the one before, nobody can spend any more."""
-        self.unspend(min(cost, self.current_cell.total))
+        self.current_cell.total -= min(cost, self.current_cell.total)
+        self._recount()
         self.forget_denial()
 
     def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:
         cell = self.current_cell
         if isinstance(charged, WindowAnswer) and charged.sequence == self.sequence - 1:
             cell = self.previous_cell
+        unacked = cell.unacked
         cell.reserved += cost
+        used = self.use(cell.unacked - unacked)
         if cell.total + cell.reserved > cell.own:
             self._recount()  # else credit, which counted already, is held
-        self.allowance = 0
-        return Hold(self.component, cell, cost)
+        return Hold(self.component, cell, cost, used, self.limit)
 
     def settle(self, hold: Hold, *, commit: bool) -> None:
         cell = hold.cell
         if cell is None or hold.component != self.component:
             cell = self.current_cell
         else:
+            unacked = cell.unacked
             cell.reserved -= hold.cost
             if commit:
                 cell.total += hold.cost
-                self.allowance = 0
                 return  # what was held is spent: the counts are what they were
+            if hold.limit is self.limit:
+                self.allowance += min(hold.used, unacked - cell.unacked)
         if commit:
             cell.total += hold.cost
         self._recount()
@@ -195,7 +212,6 @@ class SharedWindow(SharedCounter):
 
     def _recount(self) -> None:
         """Work out what is known of both cells, after any of them has changed."""
-        self.allowance = 0
         self.current = self.current_cell.known
         before = self._before
         self.previous = 0 if before is None else before.known
@@ -203,60 +219,36 @@ class SharedWindow(SharedCounter):
             self.current -= self.refunds.current.given
             self.previous -= self.refunds.previous.given
 
-    # The allowance: how much the plain rule (engine.py) would admit with nothing else to look at
+    # The allowance
 
     def from_allowance(self, charge: Charge, now_ms: int, now_s: float) -> Verdict | None:
-        """Admit the charge out of the key's allowance; None, and nothing changed: the plain rule must decide.
-
-        The plain rule looks at all that is known. It is often clear for how much more it would say the same: as
-        long as the window lasts and the view is fresh, until the grant is used so far that the shard must hear of it
-        sooner, or what remains comes near the limit. Whatever else changes the counter ends the allowance. A reader
-        who skips this misses nothing about what is decided. (tests/unit/region/test_allowance.py holds both equal.)
-        """
         cost, limit = charge.cost, charge.limit
-        if now_s >= self.usable_until_s or self.grant < LEAST_ALLOWANCE or self.limit is not limit:
+        if cost > self.allowance or now_s >= self.allowance_until_s or self.limit is not limit:
             return None
-        window_ms = self.window_ms
+        window_ms, cell = self.window_ms, self.current_cell
         reset_ms = (self.sequence + 1) * window_ms - now_ms
         if not self.shard.time.spread_ms < reset_ms <= window_ms:
             return None  # not this window by both bounds of the shard's time
-        if not self.allowance:
-            self.allowance = self._allowance(now_ms, now_s)
-            if self.pause is not None and cost <= self.allowance:
-                self.pause.count(cost, now_s)
-        if cost > self.allowance:
+        if cell.own > cell.total:
+            return None  # credit is spent first
+        remaining = (self.room(now_ms) if self.previous else limit.requests_per_unit - self.current) - cost
+        if remaining < 0:
             return None
         self.allowance -= cost
+        self.asked += cost
         self.current += cost
-        self.current_cell.total += cost
-        remaining = self.room(now_ms) if self.previous else limit.requests_per_unit - self.current
+        cell.total += cost
         return False, remaining, reset_ms
 
     def return_to_allowance(self, charge: Charge) -> None:
         self.allowance += charge.cost
+        self.asked -= charge.cost
         self.current -= charge.cost
         self.current_cell.total -= charge.cost
 
-    def _allowance(self, now_ms: int, now_s: float) -> int:
-        """Return the cost that may be admitted before anything but the counts would change: the delay of the flush, or
-        that the shard must be asked."""
-        grant = self.grant
-        if self.credit_offered or self.credit:
-            return 0
-        if self.pause is not None and (now_s < self.pause.ends_s or not self.flush_due_s):
-            return 0  # the plain rule counts the demand for a key that was at its limit
-        room = self.room(now_ms)
-        unacked, precision = self.unacked, self.limit.precision
-        if unacked * 2 >= grant or room <= 2 * precision:
-            left = min(self.held(now_s) - unacked, room - precision - 1)
-        else:
-            most = grant // NEXT_TO_NOTHING if unacked * NEXT_TO_NOTHING <= grant else (grant - 1) // 2
-            left = min(most, self.held(now_s)) - unacked if room - most > 2 * precision else 0
-        return left if left >= LEAST_ALLOWANCE else 0
-
     # Reports and answers
 
-    def report(self, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
+    def report(self, number: int, wanted: int, want: int, leaving: bool, now_s: float) -> Report:
         cell, before = self.current_cell, self._before
         cells: tuple[CellReport, ...] = (cell.report(),)
         if self.refill or self.ahead_of_shard or (before is not None and before.unacked):
@@ -270,12 +262,13 @@ class SharedWindow(SharedCounter):
         terms = self.shard.window_terms(self.limit, self.component, leaving)
         name = exchange_name(self.key, self.place, self.window_ms) if terms.publish_at else b""
         demands = self.demands(self.sequence, leaving, now_s)
-        return _new(WindowReport, (self.key, terms, number, self.held(now_s), cells, name, self.reset, demands))
+        rest = self.allowance + self.uncovered
+        return _new(WindowReport, (self.key, terms, number, rest, want, cells, name, self.reset, demands))
 
     def learn(self, answer: Any) -> bool:
         # A WindowAnswer is flat, and taken apart at once: by its names it would be searched for each of them.
         sequence: int
-        sequence, own, total, foreign, own_before, total_before, foreign_before, _, _, refunds = answer
+        sequence, own, total, foreign, own_before, total_before, foreign_before, _, _, _, refunds = answer
         if not self.has_answer and not 0 <= sequence - self.sequence <= 1:
             self._restate(sequence)
         self._by_own_clock = False
@@ -303,7 +296,7 @@ class SharedWindow(SharedCounter):
         sequence: int
         total: int
         total_before: int
-        sequence, _, total, _, _, total_before, _, _, _, _ = answer
+        sequence, _, total, _, _, total_before, _, _, _, _, _ = answer
         before = self._before
         seen_before = 0 if before is None else before.highest_total_seen
         if sequence == self.sequence:

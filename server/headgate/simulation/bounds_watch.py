@@ -1,15 +1,23 @@
-"""Bounds that hold at every instant: the grants that nodes hold, the credit that they have not spent, their memory."""
+"""Bounds that hold at every instant: what nodes may spend, the credit that they have not spent, their memory."""
 
 from collections import Counter
+from typing import Final
 
+from headgate.origin.allowances import GENERATION_MS
+from headgate.origin.bucket_record import BucketComponent, BucketRecord
+from headgate.origin.window_cells import NodeComponent
+from headgate.origin.window_record import WindowRecord
+from headgate.region.bucket_counter import SharedBucket
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
-from headgate.region.session import USABLE_S
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
 from headgate.simulation.upsets import Upsets
 from headgate.simulation.world import NodeSlot
+
+FORGOTTEN_S: Final = 6.0
+"""After a shard lost something every node has told it again, or spends nothing more, within so long."""
 
 
 class BoundsWatch:
@@ -28,39 +36,56 @@ class BoundsWatch:
     def observe(self) -> None:
         """Check every counter and every node, now."""
         world = self._world
-        held: Counter[bytes] = Counter()
-        unsettled: set[bytes] = set()
-        allowed: dict[bytes, int] = {}
         for slot, _, counter in world.counters():
             self._cells.observe(slot, counter)
             self._credit(slot, counter)
-            link, now_s = counter, slot.clock.monotonic()
-            if slot.serving and (grant := link.held(now_s)):
-                held[counter.key] += grant
-                allowed[counter.key] = max(allowed.get(counter.key, 0), link.limit.precision)
-                upset_s = self._upsets.upset_s.get(counter.key)
-                if upset_s is not None and link.usable_until_s <= upset_s + 1_000 + USABLE_S:
-                    unsettled.add(counter.key)
-        for key, total in held.items():
-            if key in unsettled:
-                # Who was granted something before the loss may use it until then.
-                index = world.shard_of(key)
-                time_ms = world.shards[index].key_time_ms(key)
-                self._truth.disturb(key, time_ms, time_ms)
-            elif total > allowed[key]:
-                self._violate("grants", f"{key.decode()}: {total} held of {allowed[key]}")
+            if slot.serving and counter.has_answer:
+                self._cover(slot, counter)
         for slot, node in world.nodes():
             self._bounded(slot, node)
 
+    def _cover(self, slot: NodeSlot, counter: SharedCounter) -> None:
+        """Check that what a node has spent and its shard has not heard of, with what it may still spend, is counted there.
+
+        Whatever a policy admitted, and late costs, are on top; and so is what a shard forgot, until it was told again.
+        """
+        key, known = counter.key, (counter.component, counter.key)
+        unheard, held = self._unheard(counter)
+        spends = counter.spendable(slot.clock.monotonic())
+        if unheard + spends <= held:
+            self._evidence.excused.discard(known)
+            return
+        upset_s = self._upsets.upset_s.get(key)
+        if known not in self._evidence.excused and (upset_s is None or self._world.loop.time() > upset_s + FORGOTTEN_S):
+            what = f"{unheard} unheard of and {spends} to spend, {held} set aside"
+            self._violate("cover", f"{slot.name} {key.decode()}: {what}")
+
+    def _unheard(self, counter: SharedCounter) -> tuple[int, int]:
+        """Return what the counter's shard has not heard of, and what it has set aside for it."""
+        shard = self._world.shards[counter.shard.index]
+        record, generation = shard.record(counter.key), shard.time_ms() // GENERATION_MS
+        component = record.components.get(counter.component) if isinstance(record, WindowRecord | BucketRecord) else None
+        held = component.held if component is not None and component.generation >= generation - 1 else 0
+        if isinstance(counter, SharedBucket):
+            own = component.own if isinstance(component, BucketComponent) else 0
+            return max(0, counter.total - own), held
+        assert isinstance(counter, SharedWindow)  # noqa: S101 - there is no third kind
+        heard: dict[int, int] = {}
+        if isinstance(component, NodeComponent):
+            heard = {component.sequence: component.own, component.sequence - 1: component.previous_own}
+        first = shard.key_time_ms(counter.key) // counter.window_ms - 1
+        cells = [cell for cell in counter.cells if cell.sequence >= first]
+        return sum(max(0, cell.total - heard.get(cell.sequence, 0)) for cell in cells), held
+
     def _credit(self, slot: NodeSlot, counter: SharedCounter) -> None:
-        """Check that unspent credit is at most the cost of requests under way at once and of prefetched ones."""
+        """Check that unspent credit is at most the cost of requests under way at once."""
         if isinstance(counter, SharedWindow):
             credit = max(cell.own - cell.total - cell.reserved for cell in counter.cells)
         else:
             credit = counter.credit
         most = self._evidence.charged_most(slot, counter.key)
         if credit > most:
-            what = f"{slot.name} {counter.key.decode()}: {credit} unspent, {most} under way or ahead at most"
+            what = f"{slot.name} {counter.key.decode()}: {credit} unspent, {most} under way at most"
             self._violate("credit", what)
 
     def _bounded(self, slot: NodeSlot, node: RegionNode) -> None:

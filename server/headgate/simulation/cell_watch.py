@@ -4,7 +4,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from headgate.limiter.limit import Limit
-from headgate.region.bucket_counter import BEHIND_MS, SharedBucket
+from headgate.region.bucket_counter import SharedBucket
 from headgate.region.cells import CellView
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
@@ -159,7 +159,7 @@ class CellWatch:
     def _observe_bucket(self, slot: NodeSlot, counter: SharedBucket) -> None:
         known = (counter, counter.component)
         total, own, arrival_ms = self._buckets.get(known, (0, 0, 0))
-        spent = counter.total - counter.void
+        spent = counter.total - counter.vain
         if counter.limit.refund:
             arrival_ms = 0  # what is given back puts it back
         self._buckets[known] = (spent, counter.own, counter.answered_arrival[0])
@@ -175,7 +175,7 @@ class CellWatch:
         """Check that admissions alone stay within the bound too: a charge that has drained since pays for nothing."""
         actual, limit = self._truth.buckets[counter.key], counter.limit
         over = actual.admit(cost, limit, self._world.shards[counter.shard.index].key_time_ms(counter.key))
-        slack = (self._world.history.deadline_ms + BEHIND_MS) * actual.rate
+        slack = self._world.history.deadline_ms * actual.rate
         if over > slack and actual.clean and not limit.overdraft:
             self._violate("budget", f"{counter.key.decode()}: {over / actual.rate:.1f} ms admitted above burst and P")
 

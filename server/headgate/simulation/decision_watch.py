@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, denies
 from headgate.limiter.limit import Algorithm
+from headgate.region.allowance import turn_s
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
-from headgate.region.pause import pause_ms
 from headgate.region.refunds import DENIAL_MS
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
@@ -56,6 +56,7 @@ class DecisionWatch:
             self._violate("deadline", f"{asked.slot.name}: {world.loop.time() - asked.at_s:.6f} s")
         if decision.path in DEGRADED and not unplaced:
             self._degraded(asked)
+            self._excuse(asked.charges, cells)
         for charge, counter, (over, _, _) in zip(asked.charges, cells, decision.verdicts, strict=True):
             if charge.kind is Kind.LATE:
                 # Charged in any case, if there was room for its key.
@@ -72,10 +73,17 @@ class DecisionWatch:
             self._denied(asked, decision)
 
     def demanded(self, charges: tuple[Charge, ...], cells: list[SharedCounter | None]) -> None:
-        """Note the refunds of a request: they are demanded when it is asked, even if it waits."""
+        """Note what a request charges or demands when it is asked, even if it waits: late costs, and refunds."""
+        if any(charge.kind is Kind.LATE for charge in charges):
+            self._excuse(charges, cells)
         for charge, counter in zip(charges, cells, strict=True):
             if charge.kind is Kind.REFUND and counter is not None:
                 self._evidence.demanded[counter.component, charge.key] += charge.cost
+
+    def _excuse(self, charges: tuple[Charge, ...], cells: list[SharedCounter | None]) -> None:
+        for charge, counter in zip(charges, cells, strict=True):
+            if counter is not None:
+                self._evidence.excused.add((counter.component, charge.key))
 
     def _peeked(self, asked: Asked, peek: Charge, counter: SharedCounter | None, decision: Decision) -> None:
         """Check that no peek is admitted when its node knows that all is used: it is decided as a cost of 1."""
@@ -173,8 +181,8 @@ class DecisionWatch:
         cost += self._reserved(asked.node, key) + self._evidence.charged_unheard(asked.slot, key)
         if any(self._evidence.used(key, limit, time_ms) + cost > limit.requests_per_unit for time_ms in times):
             return True
-        known_ms = max(pause_ms(limit), DENIAL_MS) if limit.refund else pause_ms(limit)
-        return cost > self._evidence.least_room(key, limit, asked.at_s - known_ms / 1000 * MOST_DRIFT)
+        known_s = max(turn_s(limit), DENIAL_MS / 1000) if limit.refund else turn_s(limit)
+        return cost > self._evidence.least_room(key, limit, asked.at_s - known_s * MOST_DRIFT)
 
     def _reserved(self, node: RegionNode, key: bytes) -> int:
         """Cost that the node's own reservations add to the truth."""

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.window_record import WindowRecord
-from headgate.region.pause import LONGEST_MS
+from headgate.region.allowance import LONGEST_TURN_MS
 from headgate.simulation.truth import BucketTruth, Truth
 from headgate.simulation.world import NodeSlot, World
 
@@ -32,12 +32,12 @@ class Evidence:
         self.world = world
         self.truth = Truth()
         self.violations: list[Violation] = []
-        self.ahead_most: Counter[tuple[bytes, bytes]] = Counter()
-        """Most that a run ever prefetched, by run and key."""
+        self.excused: set[tuple[bytes, bytes]] = set()
+        """Components and keys of which something was admitted that no allowance covers: by a policy, or late."""
         self.demanded: Counter[tuple[bytes, bytes]] = Counter()
         """Refunds that a component has ever demanded, by component and key."""
         self._rooms: defaultdict[bytes, deque[tuple[float, Limit, int]]] = defaultdict(deque)
-        """Room of each key whenever its shard had answered a call, in the last pause."""
+        """Room of each key whenever its shard had answered a call, in the last turn."""
         for key in world.history.keys:
             if key.limit.algorithm is Algorithm.GCRA:
                 self.truth.buckets[key.name] = BucketTruth(max(1, key.limit.requests_per_unit))
@@ -56,8 +56,8 @@ class Evidence:
         return self.charged_most(slot, key)
 
     def charged_most(self, slot: NodeSlot, key: bytes) -> int:
-        """The most that a node may be charged and not have spent: requests under way, and what it asked ahead for."""
-        return slot.open_most[key] + self.ahead_most[slot.run, key]
+        """The most that a node may be charged and not have spent: its requests under way."""
+        return slot.open_most[key]
 
     def refunded_in(self, key: bytes, sequence: int) -> int:
         """Refunds that a key's shard has granted in a cell, by its record as it is now: lost ones count again."""
@@ -75,7 +75,7 @@ class Evidence:
         """A shard has answered, and so much is left of a key now."""
         rooms, now_s = self._rooms[key], self.world.loop.time()
         rooms.append((now_s, limit, room))
-        while rooms[0][0] < now_s - 2 * LONGEST_MS / 1000:
+        while rooms[0][0] < now_s - 2 * LONGEST_TURN_MS / 1000:
             rooms.popleft()
 
     def least_room(self, key: bytes, limit: Limit, since_s: float) -> float:

@@ -1,6 +1,10 @@
 """Checks of what shards answer: what they know of a component never falls, and they count nothing twice."""
 
+from typing import Any
+
 from headgate.limiter.limit import Limit
+from headgate.origin.allowances import Allowances
+from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.protocol import (
     PEEK,
@@ -13,7 +17,7 @@ from headgate.origin.protocol import (
     WindowAnswer,
     WindowReport,
 )
-from headgate.region.pause import most_prefetched
+from headgate.origin.window_record import WindowRecord
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
 
@@ -61,12 +65,34 @@ class ShardWatch:
                     self._looked(call.reports[want.report], reply.answers[want.report], reply.time_ms)
         for report, sequence, count in counted:
             self._counted(index, report.key, sequence, report.component, count)
-        self._asked_ahead(call)
-        for report in call.reports:
-            if isinstance(report, WindowReport):
-                limit = self._world.limit_at(report.key, report.limit)
-                used = self._evidence.used(report.key, limit, self._world.shards[index].key_time_ms(report.key))
-                self._evidence.note_room(report.key, limit, limit.requests_per_unit - used)
+        for report, answer in zip(call.reports, reply.answers, strict=True):
+            self._set_aside(index, report, answer, reply.time_ms)
+
+    def _set_aside(self, index: int, report: Report, answer: Answer, now_ms: int) -> None:
+        """What is set aside is what runs hold; with the counts it is within the limit and `P` whenever more of it is
+        given; and what it leaves is noted, because no more than that may be denied."""
+        record: Any = self._world.shards[index].record(report.key)
+        if not isinstance(record, WindowRecord | BucketRecord):
+            return
+        allowances: Allowances = record.allowances
+        room: int = record.room(report, now_ms)  # type: ignore[arg-type] # each kind has its own kind of report
+        held = {allowances.generation: 0, allowances.generation - 1: 0}
+        for component in record.components.values():
+            if component.generation in held:
+                held[component.generation] += component.held
+        if tuple(held.values()) != (allowances.sum, allowances.previous_sum):
+            self._violate("sums", f"{report.key.decode()}: {held}, not {allowances.sum} and {allowances.previous_sum}")
+        if answer.more > 0 and allowances.held > room + report.precision:
+            what = f"{allowances.held} set aside of {room} and {report.precision}"
+            self._violate("set_aside", f"{report.key.decode()}: {what}")
+        if isinstance(report, WindowReport):
+            limit = self._world.limit_at(report.key, report.limit)
+            self._evidence.note_room(report.key, limit, self._left(allowances, answer, room, report.precision))
+
+    def _left(self, allowances: Allowances, answer: Answer, room: int, precision: int) -> int:
+        """Return what the run that was answered may take to be left."""
+        free = allowances.free(room, precision)
+        return min(free, answer.left) if answer.left >= 0 and answer.more >= 0 else free
 
     def _given_back(self, report: WindowReport, answer: WindowAnswer) -> None:
         """No cell below nothing; no component is given more than it ever demanded, in both cells together."""
@@ -95,18 +121,6 @@ class ShardWatch:
         demanded = sum(cost for (_, key), cost in self._evidence.demanded.items() if key == report.key)
         if refunded > demanded and not self._world.shards[self._world.shard_of(report.key)].has_lost(report.key):
             self._violate("refunds", f"{report.key.decode()}: put back by {refunded}, {demanded} were demanded")
-
-    def _asked_ahead(self, call: Call) -> None:
-        """No more than becomes free in a turn, at most once per key."""
-        for position, requests, cost in call.ahead:
-            report = call.reports[position]
-            asked = self._evidence.ahead_most
-            place = report.component.rsplit(b".", 1)[0], report.key
-            asked[place] = max(asked[place], requests * cost)
-            rate = report.limit if isinstance(report, WindowReport) else report.rate
-            most = most_prefetched(self._world.limit_at(report.key, rate))
-            if requests * cost > most:
-                self._violate("credit", f"{report.key.decode()}: {requests} × {cost} asked ahead, {most} at most")
 
     def _counted(self, index: int, key: bytes, sequence: int, component: bytes, count: Count) -> None:
         """Components grow between losses; a total is never above the truth: nothing is counted twice."""
@@ -161,5 +175,5 @@ def _said(report: Report) -> str:
 
 def _answered(answer: Answer) -> str:
     if isinstance(answer, WindowAnswer):
-        return f"{answer.current.own} of {answer.current.region_total} in {answer.sequence}, grant {answer.grant}"
-    return f"{answer.own}, arrival {answer.arrival_ms}, grant {answer.grant}"
+        return f"{answer.current.own} of {answer.current.region_total} in {answer.sequence}, {answer.more} more"
+    return f"{answer.own}, arrival {answer.arrival_ms}, {answer.more} more"

@@ -24,7 +24,7 @@ class Upsets:
         self._since_ms = [shard.time_ms() for shard in shards]
 
     def shard(self, index: int) -> None:
-        """Note that a shard lost something that it knew, and its grants with it."""
+        """Note that a shard lost something that it knew, and its allowances with it."""
         shard = self._world.shards[index]
         self._truth.disturb(index, shard.time_ms(), self._latest_ms(index))
         for key in self._world.history.keys:
@@ -76,7 +76,7 @@ class Upsets:
             self._evidence.disturb_buckets(index)
 
     def reset(self, key: bytes, number: int) -> None:
-        """A key was reset: grants from before are in use until their nodes hear of it."""
+        """A key was reset: allowances from before are in use until their nodes hear of it."""
         if not self._truth.reset(key, number):
             return
         self.rule(key)

@@ -165,7 +165,7 @@ class World:
         slot.waiting = 0
 
     async def drain(self, slot: NodeSlot) -> None:
-        """No new requests; what is under way is answered, what was admitted reported, grants given back."""
+        """No new requests; what is under way is answered, what was admitted reported, allowances given back."""
         slot.serving = False
         while slot.node is not None and slot.waiting:  # noqa: ASYNC110 - on virtual time this costs nothing
             await asyncio.sleep(0.005)

@@ -76,23 +76,23 @@ end
 local function new_bucket(rate, window)
   return {
     rate = max(1, rate), window = window, ms = 0, rest = 0, told = 0, reset = 0, refunded = 0,
-    generation = 0, sum = 0, previous_sum = 0,
+    generation = 0, sum = 0, previous_sum = 0, pressed = 0, beyond = false,
   }
 end
 
 local function read_bucket(packed, window)
-  local format, rate, ms, rest, generation, sum, previous_sum, told, reset, refunded = parts(packed)
+  local format, rate, ms, rest, generation, sum, previous_sum, told, reset, refunded, pressed = parts(packed)
   if format > FORMAT then
     return format
   end
-  reset, refunded = reset or 0, refunded or 0
-  if min(rate - 1, ms, rest, generation, sum, previous_sum, told, reset, refunded) < 0
-    or max(rate, ms, rest, generation, sum, previous_sum, told, reset, refunded) > EXACT then
+  reset, refunded, pressed = reset or 0, refunded or 0, pressed or 0
+  if min(rate - 1, ms, rest, generation, sum, previous_sum, told, reset, refunded, pressed) < 0
+    or max(rate, ms, rest, generation, sum, previous_sum, told, reset, refunded, pressed) > EXACT then
     return
   end
   return format, {
     rate = rate, window = window, ms = ms, rest = rest, told = told, reset = reset, refunded = refunded,
-    generation = generation, sum = sum, previous_sum = previous_sum,
+    generation = generation, sum = sum, previous_sum = previous_sum, pressed = pressed, beyond = format == FORMAT,
   }
 end
 
@@ -127,20 +127,20 @@ bucket_kind.load = function(key, field, place, limit, record)
 end
 
 local function empty_bucket(report)
-  no_grants(report.record)
+  no_allowances(report.record)
   for other in reports_of_key(report) do
     empty_bucket_component(other.component)
   end
 end
 
--- What a wrong clock wrote lies ahead, and would never age: the arrival time with the grants and
+-- What a wrong clock wrote lies ahead, and would never age: the arrival time with the allowances and
 -- components, or those alone.
 local function bucket_come_to(report, latest)
   local record = report.record
   if record.ms > latest then
     record.ms, record.rest, record.told = 0, 0, 0
     call('DEL', KEYS[report.index])
-  elseif grants_ahead(record) then
+  elseif allowances_ahead(record) then
     forget_fields(KEYS[report.index], 'd')
   else
     return
@@ -161,7 +161,7 @@ local function bucket_belongs(report, reset)
 end
 
 -- Moves the arrival time by what the run admitted and had not reported, at most to `most` requests
--- from now: a full burst, `P` on top of it, and what late costs may owe. Without `P`, what was admitted within grants on top of a
+-- from now: a full burst, `P` on top of it, and what late costs may owe. Without `P`, what was admitted out of allowances on top of a
 -- full burst would be forgiven at every flush.
 local function merge_bucket(report, most, reset, total, acknowledged, answered_ms, answered_rest, since)
   local record, component, index = report.record, report.component, report.index
@@ -209,9 +209,14 @@ local function save_bucket(key, record, field, component)
     record.told = needed + EXPIRY_SLACK_MS
   end
   local totals
-  if record.refunded > 0 then
+  if record.beyond then
     totals = pack(
       FORMAT, record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told,
+      record.reset, record.refunded, record.pressed
+    )
+  elseif record.refunded > 0 then
+    totals = pack(
+      REFUND_FORMAT, record.rate, record.ms, record.rest, record.generation, record.sum, record.previous_sum, record.told,
       record.reset, record.refunded
     )
   elseif record.reset == 0 then
@@ -234,15 +239,21 @@ local function save_bucket(key, record, field, component)
   keep(key, needed, told)
 end
 
-bucket_kind.fits = function(report, missing)
+-- Whole requests that the bucket has room for; below 0 where more is in it than its burst, and where it lets nothing in.
+local function bucket_room(report)
   local record = report.record
   if report.limit == 0 then
-    return false
+    return -1
   end
-  local start, start_rest = later_of(record.ms, record.rest, now, 0)
-  local ms, rest = after(record, start, start_rest, missing)
-  local full, full_rest = after(record, now, 0, report.burst)
-  return ms < full or (ms == full and rest <= full_rest)
+  local ms, rest = later_of(record.ms, record.rest, now, 0)
+  local window = record.window
+  local whole = floor(rest / window)
+  local used, left = multiply_divide(ms - now, record.rate, rest - whole * window, window)
+  return report.burst - used - whole - (left > 0 and 1 or 0)
+end
+
+bucket_kind.fits = function(report, missing)
+  return fits_beside(report.record, missing, bucket_room(report), terms[report.place + 4])
 end
 
 bucket_kind.charge = function(report, missing)
@@ -255,9 +266,17 @@ bucket_kind.charge = function(report, missing)
 end
 
 bucket_kind.finish = function(report)
-  local record, component, index = report.record, report.component, report.index
-  save_bucket(KEYS[index], record, terms[report.place + 1], component)
-  out[first_answer + index] = pack(component.n, record.ms, record.rest, report.grant, record.reset)
+  local record, component, index, place = report.record, report.component, report.index, report.place
+  if report.more == 0 then
+    local burst, precision = report.burst, terms[place + 4]
+    local refill = max(1, (multiply_divide(burst, record.window, 0, record.rate)))
+    report.more, report.left = offer(
+      record, component, report.want, bucket_room(report), burst, reserve(burst, refill), precision, terms[place + 8]
+    )
+    record.beyond = record.pressed > 0 or record.sum + record.previous_sum > precision
+  end
+  save_bucket(KEYS[index], record, terms[place + 1], component)
+  out[first_answer + index] = pack(component.n, record.ms, record.rest, report.more, report.left, record.reset)
   if told_refunds then
     told_refunds[index] = { component.demanded, 0, record.refunded, 0, 0, 0, 0, 0 }
   end
@@ -268,12 +287,13 @@ bucket_kind.merge = function(report, at, place)
   if burst_caps then
     burst = min(burst, burst_caps[report.index] or burst)
   end
-  report.burst, report.own = burst, flat[at + 4] + flat[at + 5]
+  report.burst = burst
+  local leaving = terms[place + 5] == 1
   if merge_bucket(
-    report, burst + precision + terms[place + 7], flat[at + 3], flat[at + 4], flat[at + 6], flat[at + 7], flat[at + 8],
-    flat[at + 9]
-  ) then
-    report.grant = renew(report.record, report.component, flat[at + 1], flat[at + 2], precision, terms[place + 5])
+    report, burst + precision + terms[place + 7], flat[at + 4], flat[at + 5], flat[at + 7], flat[at + 8], flat[at + 9],
+    flat[at + 10]
+  ) and keep_allowance(report.record, report.component, flat[at + 1], leaving and 0 or flat[at + 2]) then
+    report.more, report.want = 0, leaving and 0 or flat[at + 3]
   end
 end
 

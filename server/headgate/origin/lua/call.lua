@@ -1,4 +1,4 @@
--- One call (state.lua): merge all reports, charge what fits, request by request, then what is asked ahead; answer.
+-- One call (state.lua): merge all reports, charge what fits, request by request, then set aside what runs want; answer.
 
 local CHARGED, NOT_CHARGED = bytes_of[1], bytes_of[0]
 local opened = {}
@@ -25,7 +25,7 @@ local function open(kind, index, at)
   end
   local report = {
     index = index, place = place, limit = limit, record = record, component = component, own = 0, sent = 0,
-    grant = NO_GRANT,
+    more = OVERTAKEN, left = 0,
   }
   opened[index], last_of_key[key] = report, report
   if earlier then
@@ -34,9 +34,10 @@ local function open(kind, index, at)
   kind.merge(report, at, place)
 end
 
--- What a cost must be charged beyond the run's credit, of which `own` is spoken for.
+-- What a cost must be charged beyond the run's credit, of which `own` is spoken for. A bucket has none: what was charged
+-- and not spent drains.
 local function missing(report, cost)
-  local credit = report.component.n - report.own
+  local credit = report.burst and 0 or report.component.n - report.own
   if credit > 0 then
     return credit < cost and cost - credit or 0
   end
@@ -47,7 +48,7 @@ end
 local function charge(first, last)
   for at = first, last, 2 do
     local report, cost = opened[wanted[at]], wanted[at + 1]
-    if not report or report.grant < 0 then
+    if not report or report.more < 0 then
       return NOT_CHARGED
     end
     owed[at] = missing(report, cost == PEEK and 1 or cost)
@@ -65,23 +66,6 @@ local function charge(first, last)
   return CHARGED
 end
 
--- As many whole requests as fit beyond the credit that is left.
-local function charge_ahead(report, count, cost)
-  if not report or report.grant < 0 then
-    return
-  end
-  local kind, fit, beyond = kinds[terms[report.place]], 0, count + 1
-  while beyond - fit > 1 do
-    local middle = floor((fit + beyond) / 2)
-    if kind.fits(report, missing(report, middle * cost)) then
-      fit = middle
-    else
-      beyond = middle
-    end
-  end
-  kind.charge(report, missing(report, fit * cost))
-end
-
 if before_reports then
   before_reports()
 end
@@ -89,19 +73,13 @@ local at = FIRST_REPORT
 for index = 1, reports do
   local kind = kinds[terms[flat[at]]]
   open(kind, index, at)
-  at = kind == bucket_kind and at + 10 or at + 5 + 5 * flat[at + 4]
+  at = kind == bucket_kind and at + 11 or at + 6 + 5 * flat[at + 5]
 end
 at = 1
 for number = 1, requests do
   local last = at + 2 * wanted[at]
   out[1 + number] = charge(at + 1, last)
   at = last + 1
-end
-if ARGV[2] ~= '' then
-  local ahead = parts(ARGV[2])
-  for place = 1, #ahead, 3 do
-    charge_ahead(opened[ahead[place]], ahead[place + 1], ahead[place + 2])
-  end
 end
 for index = 1, reports do
   local report = opened[index]

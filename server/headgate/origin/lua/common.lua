@@ -11,8 +11,9 @@
 --   previous_n, _t, _l, _f: the same of the cell before
 --   seen  the highest t that a node was told, or knows to have been there
 --   sent  the most that a node may have told of itself in a cell: n can't have been more
---   held  the grant that a run may be using; sum and previous_sum add up all runs' held of
+--   held  the allowance that a run may be spending; sum and previous_sum add up all runs' held of
 --         this generation and of the one before
+--   pressed             for how many generations slow runs get no allowance
 --   told  until when Redis was last told to keep the key
 --   reset to which reset of the key all of it belongs; 0 if there was none
 --   r     refunded      what was given back of t, never more than that; of a run: what was given back to it
@@ -23,14 +24,15 @@
 -- A limit key is one hash. Its values are packed numbers, read with one HMGET and written
 -- with one HSET:
 --   w             a window's totals: format; sequence; t, l, f; previous t, l, f; generation, sum,
---                 previous sum; told; ahead f; reset; r, previous r, fr, previous fr, ahead fr
+--                 previous sum; told; ahead f; reset; pressed (in format 4); r, previous r, fr, previous fr, ahead fr
 --   c<component>  a run's part: sequence, n, previous n, held, generation, call number; r, previous r, demanded,
 --                 previous demanded
 --   f<region>     another region's part: sequence, current, previous, ahead; what was given back of these three
 --   b             a bucket's totals: format; rate; arrival time as ms and rest (in 1/rate ms);
---                 generation, sum, previous sum; told; reset; refunded: by how many requests it was ever put back
+--                 generation, sum, previous sum; told; reset; refunded: by how many requests it was ever put back;
+--                 pressed
 --   d<component>  a run's part of a bucket: n, held, generation, call number; demanded
--- The same arithmetic in Python: window_record.py, bucket_record.py and grants.py.
+-- The same arithmetic in Python: window_record.py, bucket_record.py and allowances.py.
 --
 -- One key's record concerns one key: whatever stands under a key, no other key of the call is
 -- touched by it. What can't be read is answered UNREADABLE (protocol.py).
@@ -49,16 +51,18 @@ end
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 -- What every record begins with. A version reads the formats up to its own and leaves newer ones alone. Format 2 has
--- the reset behind `ahead f` and a bucket's `told`, format 3 refunds behind that; a record that needs neither is written in
+-- the reset behind `ahead f` and a bucket's `told`, format 3 refunds behind that; format 4 has allowances beyond P, which
+-- older versions would not leave room for, and `pressed`. A record that needs none of it is written in
 -- the lowest that holds it, which older versions read.
-local FORMAT = 3
+local FORMAT = 4
+local REFUND_FORMAT = 3
 local RESET_FORMAT = 2
 local PLAIN_FORMAT = 1
 -- No format will ever be as high: what begins with more is not a format.
 local HIGHEST_FORMAT = 255
--- In an answer's place for the grant (protocol.py).
+-- In an answer's place for `more` (protocol.py).
 local UNREADABLE = -2
--- Of shard time; grants.py says why.
+-- Of shard time; allowances.py says why.
 local GENERATION_MS = 10000
 local generation_now = floor(now / GENERATION_MS)
 -- How much longer than needed a key is kept, so that Redis is not told at every report.
@@ -130,7 +134,7 @@ local unreadable_keys = {}
 -- raises on anything.
 local function readable(key, read, packed, window)
   local ok, format, found = pcall(read, packed, window)
-  if ok and found and (format == PLAIN_FORMAT or format == RESET_FORMAT or format == FORMAT) then
+  if ok and found and format >= PLAIN_FORMAT and format <= FORMAT and format % 1 == 0 then
     return found
   end
   local newer = ok and type(format) == 'number' and format > FORMAT and format <= HIGHEST_FORMAT
@@ -208,12 +212,13 @@ local function forget_fields(key, kind)
   end
 end
 
-local function no_grants(record)
-  record.generation, record.sum, record.previous_sum = 0, 0, 0
+local function no_allowances(record)
+  record.generation, record.sum, record.previous_sum, record.pressed = 0, 0, 0, 0
+  record.beyond = false
 end
 
--- Whether grants were given by a clock that was wrong: so far ahead that they would not age.
-local function grants_ahead(record)
+-- Whether allowances were given by a clock that was wrong: so far ahead that they would not age.
+local function allowances_ahead(record)
   return record.generation > generation_now + 1
 end
 
@@ -223,7 +228,7 @@ local function empty_window(record, sequence)
   record.previous_t, record.previous_l, record.previous_f = 0, 0, 0
   record.ahead_f = 0
   record.refunds = nil
-  no_grants(record)
+  no_allowances(record)
 end
 
 -- The refunds of a record, to be changed: there are some from now on.
@@ -271,13 +276,13 @@ local function come_to(record, key, mine)
     call('DEL', key)
     empty_window(record, sequence)
     return false
-  elseif grants_ahead(record) then
+  elseif allowances_ahead(record) then
     -- The counts stay; who they were of is gone with those who lie ahead.
     record.l, record.previous_l = record.t, record.previous_t
     if record.refunds then
       record.refunds.r, record.refunds.previous_r = 0, 0
     end
-    no_grants(record)
+    no_allowances(record)
     forget_fields(key, 'c')
     return false
   end
@@ -289,17 +294,21 @@ local function new_window(window)
   return {
     window = window, sequence = (now - now % window) / window, told = 0, reset = 0,
     t = 0, l = 0, f = 0, previous_t = 0, previous_l = 0, previous_f = 0, ahead_f = 0,
-    generation = 0, sum = 0, previous_sum = 0, before_t = 0, before_previous_t = 0,
+    generation = 0, sum = 0, previous_sum = 0, pressed = 0, beyond = false, before_t = 0, before_previous_t = 0,
   }
 end
 
 local function read_window(packed, window)
   local format, sequence, t, l, f, previous_t, previous_l, previous_f, generation, sum, previous_sum, told, ahead_f,
-    reset, r, previous_r, fr, previous_fr, ahead_fr = parts(packed)
+    reset, r, previous_r, fr, previous_fr, ahead_fr, last = parts(packed)
   if format > FORMAT then
     return format
   end
   reset = reset or 0
+  local pressed, beyond = 0, format == FORMAT
+  if beyond then
+    pressed, r, previous_r, fr, previous_fr, ahead_fr = r, previous_r, fr, previous_fr, ahead_fr, last
+  end
   -- Comparisons one by one: what min and max of so many take is as much as all the rest of reading.
   if not (
     sequence >= 0 and t >= 0 and l >= 0 and f >= 0 and previous_t >= 0 and previous_l >= 0 and previous_f >= 0
@@ -307,13 +316,15 @@ local function read_window(packed, window)
     and sequence <= EXACT and t <= EXACT and l <= EXACT and f <= EXACT and previous_t <= EXACT
     and previous_l <= EXACT and previous_f <= EXACT and generation <= EXACT and sum <= EXACT
     and previous_sum <= EXACT and told <= EXACT and ahead_f <= EXACT and reset <= EXACT
+    and pressed >= 0 and pressed <= EXACT
   ) then
     return
   end
   local record = {
     window = window, sequence = sequence, told = told, reset = reset,
     t = t, l = l, f = f, previous_t = previous_t, previous_l = previous_l, previous_f = previous_f, ahead_f = ahead_f,
-    generation = generation, sum = sum, previous_sum = previous_sum, before_t = 0, before_previous_t = 0,
+    generation = generation, sum = sum, previous_sum = previous_sum, pressed = pressed, beyond = beyond, before_t = 0,
+    before_previous_t = 0,
   }
   if r then
     if min(r, previous_r, fr, previous_fr, ahead_fr) < 0 or max(r, previous_r, fr, previous_fr, ahead_fr) > EXACT then
@@ -361,16 +372,18 @@ local function save_window(key, record, field, value)
   local told = needed > before and needed + EXPIRY_SLACK_MS or before
   record.told = told
   local format = reset == 0 and PLAIN_FORMAT or RESET_FORMAT
-  local refunded = ''
+  local added = reset > 0 and bytes_of[reset] or ''
+  if record.beyond then
+    format, added = FORMAT, bytes_of[reset] .. bytes_of[record.pressed]
+  end
   if refunds and refunds.r + refunds.previous_r + refunds.fr + refunds.previous_fr + refunds.ahead_fr > 0 then
-    format = FORMAT
-    refunded = pack(reset, refunds.r, refunds.previous_r, refunds.fr, refunds.previous_fr, refunds.ahead_fr)
-  elseif reset > 0 then
-    refunded = bytes_of[reset]
+    format = record.beyond and FORMAT or REFUND_FORMAT
+    added = (record.beyond and added or bytes_of[reset])
+      .. pack(refunds.r, refunds.previous_r, refunds.fr, refunds.previous_fr, refunds.ahead_fr)
   end
   local totals = bytes_of[format] .. bytes_of[record.sequence] .. bytes_of[record.t] .. bytes_of[record.l] .. bytes_of[record.f]
     .. bytes_of[record.previous_t] .. bytes_of[record.previous_l] .. bytes_of[record.previous_f] .. bytes_of[record.generation]
-    .. bytes_of[record.sum] .. bytes_of[record.previous_sum] .. bytes_of[told] .. bytes_of[ahead_f] .. refunded
+    .. bytes_of[record.sum] .. bytes_of[record.previous_sum] .. bytes_of[told] .. bytes_of[ahead_f] .. added
   if field then
     call('HSET', key, 'w', totals, field, value)
   else

@@ -1,6 +1,6 @@
 -- What a call's reports demand back (window_record.py, bucket_record.py), and what they are told of it.
 --
--- ARGV[3]  packed, or empty where no limit of the call has refunds: per report, flat: its number (from 1 on), the number
+-- ARGV[2]  packed, or empty where no limit of the call has refunds: per report, flat: its number (from 1 on), the number
 --          of demands; then four for each: sequence (0 of a bucket), demanded, settled, refunded (protocol.py)
 -- Returns  after all else, per report here, eight: settled, own, r and fr of the current cell, and of the previous one;
 --          of a bucket settled, 0, refunded, and five times 0; of one that can't be read zeros
@@ -9,10 +9,10 @@
 
 local refund_window, window_refunds, refund_bucket, bucket_refunds, answer_refunds
 local demands_at, told_refunds
-if ARGV[3] ~= '' then
+if ARGV[2] ~= '' then
 
 local NO_REFUNDS = { 0, 0, 0, 0, 0, 0, 0, 0 }
-local demands = parts(ARGV[3])
+local demands = parts(ARGV[2])
 demands_at, told_refunds = {}, {}
 do
   local at = 1

@@ -8,6 +8,7 @@
 --            1  field: the run's field in the hash (c<component> or d<component>)
 --            2  limit, or a bucket's rate    3  window in ms
 --            4  precision: P                 5  leaving: 1 in a drain
+--            8  within: 1 if all allowances together stay within P
 --          of a window:
 --            6  publish at: from which t on other regions are told; 0 never
 --            7  priority: 1 if urgent, else 0
@@ -16,41 +17,42 @@
 --            7  debt: by how many requests late costs may go beyond the burst and P
 --          Reports begin with their number, how many of them are buckets, and the number of requests. Then each is read
 --          with `flat[at + i]`, where `at` is the place of its first number:
---            0  place of its terms   1  call number          2  held: the grant in use
---            3  reset: to which reset of the key it belongs; -1 to whatever the record has
+--            0  place of its terms   1  call number
+--            2  rest: what is left of its allowance          3  want: what it would like to hold
+--            4  reset: to which reset of the key it belongs; -1 to whatever the record has
 --          of a window:
---            4  number of cells; from 5 on five numbers for each:
+--            5  number of cells; from 6 on five numbers for each:
 --               sequence, total, reserved, seen (highest total seen), sent (highest sent)
 --          of a bucket:
---            4  total                5  reserved             6  acknowledged
---            7, 8  answered ms and rest
---            9  since: when the first unacknowledged cost was admitted
+--            5  total                6  reserved             7  acknowledged
+--            8, 9  answered ms and rest
+--            10  since: when the first unacknowledged cost was admitted
 --          Requests: for each how many costs it has, then report (from 1 on) and cost of each; a cost of -1 is a PEEK:
 --          decided as a cost of 1 would be, and not charged
--- ARGV[2]  packed, or empty: what is asked ahead, flat: report (from 1 on), requests, cost of each
--- ARGV[3]  packed, or empty: what is demanded back (refund.lua)
--- ARGV[4]  packed, or empty if no key is published: what each key is called between regions, and its priority
--- ARGV[5]  whatever a feature adds to a call
+-- ARGV[2]  packed, or empty: what is demanded back (refund.lua)
+-- ARGV[3]  packed, or empty if no key is published: what each key is called between regions, and its priority
+-- ARGV[4]  whatever a feature adds to a call
 -- Returns  packed, flat: the shard's time;
 --          per request 1 if it was charged, else 0
---          per window  sequence; n, t, f; previous n, t, f; grant; reset; nil, in whose place refunds are put
---          per bucket  n; arrival ms and rest; grant; reset
+--          per window  sequence; n, t, f; previous n, t, f; more, left; reset; nil, in whose place refunds are put
+--          per bucket  n; arrival ms and rest; more, left; reset
 --          then what refund.lua adds, then what a feature does
---          A grant of -2 is UNREADABLE: nothing was done for this key, the other numbers are 0.
+--          More is what was set aside beyond the rest; -1 OVERTAKEN; -2 UNREADABLE: nothing was done for this key, the
+--          other numbers are 0. Left is what may still be charged or set aside; -1 PLENTY while the limit is far.
 --          (n own, t region total, f foreign: the table at the head of common.lua)
 --
--- All reports are read and merged first, then requests are charged in their order, then what is asked ahead; then all are
+-- All reports are read and merged first, then requests are charged in their order; then more is set aside, and all are
 -- written and answered. Reports of one key share its record.
 
 local FIXED, BUCKET = 1, 2
 local FIRST_REPORT = 4
 local PEEK = -1
-local NO_GRANT = -1
--- As msgpack has it, and so in what is unreadable: zeros, UNREADABLE in the grant's place, and that.
+local OVERTAKEN, PLENTY = -1, -1
+-- As msgpack has it, and so in what is unreadable: zeros, UNREADABLE in the place of `more`, and that.
 local NIL = '\192'
 
 local terms, flat, wanted = parts(ARGV[1])
-local names = ARGV[4] ~= '' and parts(ARGV[4])
+local names = ARGV[3] ~= '' and parts(ARGV[3])
 -- A feature that adds to a call stands in a file of its own between these and call.lua, and may set: functions that are
 -- called before the first report is read and when all are written; by report, the most that its terms may come to.
 local before_reports, after_reports, limit_caps, burst_caps
@@ -59,7 +61,7 @@ local before_reports, after_reports, limit_caps, burst_caps
 -- one array.
 local reports, buckets, requests = flat[1], flat[2], flat[3]
 local out, first_answer = { bytes_of[now] }, 1 + requests
-local numbers = 1 + requests + 10 * (reports - buckets) + 5 * buckets
+local numbers = 1 + requests + 11 * (reports - buckets) + 6 * buckets
 for piece = 2, first_answer + reports do
   out[piece] = ''
 end
@@ -71,13 +73,13 @@ end
 
 -- What a report does by its kind:
 --   load    read the key's record, unless an earlier report has, and the run's part; nothing where that was not possible
---   merge   take the report in, and renew its grant
---   fits    whether so much more stays within the limit
+--   merge   take the report in, with what is left of the run's allowance
+--   fits    whether so much more stays within the limit, beside all allowances
 --   charge  so much more
---   finish  write and answer
+--   finish  set more aside, write and answer
 -- `unreadable` is the answer where that was not possible.
-local window_kind = { unreadable = '\0\0\0\0\0\0\0\254\0\192' }
-local bucket_kind = { unreadable = '\0\0\0\254\0' }
+local window_kind = { unreadable = '\0\0\0\0\0\0\0\254\0\0\192' }
+local bucket_kind = { unreadable = '\0\0\0\254\0\0' }
 local kinds = { [0] = window_kind, [FIXED] = window_kind, [BUCKET] = bucket_kind }
 
 -- By key, the last report of it that was opened; the one before that is its `earlier`.

@@ -113,9 +113,10 @@ local function merge_previous(record, component, total, seen, sent)
 end
 
 -- Merge a report's cells, flat from `at` on. Those of the shard's future come again when it is
--- there; older ones no longer matter. Returns the run's own part and its `sent` of the current.
+-- there; older ones no longer matter. Returns the run's own part and its `sent` of the current, and what was spent in the
+-- future.
 local function merge_cells(record, component, at, cells)
-  local own, own_sent = 0, 0
+  local own, own_sent, unmerged = 0, 0, 0
   local current = record.sequence
   for cell = at, at + 5 * (cells - 1), 5 do
     local sequence = flat[cell]
@@ -128,32 +129,39 @@ local function merge_cells(record, component, at, cells)
       end
     elseif sequence == current - 1 then
       merge_previous(record, component, flat[cell + 1], flat[cell + 3], flat[cell + 4])
+    elseif sequence > current then
+      unmerged = unmerged + flat[cell + 1]
     end
   end
-  return own, own_sent
+  return own, own_sent, unmerged
 end
 
 window_kind.merge = function(report, at, place)
-  local record, component, reset = report.record, report.component, flat[at + 3]
+  local record, component, reset = report.record, report.component, flat[at + 4]
   if reset > record.reset then
     reset_window(report, reset)
   end
   if reset >= 0 and reset ~= record.reset then
-    return  -- of before a reset: it counts nothing, and gets no grant
+    return  -- of before a reset: it counts nothing, and gets nothing
   end
-  report.own, report.sent = merge_cells(record, component, at + 5, flat[at + 4])
+  local unmerged
+  report.own, report.sent, unmerged = merge_cells(record, component, at + 6, flat[at + 5])
   if refund_window then
     refund_window(report.index, record, component)
   end
-  report.grant = renew(record, component, flat[at + 1], flat[at + 2], terms[place + 4], terms[place + 5])
+  local leaving = terms[place + 5] == 1
+  if keep_allowance(record, component, flat[at + 1], leaving and 0 or flat[at + 2] + unmerged) then
+    report.more, report.want = 0, leaving and 0 or flat[at + 3]
+  end
 end
 
-window_kind.fits = function(report, missing)
+-- The room by the report's algorithm; below 0 where more is used than the limit.
+local function window_room(report)
   local record = report.record
   local refunds = record.refunds
-  local effective = record.t + record.f + missing
+  local used = record.t + record.f
   if refunds then
-    effective = effective - refunds.r - refunds.fr
+    used = used - refunds.r - refunds.fr
   end
   local previous = record.previous_t + record.previous_f
   if previous > 0 and terms[report.place] ~= FIXED then
@@ -162,9 +170,13 @@ window_kind.fits = function(report, missing)
     if refunds then
       previous = previous - refunds.previous_r - refunds.previous_fr
     end
-    effective = effective + weighted(previous, left, window)
+    used = used + weighted(previous, left, window)
   end
-  return effective <= report.limit
+  return report.limit - used
+end
+
+window_kind.fits = function(report, missing)
+  return fits_beside(report.record, missing, window_room(report), terms[report.place + 4])
 end
 
 window_kind.charge = function(report, missing)
@@ -198,13 +210,20 @@ end
 
 window_kind.finish = function(report)
   local record, component, index, place = report.record, report.component, report.index, report.place
+  if report.more == 0 then
+    local limit, precision = report.limit, terms[place + 4]
+    report.more, report.left = offer(
+      record, component, report.want, window_room(report), limit, reserve(limit, record.window), precision, terms[place + 8]
+    )
+    record.beyond = record.pressed > 0 or record.sum + record.previous_sum > precision
+  end
   save_window(KEYS[index], record, terms[place + 1], packed_component(record, component))
   if terms[place + 6] > 0 then
     publish(record, index, terms[place + 6])
   end
   out[first_answer + index] = bytes_of[record.sequence] .. bytes_of[component.n] .. bytes_of[record.t] .. bytes_of[record.f]
     .. bytes_of[component.previous_n] .. bytes_of[record.previous_t] .. bytes_of[record.previous_f]
-    .. bytes_of[report.grant] .. bytes_of[record.reset] .. NIL
+    .. bytes_of[report.more] .. bytes_of[report.left] .. bytes_of[record.reset] .. NIL
   if window_refunds then
     window_refunds(index, record, component)
   end

@@ -11,11 +11,9 @@ from headgate.origin.operation import Operation, Packed
 from headgate.origin.operations.heartbeat import LIVE
 from headgate.origin.outbox import Outbox, outbox_keys
 from headgate.origin.protocol import (
-    NO_GRANT,
     PEEK,
     Answer,
     ChargeRequest,
-    Prefetch,
     Report,
     WindowReport,
     costs_by_report,
@@ -24,7 +22,7 @@ from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_record import WindowRecord
 
 BEFORE_CALL: tuple[str, ...] = tuple(
-    f"origin/{name}" for name in ("common", "state", "grants", "outbox", "refund", "window", "bucket")
+    f"origin/{name}" for name in ("common", "state", "allowances", "outbox", "refund", "window", "bucket")
 )
 """Lua files that origin/call builds on. What a feature adds to a call stands between these and it."""
 
@@ -42,13 +40,11 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Call(Operation[Reply]):
-    """Merge all reports, then charge what fits, request by request, then what is prefetched; answer each report."""
+    """Merge all reports, then charge what fits, request by request, then set aside what runs want; answer each report."""
 
     reports: tuple[Report, ...]
     requests: tuple[tuple[ChargeRequest, ...], ...]
     """Costs to be charged, by request: those of one request are charged all or none."""
-    ahead: tuple[Prefetch, ...] = ()
-    """Costs to be charged beyond the requests, at most once per report."""
 
     lua: ClassVar[tuple[str, ...]] = (*BEFORE_CALL, "origin/call")
 
@@ -58,12 +54,12 @@ class Call(Operation[Reply]):
     def pack(self, space: KeySpace) -> Packed:
         # A call without reports still says by its key where it belongs.
         keys = [space.limit(report.key) for report in self.reports] or space.named(LIVE)
-        reports, ahead, demands, publishes = pack_call(self.reports, self.requests, self.ahead)
+        reports, demands, publishes = pack_call(self.reports, self.requests)
         names = b""
         if publishes:
             names = pack_names(self.reports)
             keys += outbox_keys(space)
-        return Packed(keys, (reports, ahead, demands, names))
+        return Packed(keys, (reports, demands, names))
 
     def unpack(self, reply: Any, epoch: bytes) -> Reply:
         return self.reply_of(unpack_numbers(reply), epoch)
@@ -82,24 +78,22 @@ class CallOnMemory:
         self._memory = memory
         self._now_ms = memory.sweep()
         self._records = [memory.record(report) for report in call.reports]
-        self._grants: list[int] = []
-        """Grant of each report, or why it got none."""
+        self._merged: list[int] = []
+        """0 for each report that was merged, or why nothing can be charged on it."""
         self._spoken_for = [0] * len(call.reports)
         """Part of each report's credit that the requests charged so far have used."""
 
     def carry_out(self) -> Reply:
         call, now_ms = self._call, self._now_ms
         published = [self._published(record) for record in self._records]
-        self._grants = [
+        self._merged = [
             record.report(report, now_ms) for record, report in zip(self._records, call.reports, strict=True)
         ]
         charged = tuple([self._charge(wants) for wants in call.requests])
-        for ahead in call.ahead:
-            if self._grants[ahead.report] >= 0:
-                self._prefetch(ahead)
         answers: list[Answer] = []
-        for record, report, grant in zip(self._records, call.reports, self._grants, strict=True):
-            answers.append(record.answer(report, grant))
+        for record, report, merged in zip(self._records, call.reports, self._merged, strict=True):
+            more, left = record.offer(report, now_ms) if merged == 0 else (merged, 0)
+            answers.append(record.answer(report, more, left))
             self._memory.keep(report.key, record, now_ms)
         for record, report, before in zip(self._records, call.reports, published, strict=True):
             self._publish(record, report, before)
@@ -112,7 +106,7 @@ class CallOnMemory:
         for index, cost in costs.items():
             report, record = self._call.reports[index], self._records[index]
             missing[index] = record.missing(report, self._spoken_for[index], 1 if cost == PEEK else cost)
-            if self._grants[index] == NO_GRANT or not record.fits(report, self._now_ms, missing[index]):
+            if self._merged[index] < 0 or not record.fits(report, self._now_ms, missing[index]):
                 return False
         for index, cost in costs.items():
             if cost == PEEK:
@@ -120,19 +114,6 @@ class CallOnMemory:
             self._records[index].charge(self._call.reports[index], missing[index], self._now_ms)
             self._spoken_for[index] += cost
         return True
-
-    def _prefetch(self, ahead: Prefetch) -> None:
-        """Charge as many whole requests as fit beyond the credit that is left."""
-        report, record = self._call.reports[ahead.report], self._records[ahead.report]
-        spoken_for = self._spoken_for[ahead.report]
-        fit, beyond = 0, ahead.requests + 1
-        while beyond - fit > 1:
-            middle = (fit + beyond) // 2
-            if record.fits(report, self._now_ms, record.missing(report, spoken_for, middle * ahead.cost)):
-                fit = middle
-            else:
-                beyond = middle
-        record.charge(report, record.missing(report, spoken_for, fit * ahead.cost), self._now_ms)
 
     def _published(self, record: LimitRecord) -> tuple[int, ...] | None:
         """State of a record that other regions are told, before this call."""

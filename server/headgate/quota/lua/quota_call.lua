@@ -1,11 +1,11 @@
 -- The quotas of a call (call.py): cut to their slices before anything is charged.
 --
--- ARGV[5]  packed: the place in KEYS of the quota hash, which the busy keys
+-- ARGV[4]  packed: the place in KEYS of the quota hash, which the busy keys
 --          follow; then per quota, flat: its report (from 1 on), name, kind,
 --          limit, burst, window, offered, floor, busy at
 -- Returns  after all else, per quota: the share in force, until when
 
-local quotas = parts(ARGV[5])
+local quotas = parts(ARGV[4])
 local hash, busy = KEYS[quotas[1]], KEYS[quotas[1] + 1]
 local shares = {}
 

@@ -75,7 +75,7 @@ class RegionsWatch:
     def _replied(self, site: Site) -> Callable[[Call, Reply], None]:
         def replied(call: Call, reply: Reply) -> None:
             for report, answer in zip(call.reports, reply.answers, strict=True):
-                if isinstance(report, WindowReport) and isinstance(answer, WindowAnswer) and answer.grant != UNREADABLE:
+                if isinstance(report, WindowReport) and isinstance(answer, WindowAnswer) and answer.more != UNREADABLE:
                     self._learn(site, report, answer)
 
         return replied
