@@ -9,6 +9,8 @@ held comes back. (docs/convergence.md, section 4.)
 from math import isqrt
 from typing import Final
 
+from headgate.origin.protocol import NOW_AND_THEN, PLENTY
+
 GENERATION_MS: Final = 10_000
 """Longer than the 5 s from sending for which a node spends an allowance and the half second after which its report
 is given up: what two generations do not count, nobody spends any more, and what was spent has been reported."""
@@ -88,14 +90,14 @@ class Allowances:
     ) -> tuple[int, int]:
         """Set more aside for a run that wants to hold `want`; return how much more, and how much is left.
 
-        Far from the limit that is up to half of what is free beyond what is `kept` for the noise, and -1 is left: it was
-        not counted. Near it, it is what there is. `within`: all allowances together stay within `P`.
+        Far from the limit that is up to half of what is free beyond what is `kept` for the noise, and PLENTY is left.
+        Near it, it is what there is. `within`: all allowances together stay within `P`.
         """
         rest = holding.held
         beyond = max(min(precision, max(0, room) // 2), precision - limit // SHARP)
         far = room - kept + beyond - (self.held - rest)
         if far > 0:
-            left, more = -1, self._goal(want, far) - rest
+            left, more = PLENTY, self._goal(want, far) - rest
         else:
             free = self.free(room, precision)
             more = min(want - rest, free)
@@ -109,11 +111,12 @@ class Allowances:
 
     def _goal(self, want: int, far: int) -> int:
         """Return what a run should hold where so much is free."""
-        if self.pressed:
-            return min(want, -(-far // 2)) if want > 1 else 0
-        if want > 1:
-            return max(far // EVERYBODY, min(want, -(-far // 2)))
-        return max(far // EVERYBODY, min(1, far // SLOW)) if want else 0
+        if not want:
+            return 0
+        if want == NOW_AND_THEN:
+            return 0 if self.pressed else max(far // EVERYBODY, min(1, far // SLOW))
+        goal = min(want, -(-far // 2))
+        return goal if self.pressed else max(far // EVERYBODY, goal)
 
     def _roll(self, generation: int) -> None:
         if generation <= self.generation:

@@ -16,6 +16,10 @@ UNBOUND = -1
 has."""
 
 
+NOW_AND_THEN = -1
+"""Stands in a report's place for what is wanted: a unit is needed from time to time, and given where there is plenty."""
+
+
 class CellReport(NamedTuple):
     """A node's own part of one window of one limit key."""
 
@@ -84,7 +88,7 @@ class _FlatWindowReport(NamedTuple):
     rest: int
     """Units of its allowance that the node may still spend, or holds for requests that wait."""
     want: int
-    """Units that it would like to hold; 1 says that it needs one now and then, 0 that it needs none."""
+    """Units that it would like to hold; NOW_AND_THEN if it needs one from time to time."""
     cells: tuple[CellReport, ...]
     name: bytes = b""
     """Name of the key between regions (exchange_name); empty while it is not published."""

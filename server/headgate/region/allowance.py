@@ -10,6 +10,7 @@ from math import isqrt
 from typing import Final
 
 from headgate.limiter.limit import Algorithm, Limit
+from headgate.origin.protocol import NOW_AND_THEN
 from headgate.region.refunds import DENIAL_MS
 
 MEASURED_S: Final = 0.25
@@ -21,7 +22,7 @@ SURE: Final = 8
 HORIZON_S: Final = 0.5
 """Time for which a node wants to hold, far from the limit; at most an eighth of the window."""
 SLOW_PER_S: Final = 8
-"""A node that is asked for less wants one unit, and keeps it for as long as its view is fresh."""
+"""A node that is asked for less wants a unit now and then, and keeps it for as long as its view is fresh."""
 BRIEF_S: Final = 0.25
 """Time from sending for which a node spends what is a considerable part of what is left; then it reports again, and
 gives back what it did not need."""
@@ -63,7 +64,7 @@ def measured(rate: float, asked: int, passed_s: float) -> float:
 def wanted_far(rate: float, limit: Limit) -> int:
     """Return how much to hold far from the limit: what comes within the horizon, and what chance adds to that."""
     if rate < SLOW_PER_S:
-        return 1
+        return NOW_AND_THEN
     likely = int(rate * min(HORIZON_S, span_ms(limit) / 8000))
     return likely + isqrt(4 * likely + 1) + 1
 

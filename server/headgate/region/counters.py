@@ -280,7 +280,7 @@ class SharedCounter(KeyCounter, ABC):
         """
         want = 0 if leaving else self._want(now_s)
         # What a call asks for comes first: it may need what is held, and what is wanted is given again.
-        self.allowance = 0 if wanted else min(self.spendable(now_s), want)
+        self.allowance = 0 if wanted else min(self.spendable(now_s), abs(want))
         report = self.report(number, wanted, want, leaving, now_s)
         # From here on an admission is one that this call does not carry.
         self.flush_due_s = 0.0
@@ -348,10 +348,8 @@ class SharedCounter(KeyCounter, ABC):
         """
         left = answer.left
         if left == PLENTY:
-            if not refused:
-                self.pause = None
-                return
-            left = refused - 1
+            self.pause = None
+            return
         if limit is not self.limit or (isinstance(answer, WindowAnswer) and answer.sequence != self.sequence):
             return  # of another limit, or of another window
         self.pause = self.pause or Pause(limit)

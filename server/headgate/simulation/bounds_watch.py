@@ -52,8 +52,9 @@ class BoundsWatch:
         key, known = counter.key, (counter.component, counter.key)
         unheard, held = self._unheard(counter)
         spends = counter.spendable(slot.clock.monotonic())
-        if unheard + spends <= held:
+        if not unheard:
             self._evidence.excused.discard(known)
+        if unheard + spends <= held:
             return
         upset_s = self._upsets.upset_s.get(key)
         if known not in self._evidence.excused and (upset_s is None or self._world.loop.time() > upset_s + FORGOTTEN_S):

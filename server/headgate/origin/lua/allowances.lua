@@ -1,6 +1,7 @@
 -- Allowances: units of a limit key that are set aside, each for one run to spend without asking (allowances.py).
 
 -- As in allowances.py, where each has its reason.
+local NOW_AND_THEN = -1  -- in the place of what is wanted (protocol.py)
 local LIVED_MS, EVERYBODY, SLOW, SHARP, PRESSED = 10000, 64, 8, 20, 2
 
 --@check local function check_sums(key, record)
@@ -64,16 +65,16 @@ end
 
 -- What a run should hold where so much is free.
 local function goal(record, want, far)
-  if want == 0 or (want == 1 and record.pressed > 0) then
+  local pressed, should = record.pressed > 0, want
+  if want == 0 or (want == NOW_AND_THEN and pressed) then
     return 0
   end
-  local should = want
-  if want == 1 then
+  if want == NOW_AND_THEN then
     should = far >= SLOW and 1 or 0
   elseif want * 2 > far then
     should = min(want, ceil(far / 2))
   end
-  return record.pressed > 0 and should or max(should, floor(far / EVERYBODY))
+  return pressed and should or max(should, floor(far / EVERYBODY))
 end
 
 -- Set more aside for a run: how much more, and how much is left; -1 while the limit is far.

@@ -18,7 +18,7 @@
 --          Reports begin with their number, how many of them are buckets, and the number of requests. Then each is read
 --          with `flat[at + i]`, where `at` is the place of its first number:
 --            0  place of its terms   1  call number
---            2  rest: what is left of its allowance          3  want: what it would like to hold
+--            2  rest: what is left of its allowance          3  want: what it would like to hold; -1 NOW_AND_THEN
 --            4  reset: to which reset of the key it belongs; -1 to whatever the record has
 --          of a window:
 --            5  number of cells; from 6 on five numbers for each:
