@@ -106,6 +106,7 @@ def reports(cells: int, total: int) -> Iterator[WindowReport]:
             b"node-0:1712345678:0",
             total,
             0,
+            0,
             LIMIT,
             WINDOW_MS,
             0,

@@ -45,20 +45,20 @@ def window(number: int) -> Report:
     key, run, total = _of(number)
     sequence = int(time.time() * 1000) // WINDOW_MS
     cells = (CellReport(sequence, total, 0, RUNS * total, total), CellReport(sequence - 1, 3, 0, 10, 3))
-    return WindowReport(key, run, number + 1, 3, 1_000_000, WINDOW_MS, 50, True, False, cells)
+    return WindowReport(key, run, number + 1, 3, 20, 1_000_000, WINDOW_MS, 50, True, False, cells)
 
 
 def new_window(number: int) -> Report:
     """The first report of a key: nothing is counted yet."""
     cells = (CellReport(int(time.time() * 1000) // WINDOW_MS, 0, 0, 0, 0),)
     key = b"4:edge4:new%d" % number
-    return WindowReport(key, b"node-1:1712345678:0", number + 1, 0, 1_000_000, WINDOW_MS, 50, True, False, cells)
+    return WindowReport(key, b"node-1:1712345678:0", number + 1, 0, -1, 1_000_000, WINDOW_MS, 50, True, False, cells)
 
 
 def bucket(number: int) -> Report:
     key, run, total = _of(number)
     since_ms = int(time.time() * 1000)
-    return BucketReport(key, run, number + 1, 3, 100_000, WINDOW_MS, 50_000, 50, False, total, 0, 0, 0, 0, since_ms)
+    return BucketReport(key, run, number + 1, 3, 20, 100_000, WINDOW_MS, 50_000, 50, False, total, 0, 0, 0, 0, since_ms)
 
 
 def _of(number: int) -> tuple[bytes, bytes, int]:

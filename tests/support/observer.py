@@ -21,7 +21,7 @@ def total_in_current_window(url: str, rules: Path, domain: str, *entries: tuple[
     limit, key = match.limit, match.key
     shard_key = loaded.shard_key(domain, entries) or key
     sliding = limit.algorithm is Algorithm.SLIDING_WINDOW
-    report = WindowReport(key, b"observer", 1, 0, limit.requests_per_unit, limit.window_ms, 0, sliding, True, ())
+    report = WindowReport(key, b"observer", 1, 0, 0, limit.requests_per_unit, limit.window_ms, 0, sliding, True, ())
 
     async def read() -> int:
         origin = open_origin(url, clock=SystemClock())

@@ -104,7 +104,8 @@ class Allowances:
             left = max(0, free - max(0, more))
         if within:
             more = min(more, precision - self.held)
-        more = max(0, more)
+        # A later report of the call may have emptied the record: then nothing is known of this run.
+        more = max(0, more) if holding.number else 0
         holding.held += more
         self.sum += more
         return more, left

@@ -1,6 +1,6 @@
 """Cases of what is given back: beside those of cases.py, for every origin."""
 
-from headgate.origin.protocol import NO_GRANT, BucketAnswer, BucketReport, Demand, Refund, WindowAnswer, WindowReport
+from headgate.origin.protocol import OVERTAKEN, BucketAnswer, BucketReport, Demand, Refund, WindowAnswer, WindowReport
 
 from tests.conformance.origin.cases import (
     DAY_SEQUENCE,
@@ -72,7 +72,7 @@ CASES = [
             Step(1, said(demanding(window("a", 2, cell(50)), 20)), (given_back(counts((50, 50)), (20, 20, 20)),)),
             Step(2, said(demanding(window("a", 3, cell(50)), 25)), (given_back(counts((50, 50)), (25, 25, 25)),)),
             Step(3, said(demanding(window("a", 2, cell(50)), 20)),
-                 (given_back(counts((50, 50), grant=NO_GRANT), (25, 25, 25)),)),
+                 (given_back(counts((50, 50), more=OVERTAKEN), (25, 25, 25)),)),
         ],
     ),
     Case(
@@ -170,7 +170,7 @@ CASES = [
             Step(1, said(demanding(reset_at(window("b", 1, cell(9)), 7))),
                  (given_back(after_reset(counts((9, 9)), 7)),)),
             Step(2, said(demanding(reset_at(window("a", 2, cell(50)), 0), 26, settled=20, refunded=20)),
-                 (given_back(after_reset(counts((0, 9), grant=NO_GRANT), 7)),)),
+                 (given_back(after_reset(counts((0, 9), more=OVERTAKEN), 7)),)),
         ],
     ),
     Case(

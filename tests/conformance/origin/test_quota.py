@@ -130,7 +130,7 @@ async def test_what_a_fixed_window_has_in_use_ends_with_it(harness: Harness) -> 
 
 
 async def test_a_bucket_is_cut_in_rate_and_burst_and_read_by_its_arrival_time(harness: Harness) -> None:
-    report = BucketReport(b"k", b"a.0", 1, 0, LIMIT, WINDOW_MS, 100, 0, False, 0, 0, 0, 0, 0, 0)
+    report = BucketReport(b"k", b"a.0", 1, 0, 0, LIMIT, WINDOW_MS, 100, 0, False, 0, 0, 0, 0, 0, 0)
     requests = ((ChargeRequest(0, 50),), (ChargeRequest(0, 1),))
     await step(harness, (NAME, 500_000, 500_000, 25_000))
     told = (quota(60, kind=QuotaKind.BUCKET, burst=100),)

@@ -63,7 +63,7 @@ async def test_scripts_that_were_flushed_are_loaded_again_unnoticed(origin: Orig
 
     def report(number: int, total: int) -> WindowReport:
         cells = (CellReport(sequence, total, 0, 0, 0),)
-        return WindowReport(b"k", b"a", number, 0, 100, YEAR_MS, 0, True, False, cells)
+        return WindowReport(b"k", b"a", number, 0, 0, 100, YEAR_MS, 0, True, False, cells)
 
     for number in (1, 2, 3):
         one_redis.first.client.script_flush()
@@ -172,7 +172,7 @@ async def test_calls_at_once_never_mix_their_replies(origin: Origin, one_redis: 
         for number in range(1, 20):
             reports = tuple(
                 WindowReport(
-                    b"key-%d-%d" % (index, part), b"a", number, 0, 1, YEAR_MS, 0, True, False,
+                    b"key-%d-%d" % (index, part), b"a", number, 0, 0, 1, YEAR_MS, 0, True, False,
                     (CellReport(sequence, 1_000 * index + number, 0, 0, 0),),
                 )
                 for part in range(chooser.randint(0, 3))
@@ -191,7 +191,7 @@ async def test_a_caller_that_leaves_takes_nobody_elses_reply(origin: Origin, one
 
     def call(total: int) -> Call:
         cells = (CellReport(sequence, total, 0, 0, 0),)
-        return said(WindowReport(b"k-%d" % total, b"a", 1, 0, 1, YEAR_MS, 0, True, False, cells))
+        return said(WindowReport(b"k-%d" % total, b"a", 1, 0, 0, 1, YEAR_MS, 0, True, False, cells))
 
     tasks = [asyncio.create_task(origin.run(0, call(total), TIMEOUT_S)) for total in range(1, 31)]
     await asyncio.sleep(0)

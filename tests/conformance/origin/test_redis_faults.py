@@ -62,7 +62,7 @@ def charge(number: int, total: int, *, cost: int = 1, sent: int = 0, sequence: i
     """One run's report of a year's cell, and one cost to be charged."""
     current = int(time.time() * 1000) // YEAR_MS if sequence is None else sequence
     report = WindowReport(
-        b"k", b"run", number, 0, 100, YEAR_MS, 0, True, False, (CellReport(current, total, 0, 0, sent),)
+        b"k", b"run", number, 0, 0, 100, YEAR_MS, 0, True, False, (CellReport(current, total, 0, 0, sent),)
     )  # fmt: skip
     return said(report, wants=((cost,),))
 

@@ -107,11 +107,11 @@ async def test_what_cant_be_read_costs_its_own_key_alone_and_begins_anew(
     call = said(_window("good", 2, 5), report(2, 3), wants=((1, -1), (-1, 1), (1, 1)))
     reply = await harness.origin.run(0, call, TIMEOUT_S)
     assert reply.answers[0] == counts((6, 6))
-    assert reply.answers[1].grant == UNREADABLE
+    assert reply.answers[1].more == UNREADABLE
     assert reply.charged == (True, False, False), "a request with an unreadable key is not charged anywhere"
     again = await harness.origin.run(0, said(report(3, 3), wants=((1,),)), TIMEOUT_S)
     assert again.charged == (True,)
-    assert again.answers[0].grant != UNREADABLE
+    assert again.answers[0].more != UNREADABLE
 
 
 @pytest.mark.parametrize("kind", ["window", "bucket"])
@@ -124,8 +124,8 @@ async def test_a_record_of_a_newer_format_is_left_to_those_who_can_read_it(harne
     client.hset(name, field, newer)
     for _ in range(2):
         reply = await harness.origin.run(0, said(report, _window("good", 1, 4)), TIMEOUT_S)
-        assert reply.answers[0].grant == UNREADABLE
-        assert reply.answers[1].grant != UNREADABLE
+        assert reply.answers[0].more == UNREADABLE
+        assert reply.answers[1].more != UNREADABLE
     assert client.hget(name, field) == newer
 
 
@@ -134,7 +134,7 @@ async def test_two_runs_that_report_one_unreadable_key_in_one_call_are_both_told
     _another_type(harness.setup.first.client, _stored(harness, "bad"), b"w")
     reports = (window("a", 2, cell(3), key="bad"), window("b", 1, cell(2), key="bad"))
     reply = await harness.origin.run(0, said(*reports), TIMEOUT_S)
-    assert [answer.grant for answer in reply.answers] == [UNREADABLE, UNREADABLE]
+    assert [answer.more for answer in reply.answers] == [UNREADABLE, UNREADABLE]
 
 
 async def test_what_comes_from_a_peer_passes_over_what_cant_be_read(harness: RedisHarness) -> None:

@@ -17,7 +17,7 @@ from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.operations.mark_filled import MarkFilled
 from headgate.origin.operations.read_changes import ReadChanges
 from headgate.origin.operations.read_components import ReadComponents
-from headgate.origin.protocol import BucketReport, CellReport, ChargeRequest, Demand, Prefetch, Report, WindowReport
+from headgate.origin.protocol import NOW_AND_THEN, BucketReport, CellReport, ChargeRequest, Demand, Report, WindowReport
 
 from tests.conformance.origin.cases import START_MS
 from tests.conformance.origin.conftest import MemoryHarness, RedisHarness, RedisSetup
@@ -48,13 +48,12 @@ class History:
             self.now_ms += self.chooser.choice([-1, 1]) * self.chooser.choice([700, 2_500, 25_000, 200_000, 10**8])
         reports = tuple(self.report() for _ in range(self.chooser.randint(0, 5)))
         requests = tuple(self.wants(len(reports)) for _ in range(self.chooser.randint(0, 4)))
-        return Call(reports, requests, ahead=self.ahead(len(reports)))
+        return Call(reports, requests)
 
-    def ahead(self, reports: int) -> tuple[Prefetch, ...]:
-        """On some of the reports, from few requests to more than ever fit."""
+    def holds(self) -> tuple[int, int]:
+        """What is left of an allowance, and what is wanted."""
         chooser = self.exchanger
-        places = chooser.sample(range(reports), chooser.randint(0, min(2, reports)))
-        return tuple(Prefetch(place, chooser.choice([1, 3, 50, 2**20]), chooser.choice([1, 2, 7])) for place in places)
+        return chooser.choice([0, 0, 1, 5, 60]), chooser.choice([NOW_AND_THEN, 0, 1, 2, 9, 50, 2**20])
 
     def wants(self, reports: int) -> tuple[ChargeRequest, ...]:
         if not reports:
@@ -92,9 +91,10 @@ class History:
             # It may be forgotten at once.
             self.numbers[key, run] = (number, 0)
         return WindowReport(
-            key, run, number, self.chooser.randint(0, 9), self.size(), window_ms,
+            key, run, number, *self.holds(), self.size(), window_ms,
             self.chooser.randint(0, 50), self.chooser.random() < 0.7, leaving, cells, *self.published(key, window_ms),
             demands=self.demands([current - 2, current - 1, current, current + 1]),
+            within=self.exchanger.random() < 0.2,
         )  # fmt: skip
 
     def demands(self, sequences: list[int]) -> tuple[Demand, ...] | None:
@@ -123,10 +123,11 @@ class History:
         answered_ms = self.now_ms + self.chooser.randint(-9_000, 9_000)
         rate = self.chooser.choice([RATES[key], RATES[key] + 1, 0])
         return BucketReport(
-            key, run, self.number(key, run), self.chooser.randint(0, 9), rate, 10_000, self.chooser.randint(0, 20),
+            key, run, self.number(key, run), *self.holds(), rate, 10_000, self.chooser.randint(0, 20),
             self.chooser.randint(0, 9), self.chooser.random() < 0.1, self.chooser.randint(0, 90),
             self.chooser.randint(0, 4), self.chooser.randint(0, 90),
             answered_ms, self.chooser.randrange(RATES[key]), since_ms, demands=self.bucket_demand(),
+            within=self.exchanger.random() < 0.2,
         )  # fmt: skip
 
     def foreign(self) -> list[ForeignCount]:

@@ -56,7 +56,7 @@ class Counts:
         assert match is not None
         origin, limit = self._origins[where], match.limit
         name = exchange_name(match.key, match.key, limit.window_ms)
-        report = WindowReport(match.key, b"observer", 1, 0, 1, limit.window_ms, 0, True, True, ())
+        report = WindowReport(match.key, b"observer", 1, 0, 0, 1, limit.window_ms, 0, True, True, ())
         try:
             found = await self._components(origin, where, match.key, name)
             reply = await origin.run(origin.shard_of(match.key), Call((report,), ()), PATIENCE_S)

@@ -67,7 +67,7 @@ async def published(clock: LoopClock, keys: int = KEYS) -> MemoryOrigin:
 async def count(origin: MemoryOrigin, key: bytes, total: int) -> None:
     cells = (CellReport(UNIX_MS // WINDOW_MS, total, 0, 0, total),)
     name = exchange_name(key, key, WINDOW_MS)
-    report = WindowReport(key, b"run", total, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at=1, name=name)
+    report = WindowReport(key, b"run", total, 0, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at=1, name=name)
     await origin.run(0, Call((report,), ()), 1.0)
 
 

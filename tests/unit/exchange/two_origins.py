@@ -48,7 +48,7 @@ class Region:
 
     def known(self, key: bytes = b"k") -> Count:
         """What a node is told of the current cell."""
-        report = WindowReport(key, b"reader", 0, 0, 100, WINDOW_MS, 0, True, False, ())
+        report = WindowReport(key, b"reader", 0, 0, 0, 100, WINDOW_MS, 0, True, False, ())
         (answer,) = self.origin.apply(Call((report,), ())).answers
         assert isinstance(answer, WindowAnswer)
         return answer.current

@@ -93,7 +93,8 @@ local function offer(record, component, want, room, limit, kept, precision, with
   if within == 1 then
     more = min(more, precision - held)
   end
-  if more <= 0 then
+  -- A later report of the call may have emptied the record: then nothing is known of this run.
+  if more <= 0 or component.number == 0 then
     return 0, left
   end
   --@check assert(far > 0 or held + more <= room + precision, 'allowances: more than there is')
