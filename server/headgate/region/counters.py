@@ -97,7 +97,9 @@ class SharedCounter(KeyCounter, ABC):
         "component",
         "credit_offered",
         "first_wanted",
+        "flush_below",
         "flush_due_s",
+        "half",
         "has_answer",
         "measured_s",
         "pause",
@@ -107,7 +109,6 @@ class SharedCounter(KeyCounter, ABC):
         "refunds",
         "reset",
         "shard",
-        "soon_below",
         "usable_until_s",
     )
 
@@ -144,8 +145,10 @@ class SharedCounter(KeyCounter, ABC):
         """Units that the shard has set aside for this node, and that nobody has spent yet."""
         self.allowance_until_s = 0.0
         """Until then they may be spent: never longer than the view is fresh."""
-        self.soon_below = 0
-        """The shard hears of it soon when less than so much is left of the allowance; 0 once it will."""
+        self.half = 0
+        """Half of the allowance when it was last given: the shard hears of it soon when less is left."""
+        self.flush_below = 0
+        """Another report may be due, sooner, when less than so much is left of the allowance."""
         self.asked = 0
         """Cost of all requests since the rate was last measured, whatever became of them."""
         self.asked_per_s = 0.0
@@ -176,6 +179,11 @@ class SharedCounter(KeyCounter, ABC):
     def void(self) -> None:
         """Spend nothing more of what the shard set aside: it did so under another limit, or has forgotten it."""
         self.allowance = 0
+
+    def ask(self, cost: int) -> None:
+        """Count a request on the key, whatever becomes of it; of a cost that never fits nothing is wanted."""
+        if cost <= self.most:
+            self.asked += cost
 
     def spendable(self, now_s: float) -> int:
         """Return how much of the allowance may be spent now: nothing once its time is up."""
@@ -217,15 +225,15 @@ class SharedCounter(KeyCounter, ABC):
         """Have it reported if there is something to report, soon if half of the allowance is spent."""
         if self.pause is not None and self.flush_due_s and self.flush_due_s == self.pause.ends_s:
             return  # the report at the end of the pause tells it
-        unacked = self.unacked
+        unacked, allowance = self.unacked, self.allowance
         if unacked:
-            if self.allowance < self.soon_below or not self.allowance:
-                urgency = Urgency.SOON
-                self.soon_below = 0
-            elif unacked * NEXT_TO_NOTHING <= self.most and not self.limit.refund:
-                urgency = Urgency.CALM
+            calm = 0 if self.limit.refund else self.most // NEXT_TO_NOTHING
+            if allowance < self.half or not allowance:
+                urgency, self.flush_below = Urgency.SOON, 0
+            elif unacked <= calm:
+                urgency, self.flush_below = Urgency.CALM, max(self.half, allowance - calm + unacked)
             else:
-                urgency = Urgency.LATER
+                urgency, self.flush_below = Urgency.LATER, self.half
             self.shard.flush(self, urgency)
 
     def due_by(self, due_s: float, *, sooner: bool) -> bool:
@@ -337,7 +345,7 @@ class SharedCounter(KeyCounter, ABC):
                 self.shard.report_at(self, until_s - MARGIN_S)  # to be renewed, or given back
         else:
             self.allowance_until_s = self.usable_until_s
-        self.soon_below = (self.allowance + 1) // 2
+        self.half = self.flush_below = (self.allowance + 1) // 2
 
     def conclude(
         self, report: Report, answer: Answer, limit: Limit, refused: int, sent_s: float, chance: Callable[[], float]

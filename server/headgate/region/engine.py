@@ -97,7 +97,7 @@ class RegionalEngine:
             verdicts.append(verdict)
         else:
             for counter in counters:
-                if not counter.flush_due_s or counter.allowance < counter.soon_below:
+                if not counter.flush_due_s or counter.allowance < counter.flush_below:
                     counter.flush()
             return _new(Decision, (True, LOCAL, verdicts))
         for counter, charge in zip(counters, charges, strict=False):
@@ -143,7 +143,7 @@ class RegionalEngine:
         if counter is None:
             return None
         if kind is Kind.TAKE:
-            counter.asked += charge.cost
+            counter.ask(charge.cost)
             return Leg(charge, counter, self._take(counter, charge, now_s))
         if kind is Kind.REFUND:
             return Leg(charge, counter, self._refund(counter, charge, now_s))
@@ -177,19 +177,19 @@ class RegionalEngine:
         if counter.deny_until_ms and counter.denies(cost, limit, now_ms):
             return OVER
         missing = counter.missing(cost)
+        if counter.is_paused(missing, now_s):
+            return OVER
         room = counter.room(now_ms)
         if room < missing:
             return COLD if limit.refund and _may_have_room(counter, now_s) else OVER
         return self._must_ask(counter, missing, now_s) or room
 
     def _must_ask(self, counter: SharedCounter, missing: int, now_s: float) -> int:
-        """Return why the cost may not be admitted here although it fits by what is known; 0: it may."""
+        """Return why the shard must be asked although the cost fits by what is known: COLD or NEAR; 0: it need not."""
         if now_s >= counter.usable_until_s or not counter.shard.time.certain(counter.limit.window_ms):
             return COLD
         if counter.credit_offered:
             return NEAR
-        if counter.is_paused(missing, now_s):
-            return OVER
         return 0 if missing <= counter.spendable(now_s) else NEAR
 
     def _late(self, counter: SharedCounter, charge: Charge, now_s: float) -> int:

@@ -45,11 +45,14 @@ def denied_again(counter: SharedCounter, charge: Charge, now_s: float) -> Verdic
     pause = counter.pause  # gone, if the counter has begun anew
     denied = known and now_ms < counter.deny_until_ms
     if pause is None:
-        return (True, 0, counter.deny_until_ms - now_ms) if denied else None
+        if not denied:
+            return None
+        counter.ask(charge.cost)
+        return True, 0, counter.deny_until_ms - now_ms
     waits = counter.is_paused(counter.missing(charge.cost), now_s)
     if not denied and not waits:
         return None
-    counter.asked += charge.cost
+    counter.ask(charge.cost)
     return _denial(charge, counter, now_ms, pause.left_ms(now_s) if waits else 0)
 
 

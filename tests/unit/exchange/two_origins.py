@@ -42,7 +42,7 @@ class Region:
         sequence = self.clock.now_ms() // WINDOW_MS
         name = exchange_name(key, key, WINDOW_MS)
         cells = (CellReport(sequence, total, 0, 0, total),)
-        own = (key, b"node", self._number, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at, name, False, reset)
+        own = (key, b"node", self._number, 0, 0, 100, WINDOW_MS, 0, True, False, cells, publish_at, name, False, reset)
         demands = (Demand(sequence, back, told, told),)
         self.origin.apply(Call((WindowReport(*own, demands),), ()))
 

@@ -1,7 +1,7 @@
 """The region's counts of one cell after a loss, and how much each run may admit unacknowledged."""
 
 import pytest
-from headgate.origin.grants import GENERATION_MS, Grants, Holding
+from headgate.origin.allowances import GENERATION_MS, Allowances, Holding, reserve
 from headgate.origin.window_cells import CellRecord
 
 case = pytest.param
@@ -54,42 +54,43 @@ def test_a_component_rises(before: Cell, component: tuple[int, int], sent: int, 
     assert (cell.region_total, cell.unattributed) == after
 
 
-Renewal = tuple[str, int, int, int]
-"""A run, the generation in which it calls, what it may still be using, and what it is offered."""
-LEAVES = -1
-"""Instead of what it holds: the run gives its grant back."""
+Report = tuple[str, int, int, int, int]
+"""A run, the generation in which it calls, what is left of its allowance, what it wants, and how much more it gets."""
 
 
 @pytest.mark.parametrize(
-    ("precision", "renewals", "sums"),
+    ("reports", "sums"),
     [
-        # Sums: what is counted as granted in the last generation that was called in, and in the one before.
-        case(0, [("a", 5, 0, 0)], (0, 0), id="exact: nothing is granted"),
-        case(10, [("a", 5, 0, 5)], (5, 0), id="half of what is free"),
-        case(1, [("a", 5, 0, 1)], (1, 0), id="rounded up: the last one is granted too"),
-        case(3, [("a", 5, 0, 2), ("b", 5, 0, 1), ("c", 5, 0, 0)], (3, 0), id="until none is free"),
-        case(10, [("a", 5, 0, 5), ("a", 5, 5, 5)], (5, 0), id="a renewal counts once"),
-        case(10, [("a", 5, 0, 5), ("b", 5, 0, 3), ("a", 5, 5, 4)], (8, 0), id="held is more than offered: held counts"),
-        case(10, [("a", 5, 0, 5), ("b", 5, 0, 3), ("a", 5, 0, 4)], (7, 0), id="nothing held: offered counts"),
-        case(10, [("a", 5, 0, 5), ("a", 5, LEAVES, 0)], (0, 0), id="given back"),
-        case(10, [("a", 5, 0, 5), ("a", 5, LEAVES, 0), ("a", 5, LEAVES, 0)], (0, 0), id="given back, and not twice"),
-        case(10, [("a", 5, 0, 5), ("b", 5, 0, 3), ("a", 5, LEAVES, 0), ("b", 5, 3, 5)], (5, 0), id="others get it"),
-        case(10, [("a", 5, 0, 5), ("b", 6, 0, 3)], (3, 5), id="the generation before still counts"),
-        case(10, [("a", 5, 0, 5), ("a", 6, 5, 5)], (5, 0), id="a renewal moves to the new generation"),
-        case(10, [("a", 5, 0, 5), ("b", 7, 0, 5)], (5, 0), id="two generations later it has come back"),
-        case(10, [("a", 5, 0, 5), ("b", 6, 0, 3), ("c", 7, 0, 4)], (4, 3), id="only the oldest has come back"),
-        case(10, [("a", 5, 0, 5), ("b", 7, 0, 5), ("a", 7, 0, 3)], (8, 0), id="who was silent for long starts anew"),
-        case(10, [("a", 6, 0, 5), ("b", 5, 0, 3)], (8, 0), id="a clock that went back begins no generation"),
-        case(10, [("a", 5, 0, 5), ("b", 5, 8, 3)], (13, 0), id="what is held counts even above P: it may be in use"),
-        case(10, [("a", 5, 0, 5), ("b", 5, 8, 3), ("c", 5, 0, 0)], (13, 0), id="and then nothing is offered"),
+        # Of a limit of 100 that nobody has used 14 are kept, and P is 0: 86 are free.
+        # Sums: what is set aside in the last generation that was called in, and in the one before.
+        case([("a", 5, 0, 0, 0)], (0, 0), id="nothing is wanted"),
+        case([("a", 5, 0, 9, 9)], (9, 0), id="what is wanted"),
+        case([("a", 5, 0, 99, 43)], (43, 0), id="half of what is free, at most"),
+        case([("a", 5, 0, 85, 43), ("b", 5, 0, 99, 22), ("c", 5, 0, 99, 11)], (76, 0), id="and of what the others leave"),
+        case([("a", 5, 0, 9, 9), ("a", 5, 9, 9, 0)], (9, 0), id="what is left counts once"),
+        case([("a", 5, 0, 9, 9), ("a", 5, 4, 9, 5)], (9, 0), id="it is filled up"),
+        case([("a", 5, 0, 9, 9), ("a", 5, 0, 9, 9)], (9, 0), id="spent, and wanted again"),
+        case([("a", 5, 0, 9, 9), ("a", 5, 4, 0, 0)], (4, 0), id="given back"),
+        case([("a", 5, 0, 9, 9), ("b", 6, 0, 3, 3)], (3, 9), id="the generation before still counts"),
+        case([("a", 5, 0, 9, 9), ("a", 6, 9, 9, 0)], (9, 0), id="a report moves to the new generation"),
+        case([("a", 5, 0, 9, 9), ("b", 7, 0, 3, 3)], (3, 0), id="two generations later it has come back"),
+        case([("a", 5, 0, 9, 9), ("b", 7, 0, 3, 3), ("a", 7, 0, 2, 2)], (5, 0), id="who was silent for long starts anew"),
+        case([("a", 6, 0, 9, 9), ("b", 5, 0, 3, 3)], (12, 0), id="a clock that went back begins no generation"),
+        case([("a", 5, 200, 9, 0), ("b", 5, 0, 3, 0)], (200, 0), id="what is left counts even above the limit: it may be spent"),
     ],
 )  # fmt: skip
-def test_grants_are_offered_renewed_and_come_back(
-    precision: int, renewals: list[Renewal], sums: tuple[int, int]
-) -> None:
-    grants, holdings = Grants(), {name: Holding() for name, *_ in renewals}
-    for name, generation, held, offered in renewals:
-        time_ms = generation * GENERATION_MS + 1
-        got = grants.renew(holdings[name], max(0, held), precision, time_ms, leaving=held == LEAVES)
-        assert got == offered, (name, generation)
-    assert (grants.sum, grants.previous_sum) == sums
+def test_allowances_are_set_aside_kept_and_come_back(reports: list[Report], sums: tuple[int, int]) -> None:
+    allowances, holdings = Allowances(), {name: Holding() for name, *_ in reports}
+    for name, generation, rest, want, more in reports:
+        holdings[name].number = 1
+        allowances.keep(holdings[name], rest, generation * GENERATION_MS + 1)
+        assert allowances.offer(holdings[name], want, 100, 100, 14, 0, within=False)[0] == more, (name, generation)
+    assert (allowances.sum, allowances.previous_sum) == sums
+
+
+@pytest.mark.parametrize(
+    ("limit", "window_ms", "kept"),
+    [(100, 1_000, 14), (100, 10_000, 14), (100, 20_000, 10), (100, 3_600_000, 0), (4_000_000_000, 1_000, 89_442)],
+)
+def test_the_noise_of_ten_seconds_stays_free(limit: int, window_ms: int, kept: int) -> None:
+    assert reserve(limit, window_ms) == kept

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from headgate.limiter.counters import CounterTable
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
-from headgate.origin.protocol import Count, WindowAnswer
+from headgate.origin.protocol import PLENTY, Count, WindowAnswer, WindowTerms
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.extension import CallExtension, NoExtension
@@ -42,9 +42,14 @@ class QuietShard:
         self.flushed: list[bytes] = []
         self.late_questions = 0
         self.components = 0
+        self.within = False
+        self.reports_at: list[float] = []
+        """Times at which a report is due."""
         self._interned = Interned()
         self.interned = self._interned.number
-        self.window_terms = self._interned.window_terms
+
+    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
+        return self._interned.window_terms(limit, component, leaving, self.within)
 
     def new_component(self) -> bytes:
         self.components += 1
@@ -64,6 +69,9 @@ class QuietShard:
 
     def flush(self, counter: SharedCounter, urgency: Urgency) -> None:
         self.flushed.append(counter.key)
+
+    def report_at(self, counter: SharedCounter, due_s: float) -> None:
+        self.reports_at.append(due_s)
 
 
 class NoNode:
@@ -134,9 +142,11 @@ def bucket_counter(limit: Limit | None = None) -> SharedBucket:
     return SharedBucket(b"k", b"k", b"run.0", QuietShard(), limit or bucket_limit())
 
 
-def answer(current: Count = NOTHING, previous: Count = NOTHING, *, at: int = 0, grant: int = 0) -> WindowAnswer:
+def answer(
+    current: Count = NOTHING, previous: Count = NOTHING, *, at: int = 0, more: int = 0, left: int = PLENTY
+) -> WindowAnswer:
     """A shard's answer from the window `at` windows after the first."""
-    return WindowAnswer(SEQUENCE + at, current, previous, grant)
+    return WindowAnswer(SEQUENCE + at, current, previous, more, left)
 
 
 def handed_on(decided: Decided | None) -> None:

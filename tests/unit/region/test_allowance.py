@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Algorithm, Limit, Unit
-from headgate.origin.protocol import Count, WindowAnswer
+from headgate.origin.protocol import PLENTY, Count, WindowAnswer, WindowTerms
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.engine import RegionalEngine
 from headgate.region.flush_queues import FlushQueues
@@ -14,7 +14,7 @@ from headgate.region.interned import Interned
 from headgate.region.shard_clock import ShardClock
 from headgate.region.urgency import Urgency
 from headgate.region.waiting import Question
-from headgate.region.window_counter import LEAST_ALLOWANCE, SharedWindow
+from headgate.region.window_counter import SharedWindow
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +30,7 @@ class QueueingShard:
 
     index = 0
     available = True
+    within = False
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -38,12 +39,14 @@ class QueueingShard:
         self.queues = FlushQueues()
         self._interned = Interned()
         self.interned = self._interned.number
-        self.window_terms = self._interned.window_terms
 
     def heard(self, took_ms: int, ahead_ms: int) -> None:
         """An answer that took so long, of a clock that is so far ahead."""
         now_s = self._clock.monotonic()
         self.time.learn(self._clock.now_ms() + ahead_ms - took_ms // 2, now_s - took_ms / 1000, now_s)
+
+    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
+        return self._interned.window_terms(limit, component, leaving, self.within)
 
     def new_component(self) -> bytes:
         return b"anew"
@@ -53,6 +56,9 @@ class QueueingShard:
 
     def flush(self, counter: SharedCounter, urgency: Urgency) -> None:
         self.queues.add(counter, urgency, self._clock.monotonic())
+
+    def report_at(self, counter: SharedCounter, due_s: float) -> None:
+        self.queues.add_at(counter, due_s)
 
 
 class OneShard:
@@ -89,7 +95,7 @@ class Node:
         self.through = 0
         self.region.shard.heard(2, 0)
         self.ask(1)
-        self.answered(Said(grant=limit.precision))
+        self.answered(Said(more=limit.precision))
 
     @property
     def counter(self) -> SharedWindow:
@@ -104,7 +110,7 @@ class Node:
         if not self.allowances:
             charge.plain = False  # then no allowance is asked
         decision = self.engine.decide((charge,))
-        self.through += 0 < self.allowance != before
+        self.through += self.allowances and self.allowance != before
         return (decision.admitted, decision.verdicts[0]) if isinstance(decision, Decision) else None
 
     @property
@@ -120,14 +126,18 @@ class Node:
         cell = counter.current_cell
         current = Count(cell.total + said.credit, cell.total + said.credit + said.others, 0)
         previous = counter.previous_cell
-        answer = WindowAnswer(counter.sequence, current, Count(previous.total, previous.total, 0), said.grant)
-        counter.answered(answer, now_s + said.fresh_s, now_s)
+        before = Count(previous.total, previous.total, 0)
+        answer = WindowAnswer(counter.sequence, current, before, said.more, said.left)
+        counter.answered(answer, counter.limit, now_s + said.fresh_s, now_s)
+        report = counter.report(1, 0, 5, False, now_s)
+        counter.conclude(report, answer, counter.limit, 0, now_s, lambda: 0.5)
 
     def state(self) -> tuple[Any, ...]:
         """All that a decision may change."""
         counter = self.counter
         cells = [(cell.sequence, cell.total, cell.reserved, cell.known) for cell in counter.cells]
-        return cells, counter.current, counter.previous, counter.flush_due_s, counter.deny_until_ms, counter.deny_cost
+        kept = counter.flush_due_s, counter.deny_until_ms, counter.deny_cost
+        return cells, counter.current, counter.previous, counter.allowance, counter.asked, *kept
 
 
 @dataclass(frozen=True)
@@ -142,9 +152,10 @@ class Pass:
 
 @dataclass(frozen=True)
 class Said:
-    grant: int = 0
+    more: int = 0
     others: int = 0
     credit: int = 0
+    left: int = PLENTY
     fresh_s: float = 5.0
 
 
@@ -161,7 +172,11 @@ STEPS = st.lists(
         st.builds(Ask, st.just(1)),
         st.builds(Pass, st.sampled_from([0, 1, 20, 400, 900, 5_100])),
         st.builds(
-            Said, st.sampled_from([0, 10, 60, 500]), st.sampled_from([0, 0, 30, 900]), st.sampled_from([0, 0, 3])
+            Said,
+            st.sampled_from([0, 10, 60, 500]),
+            st.sampled_from([0, 0, 30, 900]),
+            st.sampled_from([0, 0, 3]),
+            st.sampled_from([PLENTY, PLENTY, 0, 2]),
         ),
         st.builds(Heard, st.sampled_from([1, 5, 40]), st.sampled_from([0, 0, 3, -200, 300, 2_500, -2_500])),
     ),
@@ -201,14 +216,26 @@ def test_an_allowance_and_the_plain_rule_decide_alike(
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.SLIDING_WINDOW, Algorithm.FIXED_WINDOW])
-@pytest.mark.parametrize(("limit", "plainly"), [(20_000, 0), (1_000, 4)])
-def test_a_key_in_use_is_decided_out_of_its_allowance(algorithm: Algorithm, limit: int, plainly: int) -> None:
-    """From the first one on where the grant is wide; with a narrow one while its use leaves the report as late."""
-    node = Node(Limit(limit, Unit.MINUTE, algorithm=algorithm), ManualClock(UNIX_MS), allowances=True)
-    for _ in range(20):
+def test_a_key_in_use_is_decided_out_of_its_allowance(algorithm: Algorithm) -> None:
+    node = Node(Limit(1_000, Unit.MINUTE, algorithm=algorithm), ManualClock(UNIX_MS), allowances=True)
+    for _ in range(50):
         admitted, _ = node.ask(1) or (False, None)
         assert admitted
-    assert node.through == 20 - plainly
+    assert (node.through, node.allowance) == (50, 0)
+    assert node.ask(1) is None, "the shard is asked"
+
+
+def test_a_report_is_due_soon_when_half_of_the_allowance_is_spent() -> None:
+    clock = ManualClock(UNIX_MS)
+    node = Node(Limit(20_000, Unit.MINUTE), clock, allowances=True)
+    node.ask(1)
+    calm_s = node.counter.flush_due_s
+    for _ in range(499):
+        node.ask(1)
+    assert node.counter.flush_due_s == pytest.approx(clock.monotonic() + 0.25)
+    assert node.counter.flush_due_s < calm_s
+    node.ask(1)
+    assert node.counter.flush_due_s == pytest.approx(clock.monotonic() + 0.025)
 
 
 def test_a_counter_that_went_admits_nothing() -> None:
@@ -219,26 +246,6 @@ def test_a_counter_that_went_admits_nothing() -> None:
     node.engine.counters.drop(KEY)
     node.ask(1)
     assert node.allowance == 0
-
-
-@pytest.mark.parametrize(
-    "close",
-    [
-        pytest.param(lambda node: node.answered(Said(grant=500)), id="a report and its answer"),
-        pytest.param(lambda node: node.counter.hold(1, node.region.shard.now_ms()), id="a reservation"),
-        pytest.param(lambda node: node.counter.unreadable(), id="a record that can't be read"),
-        pytest.param(lambda node: node.counter.begin_anew(), id="beginning anew"),
-        pytest.param(lambda node: node.counter.spend(1, 1, node.region.shard.now_ms()), id="another admission"),
-        pytest.param(lambda node: node.counter.roll(node.counter.sequence + 1), id="another window"),
-    ],
-)
-def test_whatever_else_changes_a_counter_ends_its_allowance(close: Any) -> None:
-    node = Node(Limit(20_000, Unit.MINUTE), ManualClock(UNIX_MS), allowances=True)
-    for _ in range(3):
-        node.ask(1)
-    assert node.counter.allowance > 0
-    close(node)
-    assert node.counter.allowance == 0
 
 
 def test_several_charges_are_admitted_together_or_not_at_all() -> None:
@@ -257,27 +264,16 @@ def test_several_charges_are_admitted_together_or_not_at_all() -> None:
     assert node.allowance == left - 2
 
 
-def test_an_allowance_of_little_is_not_worked_out() -> None:
-    node = Node(Limit(100, Unit.MINUTE), ManualClock(UNIX_MS), allowances=True)
-    for _ in range(3):
-        node.ask(1)
-    assert node.counter.limit.precision - node.counter.unacked < LEAST_ALLOWANCE
-    assert node.through == 0
-
-
 def test_while_the_bounds_of_the_shards_time_lie_in_two_windows_there_is_no_allowance() -> None:
     """The shard may be in the next window already: then only it can say in which a cost counts."""
     clock = ManualClock(UNIX_MS // 60_000 * 60_000)
     node = Node(Limit(20_000, Unit.MINUTE), clock, allowances=True)
     node.region.shard.heard(40, 0)
     clock.advance(57_000)
-    node.answered(Said(grant=500))
+    node.answered(Said(more=500))
     for _ in range(3):
         node.ask(1)
-    through = node.through
     clock.advance(2_940)  # 60 ms before the end, more than the 2 ms that an answer once took
     assert node.ask(1) is not None
-    assert node.through == through + 1
     clock.advance(59)
     assert node.ask(1) is None, "it must ask"
-    assert node.through == through + 1

@@ -126,7 +126,6 @@ class Bucket(NamedTuple):
         case(OnError.LOCAL, Bucket(used=-5), 1, 10, id="full since five seconds: no more than the burst"),
         case(OnError.LOCAL, Bucket(total=2), 1, 8, id="two are not acknowledged"),
         case(OnError.LOCAL, Bucket(used=4, total=2), 3, 1, id="and are weighted"),
-        case(OnError.LOCAL, Bucket(used=4, total=2, own=5), 1, 9, id="credit of three on top of six"),
         case(OnError.OPEN, Bucket(used=10, total=2), 9, 8, id="open: what others have does not matter"),
         case(OnError.OPEN, Bucket(used=10, total=10), 9, 0, id="open: a hard ceiling"),
         case(OnError.CLOSED, Bucket(), 1, -1, id="closed"),

@@ -54,15 +54,15 @@ class Node(QuietShards):
     def counter(self, key: bytes = b"k") -> Any:
         return self.engine.counters.find(key)
 
-    def warm(self, limit: Limit, used: int = 0, grant: int = 50, key: bytes = b"k") -> SharedCounter:
+    def warm(self, limit: Limit, used: int = 0, more: int = 50, key: bytes = b"k") -> SharedCounter:
         """The key is known, fresh, and others have used so much."""
         counter = self.engine._counter(Charge(key, limit, 0), 0.0)
         assert counter is not None
         counter.sent(1, 0, False, 0.0)
-        answer: Any = WindowAnswer(SEQUENCE, Count(0, used, 0), NOTHING, grant)
+        answer: Any = WindowAnswer(SEQUENCE, Count(0, used, 0), NOTHING, more)
         if limit.algorithm is Algorithm.GCRA:
-            answer = BucketAnswer(0, NOW_MS + used * 1000, 0, grant)
-        counter.answered(answer, 5.0, 0.0)
+            answer = BucketAnswer(0, NOW_MS + used * 1000, 0, more)
+        counter.answered(answer, limit, 5.0, 0.0)
         return counter
 
 
@@ -80,30 +80,30 @@ def test_it_is_in_the_total_at_once_and_will_be_reported(node: Node, algorithm: 
     assert (counter.current_cell.total, counter.unacked) == (5000, 5000)
     assert node.shard.flushed
     assert set(node.shard.flushed) == {b"k"}
-    report = counter.report(2, 0, False, 0.0)
+    report = counter.report(2, 0, 0, False, 0.0)
     assert report.cells[0].total == 5000
     assert node.shard.questions == []
 
 
-def test_it_takes_no_grant(node: Node) -> None:
-    counter = node.warm(tokens(), used=100, grant=50)
+def test_it_needs_no_allowance_and_takes_what_there_is(node: Node) -> None:
+    """What it took is not spent again: the shard has set no more aside."""
+    counter = node.warm(tokens(), used=100, more=50)
     assert node.late(600, tokens()).verdicts[0][:2] == (False, 300)
-    assert counter.unacked == 600
-    assert counter.grant == 50
+    assert (counter.unacked, counter.allowance) == (600, 0)
 
 
 def test_one_that_is_answered_is_not_charged_twice(node: Node) -> None:
     counter = node.warm(tokens())
     node.late(1200, tokens())
     counter.sent(2, 0, False, 0.0)
-    counter.answered(WindowAnswer(SEQUENCE, Count(1200, 1200, 0), NOTHING, 0), 5.0, 0.0)
+    counter.answered(WindowAnswer(SEQUENCE, Count(1200, 1200, 0), NOTHING, 0), counter.limit, 5.0, 0.0)
     assert (counter.unacked, node.counter().current) == (0, 1200)
 
 
 def test_credit_pays_for_it_first(node: Node) -> None:
     counter = node.warm(tokens())
     counter.sent(2, 0, False, 0.0)
-    counter.answered(WindowAnswer(SEQUENCE, Count(30, 30, 0), NOTHING, 0), 5.0, 0.0)
+    counter.answered(WindowAnswer(SEQUENCE, Count(30, 30, 0), NOTHING, 0), counter.limit, 5.0, 0.0)
     node.late(100, tokens())
     assert (counter.unacked, counter.credit, node.counter().current) == (70, 0, 100)
 
@@ -117,12 +117,10 @@ def test_a_look_far_from_the_limit_needs_nobody_and_charges_nothing(node: Node) 
 
 
 @pytest.mark.parametrize(
-    ("used", "spent", "grant"),
-    [(960, 0, 50), (100, 50, 50), (100, 0, 0)],
-    ids=["near the limit", "the grant is in use", "no grant"],
+    ("spent", "more"), [(50, 50), (0, 0)], ids=["the allowance is spent", "no allowance"]
 )
-def test_a_look_asks_where_a_cost_of_one_would(node: Node, used: int, spent: int, grant: int) -> None:
-    node.warm(tokens(), used=used, grant=grant)
+def test_a_look_asks_where_a_cost_of_one_would(node: Node, spent: int, more: int) -> None:
+    node.warm(tokens(), used=100, more=more)
     if spent:
         node.late(spent, tokens())
     waiting = node.decide(Charge(b"k", tokens(), 0))
@@ -132,7 +130,7 @@ def test_a_look_asks_where_a_cost_of_one_would(node: Node, used: int, spent: int
     waiting.on_decided = decisions.append
     (question,) = node.shard.questions
     question.places = [0]
-    handed_on(question.answered(True, [WindowAnswer(SEQUENCE, Count(spent, used + spent, 0), NOTHING, 0)], 0.0))
+    handed_on(question.answered(True, [WindowAnswer(SEQUENCE, Count(spent, 100 + spent, 0), NOTHING, 0)], 0.0))
     assert [decision.admitted for decision in decisions] == [True]
     assert node.counter().reserved == 0
     assert node.counter().current_cell.total == spent
@@ -226,7 +224,7 @@ def test_a_bucket_owes_a_window_at_most_and_says_so_to_the_shard(node: Node) -> 
     assert node.late(100, BUCKET).verdicts == [(True, 0, 61_000)]
     assert report.total == counter.total  # type: ignore[attr-defined]
     # Others filled it meanwhile: the node does not take that for a clock that was set.
-    counter.answered(BucketAnswer(0, NOW_MS + 70_000, 0, 0), 5.0, 0.0)
+    counter.answered(BucketAnswer(0, NOW_MS + 70_000, 0, 0), BUCKET, 5.0, 0.0)
     component = counter.component
     assert counter.advance(NOW_MS) == NOW_MS
     assert (counter.component, counter.unacked) == (component, 66)

@@ -8,9 +8,9 @@ from headgate.limiter.decision import Charge, Decision, DecisionPath
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operations.call import Call
-from headgate.origin.protocol import ChargeRequest
+from headgate.origin.protocol import BucketAnswer, ChargeRequest
 from headgate.region.engine import RegionalEngine
-from headgate.region.pause import pause_ms
+from headgate.region.allowance import turn_s
 from headgate.region.refunds import DENIAL_MS, GIVEN_UP_MS, MOST_DEMANDED, TOLD_AFTER_S, Refunds
 from headgate.region.waiting import WaitingRequest
 
@@ -83,7 +83,7 @@ class Node(QuietShards):
         if lost:
             counter.failed()
             return False
-        counter.answered(reply.answers[0], self.now_s + 5, self.now_s)
+        counter.answered(reply.answers[0], counter.limit, self.now_s + 5, self.now_s)
         if counter.refunds is not None:
             counter.refunds.asked_s = self.now_s
         return reply.charged == (True,)
@@ -91,6 +91,10 @@ class Node(QuietShards):
     def admit(self, cost: int, limit: Limit = LIMIT) -> None:
         """Have the shard charge it, and spend that."""
         assert self.call(wants=cost, limit=limit)
+        if limit.algorithm is Algorithm.GCRA:
+            hold = self.counter.hold(cost, self.shard.time_ms, BucketAnswer(0, 0, 0, 0))
+            self.counter.settle(hold, commit=True)
+            return
         decision = self.take(cost, limit)
         assert isinstance(decision, Decision)
         assert decision.admitted
@@ -174,7 +178,7 @@ def test_what_a_node_has_only_just_admitted_may_be_given_back(nodes: tuple[Node,
     """The report carries both."""
     a, _ = nodes
     a.admit(1)
-    a.counter.grant = 50
+    a.counter.allowance, a.counter.allowance_until_s = 5, a.counter.usable_until_s
     assert isinstance(a.take(5), Decision)
     a.back(6)
     a.call()
@@ -277,8 +281,8 @@ def test_without_the_shard_what_is_known_denies(nodes: tuple[Node, Node], limit:
 
 def test_a_turn_is_no_longer_than_a_denial() -> None:
     hour = Limit(1_000_000, Unit.HOUR)
-    assert pause_ms(hour) == 1000
-    assert pause_ms(dataclasses.replace(hour, refund=True)) == DENIAL_MS
+    assert turn_s(hour) == 1
+    assert turn_s(dataclasses.replace(hour, refund=True)) == DENIAL_MS / 1000
 
 
 # Resets
@@ -416,7 +420,7 @@ def test_a_counter_of_a_limit_without_refunds_keeps_nothing_for_them(nodes: tupl
     assert counter is not None
     report = counter.sent(1, 1, leaving=False, now_s=0.0)
     assert report.demands is None
-    counter.answered(a.region.origin.apply(Call((report,), ())).answers[0], 5.0, 0.0)
+    counter.answered(a.region.origin.apply(Call((report,), ())).answers[0], plain, 5.0, 0.0)
     assert counter.refunds is None
 
 

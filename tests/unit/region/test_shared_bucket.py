@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from headgate.limiter.gcra import Gcra
-from headgate.origin.protocol import NO_GRANT, BucketAnswer, BucketReport
+from headgate.origin.protocol import OVERTAKEN, BucketAnswer, BucketReport
 from headgate.region.bucket_counter import SharedBucket
 
 from tests.unit.region.support import NOW_MS, bucket_counter, bucket_limit, case
@@ -25,11 +25,12 @@ class Shown(NamedTuple):
 
 
 def shown(counter: SharedBucket) -> Shown:
-    return Shown(counter.tat / counter.rate - NOW_MS, counter.unacked, counter.credit)
+    vain = max(0, counter.own - counter.total - counter.reserved)
+    return Shown(counter.tat / counter.rate - NOW_MS, counter.unacked, vain)
 
 
 def told(own: int, ahead_ms: int, rest: int = 0) -> BucketAnswer:
-    return BucketAnswer(own, NOW_MS + ahead_ms, rest, NO_GRANT)
+    return BucketAnswer(own, NOW_MS + ahead_ms, rest, OVERTAKEN)
 
 
 def counter_with(admitted: int = 0, own: int = 0, ahead_ms: int = 0) -> SharedBucket:
@@ -38,7 +39,7 @@ def counter_with(admitted: int = 0, own: int = 0, ahead_ms: int = 0) -> SharedBu
     assert counter.learn(told(own, ahead_ms))
     counter.has_answer = True
     for _ in range(admitted):
-        missing = max(0, 1 - counter.credit)
+        missing = int(counter.own <= counter.total)
         assert Gcra().take(counter, counter.limit, NOW_MS, missing) >= 0
         counter.spend(1, 0, NOW_MS)
     return counter
@@ -60,7 +61,7 @@ def counter_with(admitted: int = 0, own: int = 0, ahead_ms: int = 0) -> SharedBu
 def test_an_answer_moves_the_arrival_time(admitted: int, reported: bool, answer: BucketAnswer, after: Shown) -> None:
     counter = counter_with(admitted)
     if reported:
-        counter.report(1, 0, False, 0.0)
+        counter.report(1, 0, 0, False, 0.0)
     assert counter.learn(answer)
     assert shown(counter) == after
 
@@ -71,23 +72,14 @@ def test_what_the_shard_has_never_falls() -> None:
     assert (counter.own, counter.answered_arrival) == (5, (NOW_MS + 4000, 0))
 
 
-def test_credit_undoes_a_denial_that_is_kept() -> None:
-    counter = counter_with(admitted=2)
-    counter.deny_until_ms = NOW_MS + 5000
-    counter.learn(told(2, 9000))
-    assert counter.deny_until_ms == NOW_MS + 5000
-    counter.learn(told(3, 9000))
-    assert counter.deny_until_ms == 0
-
-
 @pytest.mark.parametrize(
     ("own", "ahead_ms", "cost", "held"),
     [
         case(0, 0, 3, Shown(3000, 3), id="it counts at once"),
         case(0, -5000, 3, Shown(3000, 3), id="from now, when the bucket was full"),
         case(0, 2000, 3, Shown(5000, 3), id="or from the arrival time"),
-        case(3, 2000, 3, Shown(2000, 0, 0), id="credit pays for it"),
-        case(2, 2000, 3, Shown(3000, 1), id="credit pays for a part of it"),
+        case(3, 2000, 3, Shown(2000, 0, 0), id="the shard has charged it"),
+        case(2, 2000, 3, Shown(3000, 1), id="or a part of it"),
         case(5, 2000, 3, Shown(2000, 0, 2), id="and some is left"),
     ],
 )
@@ -99,12 +91,12 @@ def test_what_is_held_is_committed_where_it_is_or_given_back(own: int, ahead_ms:
         assert (shown(counter), counter.reserved) == (held, cost)
         counter.settle(hold, commit=commit)
         assert counter.reserved == 0
-        assert counter.total == (cost if commit else 0)
         if commit:
-            assert shown(counter) == held
+            assert (counter.total, shown(counter)) == (cost, held)
         else:
-            # A bucket that was full for a while is full since now.
-            assert shown(counter) == before._replace(ahead_ms=max(0, before.ahead_ms))
+            # A bucket that was full for a while is full since now; what was charged is spent on nobody.
+            assert shown(counter) == before._replace(ahead_ms=max(0, before.ahead_ms), credit=0)
+            assert counter.total == counter.vain == own
 
 
 def test_what_was_spent_and_not_wanted_after_all_is_given_back() -> None:
@@ -115,7 +107,7 @@ def test_what_was_spent_and_not_wanted_after_all_is_given_back() -> None:
     credited = counter_with(admitted=2, own=2, ahead_ms=7000)
     assert shown(credited) == Shown(7000)
     credited.unspend(1)
-    assert shown(credited) == Shown(7000, 0, 1), "it was charged: it stays as credit"
+    assert shown(credited) == Shown(7000, 0, 1), "it was charged, and will be spent on nobody"
 
 
 @pytest.mark.parametrize(("commit", "after"), [(True, Shown(2000, 2)), (False, Shown(-NOW_MS))])
@@ -143,17 +135,17 @@ def test_a_bucket_too_far_ahead_was_filled_by_a_wrong_clock_and_begins_anew() ->
     assert not counter.has_answer
 
 
-def test_a_report_says_everything_and_offers_credit_only_to_who_asks() -> None:
+def test_a_report_says_everything_and_offers_no_credit() -> None:
     counter = counter_with(admitted=1, own=3, ahead_ms=2000)
     counter.hold(1, NOW_MS)
-    report = counter.report(7, 0, True, 0.0)
+    report = counter.report(7, 0, 4, True, 0.0)
     assert isinstance(report, BucketReport)
     assert (report.number, report.leaving, report.rate, report.burst) == (7, True, 60, 10)
     assert (report.total, report.reserved, report.acknowledged) == (1, 1, 3)
     assert (report.answered_ms, report.answered_rest) == (NOW_MS + 2000, 0)
+    assert (report.rest, report.want) == (0, 4)
+    counter.report(8, 1, 4, False, 0.0)
     assert counter.credit_offered == 0
-    counter.report(8, 1, False, 0.0)
-    assert counter.credit_offered == 1
 
 
 def test_another_rate_is_in_force_from_the_next_answer_on() -> None:

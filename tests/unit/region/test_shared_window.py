@@ -6,7 +6,7 @@ Windows are written as differences to the first: 0 is the one in which the count
 from typing import NamedTuple
 
 import pytest
-from headgate.origin.protocol import NO_GRANT, Count, WindowAnswer
+from headgate.origin.protocol import OVERTAKEN, Count, WindowAnswer
 from headgate.region.window_counter import SharedWindow
 
 from tests.unit.region.support import NOTHING, SEQUENCE, QuietShard, answer, case, window_counter
@@ -159,24 +159,24 @@ def test_an_answer_ends_a_refill_or_begins_one(
     counter.learn(answer(TEN, FIVE))
     counter.refill = refill
     counter.pins, counter.credit_offered = 1, 2
-    assert counter.answered(told, 99.0, 94.0) is remembers
+    assert counter.answered(told, counter.limit, 99.0, 94.0) is remembers
     assert counter.refill is refill_after
     assert (counter.pins, counter.credit_offered, counter.has_answer) == (0, 0, True)
 
 
 @pytest.mark.parametrize(
-    ("granted", "grant", "usable_until_s"),
+    ("more", "allowance", "usable_until_s"),
     [
-        case(4, 4, 99.0, id="a grant"),
-        case(0, 0, 99.0, id="a grant of nothing is fresh too"),
-        case(NO_GRANT, 7, 50.0, id="an overtaken call renews nothing"),
+        case(4, 11, 99.0, id="more"),
+        case(0, 7, 99.0, id="no more is fresh too"),
+        case(OVERTAKEN, 7, 50.0, id="an overtaken call renews nothing"),
     ],
 )
-def test_an_answer_renews_the_grant(granted: int, grant: int, usable_until_s: float) -> None:
+def test_an_answer_adds_to_the_allowance(more: int, allowance: int, usable_until_s: float) -> None:
     counter = counter_with(3, 1, answered=True)
-    counter.grant, counter.usable_until_s = 7, 50.0
-    counter.answered(answer(TEN, FIVE, grant=granted), 99.0, 94.0)
-    assert (counter.grant, counter.usable_until_s) == (grant, usable_until_s)
+    counter.allowance, counter.usable_until_s = 7, 50.0
+    counter.answered(answer(TEN, FIVE, more=more), counter.limit, 99.0, 94.0)
+    assert (counter.allowance, counter.usable_until_s) == (allowance, usable_until_s)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_a_node_on_its_own_has_the_room_again_and_never_more_than_the_limit(limi
     assert not engine.decide((Charge(b"k", limit, 1),)).admitted
 
 
-@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.algorithm.value)
+@pytest.mark.parametrize("limit", LIMITS[:2], ids=lambda limit: limit.algorithm.value)
 def test_a_node_of_a_region_has_it_as_credit_and_the_region_stays_within_the_limit(limit: Limit) -> None:
     async def history() -> None:
         world = RegionWorld(1)
@@ -50,5 +50,18 @@ def test_a_node_of_a_region_has_it_as_credit_and_the_region_stays_within_the_lim
         for node in (one, two):
             assert not (await world.ask(node, Charge(b"k", limit, 1))).admitted
         await asyncio.sleep(1)
+
+    virtually(history())
+
+
+def test_what_a_region_charged_to_a_bucket_drains_and_pays_for_nothing() -> None:
+    async def history() -> None:
+        world = RegionWorld(1)
+        node = await world.start_node()
+        limit = LIMITS[2]
+        assert (await world.ask(node, Charge(b"k", limit, 10))).admitted
+        await world.quiet()
+        node.uncharge((Charge(b"k", limit, 3),))
+        assert not (await world.ask(node, Charge(b"k", limit, 1))).admitted
 
     virtually(history())

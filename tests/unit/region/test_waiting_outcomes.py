@@ -104,10 +104,11 @@ class Request:
         return told
 
     def _make_local(self, charge: Charge) -> None:
-        """A counter that is fresh, and whose grant covers the cost."""
+        """A counter that is fresh, and whose allowance covers the cost."""
         shard = self.region.shard_of(charge.shard_key)
         counter = SharedWindow(charge.key, charge.key, b"run.0", shard, charge.limit, shard.now_ms())
-        counter.has_answer, counter.usable_until_s, counter.grant = True, 5.0, 5
+        counter.has_answer, counter.usable_until_s = True, 5.0
+        counter.allowance, counter.allowance_until_s = 5, 5.0
         self.engine.counters.add(counter, shard.now_ms())
 
 
