@@ -5,25 +5,26 @@ history named beside it (test_mutations.py), which is green without it.
 """
 
 import asyncio
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
 from headgate.limiter.decision import Charge
+from headgate.origin.allowances import Allowances, Holding
+from headgate.origin import allowances
 from headgate.origin.bucket_record import BucketRecord
-from headgate.origin.grants import Grants, Holding
-from headgate.origin.protocol import CellReport, Demand, WindowReport
+from headgate.origin.protocol import BucketReport, CellReport, Demand, Report, WindowReport
 from headgate.origin.window_cells import CellRecord, NodeComponent
 from headgate.origin.window_record import WindowRecord
-from headgate.region import counters, engine, pause, policy
+from headgate.region import engine, pause, policy
+from headgate.region.bucket_counter import SharedBucket
 from headgate.region.breaker import Breaker, BreakerState
 from headgate.region.cells import CellView, Hold
 from headgate.region.counters import SharedCounter
 from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
-from headgate.region.pause import AskPause
+from headgate.region.pause import Pause
 from headgate.region.refunds import Refunds
 from headgate.region.session import ShardSession
 from headgate.region.shard_clock import ShardClock
@@ -64,30 +65,6 @@ def one_component_per_run(patch: Patch) -> None:
         return counter
 
     patch.setattr(RegionalEngine, "_new_counter", careless)
-
-
-def grants_beyond_the_budget(patch: Patch) -> None:
-    """Everybody is granted all of P."""
-
-    def generous(grants: Grants, holding: Holding, held: int, precision: int, *rest: Any, **more: Any) -> int:
-        return precision
-
-    patch.setattr(Grants, "renew", generous)
-
-
-def grants_per_cell(patch: Patch) -> None:
-    """A new window knows nothing of who holds what."""
-    roll = WindowRecord._roll
-
-    def careless(record: WindowRecord, sequence: int) -> None:
-        before = record.sequence
-        roll(record, sequence)
-        if record.sequence != before:
-            record.grants = Grants()
-            for component in record.components.values():
-                component.held = 0
-
-    patch.setattr(WindowRecord, "_roll", careless)
 
 
 def add_instead_of_set(patch: Patch) -> None:
@@ -371,32 +348,185 @@ def unreadable_is_a_denial(patch: Patch) -> None:
 
 
 def without_pauses(patch: Patch) -> None:
-    """No bug: every window is too short for pauses, and nobody tries again.
+    """No bug: no node ever pauses, and nobody tries again.
 
     With pauses most keys at their limit are asked for rarely, and a bug in what is said between node and shard needs
     more luck to be seen. So those are looked for without, and those of pauses with them.
     """
-    patch.setattr(pause, "SHORTEST_MS", math.inf)
+    patch.setattr(Pause, "answered", lambda paused, *call, **rest: False)
     patch.setattr(ShardSession, "_try_again", lambda session, under_way, now_s, decided: None)
 
 
 def pauses_of_ten(patch: Patch) -> None:
     """A pause takes ten times as long."""
-    length = pause.pause_ms
-    for module in (pause, counters):
-        patch.setattr(module, "pause_ms", lambda limit: 10 * length(limit))
+    turn_s = pause.turn_s
+    patch.setattr(pause, "turn_s", lambda limit: 10 * turn_s(limit))
+    patch.setattr(pause, "FIRST_PAUSE_S", 10 * pause.FIRST_PAUSE_S)
 
 
 def a_pause_denies_all(patch: Patch) -> None:
-    """In a pause a node denies whatever credit does not cover, though less than that would still have fitted."""
-    begin = AskPause.begin
-    patch.setattr(AskPause, "begin", lambda paused, limit, room, *rest: begin(paused, limit, 0, *rest))
+    """In a pause a node denies whatever its allowance does not cover, though less than that would still have fitted."""
+    answered = Pause.answered
+    patch.setattr(
+        Pause, "answered", lambda paused, limit, sequence, left, *rest, **more: answered(paused, limit, sequence, 0, *rest, **more)
+    )
 
 
-def prefetch_everything(patch: Patch) -> None:
-    """A node prefetches all that it may need, however much that is."""
-    for module in (pause, counters):
-        patch.setattr(module, "most_prefetched", lambda limit: limit.requests_per_unit)
+def all_room_to_everybody(patch: Patch) -> None:
+    """A run is given what it wants, whatever others hold."""
+    offer = Allowances.offer
+
+    def generous(known: Allowances, holding: Holding, want: int, room: int, *rest: Any, **more: Any) -> tuple[int, int]:
+        others = known.held - holding.held
+        known.previous_sum -= others
+        given = offer(known, holding, want, room, *rest, **more)
+        known.previous_sum += others
+        return given
+
+    patch.setattr(Allowances, "offer", generous)
+
+
+def charge_beside_nothing(patch: Patch) -> None:
+    """A charge fits if the counts have room, whatever is set aside."""
+    patch.setattr(Allowances, "free", lambda known, room, precision: room)
+
+
+def allowances_per_cell(patch: Patch) -> None:
+    """A new window knows nothing of who holds what."""
+    roll = WindowRecord._roll
+
+    def careless(record: WindowRecord, sequence: int) -> None:
+        before = record.sequence
+        roll(record, sequence)
+        if record.sequence != before:
+            record.allowances = Allowances()
+            for component in record.components.values():
+                component.held = 0
+
+    patch.setattr(WindowRecord, "_roll", careless)
+
+
+def count_the_offer(patch: Patch) -> None:
+    """The shard counts what it gives, and not what was left: a node whose reply is lost goes on with that."""
+    offer = Allowances.offer
+
+    def careless(known: Allowances, holding: Holding, *rest: Any, **more: Any) -> tuple[int, int]:
+        left = holding.held
+        given = offer(known, holding, *rest, **more)
+        known.sum -= left
+        holding.held -= left
+        return given
+
+    patch.setattr(Allowances, "offer", careless)
+
+
+def report_before_giving_up(patch: Patch) -> None:
+    """A report says that the node gives up what is beyond its need, and the node goes on with all of it."""
+    sent = SharedCounter.sent
+
+    def careless(counter: SharedCounter, number: int, wanted: int, leaving: bool, now_s: float) -> Report:
+        before = counter.spendable(now_s)
+        report = sent(counter, number, wanted, leaving, now_s)
+        counter.allowance = before
+        return report
+
+    patch.setattr(SharedCounter, "sent", careless)
+
+
+def allowances_end_before_reports(patch: Patch) -> None:
+    """A shard forgets what it set aside after half a second, while what was spent under it is still to be reported."""
+    patch.setattr(allowances, "GENERATION_MS", 250)
+
+
+def take_what_was_wanted(patch: Patch) -> None:
+    """A node whose call was not answered takes it that it got what it wanted."""
+    failed, sent = SharedCounter.failed, SharedCounter.sent
+    wants: dict[SharedCounter, int] = {}
+
+    def noted(counter: SharedCounter, *call: Any) -> Report:
+        report = sent(counter, *call)
+        wants[counter] = max(0, report.want)
+        return report
+
+    def careless(counter: SharedCounter) -> None:
+        failed(counter)
+        counter.allowance += wants.pop(counter, 0)
+
+    patch.setattr(SharedCounter, "sent", noted)
+    patch.setattr(SharedCounter, "failed", careless)
+
+
+def renew_overtaken(patch: Patch) -> None:
+    """A call that comes twice says again what is left of the allowance, which is less by then."""
+    report_on = WindowRecord.report
+
+    def careless(record: WindowRecord, report: WindowReport, time_ms: int) -> int:
+        component = record._component(report.component)
+        number, component.number = component.number, 0
+        merged = report_on(record, report, time_ms)
+        component.number = max(component.number, number)
+        return merged
+
+    patch.setattr(WindowRecord, "report", careless)
+
+
+def own_rest_is_free(patch: Patch) -> None:
+    """A charge fits beside what others hold, and not beside what its own node does."""
+    fits = WindowRecord.fits
+
+    def careless(record: WindowRecord, report: WindowReport, now_ms: int, missing: int) -> bool:
+        rest = record._component(report.component).held
+        record.allowances.sum -= rest
+        fitted = fits(record, report, now_ms, missing)
+        record.allowances.sum += rest
+        return fitted
+
+    patch.setattr(WindowRecord, "fits", careless)
+
+
+def credit_in_buckets(patch: Patch) -> None:
+    """What was charged in a bucket and not spent pays for a later admission, though it has drained by then."""
+
+    def credit(counter: SharedBucket) -> int:
+        return max(0, counter.own - counter.total - counter._reserved)
+
+    def missing(record: BucketRecord, report: BucketReport, charged: int, cost: int) -> int:
+        spent = report.total + report.reserved + charged
+        return max(0, cost - max(0, record._component(report.component).own - spent))
+
+    patch.setattr(SharedBucket, "credit", property(credit))
+    patch.setattr(SharedBucket, "_void_credit", lambda counter, most: None)
+    patch.setattr(BucketRecord, "missing", missing)
+
+
+def late_costs_beside_the_allowance(patch: Patch) -> None:
+    """A late cost leaves the allowance as it is: both are spent."""
+    late = RegionalEngine._late
+
+    def careless(engine: RegionalEngine, counter: SharedCounter, *rest: Any) -> int:
+        before = counter.allowance
+        outcome = late(engine, counter, *rest)
+        counter.allowance = before
+        return outcome
+
+    patch.setattr(RegionalEngine, "_late", careless)
+
+
+def unmerged_is_free(patch: Patch) -> None:
+    """What was spent in a window that the shard has not reached is neither counted nor set aside."""
+    report_on = WindowRecord.report
+
+    def careless(record: WindowRecord, report: WindowReport, time_ms: int) -> int:
+        record.come_to(time_ms)
+        cells = tuple([cell for cell in report.cells if cell.sequence <= record.sequence])
+        return report_on(record, report._replace(cells=cells), time_ms)
+
+    patch.setattr(WindowRecord, "report", careless)
+
+
+def allowances_of_another_limit(patch: Patch) -> None:
+    """A node goes on with what was set aside for it under another limit."""
+    patch.setattr(SharedCounter, "void", lambda counter: None)
 
 
 def try_again_and_keep(patch: Patch) -> None:
@@ -421,7 +551,7 @@ def late_if_it_fits(patch: Patch) -> None:
         remaining = counter.room(now_ms) - missing
         if remaining >= 0:
             counter.spend(charge.cost, missing, now_ms)
-            counter.flush(remaining)
+            counter.flush()
         return remaining
 
     patch.setattr(RegionalEngine, "_late", careless)
@@ -540,15 +670,26 @@ def teach_resets_once(patch: Patch) -> None:
     patch.setattr(ShardSession, "lost_memory", careless)
 
 
-OF_PAUSES: Final = (pauses_of_ten, a_pause_denies_all, prefetch_everything, try_again_and_keep)
+OF_PAUSES: Final = (pauses_of_ten, a_pause_denies_all, try_again_and_keep)
 """Those that are looked for in histories with pauses."""
 
 ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     max_merge,
     one_component_per_node,
     one_component_per_run,
-    grants_beyond_the_budget,
-    grants_per_cell,
+    all_room_to_everybody,
+    charge_beside_nothing,
+    allowances_per_cell,
+    count_the_offer,
+    report_before_giving_up,
+    allowances_end_before_reports,
+    take_what_was_wanted,
+    renew_overtaken,
+    own_rest_is_free,
+    credit_in_buckets,
+    late_costs_beside_the_allowance,
+    unmerged_is_free,
+    allowances_of_another_limit,
     add_instead_of_set,
     drop_on_failure,
     drop_on_full_buffer,
@@ -580,7 +721,6 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     unreadable_is_a_denial,
     pauses_of_ten,
     a_pause_denies_all,
-    prefetch_everything,
     try_again_and_keep,
     late_if_it_fits,
     late_costs_wait,

@@ -83,12 +83,12 @@ class SharedBucket(SharedCounter):
         return 0
 
     def conclude(self, *call: Any) -> None:
-        self._void_credit()
+        self._void_credit(self.own)
         super().conclude(*call)
 
-    def _void_credit(self) -> None:
+    def _void_credit(self, most: int) -> None:
         """Count as spent, on nobody, what was charged and not spent: it drains from the bucket from now on."""
-        vain = self.own - self.total - self._reserved
+        vain = min(self.own - self.total - self._reserved, most)
         if vain > 0:
             self.total += vain
             self.vain += vain
@@ -185,11 +185,13 @@ class SharedBucket(SharedCounter):
         self._reserved -= hold.cost
         if commit:
             self.total += hold.cost
-        elif hold.limit is self.limit:
-            self.allowance += min(hold.used, unacked - self.unacked)
+        else:
+            uncharged = unacked - self.unacked
+            if hold.limit is self.limit:
+                self.allowance += min(hold.used, uncharged)
+            # The rest of it was charged. What a call has charged for others may not be held yet.
+            self._void_credit(hold.cost - uncharged)
         self._put_back(unacked)
-        if not commit:
-            self._void_credit()
 
     def report(self, number: int, wanted: int, want: int, leaving: bool, now_s: float) -> Report:
         limit = self.limit

@@ -345,7 +345,7 @@ class SharedCounter(KeyCounter, ABC):
                 self.shard.report_at(self, until_s - MARGIN_S)  # to be renewed, or given back
         else:
             self.allowance_until_s = self.usable_until_s
-        self.half = self.flush_below = (self.allowance + 1) // 2
+        self.half, self.flush_below = (self.allowance + 1) // 2, self.allowance
 
     def conclude(
         self, report: Report, answer: Answer, limit: Limit, refused: int, sent_s: float, chance: Callable[[], float]

@@ -68,7 +68,8 @@ class BoundsWatch:
         component = record.components.get(counter.component) if isinstance(record, WindowRecord | BucketRecord) else None
         held = component.held if component is not None and component.generation >= generation - 1 else 0
         if isinstance(counter, SharedBucket):
-            own = component.own if isinstance(component, BucketComponent) else 0
+            # A bucket that has drained is forgotten, with what was heard of it.
+            own = component.own if isinstance(component, BucketComponent) else counter.own
             return max(0, counter.total - own), held
         assert isinstance(counter, SharedWindow)  # noqa: S101 - there is no third kind
         heard: dict[int, int] = {}
