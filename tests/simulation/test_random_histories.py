@@ -203,7 +203,7 @@ def test_credit_that_is_offered_to_the_shard_is_not_spent_here_too(
 
 
 @pytest.mark.pure("it plants a bug in a compiled class")
-def test_grants_beyond_p_are_found(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutations.grants_beyond_the_budget(monkeypatch)
-    monkeypatch.setattr(SharedCounter, "held", lambda counter, now_s: counter.limit.precision)
+def test_allowances_beyond_the_room_are_found(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutations.all_room_to_everybody(monkeypatch)
+    mutations.charge_beside_nothing(monkeypatch)
     assert found(list(range(40)), ledger)

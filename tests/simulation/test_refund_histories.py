@@ -26,7 +26,7 @@ def give_back(node: RegionNode, cost: int) -> None:
 
 
 async def two_nodes(world: RegionWorld) -> tuple[RegionNode, RegionNode]:
-    """Both have met the key, and hold grants of it. The second one's heart beats half a beat after the first one's."""
+    """Both have met the key, and hold allowances of it. The second one's heart beats half a beat after the first one's."""
     first = await world.start_node()
     await asyncio.sleep(HEARTBEAT_S / 2)
     second = await world.start_node()
@@ -55,7 +55,7 @@ def test_what_one_node_has_just_charged_another_may_give_back(busy: bool) -> Non
             await asyncio.sleep(0.2)
         waits = world.waits
         await charge(world, a, COST)
-        assert world.waits == waits, "admitted within the grant: the shard has yet to hear of it"
+        assert world.waits == waits, "admitted out of the allowance: the shard has yet to hear of it"
         give_back(b, COST)
         await world.quiet()
         assert counts(world) == (2 + busy + COST, COST)

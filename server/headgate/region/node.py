@@ -260,6 +260,7 @@ class RegionNode:
             return
         had_beaten, self._pulses[link.index] = self._pulses[link.index], pulse.live_nodes
         link.session.heard(pulse.time_ms, pulse.epoch, sent_s, self._clock.monotonic())
+        link.heard_older(pulse.older)
         if link.index == self.region_map.shard:
             self.region_map.heard(pulse.region_map, pulse.epoch)
         self._note_live_nodes(max(self._pulses))

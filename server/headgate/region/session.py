@@ -54,7 +54,7 @@ class ShardSession:
         """False while the driver does not ask the shard."""
         self.leaving = False
         """The node drains: everything is reported, and allowances are given back."""
-        self.within = False
+        self.within = True
         """True while allowances must stay within `P`: there are nodes of a version that counts on it."""
         self.time = ShardClock(clock)
         self.now_ms = self.time.now_ms
@@ -97,6 +97,14 @@ class ShardSession:
         """Have the counter reported at that time, or sooner."""
         if self._flushes.add_at(counter, due_s):
             self._events.flush_due(due_s)
+
+    def keep_within(self, within: bool) -> None:
+        """Have allowances stay within `P`, or no longer; in the first case what is held is given back."""
+        self.within = within
+        if within:
+            for counter in self._owner.live_counters():
+                if counter.shard is self:
+                    counter.void()
 
     def remembers(self, now_s: float) -> bool:
         """Return whether the shard knows what there is to give back. One that did not answer may come back empty."""

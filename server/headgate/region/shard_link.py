@@ -81,6 +81,8 @@ class ShardLink:
         self._missed = False
         """True if a request has missed its deadline while that call was under way."""
         self._say_unreadable_s = -math.inf
+        self._said_older = False
+        """True once the log says that there are nodes of an older version, until it says that there are none."""
         self._open_since_s: float | None = None
         """The time since which the breaker has not been closed; None while it is."""
         self._probes = 0
@@ -255,6 +257,16 @@ class ShardLink:
         self._missed = True
         if self._monotonic() - self._sent_s > self._stalled_s:
             self.breaker.record(False, "a request's deadline passed, and the shard seems stalled")
+
+    def heard_older(self, older: int) -> None:
+        """Keep allowances within `P` while there are nodes of a version that would not leave room for more."""
+        session = self.session
+        if session.within == (older > 0):
+            return
+        session.keep_within(older > 0)
+        if older or self._said_older:
+            self._said_older = older > 0
+            self._logger.info("allowances_within_precision", shard=self.index, older_nodes=older)
 
     def _breaker_changed(self, state: BreakerState, reason: str) -> None:
         self.session.available = state is BreakerState.CLOSED

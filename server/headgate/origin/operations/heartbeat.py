@@ -10,8 +10,10 @@ from headgate.origin.region_map import ABOUT, MapMark, RegionMap
 from headgate.origin.shard_memory import MemoryPart, ShardMemory
 
 LIVE: Final = b"live"
+NEWER: Final = b"live2"
 HEARD: Final = b"heard"
-"""Names of what a shard keeps: when each run was last heard, and when each other region was."""
+"""Names of what a shard keeps: when each run was last heard; the same of those that leave room for allowances beyond
+`P`, which older versions do not; and when each other region was."""
 
 
 class Pulse(NamedTuple):
@@ -26,6 +28,8 @@ class Pulse(NamedTuple):
     """Other regions that have said something lately, where they say it."""
     region_map: MapMark = MapMark()
     """Point that the region's map has reached, on the shard that keeps it."""
+    older: int = 0
+    """Those of the living that count on all allowances being within `P`."""
 
 
 class Presence(MemoryPart):
@@ -33,6 +37,8 @@ class Presence(MemoryPart):
 
     def __init__(self) -> None:
         self.beats: dict[bytes, int] = {}
+        self.older: set[bytes] = set()
+        """Those that count on all allowances being within `P`: none of this version."""
         self.regions: dict[bytes, int] = {}
 
     def beat(self, run: bytes, now_ms: int) -> bool:
@@ -58,12 +64,12 @@ class Heartbeat(Operation[Pulse]):
     def apply(self, memory: ShardMemory) -> Pulse:
         now_ms, presence = memory.now_ms(), memory.part(Presence)
         known = presence.beat(self.run, now_ms)
-        mark = memory.part(RegionMap).mark
-        return Pulse(now_ms, memory.epoch, len(presence.beats), known, len(presence.regions), mark)
+        mark, older = memory.part(RegionMap).mark, len(presence.older.intersection(presence.beats))
+        return Pulse(now_ms, memory.epoch, len(presence.beats), known, len(presence.regions), mark, older)
 
     def pack(self, space: KeySpace) -> Packed:
-        return Packed(space.named(LIVE, HEARD, ABOUT), (self.run, NODE_GONE_MS, REGION_GONE_MS))
+        return Packed(space.named(LIVE, HEARD, ABOUT, NEWER), (self.run, NODE_GONE_MS, REGION_GONE_MS))
 
     def unpack(self, reply: Any, epoch: bytes) -> Pulse:
-        time_ms, live_nodes, known, heard, generation, version = reply
-        return Pulse(time_ms, epoch, live_nodes, known == 1, heard, MapMark(generation, version))
+        time_ms, live_nodes, known, heard, generation, version, older = reply
+        return Pulse(time_ms, epoch, live_nodes, known == 1, heard, MapMark(generation, version), older)
