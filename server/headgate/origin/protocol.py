@@ -9,7 +9,7 @@ All messages are tuples of numbers and bytes, so that they cross to Lua as they 
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 UNBOUND = -1
 """Stands in a report's place for the reset: the counter has had no answer yet, and belongs to whatever the record
@@ -202,11 +202,8 @@ PEEK = -1
 """Stands in a charge request's place for the cost: decided as a cost of 1 would be, and not charged."""
 
 
-class ChargeRequest(NamedTuple):
-    """One cost that waits for the origin's decision, on the key of the call's `report`-th report."""
-
-    report: int
-    cost: int
+ChargeRequest: TypeAlias = tuple[int, int]
+"""One cost that waits for the origin's decision: the position of its key's report in the call, and the cost."""
 
 
 class Prefetch(NamedTuple):

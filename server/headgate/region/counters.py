@@ -8,16 +8,18 @@ fields. It is created cold: not fresh, without a grant, and owner of a new compo
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from headgate.heirs import mypyc_attr
 from headgate.limiter.counters import KeyCounter
 from headgate.limiter.decision import Charge, Verdict
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.protocol import NO_GRANT, UNBOUND, Answer, Demand, Report, WindowTerms
 from headgate.region.cells import Hold
+from headgate.region.interned import Interned
 from headgate.region.pause import AskPause, most_prefetched, pause_ms
 from headgate.region.refunds import Refunds
-from headgate.region.shard_clock import ShardTime
+from headgate.region.shard_clock import ShardClock
 from headgate.region.urgency import Urgency
 
 NEXT_TO_NOTHING: Final = 16
@@ -25,45 +27,42 @@ NEXT_TO_NOTHING: Final = 16
 fewer keys be reported rarely; smaller lets a node that is killed take more with it."""
 
 
-class Shard(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Shard(ABC):
     """One shard of the region's origin, as counters need it."""
 
-    index: int
-    """Its place among the origin's shards; for people and metrics."""
-
-    @property
-    def time(self) -> ShardTime:
+    def __init__(self, index: int, time: ShardClock) -> None:
+        self.index = index
+        """Its place among the origin's shards; for people and metrics."""
+        self.time = time
         """Its time, as far as it is known."""
-        ...
-
-    @property
-    def available(self) -> bool:
+        self.available = True
         """False while asking would only wait for nothing: then the failure policies decide at once."""
-        ...
+        self._interned = Interned()
 
     def now_ms(self) -> int:
         """Return the least that the shard's time may be now."""
-        ...
-
-    def new_component(self) -> bytes:
-        """Return the name of a component that this run has never used: for a counter that begins anew."""
-        ...
-
-    def remembers(self, now_s: float) -> bool:
-        """Return whether it knows what there is to give back: not while a loss of its memory may not be refilled."""
-        ...
-
-    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
-        """Return what reports of a component under a limit have in common, as one object."""
-        ...
+        return self.time.now_ms()
 
     def interned(self, number: int) -> int:
         """Return the same number as one object for all counters."""
-        ...
+        return self._interned.number(number)
 
+    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
+        """Return what reports of a component under a limit have in common, as one object."""
+        return self._interned.window_terms(limit, component, leaving)
+
+    @abstractmethod
+    def new_component(self) -> bytes:
+        """Return the name of a component that this run has never used: for a counter that begins anew."""
+
+    @abstractmethod
+    def remembers(self, now_s: float) -> bool:
+        """Return whether it knows what there is to give back: not while a loss of its memory may not be refilled."""
+
+    @abstractmethod
     def flush(self, counter: "SharedCounter", urgency: Urgency) -> None:
         """Have the counter reported with the delay of its urgency."""
-        ...
 
 
 class SharedCounter(KeyCounter, ABC):
@@ -243,16 +242,18 @@ class SharedCounter(KeyCounter, ABC):
         self.allowance = 0
         if self.refunds is not None:
             self.refunds.asked_s = sent_s
-        if answer.reset != self.reset:
+        reset: int = answer.reset
+        if reset != self.reset:
             if self.reset != UNBOUND:
-                self._meet(answer.reset)
+                self._meet(reset)
                 return True
-            self.reset = answer.reset
+            self.reset = reset
         remembers = self.learn(answer) or self.refill
         self.has_answer = True
-        if answer.grant != NO_GRANT:
-            if answer.grant != self.grant:
-                self.grant = self.shard.interned(answer.grant)
+        grant: int = answer.grant
+        if grant != NO_GRANT:
+            if grant != self.grant:
+                self.grant = self.shard.interned(grant)
             self.usable_until_s = usable_until_s
         self.refill = self.lacks(answer)
         self.credit_offered = 0

@@ -8,7 +8,7 @@ It relies on being called from one thread, on shards that answer or fail every q
 its caller to say when a waiting request's time is up.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from headgate.limiter.counters import CounterTable
@@ -27,8 +27,6 @@ from headgate.region.window_counter import SharedWindow
 
 LOCAL: Final = DecisionPath.LOCAL
 DENY_CACHE: Final = DecisionPath.DENY_CACHE
-_new: Final = tuple.__new__
-"""Makes a named tuple without asking its class: one is made per decision."""
 
 
 class RegionalEngine:
@@ -77,7 +75,7 @@ class RegionalEngine:
         if len(charges) == 1 and charge.plain and (counter.deny_until_ms or counter.pause is not None):
             denied = denied_again(counter, charge, now_s)
             if denied is not None:
-                return _new(Decision, (False, DENY_CACHE, [denied]))
+                return Decision(False, DENY_CACHE, [denied])
         verdicts: list[Verdict] = []
         counters: list[SharedCounter] = []
         find, shard, now_ms = self.counters.find, counter.shard, counter.shard.time.at_ms(now_s)
@@ -99,31 +97,37 @@ class RegionalEngine:
             for index, counter in enumerate(counters):
                 if not counter.flush_due_s:
                     counter.flush(verdicts[index][1])
-            return _new(Decision, (True, LOCAL, verdicts))
+            return Decision(True, LOCAL, verdicts)
         for counter, charge in zip(counters, charges, strict=False):
             counter.return_to_allowance(charge)
         return None
 
     def _conclude(self, legs: list[Leg], now_s: float) -> Decision | WaitingRequest:
         """Decide by the legs' outcomes; where a shard must be asked and nothing denies, the request waits."""
-        outcomes = [leg.outcome for leg in legs]
-        lowest = min(outcomes)
-        if OVER in outcomes:
+        over = asks = short = False
+        for leg in legs:
+            if leg.outcome < 0:
+                short = True
+                if leg.outcome == OVER:
+                    over = True
+                else:
+                    asks = True
+        if over:
             charges = tuple([leg.charge for leg in legs])
-            if denies(charges, [OVER if outcome == OVER else 0 for outcome in outcomes]):
+            if denies(charges, [OVER if leg.outcome == OVER else 0 for leg in legs]):
                 return self._deny(legs, now_s)
-        if lowest <= COLD:
+        if asks:
             waiting = WaitingRequest(self._waits, legs, now_s)
             return waiting.begin() or waiting
         for leg in legs:
             if admitted(leg.outcome):
                 leg.counter.flush(leg.outcome)
-        if lowest >= 0:
+        if not short:
             verdicts = [admission_of(leg, leg.outcome, leg.counter.shard.time.at_ms(now_s)) for leg in legs]
             return Decision(True, LOCAL, verdicts)
         return decision_of(legs, True, LOCAL, now_s)
 
-    def _deny(self, legs: Sequence[Leg], now_s: float) -> Decision:
+    def _deny(self, legs: list[Leg], now_s: float) -> Decision:
         """Deny by what is known: nobody is asked, and nothing is charged."""
         cached = False
         for leg in legs:

@@ -17,7 +17,19 @@ NOTHING_RENEWED: Final = (NO_GRANT, UNREADABLE)
 class CallUnderWay:
     """A call that was sent, and those whom its answers are for."""
 
-    __slots__ = ("call", "components", "counters", "extended", "hoped", "limits", "positions", "questions", "sent_s")
+    __slots__ = (
+        "call",
+        "components",
+        "counters",
+        "extended",
+        "hoped",
+        "limits",
+        "positions",
+        "questions",
+        "sent_s",
+        "stale",
+        "unreadable",
+    )
 
     def __init__(
         self,
@@ -44,21 +56,22 @@ class CallUnderWay:
         """The limits under which the counters were reported, in the order of the reports."""
         self.components = [counter.component for counter in counters]
         """The components as which they were reported."""
+        self.stale: set[int] = set()
+        """Positions of reports from before a reset of their keys, by the reply."""
+        self.unreadable: set[int] = set()
+        """Positions of reports whose records the shard could not read."""
 
     def reply_of(self, result: Any) -> Reply:
-        """Return the call's reply out of the result of what was sent."""
+        """Return the call's reply out of the result of what was sent. Raises ValueError if it is another call's."""
         reply: Reply = result if self.extended is None else self.extended.reply_of(result)
+        if len(reply.answers) != len(self.counters) or len(reply.charged) != len(self.questions):
+            raise ValueError("the shard answered other reports or requests than it was sent")
         return reply
 
-    def stale(self, reply: Reply, heard: Callable[[SharedCounter, int], None]) -> set[int]:
-        """Return the positions of reports from before a reset of their keys; tell `heard` of every reset."""
-        stale: set[int] = set()
-        for position, answer in enumerate(reply.answers):
-            if answer.reset:
-                heard(self.counters[position], answer.reset)
-                if UNBOUND < self.call.reports[position].reset < answer.reset:
-                    stale.add(position)
-        return stale
+    def note_reset(self, position: int, reset: int) -> None:
+        """Note the reset that an answer tells of."""
+        if UNBOUND < self.call.reports[position].reset < reset:
+            self.stale.add(position)
 
     def refused(self, reply: Reply) -> Counter[SharedCounter]:
         """Return the highest cost per counter that the shard did not charge; before the questions are answered."""
@@ -69,13 +82,11 @@ class CallUnderWay:
                     refused[leg.counter] = max(refused[leg.counter], leg.charge.cost)
         return refused
 
-    def begin_pauses(
-        self, reply: Reply, refused: Counter[SharedCounter], stale: set[int], chance: Callable[[], float]
-    ) -> None:
+    def begin_pauses(self, reply: Reply, refused: Counter[SharedCounter], chance: Callable[[], float]) -> None:
         """Have keys of which the call brought less than it asked for not asked for again for a while."""
         for counter in (*self.hoped, *[counter for counter in refused if counter not in self.hoped]):
             position = self.positions[counter]
             anew = self.components[position] is not counter.component
-            if not anew and position not in stale and reply.answers[position].grant not in NOTHING_RENEWED:
+            if not anew and position not in self.stale and reply.answers[position].grant not in NOTHING_RENEWED:
                 hoped, limit = self.hoped.get(counter, 0), self.limits[position]
                 counter.begin_pause(limit, hoped, refused[counter], reply.time_ms, self.sent_s, chance)

@@ -60,8 +60,7 @@ class History:
         if not reports:
             return ()
         return tuple(
-            ChargeRequest(self.chooser.randrange(reports), self.chooser.randint(0, 9))
-            for _ in range(self.chooser.randint(0, 3))
+            (self.chooser.randrange(reports), self.chooser.randint(0, 9)) for _ in range(self.chooser.randint(0, 3))
         )
 
     def report(self) -> Report:

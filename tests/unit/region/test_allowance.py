@@ -10,7 +10,6 @@ from headgate.origin.protocol import Count, WindowAnswer
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.engine import RegionalEngine
 from headgate.region.flush_queues import FlushQueues
-from headgate.region.interned import Interned
 from headgate.region.shard_clock import ShardClock
 from headgate.region.urgency import Urgency
 from headgate.region.waiting import Question
@@ -25,20 +24,13 @@ KEY = b"k"
 UNIX_MS = 1_700_000_000_000
 
 
-class QueueingShard:
+class QueueingShard(Shard):
     """A shard whose time is known within some bounds, and which keeps what is to be flushed, as a session does."""
 
-    index = 0
-    available = True
-
     def __init__(self, clock: ManualClock) -> None:
+        super().__init__(0, ShardClock(clock))
         self._clock = clock
-        self.time = ShardClock(clock)
-        self.now_ms = self.time.now_ms
         self.queues = FlushQueues()
-        self._interned = Interned()
-        self.interned = self._interned.number
-        self.window_terms = self._interned.window_terms
 
     def heard(self, took_ms: int, ahead_ms: int) -> None:
         """An answer that took so long, of a clock that is so far ahead."""
