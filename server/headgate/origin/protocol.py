@@ -9,9 +9,9 @@ All messages are tuples of numbers and bytes, so that they cross to Lua as they 
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
-UNBOUND = -1
+UNBOUND: Final = -1
 """Stands in a report's place for the reset: the counter has had no answer yet, and belongs to whatever the record
 has."""
 
@@ -198,7 +198,7 @@ class BucketReport(NamedTuple):
 Report = WindowReport | BucketReport
 
 
-PEEK = -1
+PEEK: Final = -1
 """Stands in a charge request's place for the cost: decided as a cost of 1 would be, and not charged."""
 
 
@@ -225,9 +225,9 @@ def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
     return costs
 
 
-NO_GRANT = -1
+NO_GRANT: Final = -1
 """Stands in an answer's place for the grant: the call was overtaken by a later one, so it renews nothing."""
-UNREADABLE = -2
+UNREADABLE: Final = -2
 """Stands in an answer's place for the grant: the shard can't read the key's record, and did nothing for the key.
 What else the answer says means nothing."""
 
