@@ -27,6 +27,9 @@ MAX_CACHED_REQUEST_BYTES: Final = 1024
 """Larger requests are planned each time. Ordinary ones are under 200 bytes; with the number of
 entries this bounds the cache's memory, whatever callers send."""
 
+ALLOW: Final = RequestLimits.ALLOW
+REFUSE: Final = RequestLimits.REFUSE
+
 MOST_SHAPES: Final = 4_096
 """More than most rule sets have rules. When there are more, all are made anew."""
 
@@ -156,7 +159,7 @@ class Planner:
             request = wire.parse_request(payload, self._settings.bounds)
             domain = rules.domain(request.domain)
             limits = (domain and domain.request_limits) or self._settings.request_limits
-            if limits is RequestLimits.REFUSE:
+            if limits is REFUSE:
                 _refuse_limits(request)
             if domain is None:
                 return self._unknown(request.domain, len(request.descriptors), rules, len(payload))
@@ -180,7 +183,7 @@ class Planner:
         """Find the limits that apply to one descriptor: its rule's, its own, or both."""
         entries, asked = descriptor.entries, descriptor.override
         shard_key = domain.shard_key(entries)
-        if asked is not None and limits is RequestLimits.ALLOW:
+        if asked is not None and limits is ALLOW:
             return (_own_limit(asked, domain.name, descriptor, shard_key),)
         match = rules.match_in(domain, entries)
         if match is None:

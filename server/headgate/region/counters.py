@@ -20,7 +20,7 @@ from headgate.region.interned import Interned
 from headgate.region.pause import AskPause, most_prefetched, pause_ms
 from headgate.region.refunds import Refunds
 from headgate.region.shard_clock import ShardClock
-from headgate.region.urgency import Urgency
+from headgate.region.urgency import CALM, LATER, SOON, Urgency
 
 NEXT_TO_NOTHING: Final = 16
 """While less than one part in so many of the grant is unacknowledged, nobody minds hearing of it late. Larger lets
@@ -181,11 +181,11 @@ class SharedCounter(KeyCounter, ABC):
         unacked = self.unacked
         if unacked:
             if unacked * 2 >= self.grant or remaining <= 2 * self.limit.precision:
-                urgency = Urgency.SOON
+                urgency = SOON
             elif unacked * NEXT_TO_NOTHING <= self.grant and not self.limit.refund:
-                urgency = Urgency.CALM
+                urgency = CALM
             else:
-                urgency = Urgency.LATER
+                urgency = LATER
             self.shard.flush(self, urgency)
 
     def due_by(self, due_s: float, *, sooner: bool) -> bool:
@@ -215,7 +215,7 @@ class SharedCounter(KeyCounter, ABC):
 
     def flush_rest(self, now_s: float) -> None:
         """Have it reported again after a call that did not settle all of it."""
-        self.shard.flush(self, Urgency.SOON if self.pressing(now_s) else Urgency.LATER)
+        self.shard.flush(self, SOON if self.pressing(now_s) else LATER)
 
     def demands(self, sequence: int, leaving: bool, now_s: float) -> tuple[Demand, ...] | None:
         """Return what a report demands back; None where there are no refunds."""

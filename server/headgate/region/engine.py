@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.limiter.counters import CounterTable
-from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict, denies
+from headgate.limiter.decision import TAKE, Charge, Decision, DecisionPath, Kind, Verdict, denies
 from headgate.limiter.limit import Algorithm
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.counters import SharedCounter
@@ -25,6 +25,7 @@ from headgate.region.verdicts import admission_of, decision_of, denied_again, de
 from headgate.region.waiting import Region, WaitingRequest, Waits
 from headgate.region.window_counter import SharedWindow
 
+GCRA: Final = Algorithm.GCRA
 LOCAL: Final = DecisionPath.LOCAL
 DENY_CACHE: Final = DecisionPath.DENY_CACHE
 
@@ -146,7 +147,7 @@ class RegionalEngine:
         counter, kind = self._counter(charge, now_s), charge.kind
         if counter is None:
             return None
-        if kind is Kind.TAKE:
+        if kind is TAKE:
             return Leg(charge, counter, self._take(counter, charge, now_s))
         if kind is Kind.REFUND:
             return Leg(charge, counter, self._refund(counter, charge, now_s))
@@ -272,7 +273,7 @@ class RegionalEngine:
         shard = self._region.shard_of(place)
         # A key that went and comes back owns a new component: it can't start at 0 in the old one.
         component = self.component_name()
-        if limit.algorithm is Algorithm.GCRA:
+        if limit.algorithm is GCRA:
             return SharedBucket(charge.key, place, component, shard, limit)
         return SharedWindow(charge.key, place, component, shard, limit, shard.time.at_ms(now_s))
 
@@ -287,7 +288,7 @@ class RegionalEngine:
                 leg.counter.unspend(leg.charge.cost)
         over = [leg.outcome == OVER for leg in placed]
         for charge in charges[len(placed) :]:
-            late = None if charge.kind is Kind.TAKE else self._leg(charge, now_s)
+            late = None if charge.kind is TAKE else self._leg(charge, now_s)
             over.append(late is not None and late.outcome == OVER)
         return self._overflow.decide(charges, tuple(over), self._region.earliest_ms())
 

@@ -4,20 +4,23 @@ Nothing is charged here. What is worked out for a denial, how long until the sam
 fit, is kept with the counter, so that the next such request is denied from memory.
 """
 
+from typing import Final
+
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict, only_shadow_over
 from headgate.region import policy
 from headgate.region.counters import SharedCounter
 from headgate.region.leg import Leg
 from headgate.region.outcomes import admitted
 
-NOT_BY_COUNTS_RETRY_MS = 1
+LOCAL: Final = DecisionPath.LOCAL
+NOT_BY_COUNTS_RETRY_MS: Final = 1
 """The wait that a denial tells its caller when the counts have room by now: the shard said no an instant ago."""
 
 
 def decision_of(legs: list[Leg], admits: bool, path: DecisionPath, now_s: float) -> Decision:
     """Return the decision with a verdict per leg; only shadow rules being over is a path of its own."""
     verdicts = [verdict_of(leg, path, now_s) for leg in legs]
-    if admits and path is DecisionPath.LOCAL:
+    if admits and path is LOCAL:
         outcomes = [leg.outcome for leg in legs]
         if min(outcomes) < 0 and only_shadow_over(tuple([leg.charge for leg in legs]), outcomes):
             path = DecisionPath.SHADOW

@@ -11,7 +11,7 @@ request returns its decision, with whom it is for, and never calls anybody.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.decision import Decision, DecisionPath, OnDecided, denies
@@ -23,6 +23,7 @@ from headgate.region.outcomes import NEAR, admitted, must_ask
 from headgate.region.stats import WAIT_BOUNDS_S, RegionalStats
 from headgate.region.verdicts import decision_of
 
+ORIGIN: Final = DecisionPath.ORIGIN
 Decided = tuple[OnDecided, Decision]
 """A decision that is still to be handed on, and to whom."""
 
@@ -179,7 +180,7 @@ class WaitingRequest(Question):
         self.decided = False
         self.on_decided: OnDecided = nobody
         """The receiver of the decision, called once."""
-        self._path = DecisionPath.ORIGIN
+        self._path = ORIGIN
         self._parts: list[PartialQuestion] = []
         """Open questions, where it asks several shards, or for costs that stand or fall alone."""
 
