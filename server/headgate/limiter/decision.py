@@ -59,7 +59,7 @@ class Kind(IntEnum):
 
 
 TAKE: Final = Kind.TAKE
-"""By itself, for what is done per request: the search in an enumeration takes longer than the comparison."""
+"""A name of its own, for what is done per request: Python searches an enumeration for longer than it compares."""
 
 
 class Charge:

@@ -31,7 +31,7 @@ class Urgency(IntEnum):
 SOON: Final = Urgency.SOON
 LATER: Final = Urgency.LATER
 CALM: Final = Urgency.CALM
-"""By themselves, for what is done per request, as in limiter/decision.py."""
+"""Names of their own, for what is done per request, as in limiter/decision.py."""
 
 DELAYS_S: Final[tuple[float, ...]] = (FLUSH_SOON_S, FLUSH_LATER_S, TOLD_AFTER_S, FLUSH_CALM_S)
 """Delays by urgency, in seconds."""

@@ -6,7 +6,7 @@ from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import RuleName, Steps, rule_name, steps_text
 
 
-class Match:
+class Match:  # noqa: PLW1641 - it is compared, and never a key
     """The limit that applies to one descriptor, and whose counter it is."""
 
     # No named tuple: one is made for every request that was not seen before, and this takes less time to make.
@@ -19,6 +19,11 @@ class Match:
         self.domain = domain
         self.steps = steps
         """The way to the rule in its domain's tree."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Match):
+            return NotImplemented
+        return (self.key, self.limit, self.steps) == (other.key, other.limit, other.steps)
 
     @property
     def rule(self) -> str:
