@@ -20,25 +20,27 @@ local function renew(record, component, number, held, precision, leaving)
     return NO_GRANT
   end
   component.number = number
-  if generation_now > record.generation then
-    record.previous_sum = generation_now == record.generation + 1 and record.sum or 0
-    record.sum = 0
-    record.generation = generation_now
+  local generation, sum, previous_sum = record.generation, record.sum, record.previous_sum
+  if generation_now > generation then
+    previous_sum = generation_now == generation + 1 and sum or 0
+    sum, generation = 0, generation_now
   end
-  if component.generation == record.generation then
-    record.sum = record.sum - component.held
-  elseif component.generation == record.generation - 1 then
-    record.previous_sum = record.previous_sum - component.held
+  if component.generation == generation then
+    sum = sum - component.held
+  elseif component.generation == generation - 1 then
+    previous_sum = previous_sum - component.held
   end
-  if leaving == 1 then
-    component.held = 0
-    return 0
+  local offered, counted = 0, 0
+  if not leaving then
+    local others = sum + previous_sum
+    if others < precision then
+      offered = ceil((precision - others) / 2)
+    end
+    --@check assert(offered == 0 or others + offered <= precision, 'grants: the sum exceeds P')
+    counted = held > offered and held or offered
+    component.generation = generation
   end
-  local others = record.sum + record.previous_sum
-  local offered = others < precision and ceil((precision - others) / 2) or 0
-  --@check assert(offered == 0 or others + offered <= precision, 'grants: the sum exceeds P')
-  local counted = held > offered and held or offered
-  component.held, component.generation = counted, record.generation
-  record.sum = record.sum + counted
+  component.held = counted
+  record.generation, record.sum, record.previous_sum = generation, sum + counted, previous_sum
   return offered
 end
