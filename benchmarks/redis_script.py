@@ -22,7 +22,7 @@ import structlog
 from headgate.clock import SystemClock
 from headgate.origin.interface import Origin
 from headgate.origin.operations.call import Call
-from headgate.origin.protocol import BucketReport, CellReport, ChargeRequest, Report, WindowReport
+from headgate.origin.protocol import BucketReport, CellReport, Report, WindowReport
 from headgate.origin.select import open_origin
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -69,7 +69,7 @@ def calls(report: Callable[[int], Report], batch: int, *, wants: bool) -> Iterat
     numbers = itertools.count()
     while True:
         reports = tuple(report(next(numbers)) for _ in range(batch))
-        yield Call(reports, tuple((ChargeRequest(index, 1),) for index in range(batch)) if wants else ())
+        yield Call(reports, tuple(((index, 1),) for index in range(batch)) if wants else ())
 
 
 def spent(client: redis.Redis) -> tuple[float, float]:

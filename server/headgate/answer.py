@@ -32,21 +32,21 @@ class AnswerWriter:
 
         `number` is the decision's id in the log; 0: it has none.
         """
-        admitted, _, verdicts = decision
-        shape = plan.shape
+        admitted, verdicts, shape = decision.admitted, decision.verdicts, plan.shape
         answer = wire.CODE_OK if admitted else wire.CODE_OVER_LIMIT
         hidden = _hidden(plan, verdicts) if shape.pairs else NOTHING
         for index, charge in enumerate(plan.charges):
-            answer += shape.before[index]
+            answer = answer + shape.before[index]
             if hidden and index in hidden:
                 continue
             over, remaining, reset_ms = verdicts[index]
             head = shape.heads[index]
-            answer += wire.encode_status(head.over if over and not charge.shadow else head.ok, remaining, reset_ms)
-        answer += shape.after
+            code = head.over if over and not charge.shadow else head.ok
+            answer = answer + wire.encode_status(code, remaining, reset_ms)
+        answer = answer + shape.after
         if self._has_headers:
-            answer += wire.encode_headers(self._headers(plan, decision))
-        answer += shape.trailer if admitted else shape.denied
+            answer = answer + wire.encode_headers(self._headers(plan, decision))
+        answer = answer + (shape.trailer if admitted else shape.denied)
         return answer + self._reason(plan, decision, number) if self._says_why else answer
 
     def _headers(self, plan: Plan, decision: Decision) -> list[tuple[str, str]]:

@@ -6,7 +6,6 @@ of a decision is counted here, and nowhere else.
 
 import random
 from collections.abc import Callable
-from contextvars import copy_context
 from typing import Final, Protocol
 
 from headgate.answer import AnswerWriter
@@ -16,7 +15,7 @@ from headgate.limiter.scopes import LimitsOfRegion
 from headgate.pending import PendingAnswer
 from headgate.plan import AnswerSettings, HandlerStats, Plan
 from headgate.planner import Planner
-from headgate.rules.model import Rules
+from headgate.rules.ruleset import RuleSet
 from headgate.telemetry.tallies import Tallies
 
 __all__ = ["AnswerSettings", "Decider", "HandlerStats", "RateLimitHandler", "Recorder"]
@@ -55,7 +54,7 @@ class RateLimitHandler:
     def __init__(
         self,
         *,
-        rules: Callable[[], Rules],
+        rules: Callable[[], RuleSet],
         engine: Decider,
         random: random.Random,
         settings: AnswerSettings,
@@ -130,7 +129,7 @@ class RateLimitHandler:
 
     def _count(self, plan: Plan, decision: Decision) -> None:
         """Count the decision with every rule that it met: whether that rule had room, by the request's path."""
-        admitted, path, verdicts = decision
+        admitted, path, verdicts = decision.admitted, decision.path, decision.verdicts
         if admitted:
             self.stats.admitted[path] += 1
         else:
@@ -161,20 +160,22 @@ class RateLimitHandler:
 
 
 class _PlannedAnswer(PendingAnswer):
-    """The answer to a request whose decision comes later. It is written with the context variables that the request
-    came with: what is recorded belongs to its trace."""
+    """The answer to a request whose decision comes later."""
 
-    __slots__ = ("_handler", "_plan", "_run")
+    __slots__ = ("_handler", "_plan")
 
     def __init__(self, handler: RateLimitHandler, plan: Plan) -> None:
+        super().__init__()
         self._handler = handler
         self._plan = plan
-        self._run = copy_context().run
 
     def decided(self, decision: Decision) -> None:
         """Write the answer, and hand it on."""
         try:
-            answer = self._run(self._handler._answer, self._plan, decision)
+            if self.context is None:
+                answer = self._handler._answer(self._plan, decision)
+            else:
+                answer = self.context.run(self._handler._answer, self._plan, decision)
         except Exception as error:
             self.on_answer(error)
         else:

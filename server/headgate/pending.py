@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 
 OnAnswer = Callable[[bytes | Exception], None]
 """Called once, on the loop: with the answer, or with the error that takes its place (`errors.status_of`)."""
@@ -10,9 +11,13 @@ OnAnswer = Callable[[bytes | Exception], None]
 class PendingAnswer:
     """A request that is not answered yet. Set `on_answer` at once, with the loop's lock held or on the loop."""
 
-    __slots__ = ("on_answer",)
+    __slots__ = ("context", "on_answer")
 
     on_answer: OnAnswer
+
+    def __init__(self) -> None:
+        self.context: Context | None = None
+        """The context variables that the answer is written with; None: those of whoever decides."""
 
 
 def answer_future(answer: bytes | PendingAnswer) -> "asyncio.Future[bytes]":

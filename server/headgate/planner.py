@@ -18,14 +18,17 @@ from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name
 from headgate.limiter.scopes import LimitsOfRegion, SlicedCharges
 from headgate.plan import AnswerSettings, HandlerStats, Plan, PlannedDescriptor, Shape
 from headgate.rules.keys import override_key
-from headgate.rules.model import Rules
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
+from headgate.rules.ruleset import Domain, RuleSet
 from headgate.telemetry.tallies import NO_RULE, Tallies, Tally
 from headgate.wire import ratelimit as wire
 
 MAX_CACHED_REQUEST_BYTES: Final = 1024
 """Larger requests are planned each time. Ordinary ones are under 200 bytes; with the number of
 entries this bounds the cache's memory, whatever callers send."""
+
+ALLOW: Final = RequestLimits.ALLOW
+REFUSE: Final = RequestLimits.REFUSE
 
 MOST_SHAPES: Final = 4_096
 """More than most rule sets have rules. When there are more, all are made anew."""
@@ -128,7 +131,7 @@ class Planner:
         self._overrides = overrides
         self._on_unknown_domain = on_unknown_domain
         self._denied_trailer = wire.encode_raw_body(settings.denied_body.encode())
-        self._rules: Rules | None = None
+        self._rules: RuleSet | None = None
         """The rules that everything kept here belongs to."""
         self._cache = PlanCache(settings, stats)
         self._shapes: dict[object, tuple[Shape, list[Limit]]] = {}
@@ -136,7 +139,7 @@ class Planner:
         limits.on_change = self._forget
         overrides.on_change = self._cache.drop
 
-    def plan(self, payload: bytes, rules: Rules) -> Plan:
+    def plan(self, payload: bytes, rules: RuleSet) -> Plan:
         """Return the request's plan: the kept one, or a new one. Raises RequestError."""
         if rules is not self._rules:
             self._forget()
@@ -148,20 +151,20 @@ class Planner:
             self._cache.add(payload, plan)
         return plan
 
-    def make(self, payload: bytes, rules: Rules, late: bool | None = None) -> Plan:
+    def make(self, payload: bytes, rules: RuleSet, late: bool | None = None) -> Plan:
         """Parse and match a request. `late` says of all its costs whether they are charged in any case; None: as their
         limits say."""
         self._stats.planned += 1
         try:
             request = wire.parse_request(payload, self._settings.bounds)
-            domain = request.domain
-            limits = rules.request_limits(domain) or self._settings.request_limits
-            if limits is RequestLimits.REFUSE:
+            domain = rules.domain(request.domain)
+            limits = (domain and domain.request_limits) or self._settings.request_limits
+            if limits is REFUSE:
                 _refuse_limits(request)
-            if not rules.has_domain(domain):
-                return self._unknown(domain, len(request.descriptors), rules, len(payload))
+            if domain is None:
+                return self._unknown(request.domain, len(request.descriptors), rules, len(payload))
             met = _without_replaced([self._meet(rules, domain, d, limits) for d in request.descriptors])
-            shape = self._shape(rules, domain, met, late)
+            shape = self._shape(rules, domain.name, met, late)
         except RequestError:
             self._stats.refused += 1
             raise
@@ -176,25 +179,25 @@ class Planner:
         self._cache.clear()
         self._shapes.clear()
 
-    def _meet(self, rules: Rules, domain: str, descriptor: wire.Descriptor, limits: RequestLimits) -> Parts:
+    def _meet(self, rules: RuleSet, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits) -> Parts:
         """Find the limits that apply to one descriptor: its rule's, its own, or both."""
         entries, asked = descriptor.entries, descriptor.override
-        shard_key = rules.shard_key(domain, entries)
-        if asked is not None and limits is RequestLimits.ALLOW:
-            return (_own_limit(asked, domain, descriptor, shard_key),)
-        match = rules.match(domain, entries)
+        shard_key = domain.shard_key(entries)
+        if asked is not None and limits is ALLOW:
+            return (_own_limit(asked, domain.name, descriptor, shard_key),)
+        match = rules.match_in(domain, entries)
         if match is None:
-            return () if asked is None else (_own_limit(asked, domain, descriptor, shard_key),)
+            return () if asked is None else (_own_limit(asked, domain.name, descriptor, shard_key),)
         in_force = self._overrides.limit_of(match.key, match.limit)
         value = _value_shown(match.limit, entries)
         rule = MetLimit(in_force, match.key, descriptor, shard_key, match.steps, value)
         if asked is None or not is_smaller(asked, in_force):
             return (rule,)
-        return rule, _own_limit(lowered(asked, in_force), domain, descriptor, shard_key)
+        return rule, _own_limit(lowered(asked, in_force), domain.name, descriptor, shard_key)
 
     # Shapes
 
-    def _shape(self, rules: Rules, domain: str, met: list[Parts], late: bool | None) -> Shape:
+    def _shape(self, rules: RuleSet, domain: str, met: list[Parts], late: bool | None) -> Shape:
         """Return the shape of requests that meet these limits; make it for the first of them."""
         name = _shape_name(domain, met, late)
         known = self._shapes.get(name)
@@ -211,13 +214,13 @@ class Planner:
             self._shapes[name] = shape, [part.limit for part in together]
         return shape
 
-    def _new_shape(self, rules: Rules, domain: str, met: list[Parts], late: bool | None) -> Shape:
+    def _new_shape(self, rules: RuleSet, domain: str, met: list[Parts], late: bool | None) -> Shape:
         trailer = b""
         if self._settings.dynamic_metadata and (metadata := _merged_metadata(met)):
             trailer = wire.encode_dynamic_metadata(metadata)
         return self._shape_of([self._descriptor(domain, i, parts, late) for i, parts in enumerate(met)], trailer, rules)
 
-    def _shape_of(self, descriptors: list[PlannedDescriptor], trailer: bytes, rules: Rules) -> Shape:
+    def _shape_of(self, descriptors: list[PlannedDescriptor], trailer: bytes, rules: RuleSet) -> Shape:
         return Shape(
             descriptors,
             trailer=trailer,
@@ -226,7 +229,7 @@ class Planner:
             version=rules.version,
         )
 
-    def _unknown(self, domain: str, descriptors: int, rules: Rules, request_bytes: int) -> Plan:
+    def _unknown(self, domain: str, descriptors: int, rules: RuleSet, request_bytes: int) -> Plan:
         """Plan a request for a domain that no file names: it passes, and is counted once."""
         tally, first = self._tallies.of_unknown_domain(domain)
         if first:

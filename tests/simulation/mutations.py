@@ -17,6 +17,7 @@ from headgate.origin.protocol import BucketReport, CellReport, Demand, Report, W
 from headgate.origin.window_cells import CellRecord, NodeComponent
 from headgate.origin.window_record import WindowRecord
 from headgate.region import engine, pause, policy
+from headgate.region.allowance import turn_s
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.breaker import Breaker, BreakerState
 from headgate.region.cells import CellView, Hold
@@ -251,7 +252,7 @@ def alone_without_the_origin(patch: Patch) -> None:
 
 def nothing_is_reserved(patch: Patch) -> None:
     """A request that waits holds nothing until it commits."""
-    patch.setattr(SharedWindow, "hold", lambda counter, cost, now_ms, charged=None: Hold(counter.component, None, cost))
+    patch.setattr(SharedWindow, "hold", lambda counter, cost, now_ms, charged=None: Hold(counter.component, None, cost, 0, counter.limit))
 
 
 def the_new_window_alone(patch: Patch) -> None:
@@ -359,7 +360,6 @@ def without_pauses(patch: Patch) -> None:
 
 def pauses_of_ten(patch: Patch) -> None:
     """A pause takes ten times as long."""
-    turn_s = pause.turn_s
     patch.setattr(pause, "turn_s", lambda limit: 10 * turn_s(limit))
     patch.setattr(pause, "FIRST_PAUSE_S", 10 * pause.FIRST_PAUSE_S)
 

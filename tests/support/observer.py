@@ -19,7 +19,7 @@ def total_in_current_window(url: str, rules: Path, domain: str, *entries: tuple[
     match = loaded.match(domain, entries)
     assert match is not None
     limit, key = match.limit, match.key
-    shard_key = loaded.shard_key(domain, entries) or key
+    shard_key = loaded.domains[domain].shard_key(entries) or key
     sliding = limit.algorithm is Algorithm.SLIDING_WINDOW
     report = WindowReport(key, b"observer", 1, 0, 0, limit.requests_per_unit, limit.window_ms, 0, sliding, True, ())
 

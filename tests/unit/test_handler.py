@@ -17,8 +17,8 @@ from headgate.limiter.overrides import Override, Overrides
 from headgate.pending import PendingAnswer, answer_future
 from headgate.planner import MAX_CACHED_REQUEST_BYTES
 from headgate.rules.directory import load_directory
-from headgate.rules.model import Rules
 from headgate.rules.request_limits import RequestLimits
+from headgate.rules.ruleset import RuleSet
 from headgate_client.values import decode_response
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
@@ -51,7 +51,7 @@ descriptors:
 class World:
     """A handler over rules that can be swapped, on a clock that can be moved."""
 
-    def __init__(self, load: Callable[[str], Rules], **settings: Any) -> None:
+    def __init__(self, load: Callable[[str], RuleSet], **settings: Any) -> None:
         self.load = load
         self.rules = load(RULES)
         self.clock = ManualClock(NOW_MS)
@@ -73,8 +73,8 @@ class World:
 
 
 @pytest.fixture
-def load(tmp_path: FilePath) -> Callable[[str], Rules]:
-    def load(text: str) -> Rules:
+def load(tmp_path: FilePath) -> Callable[[str], RuleSet]:
+    def load(text: str) -> RuleSet:
         (tmp_path / "rules.yaml").write_text(text, encoding="utf-8")
         return load_directory(tmp_path)
 
@@ -82,7 +82,7 @@ def load(tmp_path: FilePath) -> Callable[[str], Rules]:
 
 
 @pytest.fixture
-def world(load: Callable[[str], Rules]) -> World:
+def world(load: Callable[[str], RuleSet]) -> World:
     return World(load)
 
 
@@ -161,7 +161,7 @@ def test_a_shadow_rule_answers_ok_and_is_counted(world: World) -> None:
     assert (stats.admitted[DecisionPath.LOCAL], stats.admitted[DecisionPath.SHADOW]) == (1, 2)
 
 
-def test_global_shadow_mode_denies_nothing(load: Callable[[str], Rules]) -> None:
+def test_global_shadow_mode_denies_nothing(load: Callable[[str], RuleSet]) -> None:
     world = World(load, shadow_mode=True)
     assert [world.ask(d("user=alice")).overall_code for _ in range(6)] == [OK] * 6
     assert world.handler.stats.admitted[DecisionPath.SHADOW] == 3
@@ -193,7 +193,7 @@ def test_a_request_is_planned_once_under_one_rule_set(world: World) -> None:
     assert world.handler.stats.planned == 3
 
 
-def test_the_plan_cache_is_bounded(load: Callable[[str], Rules]) -> None:
+def test_the_plan_cache_is_bounded(load: Callable[[str], RuleSet]) -> None:
     world = World(load, match_cache_entries=3)
     for name in "aabbccdd":
         world.ask(d(f"user={name}"))
@@ -207,7 +207,7 @@ def test_the_plan_cache_is_bounded(load: Callable[[str], Rules]) -> None:
     assert world.handler.stats.planned == 12, "large requests are not kept"
 
 
-def test_the_plan_cache_is_bounded_in_bytes_too(load: Callable[[str], Rules]) -> None:
+def test_the_plan_cache_is_bounded_in_bytes_too(load: Callable[[str], RuleSet]) -> None:
     world = World(load, match_cache_bytes=10_000)
     for number in range(200):
         for _ in range(2):
@@ -217,7 +217,7 @@ def test_the_plan_cache_is_bounded_in_bytes_too(load: Callable[[str], Rules]) ->
     assert stats.plans_evicted > 150
 
 
-def test_what_comes_once_is_not_kept(load: Callable[[str], Rules]) -> None:
+def test_what_comes_once_is_not_kept(load: Callable[[str], RuleSet]) -> None:
     world = World(load)
     for number in range(1_000):
         world.ask(d(f"user=new{number}"))
@@ -250,7 +250,7 @@ def headers(answer: RateLimitResponse) -> dict[str, str]:
     return {header.key: header.value for header in answer.response_headers_to_add}
 
 
-def test_headers_speak_for_the_tightest_descriptor(load: Callable[[str], Rules]) -> None:
+def test_headers_speak_for_the_tightest_descriptor(load: Callable[[str], RuleSet]) -> None:
     world = World(load, response_headers=True)
     world.clock.advance(500)
     assert headers(world.ask(d("tenant=t"), d("user=alice"), d("nobody=x"))) == {
@@ -261,7 +261,7 @@ def test_headers_speak_for_the_tightest_descriptor(load: Callable[[str], Rules])
     assert headers(world.ask(d("nobody=x"))) == {}
 
 
-def test_retry_after_is_stretched_upwards_and_never_below_the_exact_time(load: Callable[[str], Rules]) -> None:
+def test_retry_after_is_stretched_upwards_and_never_below_the_exact_time(load: Callable[[str], RuleSet]) -> None:
     world = World(load, response_headers=True)
     world.ask(d("user=alice"), hits=3)
     seen = set()
@@ -273,14 +273,14 @@ def test_retry_after_is_stretched_upwards_and_never_below_the_exact_time(load: C
     assert 70 < max(seen) <= 73, "up to a fifth more than 60.001 s"
 
 
-def test_retry_after_is_at_least_a_second(load: Callable[[str], Rules]) -> None:
+def test_retry_after_is_at_least_a_second(load: Callable[[str], RuleSet]) -> None:
     world = World(load, response_headers=True)
     world.ask(d("path=/"), hits=2)
     world.clock.advance(999)
     assert headers(world.ask(d("path=/")))["Retry-After"] == "1"
 
 
-def test_header_names_and_the_denied_body_are_settings(load: Callable[[str], Rules]) -> None:
+def test_header_names_and_the_denied_body_are_settings(load: Callable[[str], RuleSet]) -> None:
     world = World(
         load,
         response_headers=True,
@@ -296,7 +296,7 @@ def test_header_names_and_the_denied_body_are_settings(load: Callable[[str], Rul
     assert (allowed.raw_body, denied.raw_body) == (b"", b"slow down")
 
 
-def test_metadata_of_the_rules_in_force_is_returned_when_asked_for(load: Callable[[str], Rules]) -> None:
+def test_metadata_of_the_rules_in_force_is_returned_when_asked_for(load: Callable[[str], RuleSet]) -> None:
     world = World(load, dynamic_metadata=True)
     answer = world.ask(d("path=/"), d("user=alice"))
     assert MessageToDict(answer.dynamic_metadata) == {"tier": "path", "who": "user"}
@@ -312,13 +312,14 @@ def test_a_bad_request_is_refused_and_not_counted_as_a_decision(world: World) ->
     assert world.handler.stats.refused == 1
 
 
-def test_counters_of_one_shard_by_value_go_to_one_shard(load: Callable[[str], Rules]) -> None:
+def test_counters_of_one_shard_by_value_go_to_one_shard(load: Callable[[str], RuleSet]) -> None:
     rules = load("shard_by: tenant\n" + RULES)
     first, second = (("tenant", "t"), ("user", "a")), (("path", "/"), ("tenant", "t"))
-    assert rules.shard_key("edge", first) == rules.shard_key("edge", second) is not None
-    assert rules.shard_key("edge", (("tenant", "other"),)) != rules.shard_key("edge", first)
-    assert rules.shard_key("edge", (("user", "a"),)) is None
-    assert load(RULES).shard_key("edge", first) is None
+    edge = rules.domains["edge"]
+    assert edge.shard_key(first) == edge.shard_key(second) is not None
+    assert edge.shard_key((("tenant", "other"),)) != edge.shard_key(first)
+    assert edge.shard_key((("user", "a"),)) is None
+    assert load(RULES).domains["edge"].shard_key(first) is None
 
 
 class Pending:
@@ -340,14 +341,14 @@ class LaterEngine:
     def uncharge(self, _charges: Any) -> None: ...
 
 
-def waiting_handler(load: Callable[[str], Rules]) -> tuple[RateLimitHandler, LaterEngine, bytes]:
+def waiting_handler(load: Callable[[str], RuleSet]) -> tuple[RateLimitHandler, LaterEngine, bytes]:
     rules, engine = load(RULES), LaterEngine()
     handler = RateLimitHandler(rules=lambda: rules, engine=engine, random=random.Random(4), settings=AnswerSettings())
     request = RateLimitRequest(domain="edge", descriptors=[d("user=alice")])
     return handler, engine, request.SerializeToString()
 
 
-async def test_a_decision_that_comes_later_is_answered_then(load: Callable[[str], Rules]) -> None:
+async def test_a_decision_that_comes_later_is_answered_then(load: Callable[[str], RuleSet]) -> None:
     handler, engine, request = waiting_handler(load)
     answer = handler.answer(request)
     assert isinstance(answer, PendingAnswer)
@@ -359,7 +360,7 @@ async def test_a_decision_that_comes_later_is_answered_then(load: Callable[[str]
     assert handler.stats.denied[DecisionPath.EXACT] == 1
 
 
-async def test_a_fault_in_answering_later_fails_the_answer(load: Callable[[str], Rules]) -> None:
+async def test_a_fault_in_answering_later_fails_the_answer(load: Callable[[str], RuleSet]) -> None:
     handler, engine, request = waiting_handler(load)
     later = answer_future(handler.answer(request))
     engine.asked[0].on_decided(Decision(True, DecisionPath.EXACT, []))
@@ -367,7 +368,7 @@ async def test_a_fault_in_answering_later_fails_the_answer(load: Callable[[str],
         await later
 
 
-async def test_a_caller_that_went_away_costs_the_decision_nothing(load: Callable[[str], Rules]) -> None:
+async def test_a_caller_that_went_away_costs_the_decision_nothing(load: Callable[[str], RuleSet]) -> None:
     handler, engine, request = waiting_handler(load)
     later = answer_future(handler.answer(request))
     later.cancel()
@@ -416,14 +417,14 @@ def test_a_limit_in_the_request_goes_before_an_operators_override(world: World) 
     assert [answer.overall_code for answer in answers] == [OK, OK, OVER]
 
 
-def test_where_requests_may_only_lower_they_lower_the_overridden_limit(load: Callable[[str], Rules]) -> None:
+def test_where_requests_may_only_lower_they_lower_the_overridden_limit(load: Callable[[str], RuleSet]) -> None:
     world = World(load, request_limits=RequestLimits.LOWER)
     overriding(world, "user=a", 6)
     codes = [world.ask(override("user=a", 5, "MINUTE")).overall_code for _ in range(6)]
     assert codes == [OK] * 5 + [OVER], "5 is more than the rule's 3, and less than what is in force"
 
 
-def test_under_overdraft_a_cost_is_charged_in_any_case_and_none_is_a_look(load: Callable[[str], Rules]) -> None:
+def test_under_overdraft_a_cost_is_charged_in_any_case_and_none_is_a_look(load: Callable[[str], RuleSet]) -> None:
     """What Envoy sends for tokens: 0 of one descriptor at the start, the cost of it at the end."""
     world = World(load)
     limit = "{unit: minute, requests_per_unit: 10, overdraft: true}"
@@ -460,7 +461,7 @@ def back(text: str, hits: int) -> RateLimitDescriptor:
     return descriptor
 
 
-def test_negative_hits_are_given_back_on_rules_that_say_so(load: Callable[[str], Rules]) -> None:
+def test_negative_hits_are_given_back_on_rules_that_say_so(load: Callable[[str], RuleSet]) -> None:
     world = World(load)
     world.rules = load(REFUNDABLE)
     assert world.ask(d("user=a", hits=10)).overall_code == OK
@@ -476,7 +477,7 @@ def test_negative_hits_are_given_back_on_rules_that_say_so(load: Callable[[str],
     assert world.ask(d("user=b", hits=11)).overall_code == OVER
 
 
-def test_it_is_given_back_whatever_else_the_request_comes_to(load: Callable[[str], Rules]) -> None:
+def test_it_is_given_back_whatever_else_the_request_comes_to(load: Callable[[str], RuleSet]) -> None:
     world = World(load)
     world.rules = load(REFUNDABLE)
     world.ask(d("user=a", hits=10))
@@ -496,7 +497,7 @@ def test_it_is_given_back_whatever_else_the_request_comes_to(load: Callable[[str
     ids=["a rule without refunds", "an unlimited rule", "no rule"],
 )
 def test_elsewhere_negative_hits_are_a_mistake_or_mean_nothing(
-    load: Callable[[str], Rules], descriptor: RateLimitDescriptor, reason: str | None
+    load: Callable[[str], RuleSet], descriptor: RateLimitDescriptor, reason: str | None
 ) -> None:
     world = World(load)
     world.rules = load(REFUNDABLE)
@@ -508,7 +509,7 @@ def test_elsewhere_negative_hits_are_a_mistake_or_mean_nothing(
     assert world.handler.stats.refused == 1
 
 
-def test_what_is_given_back_is_counted_apart_from_what_requests_cost(load: Callable[[str], Rules]) -> None:
+def test_what_is_given_back_is_counted_apart_from_what_requests_cost(load: Callable[[str], RuleSet]) -> None:
     world = World(load)
     world.rules = load(REFUNDABLE)
     world.ask(d("user=a", hits=6))
@@ -526,7 +527,7 @@ class Numbered:
     ("settings", "where"), [({"reason_metadata": True}, "metadata"), ({"reason_header": "x-headgate"}, "header")]
 )
 def test_an_answer_says_why_where_that_is_wanted(
-    load: Callable[[str], Rules], settings: dict[str, Any], where: str
+    load: Callable[[str], RuleSet], settings: dict[str, Any], where: str
 ) -> None:
     rules, clock = load(RULES), ManualClock(NOW_MS)
     handler = RateLimitHandler(
@@ -553,7 +554,7 @@ def test_an_answer_says_why_where_that_is_wanted(
         assert [(h.key, h.value) for h in response.response_headers_to_add] == [("x-headgate", told)]
 
 
-def test_without_a_log_a_reason_has_no_id(load: Callable[[str], Rules]) -> None:
+def test_without_a_log_a_reason_has_no_id(load: Callable[[str], RuleSet]) -> None:
     world = World(load, reason_metadata=True)
     decision = decode_response(world.ask(d("user=alice")))
     assert (decision.rule, decision.path, decision.id) == ("user", "local", "")

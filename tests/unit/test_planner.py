@@ -12,7 +12,7 @@ from headgate.limiter.scopes import LimitsOfRegion
 from headgate.plan import AnswerSettings, HandlerStats, Plan, Shape
 from headgate.planner import MOST_SHAPES, Planner
 from headgate.rules.directory import load_directory
-from headgate.rules.model import Rules
+from headgate.rules.ruleset import RuleSet
 from headgate.telemetry.tallies import Tallies
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
@@ -66,7 +66,7 @@ REQUESTS = st.lists(st.tuples(st.lists(DESCRIPTORS, min_size=1, max_size=3), st.
 
 
 @pytest.fixture(scope="module", params=["", "shard_by: tenant\n"], ids=["by key", "by tenant"])
-def rules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rules:
+def rules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RuleSet:
     """Each counter's key chooses its shard, or an entry does."""
     directory: Path = tmp_path_factory.mktemp("rules")
     (directory / "edge.yaml").write_text(request.param + RULES)
@@ -106,7 +106,7 @@ def shown(plan: Plan) -> tuple[Any, ...]:
 
 @given(requests=REQUESTS)
 def test_of_every_sequence_of_requests_the_plans_are_as_if_each_were_the_first(
-    rules: Rules, requests: list[tuple[list[list[tuple[str, str]]], int]]
+    rules: RuleSet, requests: list[tuple[list[list[tuple[str, str]]], int]]
 ) -> None:
     one = new_planner()
     for descriptors, hits in requests:
@@ -114,7 +114,7 @@ def test_of_every_sequence_of_requests_the_plans_are_as_if_each_were_the_first(
         assert shown(one.make(payload, rules)) == shown(new_planner().make(payload, rules))
 
 
-def planned(planner: Planner, payload: bytes, rules: Rules) -> Any:
+def planned(planner: Planner, payload: bytes, rules: RuleSet) -> Any:
     """The plan, or what is said of a request that has none."""
     try:
         return shown(planner.make(payload, rules))
@@ -124,7 +124,7 @@ def planned(planner: Planner, payload: bytes, rules: Rules) -> Any:
 
 @given(data=st.data(), key=st.sampled_from(["user", "vip", "tokens"]), hits=st.sampled_from([0, 1, 130]))
 def test_whatever_bytes_stand_in_another_requests_place_are_planned_as_if_they_were_the_first(
-    rules: Rules, data: st.DataObject, key: str, hits: int
+    rules: RuleSet, data: st.DataObject, key: str, hits: int
 ) -> None:
     """What is like a request that was read, but for some bytes, may be no request at all."""
     one = new_planner()
@@ -137,7 +137,7 @@ def test_whatever_bytes_stand_in_another_requests_place_are_planned_as_if_they_w
         assert planned(one, changed, rules) == planned(new_planner(), changed, rules)
 
 
-def test_requests_that_meet_the_same_rules_share_their_shape(rules: Rules) -> None:
+def test_requests_that_meet_the_same_rules_share_their_shape(rules: RuleSet) -> None:
     """Or nothing would have been won."""
     planner = new_planner()
     first, second = (planner.make(payload_of([[("user", name)]], 0), rules) for name in ("ann", "bob"))
@@ -145,7 +145,7 @@ def test_requests_that_meet_the_same_rules_share_their_shape(rules: Rules) -> No
     assert first.charges[0].key != second.charges[0].key
 
 
-def test_requests_that_ask_for_another_kind_of_charge_have_another_shape(rules: Rules) -> None:
+def test_requests_that_ask_for_another_kind_of_charge_have_another_shape(rules: RuleSet) -> None:
     planner = new_planner()
     tokens = payload_of([[("tokens", "ann")]], 2)
     kinds = [planner.make(tokens, rules, late=late).charges[0].kind for late in (None, False, True)]
@@ -156,7 +156,7 @@ def test_requests_that_ask_for_another_kind_of_charge_have_another_shape(rules: 
     assert (taken, planner.make(request.SerializeToString(), rules).charges[0].kind) == (Kind.TAKE, Kind.REFUND)
 
 
-def test_shapes_are_bounded_whatever_costs_callers_name(rules: Rules) -> None:
+def test_shapes_are_bounded_whatever_costs_callers_name(rules: RuleSet) -> None:
     planner = new_planner()
     for cost in range(MOST_SHAPES + 10):
         planner.make(payload_of([[("user", "ann")]], cost + 1), rules)

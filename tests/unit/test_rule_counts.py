@@ -12,7 +12,7 @@ from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.decision import Charge
 from headgate.limiter.engine import Engine
 from headgate.rules.directory import load_directory
-from headgate.rules.model import Rules
+from headgate.rules.ruleset import RuleSet
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.rule_instruments import register_ratelimit_names, register_rules
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
@@ -46,7 +46,7 @@ descriptors:
 """
 
 Labels = dict[str, str]
-Load = Callable[[str], Rules]
+Load = Callable[[str], RuleSet]
 
 
 class World:
@@ -98,7 +98,7 @@ class World:
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    def load(text: str) -> Rules:
+    def load(text: str) -> RuleSet:
         (tmp_path / "rules.yaml").write_text(text, encoding="utf-8")
         return load_directory(tmp_path)
 

@@ -64,7 +64,7 @@ class DecisionRecorder:
 
     def __call__(self, plan: Plan, decision: Decision) -> int:
         number = self._next_number()
-        admitted, path, verdicts = decision
+        admitted, path, verdicts = decision.admitted, decision.path, decision.verdicts
         weight = 1
         if admitted and (path is _LOCAL or (path in _ASKED and not _any_over(verdicts))):
             # An allowance that is not logged costs no more than counting down.

@@ -8,7 +8,7 @@ from headgate.errors import BadRequest, NotFound
 from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Entries, Overrides
 from headgate.limiter.scopes import LimitsOfRegion
-from headgate.rules.model import Rules
+from headgate.rules.ruleset import RuleSet
 from headgate.v1 import keys_pb2 as pb
 
 MAX_ENTRIES: Final = 32
@@ -44,7 +44,7 @@ def describe(domain: str, entries: Entries) -> str:
 class KeyNames:
     """Finds the limit key of a descriptor under the rules of now."""
 
-    def __init__(self, rules: Callable[[], Rules], limits: LimitsOfRegion, overrides: Overrides) -> None:
+    def __init__(self, rules: Callable[[], RuleSet], limits: LimitsOfRegion, overrides: Overrides) -> None:
         self._rules = rules
         self._limits = limits
         self._overrides = overrides
@@ -56,7 +56,7 @@ class KeyNames:
         if match is None or match.limit.unlimited:
             return None
         in_force = self._limits.bind(self._overrides.limit_of(match.key, match.limit))
-        shard_key = rules.shard_key(domain, entries) or match.key
+        shard_key = rules.domains[domain].shard_key(entries) or match.key
         return NamedKey(domain, entries, match.rule, match.key, shard_key, match.limit, in_force)
 
     def name(self, key: pb.Key) -> NamedKey:

@@ -9,9 +9,9 @@ All messages are tuples of numbers and bytes, so that they cross to Lua as they 
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
-UNBOUND = -1
+UNBOUND: Final = -1
 """Stands in a report's place for the reset: the counter has had no answer yet, and belongs to whatever the record
 has."""
 
@@ -217,15 +217,12 @@ class BucketReport(NamedTuple):
 Report = WindowReport | BucketReport
 
 
-PEEK = -1
+PEEK: Final = -1
 """Stands in a charge request's place for the cost: decided as a cost of 1 would be, and not charged."""
 
 
-class ChargeRequest(NamedTuple):
-    """One cost that waits for the origin's decision, on the key of the call's `report`-th report."""
-
-    report: int
-    cost: int
+ChargeRequest: TypeAlias = tuple[int, int]
+"""One cost that waits for the origin's decision: the position of its key's report in the call, and the cost."""
 
 
 def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
@@ -237,10 +234,10 @@ def costs_by_report(wants: Iterable[ChargeRequest]) -> dict[int, int]:
     return costs
 
 
-OVERTAKEN = -1
+OVERTAKEN: Final = -1
 """Stands in an answer's place for the allowance: a later call was there first, or the report is from before a reset, so
 that nothing was charged or set aside."""
-UNREADABLE = -2
+UNREADABLE: Final = -2
 """Stands in an answer's place for the allowance: the shard can't read the key's record, and did nothing for the key.
 What else the answer says means nothing."""
 PLENTY = -1

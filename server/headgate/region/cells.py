@@ -94,6 +94,11 @@ class CellView:
             self.highest_total_seen = total
         return remembers
 
+    @property
+    def says_something(self) -> bool:
+        """False while a report of this cell would be all zeros: of a key that nobody here has asked for before."""
+        return bool(self.total or self.reserved or self.highest_sent or self.highest_total_seen)
+
     def report(self) -> CellReport:
         """Return the report that the next call carries of this cell."""
         cell = self.sequence, self.total, self.reserved, self.highest_total_seen, self.highest_sent

@@ -8,8 +8,9 @@ fields. It is created cold: not fresh, without an allowance, and owner of a new 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from headgate.heirs import mypyc_attr
 from headgate.limiter.counters import KeyCounter
 from headgate.limiter.decision import Charge, Verdict
 from headgate.limiter.limit import Algorithm, Limit
@@ -26,61 +27,59 @@ from headgate.region.allowance import (
     wanted_near,
 )
 from headgate.region.cells import Hold
+from headgate.region.interned import Interned
 from headgate.region.pause import Pause
 from headgate.region.refunds import Refunds
-from headgate.region.shard_clock import ShardTime
-from headgate.region.urgency import Urgency
+from headgate.region.shard_clock import ShardClock
+from headgate.region.urgency import CALM, LATER, SOON, Urgency
 
 NEXT_TO_NOTHING: Final = 640
 """While no more than one part in so many of the limit is unacknowledged, nobody minds hearing of it late. Larger lets
 fewer keys be reported rarely; smaller lets a node that is killed take more with it."""
 
 
-class Shard(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Shard(ABC):
     """One shard of the region's origin, as counters need it."""
 
-    index: int
-    """Its place among the origin's shards; for people and metrics."""
-    within: bool
-    """True while allowances must stay within `P`: there are nodes of a version that counts on it."""
-
-    @property
-    def time(self) -> ShardTime:
+    def __init__(self, index: int, time: ShardClock) -> None:
+        self.index = index
+        """Its place among the origin's shards; for people and metrics."""
+        self.time = time
         """Its time, as far as it is known."""
-        ...
-
-    @property
-    def available(self) -> bool:
+        self.available = True
         """False while asking would only wait for nothing: then the failure policies decide at once."""
-        ...
+        self.within = True
+        """True while allowances must stay within `P`: there are nodes of a version that counts on it, or may be."""
+        self._interned = Interned()
 
     def now_ms(self) -> int:
         """Return the least that the shard's time may be now."""
-        ...
-
-    def new_component(self) -> bytes:
-        """Return the name of a component that this run has never used: for a counter that begins anew."""
-        ...
-
-    def remembers(self, now_s: float) -> bool:
-        """Return whether it knows what there is to give back: not while a loss of its memory may not be refilled."""
-        ...
-
-    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
-        """Return what reports of a component under a limit have in common, as one object."""
-        ...
+        return self.time.now_ms()
 
     def interned(self, number: int) -> int:
         """Return the same number as one object for all counters."""
-        ...
+        return self._interned.number(number)
 
+    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
+        """Return what reports of a component under a limit have in common, as one object."""
+        return self._interned.window_terms(limit, component, leaving, self.within)
+
+    @abstractmethod
+    def new_component(self) -> bytes:
+        """Return the name of a component that this run has never used: for a counter that begins anew."""
+
+    @abstractmethod
+    def remembers(self, now_s: float) -> bool:
+        """Return whether it knows what there is to give back: not while a loss of its memory may not be refilled."""
+
+    @abstractmethod
     def flush(self, counter: "SharedCounter", urgency: Urgency) -> None:
         """Have the counter reported with the delay of its urgency."""
-        ...
 
+    @abstractmethod
     def report_at(self, counter: "SharedCounter", due_s: float) -> None:
         """Have the counter reported at that time, or sooner."""
-        ...
 
 
 class SharedCounter(KeyCounter, ABC):
@@ -229,11 +228,11 @@ class SharedCounter(KeyCounter, ABC):
         if unacked:
             calm = 0 if self.limit.refund else self.most // NEXT_TO_NOTHING
             if allowance < self.half or not allowance:
-                urgency, self.flush_below = Urgency.SOON, 0
+                urgency, self.flush_below = SOON, 0
             elif unacked <= calm:
-                urgency, self.flush_below = Urgency.CALM, max(self.half, allowance - calm + unacked)
+                urgency, self.flush_below = CALM, max(self.half, allowance - calm + unacked)
             else:
-                urgency, self.flush_below = Urgency.LATER, self.half
+                urgency, self.flush_below = LATER, self.half
             self.shard.flush(self, urgency)
 
     def due_by(self, due_s: float, *, sooner: bool) -> bool:
@@ -268,7 +267,7 @@ class SharedCounter(KeyCounter, ABC):
 
     def flush_rest(self, now_s: float) -> None:
         """Have it reported again after a call that did not settle all of it."""
-        self.shard.flush(self, Urgency.SOON if self.pressing(now_s) else Urgency.LATER)
+        self.shard.flush(self, SOON if self.pressing(now_s) else LATER)
 
     def demands(self, sequence: int, leaving: bool, now_s: float) -> tuple[Demand, ...] | None:
         """Return what a report demands back; None where there are no refunds."""
@@ -314,17 +313,19 @@ class SharedCounter(KeyCounter, ABC):
         not restore."""
         if self.refunds is not None:
             self.refunds.asked_s = sent_s
-        if answer.reset != self.reset:
+        reset: int = answer.reset
+        if reset != self.reset:
             if self.reset != UNBOUND:
-                self._meet(answer.reset)
+                self._meet(reset)
                 return True
-            self.reset = answer.reset
+            self.reset = reset
         remembers = self.learn(answer) or self.refill
         self.has_answer = True
-        if answer.more >= 0:
+        more: int = answer.more
+        if more >= 0:
             self.usable_until_s = usable_until_s
             if limit is self.limit or limit == self.limit:
-                self._receive(answer.more, answer.left == PLENTY, sent_s)
+                self._receive(more, answer.left == PLENTY, sent_s)
         self.refill = self.lacks(answer)
         self.credit_offered = 0
         self.pins -= 1

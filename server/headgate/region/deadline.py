@@ -8,6 +8,7 @@ every stall of this process would be held against all of its shards.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Final
 
 from headgate.region.waiting import WaitingRequest
@@ -38,10 +39,13 @@ class Deadlines:
         self._passes = ANSWER_PASSES
         self._own_fault = False
         self._loop: asyncio.AbstractEventLoop
+        self._context: Context
+        """The context variables in which requests are decided: not those of the request that sets the timer."""
 
     def start(self) -> None:
         """On the loop, before the first request waits."""
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
 
     def add(self, waiting: WaitingRequest) -> None:
         """Decide it by policy if it still waits when its time is up."""
@@ -57,7 +61,7 @@ class Deadlines:
             try:
                 asyncio.get_running_loop()
             except RuntimeError:
-                self._loop.call_soon_threadsafe(self._arm)
+                self._loop.call_soon_threadsafe(self._arm, context=self._context)
             else:
                 self._arm()
 
@@ -70,7 +74,7 @@ class Deadlines:
         if queue:
             self._passes = ANSWER_PASSES
             due_s = queue[0].began_s + self._deadline_s
-            self._loop.call_later(max(0.0, due_s - self._monotonic()), self._ring)
+            self._loop.call_later(max(0.0, due_s - self._monotonic()), self._ring, context=self._context)
 
     def _ring(self) -> None:
         queue, now_s = self._queue, self._monotonic()
@@ -81,7 +85,7 @@ class Deadlines:
             self._own_fault = late_s > OWN_FAULT_S
         if self._passes and late_s > LOOP_LATE_S:
             self._passes -= 1
-            self._loop.call_soon(self._ring)
+            self._loop.call_soon(self._ring, context=self._context)
             return
         while queue and queue[0].began_s + self._deadline_s <= now_s:
             waiting = queue.popleft()

@@ -8,11 +8,11 @@ It relies on being called from one thread, on shards that answer or fail every q
 its caller to say when a waiting request's time is up.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from headgate.limiter.counters import CounterTable
-from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, Verdict, denies
+from headgate.limiter.decision import TAKE, Charge, Decision, DecisionPath, Kind, Verdict, denies
 from headgate.limiter.limit import Algorithm
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.counters import SharedCounter
@@ -25,10 +25,9 @@ from headgate.region.verdicts import admission_of, decision_of, denied_again, de
 from headgate.region.waiting import Region, WaitingRequest, Waits
 from headgate.region.window_counter import SharedWindow
 
+GCRA: Final = Algorithm.GCRA
 LOCAL: Final = DecisionPath.LOCAL
 DENY_CACHE: Final = DecisionPath.DENY_CACHE
-_new: Final = tuple.__new__
-"""Makes a named tuple without asking its class: one is made per decision."""
 
 
 class RegionalEngine:
@@ -77,7 +76,7 @@ class RegionalEngine:
         if len(charges) == 1 and charge.plain and (counter.deny_until_ms or counter.pause is not None):
             denied = denied_again(counter, charge, now_s)
             if denied is not None:
-                return _new(Decision, (False, DENY_CACHE, [denied]))
+                return Decision(False, DENY_CACHE, [denied])
         verdicts: list[Verdict] = []
         counters: list[SharedCounter] = []
         find, shard, now_ms = self.counters.find, counter.shard, counter.shard.time.at_ms(now_s)
@@ -99,31 +98,37 @@ class RegionalEngine:
             for counter in counters:
                 if not counter.flush_due_s or counter.allowance < counter.flush_below:
                     counter.flush()
-            return _new(Decision, (True, LOCAL, verdicts))
+            return Decision(True, LOCAL, verdicts)
         for counter, charge in zip(counters, charges, strict=False):
             counter.return_to_allowance(charge)
         return None
 
     def _conclude(self, legs: list[Leg], now_s: float) -> Decision | WaitingRequest:
         """Decide by the legs' outcomes; where a shard must be asked and nothing denies, the request waits."""
-        outcomes = [leg.outcome for leg in legs]
-        lowest = min(outcomes)
-        if OVER in outcomes:
+        over = asks = short = False
+        for leg in legs:
+            if leg.outcome < 0:
+                short = True
+                if leg.outcome == OVER:
+                    over = True
+                else:
+                    asks = True
+        if over:
             charges = tuple([leg.charge for leg in legs])
-            if denies(charges, [OVER if outcome == OVER else 0 for outcome in outcomes]):
+            if denies(charges, [OVER if leg.outcome == OVER else 0 for leg in legs]):
                 return self._deny(legs, now_s)
-        if lowest <= COLD:
+        if asks:
             waiting = WaitingRequest(self._waits, legs, now_s)
             return waiting.begin() or waiting
         for leg in legs:
             if admitted(leg.outcome):
                 leg.counter.flush()
-        if lowest >= 0:
+        if not short:
             verdicts = [admission_of(leg, leg.outcome, leg.counter.shard.time.at_ms(now_s)) for leg in legs]
             return Decision(True, LOCAL, verdicts)
         return decision_of(legs, True, LOCAL, now_s)
 
-    def _deny(self, legs: Sequence[Leg], now_s: float) -> Decision:
+    def _deny(self, legs: list[Leg], now_s: float) -> Decision:
         """Deny by what is known: nobody is asked, and nothing is charged."""
         cached = False
         for leg in legs:
@@ -142,7 +147,7 @@ class RegionalEngine:
         counter, kind = self._counter(charge, now_s), charge.kind
         if counter is None:
             return None
-        if kind is Kind.TAKE:
+        if kind is TAKE:
             counter.ask(charge.cost)
             return Leg(charge, counter, self._take(counter, charge, now_s))
         if kind is Kind.REFUND:
@@ -262,7 +267,7 @@ class RegionalEngine:
         shard = self._region.shard_of(place)
         # A key that went and comes back owns a new component: it can't start at 0 in the old one.
         component = self.component_name()
-        if limit.algorithm is Algorithm.GCRA:
+        if limit.algorithm is GCRA:
             return SharedBucket(charge.key, place, component, shard, limit)
         return SharedWindow(charge.key, place, component, shard, limit, shard.time.at_ms(now_s))
 
@@ -277,7 +282,7 @@ class RegionalEngine:
                 leg.counter.unspend(leg.charge.cost)
         over = [leg.outcome == OVER for leg in placed]
         for charge in charges[len(placed) :]:
-            late = None if charge.kind is Kind.TAKE else self._leg(charge, now_s)
+            late = None if charge.kind is TAKE else self._leg(charge, now_s)
             over.append(late is not None and late.outcome == OVER)
         return self._overflow.decide(charges, tuple(over), self._region.earliest_ms())
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.region.counters import SharedCounter
-from headgate.region.urgency import DELAYS_S, Urgency
+from headgate.region.urgency import CALM, DELAYS_S, Urgency
 
 EARLY: Final = 0.2
 """The last part of a delay, in which a counter goes along with a call that is made anyway."""
@@ -39,7 +39,7 @@ class FlushQueues:
     def add(self, counter: SharedCounter, urgency: Urgency, now_s: float) -> float | None:
         """Have the counter reported; return when it is due, or None if it was to be reported by then anyway."""
         due_s = now_s + DELAYS_S[urgency]
-        if not counter.due_by(due_s, sooner=urgency is not Urgency.CALM):
+        if not counter.due_by(due_s, sooner=urgency is not CALM):
             return None
         self._queues[urgency].append((due_s, counter))
         return due_s

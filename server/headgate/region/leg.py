@@ -1,6 +1,6 @@
 """One charge of a request on a node of a region: on which counter, and what has become of it."""
 
-from headgate.limiter.decision import Charge, Kind
+from headgate.limiter.decision import TAKE, Charge
 from headgate.region.cells import Hold
 from headgate.region.counters import SharedCounter
 
@@ -15,6 +15,6 @@ class Leg:
         self.counter = counter
         self.outcome = outcome
         """The room that remains, or one of outcomes.py."""
-        self.takes = charge.kind is Kind.TAKE
+        self.takes = charge.kind is TAKE
         """True if the request's admission charges it: not a peek; and a late cost or a refund is done by now."""
         self.hold: Hold | None = None

@@ -16,13 +16,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from headgate.clock import Clock
-from headgate.limiter.limit import Limit
 from headgate.origin.operation import Operation
 from headgate.origin.operations.call import Call, Reply
-from headgate.origin.protocol import UNREADABLE, WindowTerms
-from headgate.region.counters import SharedCounter
+from headgate.origin.protocol import UNREADABLE
+from headgate.region.counters import Shard, SharedCounter
 from headgate.region.flush_queues import FlushQueues
-from headgate.region.interned import Interned
 from headgate.region.refunds import REFILL_S
 from headgate.region.session_owner import Chances, SessionEvents, SessionOwner
 from headgate.region.shard_clock import ShardClock
@@ -45,25 +43,16 @@ LOWER_TOTAL: Final = "a total is lower than it was"
 """The reason why a shard is taken to have lost its memory, where an answer says so: until it is refilled many may."""
 
 
-class ShardSession:
-    """One node's dealings with one shard. Implements the counters' `Shard`."""
+class ShardSession(Shard):
+    """One node's dealings with one shard."""
 
     def __init__(self, index: int, owner: SessionOwner, events: SessionEvents, clock: Clock, chances: Chances) -> None:
-        self.index = index
-        self.available = True
-        """False while the driver does not ask the shard."""
+        super().__init__(index, ShardClock(clock))
         self.leaving = False
         """The node drains: everything is reported, and allowances are given back."""
-        self.within = True
-        """True while allowances must stay within `P`: there are nodes of a version that counts on it."""
-        self.time = ShardClock(clock)
-        self.now_ms = self.time.now_ms
         self.stats = SessionStats()
         self.reports_sent = 0
         """Reports in the last call."""
-        self.new_component = owner.new_component
-        self._interned = Interned()
-        self.interned = self._interned.number
         self._monotonic = clock.monotonic
         self._chances = chances
         self._owner = owner
@@ -107,12 +96,12 @@ class ShardSession:
                     counter.void()
 
     def remembers(self, now_s: float) -> bool:
-        """Return whether the shard knows what there is to give back. One that did not answer may come back empty."""
+        """Return whether it knows what there is to give back. A shard that did not answer may come back empty."""
         return now_s >= self._refilled_s and self._behind_since_s == math.inf
 
-    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
-        """Return what reports of a component under a limit have in common, as one object."""
-        return self._interned.window_terms(limit, component, leaving, self.within)
+    def new_component(self) -> bytes:
+        """Return the name of a component that this run has never used."""
+        return self._owner.new_component()
 
     # What there is to do
 
@@ -252,16 +241,23 @@ class ShardSession:
         sent_s = under_way.sent_s
         usable_until_s = sent_s + USABLE_S * (1 - self._chances.usable.random() * USABLE_JITTER)
         remembers = True
-        parts = zip(under_way.counters, under_way.components, under_way.limits, reply.answers, strict=True)
-        for counter, component, limit, answer in parts:
-            if component is not counter.component:
+        answers = reply.answers
+        for position, counter in enumerate(under_way.counters):
+            answer = answers[position]
+            if answer.more == UNREADABLE:
+                under_way.unreadable.add(position)
+            if under_way.components[position] is not counter.component:
                 counter.failed()  # the counter has begun anew since
             elif answer.more == UNREADABLE:
                 self._unreadable(counter, now_s)
             else:
-                remembers &= counter.answered(answer, limit, usable_until_s, sent_s)
+                limit = under_way.limits[position]
+                remembers = counter.answered(answer, limit, usable_until_s, sent_s) and remembers
                 if counter.is_over_limit:
                     self.stats.over_limit += 1
+            if answer.reset:
+                under_way.note_reset(position, answer.reset)
+                self._owner.heard_reset(counter, answer.reset)
         return remembers
 
     def _unreadable(self, counter: SharedCounter, now_s: float) -> None:
@@ -274,21 +270,20 @@ class ShardSession:
 
     def _answer(self, under_way: CallUnderWay, reply: Reply, now_s: float) -> list[Decided]:
         """Decide the requests that waited for the call, and those that came meanwhile for its keys."""
-        stale = under_way.stale(reply, self._owner.heard_reset)
-        unreadable = {place for place, answer in enumerate(reply.answers) if answer.more == UNREADABLE}
+        stale, unreadable = under_way.stale, under_way.unreadable
         refused = under_way.refused(reply)
         decided: list[Decided] = []
-        for question, charged in zip(under_way.questions, reply.charged, strict=True):
+        for index, question in enumerate(under_way.questions):
             ended: Decided | None = None
             if stale and not stale.isdisjoint(question.places):
                 self._questions.append(question)  # nothing of it was looked at; the counter knows of the reset now
             elif unreadable and not unreadable.isdisjoint(question.places):
                 ended = question.unanswered(now_s)
             else:
-                ended = question.answered(charged, reply.answers, now_s)
+                ended = question.answered(reply.charged[index], reply.answers, now_s)
             if ended is not None:
                 decided.append(ended)
-        under_way.conclude(reply, refused, stale, self._chances.pauses.random)
+        under_way.conclude(reply, refused, self._chances.pauses.random)
         if self._questions:
             self._try_again(under_way, now_s, decided)
         return decided

@@ -10,36 +10,19 @@ time that the node goes by stands still rather than go back. What disagrees by m
 the node takes the new time, whatever it is. (docs/convergence.md, section 1.)
 """
 
-from typing import Final, Protocol
+from typing import Final
 
 from headgate.clock import Clock
+from headgate.heirs import mypyc_attr
 
 SET_MS: Final = 500
 """A clock that is off by more than this was set. Drift and slewing are far below it between two
 heartbeats; a shorter step is waited out, which nobody notices."""
 
 
-class ShardTime(Protocol):
-    """The time of a shard, as far as a node knows it."""
-
-    known: bool
-    """True from the shard's first answer on; until then a node goes by its own clock."""
-    steps: int
-    """Number of times that the shard's clock was found to have been set. Then time may go back."""
-    spread_ms: int
-    """The most by which the shard's time may be ahead of `at_ms`."""
-
-    def at_ms(self, now_s: float) -> int:
-        """Return the least that the shard's time may be at `now_s` of the monotonic clock."""
-        ...
-
-    def certain(self, window_ms: int) -> bool:
-        """Return whether both bounds of the shard's time lie in one window."""
-        ...
-
-
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ShardClock:
-    """The bounds of one shard's time. Implements `ShardTime`."""
+    """The time of one shard, as far as a node knows it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -47,8 +30,11 @@ class ShardClock:
         self._most_ms = 0.0
         """Offsets to the monotonic clock, in ms."""
         self.known = False
+        """True from the shard's first answer on; until then a node goes by its own clock."""
         self.steps = 0
+        """Number of times that the shard's clock was found to have been set. Then time may go back."""
         self.spread_ms = 0
+        """The most by which the shard's time may be ahead of `at_ms`."""
         self._now_ms = 0
 
     def learn(self, time_ms: int, sent_s: float, received_s: float) -> int:
@@ -74,6 +60,7 @@ class ShardClock:
         return self.at_ms(self._clock.monotonic())
 
     def at_ms(self, now_s: float) -> int:
+        """Return the least that the shard's time may be at `now_s` of the monotonic clock."""
         now_ms = int(now_s * 1000 + self._least_ms) if self.known else self._clock.now_ms()
         if now_ms < self._now_ms:
             return self._now_ms
@@ -81,6 +68,7 @@ class ShardClock:
         return now_ms
 
     def certain(self, window_ms: int) -> bool:
+        """Return whether both bounds of the shard's time lie in one window."""
         most_ms = int(self._clock.monotonic() * 1000 + self._most_ms)
         return self.known and self.now_ms() // window_ms == most_ms // window_ms
 

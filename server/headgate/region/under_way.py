@@ -13,7 +13,18 @@ from headgate.region.waiting import Question
 class CallUnderWay:
     """A call that was sent, and those whom its answers are for."""
 
-    __slots__ = ("call", "components", "counters", "extended", "limits", "positions", "questions", "sent_s")
+    __slots__ = (
+        "call",
+        "components",
+        "counters",
+        "extended",
+        "limits",
+        "positions",
+        "questions",
+        "sent_s",
+        "stale",
+        "unreadable",
+    )
 
     def __init__(
         self,
@@ -37,21 +48,22 @@ class CallUnderWay:
         """The limits under which the counters were reported, in the order of the reports."""
         self.components = [counter.component for counter in counters]
         """The components as which they were reported."""
+        self.stale: set[int] = set()
+        """Positions of reports from before a reset of their keys, by the reply."""
+        self.unreadable: set[int] = set()
+        """Positions of reports whose records the shard could not read."""
 
     def reply_of(self, result: Any) -> Reply:
-        """Return the call's reply out of the result of what was sent."""
+        """Return the call's reply out of the result of what was sent. Raises ValueError if it is another call's."""
         reply: Reply = result if self.extended is None else self.extended.reply_of(result)
+        if len(reply.answers) != len(self.counters) or len(reply.charged) != len(self.questions):
+            raise ValueError("the shard answered other reports or requests than it was sent")
         return reply
 
-    def stale(self, reply: Reply, heard: Callable[[SharedCounter, int], None]) -> set[int]:
-        """Return the positions of reports from before a reset of their keys; tell `heard` of every reset."""
-        stale: set[int] = set()
-        for position, answer in enumerate(reply.answers):
-            if answer.reset:
-                heard(self.counters[position], answer.reset)
-                if UNBOUND < self.call.reports[position].reset < answer.reset:
-                    stale.add(position)
-        return stale
+    def note_reset(self, position: int, reset: int) -> None:
+        """Note the reset that an answer tells of."""
+        if UNBOUND < self.call.reports[position].reset < reset:
+            self.stale.add(position)
 
     def refused(self, reply: Reply) -> Counter[SharedCounter]:
         """Return the highest cost per counter that the shard did not charge; before the questions are answered."""
@@ -62,12 +74,10 @@ class CallUnderWay:
                     refused[leg.counter] = max(refused[leg.counter], leg.charge.cost)
         return refused
 
-    def conclude(
-        self, reply: Reply, refused: Counter[SharedCounter], stale: set[int], chance: Callable[[], float]
-    ) -> None:
+    def conclude(self, reply: Reply, refused: Counter[SharedCounter], chance: Callable[[], float]) -> None:
         """Have every key that was answered be near its limit or far from it, now that its requests are decided."""
         for position, counter in enumerate(self.counters):
             answer = reply.answers[position]
-            if answer.more >= 0 and self.components[position] is counter.component and position not in stale:
+            if answer.more >= 0 and self.components[position] is counter.component and position not in self.stale:
                 limit, report = self.limits[position], self.call.reports[position]
                 counter.conclude(report, answer, limit, refused[counter], self.sent_s, chance)

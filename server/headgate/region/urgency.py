@@ -28,5 +28,10 @@ class Urgency(IntEnum):
     """Next to nothing of the limit is unreported."""
 
 
+SOON: Final = Urgency.SOON
+LATER: Final = Urgency.LATER
+CALM: Final = Urgency.CALM
+"""Names of their own, for what is done per request, as in limiter/decision.py."""
+
 DELAYS_S: Final[tuple[float, ...]] = (FLUSH_SOON_S, FLUSH_LATER_S, TOLD_AFTER_S, FLUSH_CALM_S)
 """Delays by urgency, in seconds."""

@@ -4,7 +4,7 @@ Nothing is charged here. What is worked out for a denial, how long until the sam
 fit, is kept with the counter, so that the next such request is denied from memory.
 """
 
-from collections.abc import Sequence
+from typing import Final
 
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Verdict, only_shadow_over
 from headgate.region import policy
@@ -12,14 +12,15 @@ from headgate.region.counters import SharedCounter
 from headgate.region.leg import Leg
 from headgate.region.outcomes import admitted
 
-NOT_BY_COUNTS_RETRY_MS = 1
+LOCAL: Final = DecisionPath.LOCAL
+NOT_BY_COUNTS_RETRY_MS: Final = 1
 """The wait that a denial tells its caller when the counts have room by now: the shard said no an instant ago."""
 
 
-def decision_of(legs: Sequence[Leg], admits: bool, path: DecisionPath, now_s: float) -> Decision:
+def decision_of(legs: list[Leg], admits: bool, path: DecisionPath, now_s: float) -> Decision:
     """Return the decision with a verdict per leg; only shadow rules being over is a path of its own."""
     verdicts = [verdict_of(leg, path, now_s) for leg in legs]
-    if admits and path is DecisionPath.LOCAL:
+    if admits and path is LOCAL:
         outcomes = [leg.outcome for leg in legs]
         if min(outcomes) < 0 and only_shadow_over(tuple([leg.charge for leg in legs]), outcomes):
             path = DecisionPath.SHADOW
@@ -66,7 +67,8 @@ def verdict_of(leg: Leg, path: DecisionPath, now_s: float) -> Verdict:
     charge, counter = leg.charge, leg.counter
     now_ms = counter.come_to(charge.limit, now_s)
     if admitted(leg.outcome):
-        return admission_of(leg, max(0, counter.room(now_ms)), now_ms)
+        room = counter.room(now_ms)
+        return admission_of(leg, room if room > 0 else 0, now_ms)
     pause_ms = counter.pause_left_ms(charge.cost, now_s)
     if path in policy.PATHS.values() and not _is_kept(charge, counter, now_ms):
         return True, 0, max(_retry_ms(charge, counter, now_ms), pause_ms, policy.DEGRADED_RETRY_MS)

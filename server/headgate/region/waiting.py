@@ -10,8 +10,8 @@ request returns its decision, with whom it is for, and never calls anybody.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from headgate.limiter.algorithm import OVER
 from headgate.limiter.decision import Decision, DecisionPath, OnDecided, denies
@@ -23,6 +23,7 @@ from headgate.region.outcomes import NEAR, admitted, must_ask
 from headgate.region.stats import WAIT_BOUNDS_S, RegionalStats
 from headgate.region.verdicts import decision_of
 
+ORIGIN: Final = DecisionPath.ORIGIN
 Decided = tuple[OnDecided, Decision]
 """A decision that is still to be handed on, and to whom."""
 
@@ -36,7 +37,7 @@ class Question:
 
     __slots__ = ("asked", "places", "shard")
 
-    def __init__(self, shard: Shard, asked: Sequence[Leg]) -> None:
+    def __init__(self, shard: Shard, asked: list[Leg]) -> None:
         self.shard = shard
         self.asked = asked
         """The legs that the shard is asked for."""
@@ -59,13 +60,18 @@ class Question:
             wanted[leg.counter] = wanted.get(leg.counter, 0) + (leg.charge.cost if leg.takes else 0)
         return True
 
-    def charge_requests(self, positions: Mapping[SharedCounter, int]) -> tuple[ChargeRequest, ...]:
+    def charge_requests(self, positions: dict[SharedCounter, int]) -> tuple[ChargeRequest, ...]:
         """Return its costs for a call in which its counters' reports have these positions."""
-        self.places = [positions[leg.counter] for leg in self.asked]
-        costs = [leg.charge.cost if leg.takes else PEEK for leg in self.asked]
-        return tuple(map(ChargeRequest, self.places, costs))
+        requests: list[ChargeRequest] = []
+        places: list[int] = []
+        for leg in self.asked:
+            place = positions[leg.counter]
+            places.append(place)
+            requests.append((place, leg.charge.cost if leg.takes else PEEK))
+        self.places = places
+        return tuple(requests)
 
-    def meets(self, positions: Mapping[SharedCounter, int]) -> bool:
+    def meets(self, positions: dict[SharedCounter, int]) -> bool:
         """Return whether a call had one of its counters."""
         for leg in self.asked:  # noqa: SIM110 - a generator would be made for every request that waits
             if leg.counter in positions:
@@ -79,18 +85,20 @@ class Question:
             return None
         if charged:
             now_ms = self.shard.time.at_ms(now_s)
-            for leg, place in zip(self.asked, self.places, strict=True):
+            for index, leg in enumerate(self.asked):
                 leg.outcome = 0
                 if leg.takes:
-                    leg.hold = leg.counter.hold(leg.charge.cost, now_ms, answers[place])
+                    leg.hold = leg.counter.hold(leg.charge.cost, now_ms, answers[self.places[index]])
         else:
             self._refused(now_s)
         return request.close(self, now_s)
 
     def _refused(self, now_s: float) -> None:
+        fits = True
         for leg in self.asked:
             leg.outcome = _known_outcome(leg, now_s)
-        if min([leg.outcome for leg in self.asked]) >= 0:
+            fits = fits and admitted(leg.outcome)
+        if fits:
             # What the shard saw at that instant has passed since, but it said no.
             for leg in self.asked:
                 leg.outcome = OVER
@@ -164,15 +172,15 @@ class WaitingRequest(Question):
 
     __slots__ = ("_parts", "_path", "began_s", "decided", "legs", "on_decided", "waits")
 
-    def __init__(self, waits: Waits, legs: Sequence[Leg], began_s: float) -> None:
-        super().__init__(legs[0].counter.shard, ())
+    def __init__(self, waits: Waits, legs: list[Leg], began_s: float) -> None:
+        super().__init__(legs[0].counter.shard, legs)
         self.waits = waits
         self.legs = legs
         self.began_s = began_s
         self.decided = False
         self.on_decided: OnDecided = nobody
         """The receiver of the decision, called once."""
-        self._path = DecisionPath.ORIGIN
+        self._path = ORIGIN
         self._parts: list[PartialQuestion] = []
         """Open questions, where it asks several shards, or for costs that stand or fall alone."""
 
@@ -207,7 +215,6 @@ class WaitingRequest(Question):
     def _questions(self) -> Sequence[Question]:
         """Split what must be asked: enforced charges of one shard stand or fall together, a shadow or a quota alone."""
         if len(self.legs) == 1:
-            self.asked = self.legs
             return (self,)
         asking = [leg for leg in self.legs if must_ask(leg.outcome)]
         together: dict[int, list[Leg]] = {}
@@ -248,7 +255,7 @@ class WaitingRequest(Question):
                 self.waits.region.missed_deadline(question.shard)
         return decided
 
-    def by_policy(self, legs: Sequence[Leg], now_s: float) -> None:
+    def by_policy(self, legs: list[Leg], now_s: float) -> None:
         """Let the rules' failure policies decide these legs."""
         for leg in legs:
             counter, limit, cost = leg.counter, leg.charge.limit, leg.charge.cost
@@ -269,14 +276,14 @@ class WaitingRequest(Question):
         stats.waits_sum_s += waited_s
         decided = self.on_decided, self._decide(now_s)
         # The queue of deadlines keeps the request until its time would have been up: without what hangs on it.
-        self.on_decided, self.legs, self.asked = nobody, (), ()
+        self.on_decided = nobody
+        self.legs = self.asked = []
         return decided
 
     def _decide(self, now_s: float) -> Decision:
         """Commit all that is held, or release it."""
         self.decided = True
-        legs, outcomes = self.legs, [leg.outcome for leg in self.legs]
-        admits = min(outcomes) >= 0 or not denies(tuple([leg.charge for leg in legs]), outcomes)
+        legs, admits = self.legs, self._admits()
         for leg in legs:
             counter = leg.counter
             if leg.hold is not None:
@@ -291,13 +298,20 @@ class WaitingRequest(Question):
                 decision.verdicts[index] = (over, remaining, 0)  # its window has just ended
         return decision
 
+    def _admits(self) -> bool:
+        """Return whether nothing denies it, now that every leg has an outcome."""
+        for leg in self.legs:
+            if not admitted(leg.outcome):
+                return not denies(tuple([leg.charge for leg in self.legs]), [leg.outcome for leg in self.legs])
+        return True
+
 
 class PartialQuestion(Question):
     """One of several questions of a request."""
 
     __slots__ = ("_request",)
 
-    def __init__(self, request: WaitingRequest, shard: Shard, asked: Sequence[Leg]) -> None:
+    def __init__(self, request: WaitingRequest, shard: Shard, asked: list[Leg]) -> None:
         super().__init__(shard, asked)
         self._request = request
 

@@ -250,7 +250,7 @@ class SharedWindow(SharedCounter):
 
     def report(self, number: int, wanted: int, want: int, leaving: bool, now_s: float) -> Report:
         cell, before = self.current_cell, self._before
-        cells: tuple[CellReport, ...] = (cell.report(),)
+        cells: tuple[CellReport, ...] = (cell.report(),) if cell.says_something else ()
         if self.refill or self.ahead_of_shard or (before is not None and before.unacked):
             cells = (*cells, self.previous_cell.report())
         if before is not None:

@@ -32,6 +32,14 @@ class Domain:
         """Policy for limits in requests; None: the server's setting decides."""
         self.head = encode_part(name)
 
+    def shard_key(self, entries: Sequence[tuple[str, str]]) -> bytes | None:
+        """Return the value that chooses the shard, where the domain has `shard_by` and the descriptor such an entry."""
+        if self.shard_by:
+            for key, value in entries:
+                if key == self.shard_by:
+                    return self.head + encode_part(value)
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class RuleInfo:
@@ -47,7 +55,7 @@ class RuleInfo:
 
 
 class RuleSet:
-    """All rules of one version. Implements `Rules`, which the handler matches requests against."""
+    """All rules of one version: requests are matched against them."""
 
     __slots__ = ("_domains", "_files", "count", "nodes", "version")
 
@@ -76,26 +84,17 @@ class RuleSet:
         """Return true if any file names the domain."""
         return domain in self._domains
 
-    def shard_key(self, domain: str, entries: Sequence[tuple[str, str]]) -> bytes | None:
-        """The value that chooses the shard, where the domain has `shard_by` and the descriptor such an entry."""
-        root = self._domains.get(domain)
-        if root is None or not root.shard_by:
-            return None
-        for key, value in entries:
-            if key == root.shard_by:
-                return root.head + encode_part(value)
-        return None
-
-    def request_limits(self, domain: str) -> RequestLimits | None:
-        """The policy of the domain's file for limits in requests; None if it has none."""
-        root = self._domains.get(domain)
-        return None if root is None else root.request_limits
+    def domain(self, name: str) -> Domain | None:
+        """Return the rules of a domain; None if no file names it."""
+        return self._domains.get(name)
 
     def match(self, domain: str, entries: Sequence[tuple[str, str]]) -> Match | None:
-        """The limit of the rule where the last entry ends: exact values first, then wildcards, then the key alone."""
+        """Return the limit where the last entry ends, or None: no domain, no rule, or a rule without a limit."""
         root = self._domains.get(domain)
-        if root is None:
-            return None
+        return None if root is None else self.match_in(root, entries)
+
+    def match_in(self, root: Domain, entries: Sequence[tuple[str, str]]) -> Match | None:
+        """Match in one domain: exact values first, then wildcards, then the key alone."""
         level: Level | None = root.level
         node: RuleNode | None = None
         limit_key = root.head
@@ -108,22 +107,22 @@ class RuleSet:
             number = slot.values.get(value)
             if number is not None:
                 node = nodes[number]
-                limit_key += slot.exact_head + encode_part(value)
-                steps.append((key, value))
+                limit_key = limit_key + slot.exact_head + encode_part(value)
+                steps.append((slot.key, value))
             elif slot.wildcards is not None and (wildcard := slot.wildcards.find(value)) is not None:
                 node = wildcard.node
-                limit_key += wildcard.head if wildcard.shared else wildcard.head + encode_part(value)
-                steps.append((key, wildcard.pattern))
+                limit_key = limit_key + wildcard.head + (b"" if wildcard.shared else encode_part(value))
+                steps.append((slot.key, wildcard.pattern))
             else:
                 node = slot.any_node
                 if node is None:
                     return None
-                limit_key += slot.any_head + encode_part(value)
-                steps.append((key, ""))
+                limit_key = limit_key + slot.any_head + encode_part(value)
+                steps.append((slot.key, ""))
             level = node.children
         if node is None or node.limit is None:
             return None
-        return Match(node.limit, limit_key + node.tail, domain, tuple(steps))
+        return Match(node.limit, limit_key + node.tail, root.name, tuple(steps))
 
     def place(self, packed: int) -> str:
         """Place of a rule as `file:line`."""

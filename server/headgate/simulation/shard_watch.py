@@ -60,9 +60,9 @@ class ShardWatch:
         for report, sequence, count in counted:
             self._truth.cells[report.key, sequence].raise_to(report.component, count.own)
         for wants, charged in zip(call.requests, reply.charged, strict=True):
-            for want in wants:
-                if charged and want.cost == PEEK:
-                    self._looked(call.reports[want.report], reply.answers[want.report], reply.time_ms)
+            for position, cost in wants:
+                if charged and cost == PEEK:
+                    self._looked(call.reports[position], reply.answers[position], reply.time_ms)
         for report, sequence, count in counted:
             self._counted(index, report.key, sequence, report.component, count)
         for report, answer in zip(call.reports, reply.answers, strict=True):

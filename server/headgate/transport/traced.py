@@ -2,6 +2,7 @@
 decided (`CURRENT` in telemetry/traces.py); log lines from within carry its trace id.
 """
 
+from contextvars import copy_context
 from functools import partial
 
 from structlog.contextvars import bound_contextvars
@@ -22,6 +23,8 @@ def answer_traced(
     try:
         with bound_contextvars(trace_id=f"{span.trace_id:032x}", span_id=f"{span.span_id:016x}"):
             answer = handler.answer(payload)
+            if isinstance(answer, PendingAnswer):
+                answer.context = copy_context()  # what is recorded later belongs to this span
     except Exception as error:
         tracing.end(span, error)
         raise

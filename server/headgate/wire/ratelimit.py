@@ -72,10 +72,13 @@ def parse_request(payload: bytes, bounds: RequestBounds = RequestBounds()) -> Re
 
 
 # The tags of a request: a domain, a descriptor in it, an entry in that, its key and value; hits_addend.
-_DOMAIN = _ENTRY = _KEY = 0x0A
-_DESCRIPTOR = _VALUE = 0x12
-_HITS = 0x18
-_SHORT = 0x80
+_DOMAIN: Final = 0x0A
+_DESCRIPTOR: Final = 0x12
+_ENTRY: Final = 0x0A
+_KEY: Final = 0x0A
+_VALUE: Final = 0x12
+_HITS: Final = 0x18
+_SHORT: Final = 0x80
 """Lengths and numbers below it are one byte."""
 
 
@@ -93,7 +96,7 @@ def scan(payload: bytes, bounds: RequestBounds) -> Request | None:
         domain = payload[2:at].decode()
         cost, described = 1, []
         while at < end:
-            tag, length = payload[at : at + 2]
+            tag, length = payload[at], payload[at + 1]
             at += 2
             if tag != _DESCRIPTOR or length >= _SHORT:
                 if tag != _HITS or length >= _SHORT or at != end:
@@ -103,7 +106,7 @@ def scan(payload: bytes, bounds: RequestBounds) -> Request | None:
             descriptor_end = at + length
             entries = []
             while at < descriptor_end:
-                tag, length, key_tag, key_length = payload[at : at + 4]
+                tag, length, key_tag, key_length = payload[at], payload[at + 1], payload[at + 2], payload[at + 3]
                 key_at = at + 4
                 key_end, at = key_at + key_length, at + 2 + length
                 if tag != _ENTRY or length >= _SHORT or key_tag != _KEY or not key_length:
@@ -176,7 +179,7 @@ _STATUSES = b"\x12"
 _RESPONSE_HEADERS = b"\x1a"
 _RAW_BODY = b"\x2a"
 _DYNAMIC_METADATA = b"\x32"
-_STATUS_REMAINING = b"\x18"
+_STATUS_REMAINING: Final = b"\x18"
 _STATUS_RESET = b"\x22"
 _RESET_SECONDS = b"\x08"
 _RESET_NANOS = b"\x10"
@@ -278,7 +281,7 @@ def status_head(limit: Limit) -> StatusHead:
 def encode_status(head: bytes, remaining: int, reset_ms: int) -> bytes:
     """One element of `statuses`, with its tag and length."""
     if remaining:
-        head += _STATUS_REMAINING + _number(remaining)
+        head = head + _STATUS_REMAINING + _number(remaining)
     body = head + _resets[reset_ms]
     return _before_status(len(body)) + body
 

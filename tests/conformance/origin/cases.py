@@ -18,7 +18,6 @@ from headgate.origin.protocol import (
     BucketAnswer,
     BucketReport,
     CellReport,
-    ChargeRequest,
     Count,
     Report,
     WindowAnswer,
@@ -89,9 +88,7 @@ def long_counts(own: int, region_total: int, *, more: int = 0) -> WindowAnswer:
 
 def said(*reports: Report, wants: tuple[tuple[int, ...], ...] = ()) -> Call:
     """A call; `wants` are costs by request, each on the report of its position."""
-    requests = tuple(
-        tuple(ChargeRequest(index, cost) for index, cost in enumerate(request) if cost >= 0) for request in wants
-    )
+    requests = tuple(tuple((index, cost) for index, cost in enumerate(request) if cost >= 0) for request in wants)
     return Call(tuple(reports), requests)
 
 
@@ -546,7 +543,7 @@ def _shapes() -> list[Case]:
             "two wants of a request on one report count together",
             [
                 Step(0, Call((window("a", 1, cell(0), limit=5),),
-                             ((ChargeRequest(0, 3), ChargeRequest(0, 3)), (ChargeRequest(0, 3), ChargeRequest(0, 2)))),
+                             (((0, 3), (0, 3)), ((0, 3), (0, 2)))),
                      (counts((5, 5)),), (False, True)),
             ],
         ),
@@ -980,12 +977,12 @@ def _resets() -> list[Case]:
     ]  # fmt: skip
 
 
-MIXED = (ChargeRequest(0, PEEK), ChargeRequest(1, 2))
+MIXED = ((0, PEEK), (1, 2))
 
 
 def looks(*reports: Report) -> Call:
     """A call with a request that looks at every key."""
-    return Call(tuple(reports), (tuple([ChargeRequest(index, PEEK) for index in range(len(reports))]),))
+    return Call(tuple(reports), (tuple([(index, PEEK) for index in range(len(reports))]),))
 
 
 TABLES: list[Callable[[], list[Case]]] = [

@@ -7,7 +7,7 @@ from headgate.origin import shard_memory
 from headgate.origin.interface import Origin
 from headgate.origin.names import exchange_name
 from headgate.origin.operations.call import Call
-from headgate.origin.protocol import NOW_AND_THEN, PEEK, UNBOUND, UNREADABLE, CellReport, ChargeRequest, Report
+from headgate.origin.protocol import NOW_AND_THEN, PEEK, UNBOUND, UNREADABLE, CellReport, Report
 
 from tests.conformance.origin.cases import ANY, WINDOW_MS, bucket, cell, counts, looked_at, said, window
 from tests.conformance.origin.conftest import RedisHarness, RedisSetup
@@ -27,7 +27,7 @@ class SoleWants(History):
             report = self.report()
             reports.setdefault(report.key, report)
         places = self.chooser.sample(range(len(reports)), self.chooser.randint(0, len(reports)))
-        requests = [(ChargeRequest(place, self.chooser.choice([PEEK, 0, 1, 2, 9])),) for place in places]
+        requests = [((place, self.chooser.choice([PEEK, 0, 1, 2, 9])),) for place in places]
         if requests and self.chooser.random() < 0.2:
             requests.append(requests[0])
         return Call(tuple(reports.values()), tuple(requests))
@@ -45,7 +45,7 @@ class NewKeys(SoleWants):
             report = self.new_key(number) if self.chooser.random() < 0.8 else self.report()
             reports.setdefault(report.key, report)
         costs = [self.chooser.choice([PEEK, 1, 1, 1, 2]) for _ in reports]
-        return Call(tuple(reports.values()), tuple((ChargeRequest(place, cost),) for place, cost in enumerate(costs)))
+        return Call(tuple(reports.values()), tuple(((place, cost),) for place, cost in enumerate(costs)))
 
     def new_key(self, number: int) -> Report:
         """One report in three has something in it that a new key's has not."""
@@ -92,10 +92,10 @@ async def test_every_decision_lands_at_its_own_request(origin: Origin) -> None:
     full = window("a", 1, cell(100), key="full")
     reports = (full, window("a", 1, key="x"), window("a", 1, key="y"), window("a", 1, key="z"))
     wants = (
-        (ChargeRequest(3, 1),),
-        (ChargeRequest(0, 1),),
-        (ChargeRequest(1, 1), ChargeRequest(2, 1)),
-        (ChargeRequest(1, 100),),
+        ((3, 1),),
+        ((0, 1),),
+        ((1, 1), (2, 1)),
+        ((1, 100),),
         (),
     )
     reply = await origin.run(0, Call(reports, wants), PATIENCE_S)
@@ -107,7 +107,7 @@ async def test_every_decision_lands_at_its_own_request(origin: Origin) -> None:
 
 async def test_a_peek_charges_nothing_and_sees_what_is_full(origin: Origin) -> None:
     reports = (window("a", 1, cell(100), key="full"), window("a", 1, cell(99), key="nearly"))
-    reply = await origin.run(0, Call(reports, ((ChargeRequest(0, PEEK),), (ChargeRequest(1, PEEK),))), PATIENCE_S)
+    reply = await origin.run(0, Call(reports, (((0, PEEK),), ((1, PEEK),))), PATIENCE_S)
     await origin.close()
     assert reply.charged == (False, True)
     assert reply.answers == (counts((100, 100), left=0), counts((99, 99), left=1))
@@ -149,9 +149,7 @@ async def test_terms_are_each_report_s_own(origin: Origin) -> None:
     chooser = random.Random(1)
     limits = [chooser.choice([3, 5, 7]) for _ in range(40)]
     reports = [window(chooser.choice("abc"), 1, key=f"k{place}", limit=limit) for place, limit in enumerate(limits)]
-    wants = tuple((ChargeRequest(place, 5),) for place in range(len(limits)))
-    reply = await origin.run(
-        0, Call((*reports, bucket("a", 1, burst=4)), (*wants, (ChargeRequest(40, 5),))), PATIENCE_S
-    )
+    wants = tuple(((place, 5),) for place in range(len(limits)))
+    reply = await origin.run(0, Call((*reports, bucket("a", 1, burst=4)), (*wants, ((40, 5),))), PATIENCE_S)
     await origin.close()
     assert reply.charged == (*(limit >= 5 for limit in limits), False)

@@ -7,7 +7,7 @@ import pytest
 from headgate.origin.interface import LEASE_MS
 from headgate.origin.names import exchange_name
 from headgate.origin.operations.call import Call
-from headgate.origin.protocol import BucketReport, ChargeRequest
+from headgate.origin.protocol import BucketReport
 from headgate.quota.operations.call import QuotaCall, QuotaReply
 from headgate.quota.operations.lease import LeaseQuotas, ReleaseQuotas
 from headgate.quota.operations.post import PostQuotas
@@ -36,7 +36,7 @@ async def call(
     """A node that still believes in the whole limit."""
     report = window("a", number, cell(total, sent=total + sum(wants)))._replace(limit=LIMIT, window_ms=WINDOW_MS)
     report = report._replace(sliding=kind is not QuotaKind.FIXED)
-    requests = tuple((ChargeRequest(0, want),) for want in wants)
+    requests = tuple(((0, want),) for want in wants)
     return await harness.origin.run(0, QuotaCall(Call((report,), requests), (quota(offered, kind=kind),)), TIMEOUT_S)
 
 
@@ -131,7 +131,7 @@ async def test_what_a_fixed_window_has_in_use_ends_with_it(harness: Harness) -> 
 
 async def test_a_bucket_is_cut_in_rate_and_burst_and_read_by_its_arrival_time(harness: Harness) -> None:
     report = BucketReport(b"k", b"a.0", 1, 0, 0, LIMIT, WINDOW_MS, 100, 0, False, 0, 0, 0, 0, 0, 0)
-    requests = ((ChargeRequest(0, 50),), (ChargeRequest(0, 1),))
+    requests = (((0, 50),), ((0, 1),))
     await step(harness, (NAME, 500_000, 500_000, 25_000))
     told = (quota(60, kind=QuotaKind.BUCKET, burst=100),)
     answered = await harness.origin.run(0, QuotaCall(Call((report,), requests), told), TIMEOUT_S)

@@ -59,8 +59,7 @@ class History:
         if not reports:
             return ()
         return tuple(
-            ChargeRequest(self.chooser.randrange(reports), self.chooser.randint(0, 9))
-            for _ in range(self.chooser.randint(0, 3))
+            (self.chooser.randrange(reports), self.chooser.randint(0, 9)) for _ in range(self.chooser.randint(0, 3))
         )
 
     def report(self) -> Report:
@@ -90,8 +89,9 @@ class History:
         if leaving:
             # It may be forgotten at once.
             self.numbers[key, run] = (number, 0)
+        rest, want = self.holds()
         return WindowReport(
-            key, run, number, *self.holds(), self.size(), window_ms,
+            key, run, number, rest, want, self.size(), window_ms,
             self.chooser.randint(0, 50), self.chooser.random() < 0.7, leaving, cells, *self.published(key, window_ms),
             demands=self.demands([current - 2, current - 1, current, current + 1]),
             within=self.exchanger.random() < 0.2,

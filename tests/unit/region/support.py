@@ -4,13 +4,14 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 import pytest
+from headgate.clock import SystemClock
 from headgate.limiter.counters import CounterTable
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
-from headgate.origin.protocol import PLENTY, Count, WindowAnswer, WindowTerms
+from headgate.origin.protocol import PLENTY, Count, WindowAnswer
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.extension import CallExtension, NoExtension
-from headgate.region.interned import Interned
+from headgate.region.shard_clock import ShardClock
 from headgate.region.urgency import Urgency
 from headgate.region.waiting import Decided, Question
 from headgate.region.window_counter import SharedWindow
@@ -25,35 +26,14 @@ case = pytest.param
 """One line of a table; `id` is its name."""
 
 
-class QuietShard:
-    """Implements the region's `Shard` and its time, and answers nothing by itself."""
+class QuietTime(ShardClock):
+    """A shard's time that a test sets."""
 
-    def __init__(self, index: int = 0, *, known: bool = True) -> None:
-        self.index = index
-        self.available = True
-        self.remembering = True
-        self.time = self
+    def __init__(self, *, known: bool) -> None:
+        super().__init__(SystemClock())
         self.spread_ms = 2
         self.known = known
-        """Whether its time is known; else nodes go by their own clocks."""
-        self.steps = 0
         self.time_ms = NOW_MS
-        self.questions: list[Question] = []
-        self.flushed: list[bytes] = []
-        self.late_questions = 0
-        self.components = 0
-        self.within = False
-        self.reports_at: list[float] = []
-        """Times at which a report is due."""
-        self._interned = Interned()
-        self.interned = self._interned.number
-
-    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
-        return self._interned.window_terms(limit, component, leaving, self.within)
-
-    def new_component(self) -> bytes:
-        self.components += 1
-        return b"anew.%d" % self.components
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -63,6 +43,35 @@ class QuietShard:
 
     def certain(self, window_ms: int) -> bool:
         return True
+
+
+class QuietShard(Shard):
+    """A shard that answers nothing by itself."""
+
+    def __init__(self, index: int = 0, *, known: bool = True) -> None:
+        """`known`: whether its time is; else nodes go by their own clocks."""
+        self._quiet_time = QuietTime(known=known)
+        super().__init__(index, self._quiet_time)
+        self.remembering = True
+        self.questions: list[Question] = []
+        self.flushed: list[bytes] = []
+        self.late_questions = 0
+        self.components = 0
+        self.within = False
+        self.reports_at: list[float] = []
+        """Times at which a report is due."""
+
+    @property
+    def time_ms(self) -> int:
+        return self._quiet_time.time_ms
+
+    @time_ms.setter
+    def time_ms(self, time_ms: int) -> None:
+        self._quiet_time.time_ms = time_ms
+
+    def new_component(self) -> bytes:
+        self.components += 1
+        return b"anew.%d" % self.components
 
     def remembers(self, now_s: float) -> bool:
         return self.remembering

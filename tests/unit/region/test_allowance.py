@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Algorithm, Limit, Unit
-from headgate.origin.protocol import PLENTY, Count, WindowAnswer, WindowTerms
+from headgate.origin.protocol import PLENTY, Count, WindowAnswer
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.engine import RegionalEngine
 from headgate.region.flush_queues import FlushQueues
-from headgate.region.interned import Interned
 from headgate.region.shard_clock import ShardClock
 from headgate.region.urgency import Urgency
 from headgate.region.waiting import Question
@@ -25,28 +24,18 @@ KEY = b"k"
 UNIX_MS = 1_700_000_000_000
 
 
-class QueueingShard:
+class QueueingShard(Shard):
     """A shard whose time is known within some bounds, and which keeps what is to be flushed, as a session does."""
 
-    index = 0
-    available = True
-    within = False
-
     def __init__(self, clock: ManualClock) -> None:
+        super().__init__(0, ShardClock(clock))
         self._clock = clock
-        self.time = ShardClock(clock)
-        self.now_ms = self.time.now_ms
         self.queues = FlushQueues()
-        self._interned = Interned()
-        self.interned = self._interned.number
 
     def heard(self, took_ms: int, ahead_ms: int) -> None:
         """An answer that took so long, of a clock that is so far ahead."""
         now_s = self._clock.monotonic()
         self.time.learn(self._clock.now_ms() + ahead_ms - took_ms // 2, now_s - took_ms / 1000, now_s)
-
-    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
-        return self._interned.window_terms(limit, component, leaving, self.within)
 
     def new_component(self) -> bytes:
         return b"anew"

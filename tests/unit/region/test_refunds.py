@@ -8,7 +8,7 @@ from headgate.limiter.decision import Charge, Decision, DecisionPath
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operations.call import Call
-from headgate.origin.protocol import BucketAnswer, ChargeRequest
+from headgate.origin.protocol import BucketAnswer
 from headgate.region.engine import RegionalEngine
 from headgate.region.allowance import turn_s
 from headgate.region.refunds import DENIAL_MS, GIVEN_UP_MS, MOST_DEMANDED, TOLD_AFTER_S, Refunds
@@ -78,7 +78,7 @@ class Node(QuietShards):
         counter.advance(self.shard.time_ms)
         self._number += 1
         report = counter.sent(self._number, wants, leaving=False, now_s=self.now_s)
-        requests = ((ChargeRequest(0, wants),),) if wants else ()
+        requests = (((0, wants),),) if wants else ()
         reply = self.region.origin.apply(Call((report,), requests))
         if lost:
             counter.failed()

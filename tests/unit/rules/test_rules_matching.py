@@ -10,7 +10,6 @@ import pytest
 import yaml
 from headgate.rules import snapshot
 from headgate.rules.explain import explain
-from headgate.rules.model import Rules
 from headgate.rules.ruleset import RuleSet
 
 from tests.unit.rules.support import FIXTURES, compile_text, entries_of, rules_text
@@ -75,7 +74,7 @@ def test_the_table_is_as_large_as_it_should_be() -> None:
 
 def test_domains_are_apart() -> None:
     one = "domain: one\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1}}]"
-    rules: Rules = compile_text(one, one.replace("one", "two"), "domain: empty\n")
+    rules: RuleSet = compile_text(one, one.replace("one", "two"), "domain: empty\n")
     first, second = rules.match("one", [("k", "v")]), rules.match("two", [("k", "v")])
     assert first is not None
     assert second is not None

@@ -134,8 +134,8 @@ def test_one_that_is_a_link_or_no_file_is_not_used(tmp_path: Path) -> None:
 def test_what_a_domain_says_comes_back() -> None:
     rules = compile_text("domain: a\nshard_by: tenant\nrequest_limits: lower\n", "domain: b\n")
     again = roundtrip(rules)
-    assert (again.domains["a"].shard_by, again.request_limits("a")) == ("tenant", RequestLimits.LOWER)
-    assert again.request_limits("b") is None
+    assert (again.domains["a"].shard_by, again.domains["a"].request_limits) == ("tenant", RequestLimits.LOWER)
+    assert again.domains["b"].request_limits is None
 
 
 def test_a_snapshot_of_other_content_is_not_what_was_asked_for(tmp_path: Path) -> None:

@@ -77,8 +77,9 @@ local function goal(record, want, far)
   return pressed and should or max(should, floor(far / EVERYBODY))
 end
 
--- Set more aside for a run: how much more, and how much is left; -1 while the limit is far.
-local function offer(record, component, want, room, limit, kept, precision, within)
+-- Set more aside for a report's run, and note how much more, and how much is left.
+local function offer(report, room, limit, kept)
+  local record, component, want, precision = report.record, report.component, report.want, report.terms.precision
   local rest, held = component.held, record.sum + record.previous_sum
   local beyond = max(min(precision, floor(max(0, room) / 2)), precision - floor(limit / SHARP))
   local far = room - kept + beyond - held + rest
@@ -90,14 +91,15 @@ local function offer(record, component, want, room, limit, kept, precision, with
     more = min(want - rest, free)
     left = max(0, free - max(0, more))
   end
-  if within == 1 then
+  if report.terms.within then
     more = min(more, precision - held)
   end
+  report.left = left
   -- A later report of the call may have emptied the record: then nothing is known of this run.
-  if more <= 0 or component.number == 0 then
-    return 0, left
+  if more > 0 and component.number > 0 then
+    --@check assert(held + more <= room + precision, 'allowances: more than there is')
+    component.held, record.sum, report.more = rest + more, record.sum + more, more
+    held = held + more
   end
-  --@check assert(far > 0 or held + more <= room + precision, 'allowances: more than there is')
-  component.held, record.sum = rest + more, record.sum + more
-  return more, left
+  record.beyond = record.pressed > 0 or held > precision
 end

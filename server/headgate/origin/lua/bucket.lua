@@ -49,13 +49,13 @@ local function restate(record, rate)
 end
 
 local function forget_bucket_runs(record, key, mine)
-  if not may_forget(key) then
+  if not seldom.may_forget(key) then
     return
   end
   local fields = call('HGETALL', key)
   for i = 1, #fields, 2 do
     if fields[i] ~= mine and string.sub(fields[i], 1, 1) == 'd' then
-      local _, _, generation = field_numbers(fields[i + 1])
+      local _, _, generation = seldom.field_numbers(fields[i + 1])
       if not generation or generation < record.generation - BUCKET_RUN_GENERATIONS then
         call('HDEL', key, fields[i])
       end
@@ -105,21 +105,21 @@ local function read_bucket_component(packed)
   return FORMAT, { n = n, held = held, generation = generation, number = number, demanded = demanded }
 end
 
-bucket_kind.load = function(key, field, place, limit, record)
-  local packed = try('HMGET', key, 'b', field)
+bucket_kind.load = function(key, terms, limit, record)
+  local packed = try('HMGET', key, 'b', terms.field)
   if packed.err then
     return not_a_record(key, packed.err)
   end
   if not record and packed[1] then
-    record = readable(key, read_bucket, packed[1], terms[place + 3])
+    record = readable(key, read_bucket, packed[1], terms.window)
     if not record then
       return
     end
     if generation_now > record.generation then
-      forget_bucket_runs(record, key, field)
+      forget_bucket_runs(record, key, terms.field)
     end
   end
-  record = record or new_bucket(limit, terms[place + 3])
+  record = record or new_bucket(limit, terms.window)
   if packed[2] then
     return record, readable(key, read_bucket_component, packed[2])
   end
@@ -127,9 +127,11 @@ bucket_kind.load = function(key, field, place, limit, record)
 end
 
 local function empty_bucket(report)
-  no_allowances(report.record)
-  for other in reports_of_key(report) do
+  seldom.no_allowances(report.record)
+  local other = report
+  while other do
     empty_bucket_component(other.component)
+    other = other.earlier
   end
 end
 
@@ -140,8 +142,8 @@ local function bucket_come_to(report, latest)
   if record.ms > latest then
     record.ms, record.rest, record.told = 0, 0, 0
     call('DEL', KEYS[report.index])
-  elseif allowances_ahead(record) then
-    forget_fields(KEYS[report.index], 'd')
+  elseif record.generation > latest_generation then
+    seldom.forget_fields(KEYS[report.index], 'd')
   else
     return
   end
@@ -203,9 +205,9 @@ local function merge_bucket(report, most, reset, total, acknowledged, answered_m
 end
 
 local function save_bucket(key, record, field, component)
-  local told = record.told
   local needed = max(record.ms + 1, now) + 2 * GENERATION_MS
-  if needed > told then
+  local longer = needed > record.told
+  if longer then
     record.told = needed + EXPIRY_SLACK_MS
   end
   local totals
@@ -236,7 +238,9 @@ local function save_bucket(key, record, field, component)
     value = pack(component.n, component.held, component.generation, component.number)
   end
   call('HSET', key, 'b', totals, field, value)
-  keep(key, needed, told)
+  if longer then
+    keep(key, record.told - now)
+  end
 end
 
 -- Whole requests that the bucket has room for; below 0 where more is in it than its burst, and where it lets nothing in.
@@ -253,7 +257,7 @@ local function bucket_room(report)
 end
 
 bucket_kind.fits = function(report, missing)
-  return fits_beside(report.record, missing, bucket_room(report), terms[report.place + 4])
+  return fits_beside(report.record, missing, bucket_room(report), report.terms.precision)
 end
 
 bucket_kind.charge = function(report, missing)
@@ -266,34 +270,31 @@ bucket_kind.charge = function(report, missing)
 end
 
 bucket_kind.finish = function(report)
-  local record, component, index, place = report.record, report.component, report.index, report.place
+  local record, component, index = report.record, report.component, report.index
   if report.more == 0 then
-    local burst, precision = report.burst, terms[place + 4]
+    local burst = report.burst
     local refill = max(1, (multiply_divide(burst, record.window, 0, record.rate)))
-    report.more, report.left = offer(
-      record, component, report.want, bucket_room(report), burst, reserve(burst, refill), precision, terms[place + 8]
-    )
-    record.beyond = record.pressed > 0 or record.sum + record.previous_sum > precision
+    offer(report, bucket_room(report), burst, reserve(burst, refill))
   end
-  save_bucket(KEYS[index], record, terms[place + 1], component)
-  out[first_answer + index] = pack(component.n, record.ms, record.rest, report.more, report.left, record.reset)
+  save_bucket(KEYS[index], record, report.terms.field, component)
+  answers[index] = pack(component.n, record.ms, record.rest, report.more, report.left, record.reset)
   if told_refunds then
     told_refunds[index] = { component.demanded, 0, record.refunded, 0, 0, 0, 0, 0 }
   end
 end
 
-bucket_kind.merge = function(report, at, place)
-  local burst, precision = terms[place + 6], terms[place + 4]
+bucket_kind.merge = function(report, at)
+  local terms = report.terms
+  local burst, precision = terms.burst, terms.precision
   if burst_caps then
     burst = min(burst, burst_caps[report.index] or burst)
   end
   report.burst = burst
-  local leaving = terms[place + 5] == 1
   if merge_bucket(
-    report, burst + precision + terms[place + 7], flat[at + 4], flat[at + 5], flat[at + 7], flat[at + 8], flat[at + 9],
+    report, burst + precision + terms.debt, flat[at + 4], flat[at + 5], flat[at + 7], flat[at + 8], flat[at + 9],
     flat[at + 10]
-  ) and keep_allowance(report.record, report.component, flat[at + 1], leaving and 0 or flat[at + 2]) then
-    report.more, report.want = 0, leaving and 0 or flat[at + 3]
+  ) and keep_allowance(report.record, report.component, flat[at + 1], terms.leaving and 0 or flat[at + 2]) then
+    report.more, report.want = 0, terms.leaving and 0 or flat[at + 3]
   end
 end
 

@@ -1,38 +1,10 @@
 -- One call (state.lua): merge all reports, charge what fits, request by request, then set aside what runs want; answer.
 
 local CHARGED, NOT_CHARGED = bytes_of[1], bytes_of[0]
-local opened = {}
--- By the place of a cost in `wanted`, what of it the run's credit does not cover: known before any of a request is charged.
+-- By report what was opened for it, or false; by key the last one of these, whose `earlier` is the one before.
+local opened, last_of_key = {}, {}
+-- By the place of a cost in its request, what of it the run's credit does not cover: known before any is charged.
 local owed = {}
-
--- Read and merge the report that begins at `at`.
-local function open(kind, index, at)
-  local place, key = flat[at], KEYS[index]
-  local field, limit, earlier = terms[place + 1], terms[place + 2], last_of_key[key]
-  if limit_caps then
-    limit = min(limit, limit_caps[index] or limit)
-  end
-  local record, component
-  if earlier then
-    record, component = load_shared(kind, key, field, place, limit, earlier)
-  else
-    record, component = kind.load(key, field, place, limit)
-  end
-  if not component then
-    opened[index] = false
-    out[first_answer + index] = kind.unreadable
-    return
-  end
-  local report = {
-    index = index, place = place, limit = limit, record = record, component = component, own = 0, sent = 0,
-    more = OVERTAKEN, left = 0,
-  }
-  opened[index], last_of_key[key] = report, report
-  if earlier then
-    report.earlier = earlier
-  end
-  kind.merge(report, at, place)
-end
 
 -- What a cost must be charged beyond the run's credit, of which `own` is spoken for. A bucket has none: what was charged
 -- and not spent drains.
@@ -44,47 +16,77 @@ local function missing(report, cost)
   return cost
 end
 
--- The costs of one request, all or none: whether they were charged. Without its report one can't be.
-local function charge(first, last)
-  for at = first, last, 2 do
-    local report, cost = opened[wanted[at]], wanted[at + 1]
-    if not report or report.more < 0 then
-      return NOT_CHARGED
-    end
-    owed[at] = missing(report, cost == PEEK and 1 or cost)
-    if not kinds[terms[report.place]].fits(report, owed[at]) then
-      return NOT_CHARGED
-    end
-  end
-  for at = first, last, 2 do
-    local report, cost = opened[wanted[at]], wanted[at + 1]
-    if cost ~= PEEK then
-      kinds[terms[report.place]].charge(report, owed[at])
-      report.own = report.own + cost
-    end
-  end
-  return CHARGED
-end
-
 if before_reports then
   before_reports()
 end
+-- Read and merge each report.
 local at = FIRST_REPORT
 for index = 1, reports do
-  local kind = kinds[terms[flat[at]]]
-  open(kind, index, at)
+  local terms, key = terms_at[flat[at]], KEYS[index]
+  local kind, limit, earlier = terms.kind, terms.limit, last_of_key[key]
+  if limit_caps then
+    limit = min(limit, limit_caps[index] or limit)
+  end
+  local same_run, record, component = earlier, nil, nil
+  while same_run and same_run.terms.field ~= terms.field do
+    same_run = same_run.earlier
+  end
+  if same_run then
+    record, component = same_run.record, same_run.component
+  else
+    record, component = kind.load(key, terms, limit, earlier and earlier.record)
+  end
+  if component then
+    local report = {
+      index = index, terms = terms, limit = limit, record = record, component = component, own = 0, sent = 0,
+      more = OVERTAKEN, left = 0,
+    }
+    opened[index], last_of_key[key] = report, report
+    if earlier then
+      report.earlier = earlier
+    end
+    kind.merge(report, at)
+  else
+    opened[index] = false
+    answers[index] = kind.unreadable
+  end
   at = kind == bucket_kind and at + 11 or at + 6 + 5 * flat[at + 5]
 end
-at = 1
+
+-- Charge the costs of each request, all or none. Without its report one can't be.
+at = 0
 for number = 1, requests do
-  local last = at + 2 * wanted[at]
-  out[1 + number] = charge(at + 1, last)
-  at = last + 1
+  local first, last, fits = at + 2, at + 1 + 2 * wanted[at + 1], true
+  for place = first, last, 2 do
+    local report, cost = opened[wanted[place]], wanted[place + 1]
+    if not report or report.more < 0 then
+      fits = false
+      break
+    end
+    local needed = missing(report, cost == PEEK and 1 or cost)
+    if not report.terms.kind.fits(report, needed) then
+      fits = false
+      break
+    end
+    owed[place - at] = needed
+  end
+  if fits then
+    for place = first, last, 2 do
+      local report, cost = opened[wanted[place]], wanted[place + 1]
+      if cost ~= PEEK then
+        report.terms.kind.charge(report, owed[place - at])
+        report.own = report.own + cost
+      end
+    end
+  end
+  charged[number] = fits and CHARGED or NOT_CHARGED
+  at = last
 end
+
 for index = 1, reports do
   local report = opened[index]
   if report then
-    kinds[terms[report.place]].finish(report)
+    report.terms.kind.finish(report)
   end
 end
 --@check for index = 1, reports do if opened[index] then check_sums(KEYS[index], opened[index].record) end end
@@ -94,7 +96,10 @@ end
 if after_reports then
   after_reports()
 end
-drop_unreadable()
+for index = 1, #unreadable_keys do
+  call('DEL', unreadable_keys[index])
+end
 
 -- The head of an array of so many, in msgpack.
-return struct.pack('>BI4', 0xdd, numbers) .. table.concat(out)
+return struct.pack('>BI4', 0xdd, numbers) .. bytes_of[now] .. table.concat(charged) .. table.concat(answers)
+  .. table.concat(added)

@@ -42,7 +42,7 @@ local function roll_foreign_refunds(packed, sequence)
 end
 
 local function merge_foreign(record, packed, sequence, total, refunded)
-  local current, previous, ahead = roll_foreign(packed, record.sequence)
+  local current, previous, ahead = seldom.roll_foreign(packed, record.sequence)
   local current_r, previous_r, ahead_r = roll_foreign_refunds(packed, record.sequence)
   if sequence == record.sequence and total > current then
     record.f, current = record.f + total - current, total
@@ -52,15 +52,15 @@ local function merge_foreign(record, packed, sequence, total, refunded)
     record.ahead_f, ahead = record.ahead_f + total - ahead, total
   end
   if sequence == record.sequence and min(refunded, current) > current_r then
-    local refunds, known = refunds_of(record), current_r
+    local refunds, known = seldom.refunds_of(record), current_r
     current_r = min(refunded, current)
     refunds.fr = refunds.fr + current_r - known
   elseif sequence == record.sequence - 1 and min(refunded, previous) > previous_r then
-    local refunds, known = refunds_of(record), previous_r
+    local refunds, known = seldom.refunds_of(record), previous_r
     previous_r = min(refunded, previous)
     refunds.previous_fr = refunds.previous_fr + previous_r - known
   elseif sequence == record.sequence + 1 and min(refunded, ahead) > ahead_r then
-    local refunds, known = refunds_of(record), ahead_r
+    local refunds, known = seldom.refunds_of(record), ahead_r
     ahead_r = min(refunded, ahead)
     refunds.ahead_fr = refunds.ahead_fr + ahead_r - known
   end
@@ -80,12 +80,13 @@ for index = FIRST_COUNT + 1, #KEYS do
   local field, sequence, total, name, reset = flat[at + 1], flat[at + 3], flat[at + 4], flat[at + 5], flat[at + 6]
   local packed = try('HMGET', key, 'w', field)
   if packed.err then
-    raise_if_forbidden(packed.err)
+    seldom.raise_if_forbidden(packed.err)
   end
   -- A record that can't be read is left to the next call that reports its key.
-  local record = not packed.err and load_window(key, packed[1], flat[at + 2])
+  local current = floor(now / flat[at + 2])
+  local record = not packed.err and load_window(key, packed[1], flat[at + 2], current)
   if record then
-    if not come_to(record, key, field) then
+    if not seldom.come_to(record, current, key, field) then
       packed = call('HMGET', key, 'w', field)
     end
     local t, previous_t, abroad, known = record.t, record.previous_t, counts_abroad(record), record.reset
@@ -93,7 +94,7 @@ for index = FIRST_COUNT + 1, #KEYS do
       -- The key was reset there: what is here is from before.
       record.reset = reset
       call('DEL', key)
-      empty_window(record, record.sequence)
+      seldom.empty_window(record, record.sequence)
       packed = {}
     end
     if reset < known then

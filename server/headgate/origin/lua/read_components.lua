@@ -10,7 +10,7 @@ local out = {}
 for i = 2, #KEYS do
   local packed = try('HMGET', KEYS[i], 'w', field)
   if packed.err then
-    raise_if_forbidden(packed.err)
+    seldom.raise_if_forbidden(packed.err)
   end
   local at = 10 * (i - 2)
   local record = not packed.err and packed[1] and readable(KEYS[i], read_window, packed[1])
@@ -23,7 +23,7 @@ for i = 2, #KEYS do
     if record.refunds then
       out[at + 9], out[at + 10] = record.refunds.r, record.refunds.previous_r
     end
-    local current, previous, ahead = roll_foreign(packed[2], record.sequence)
+    local current, previous, ahead = seldom.roll_foreign(packed[2], record.sequence)
     if ahead > 0 then
       out[at + 5], out[at + 6], out[at + 7] = record.sequence + 1, ahead, current
     elseif current + previous > 0 then

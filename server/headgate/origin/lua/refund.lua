@@ -36,7 +36,7 @@ local function take_current(record, component, amount)
   local held = record.t - (record.refunds and record.refunds.r or 0)
   local taken = min(amount, held)
   if taken > 0 then
-    local refunds, back = refunds_of(record), back_of(component)
+    local refunds, back = seldom.refunds_of(record), back_of(component)
     refunds.r, back.r = refunds.r + taken, back.r + taken
     record.gave_back = true
     return taken
@@ -48,7 +48,7 @@ local function take_previous(record, component, amount)
   local held = record.previous_t - (record.refunds and record.refunds.previous_r or 0)
   local taken = min(amount, held)
   if taken > 0 then
-    local refunds, back = refunds_of(record), back_of(component)
+    local refunds, back = seldom.refunds_of(record), back_of(component)
     refunds.previous_r, back.previous_r = refunds.previous_r + taken, back.previous_r + taken
     record.gave_back = true
   end

@@ -3,7 +3,7 @@
 -- KEYS     one per report, in order (or one key that only says where the call belongs); then, if any
 --          is published, those of outbox.lua; then those of a feature that adds to a call
 -- ARGV[1]  packed: terms, reports, requests: three flat arrays.
---          Terms are what many reports have in common, each once. Read with `terms[place + i]`:
+--          Terms are what many reports have in common, each once, nine numbers from its place on:
 --            0  kind: 0 sliding window, 1 fixed window, 2 bucket
 --            1  field: the run's field in the hash (c<component> or d<component>)
 --            2  limit, or a bucket's rate    3  window in ms
@@ -51,24 +51,21 @@ local OVERTAKEN, PLENTY = -1, -1
 -- As msgpack has it, and so in what is unreadable: zeros, UNREADABLE in the place of `more`, and that.
 local NIL = '\192'
 
-local terms, flat, wanted = parts(ARGV[1])
+local described, flat, wanted = parts(ARGV[1])
 local names = ARGV[3] ~= '' and parts(ARGV[3])
 -- A feature that adds to a call stands in a file of its own between these and call.lua, and may set: functions that are
 -- called before the first report is read and when all are written; by report, the most that its terms may come to.
 local before_reports, after_reports, limit_caps, burst_caps
 
--- What is returned, in packed pieces: the time, one per request, one per report, then what is added. All numbers are
--- one array.
+-- What is returned, in packed pieces: per request, per report, then what is added. With the time before it all is one
+-- array of so many numbers.
 local reports, buckets, requests = flat[1], flat[2], flat[3]
-local out, first_answer = { bytes_of[now] }, 1 + requests
+local charged, answers, added = {}, {}, {}
 local numbers = 1 + requests + 11 * (reports - buckets) + 6 * buckets
-for piece = 2, first_answer + reports do
-  out[piece] = ''
-end
 
 local function add(...)
   numbers = numbers + select('#', ...)
-  out[#out + 1] = pack(...)
+  added[#added + 1] = pack(...)
 end
 
 -- What a report does by its kind:
@@ -82,31 +79,19 @@ local window_kind = { unreadable = '\0\0\0\0\0\0\0\254\0\0\192' }
 local bucket_kind = { unreadable = '\0\0\0\254\0\0' }
 local kinds = { [0] = window_kind, [FIXED] = window_kind, [BUCKET] = bucket_kind }
 
--- By key, the last report of it that was opened; the one before that is its `earlier`.
-local last_of_key = {}
-
--- All opened reports of a report's key, itself first: `for other in reports_of_key(report) do`.
-local function reports_of_key(report)
-  local following = report
-  return function()
-    local found = following
-    following = found and found.earlier
-    return found
-  end
+-- The terms by their place, and what all their reports have in common beside them: the window in which the shard is.
+local terms_at = {}
+for place = 1, #described, 9 do
+  local kind, window, sixth = described[place], described[place + 3], described[place + 6]
+  terms_at[place] = {
+    kind = kinds[kind], field = described[place + 1], limit = described[place + 2], window = window,
+    sequence = floor(now / window), precision = described[place + 4], leaving = described[place + 5] == 1,
+    fixed = kind == FIXED, publish_at = sixth, burst = sixth, debt = described[place + 7], within = described[place + 8] == 1,
+  }
 end
 
 -- What stands under a key is of another type, unless it may not be read at all.
 local function not_a_record(key, text)
-  raise_if_forbidden(text)
+  seldom.raise_if_forbidden(text)
   unreadable_keys[#unreadable_keys + 1] = key
-end
-
--- The record and the run's part for a report of a key that an earlier report has opened; nothing if that can't be read.
-local function load_shared(kind, key, field, place, limit, earlier)
-  for other in reports_of_key(earlier) do
-    if terms[other.place + 1] == field then
-      return other.record, other.component
-    end
-  end
-  return kind.load(key, field, place, limit, earlier.record)
 end

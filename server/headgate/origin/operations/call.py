@@ -22,7 +22,7 @@ from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_record import WindowRecord
 
 BEFORE_CALL: tuple[str, ...] = tuple(
-    f"origin/{name}" for name in ("common", "state", "allowances", "outbox", "refund", "window", "bucket")
+    f"origin/{name}" for name in ("common", "seldom", "state", "allowances", "outbox", "refund", "window", "bucket")
 )
 """Lua files that origin/call builds on. What a feature adds to a call stands between these and it."""
 

@@ -24,7 +24,7 @@ class ImportCounts(Operation[None]):
     stamp: Stamp | None = None
     """The region that says it, and when; on the shard that keeps such signs of life."""
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/common", "origin/outbox", "origin/import_counts")
+    lua: ClassVar[tuple[str, ...]] = ("origin/common", "origin/seldom", "origin/outbox", "origin/import_counts")
 
     def apply(self, memory: ShardMemory) -> None:
         now_ms = memory.now_ms()

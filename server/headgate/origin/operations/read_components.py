@@ -26,7 +26,7 @@ class ReadComponents(Operation[list[Published | None]]):
     priority: Priority
     names: Sequence[bytes]
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/common", "origin/read_components")
+    lua: ClassVar[tuple[str, ...]] = ("origin/common", "origin/seldom", "origin/read_components")
 
     def apply(self, memory: ShardMemory) -> list[Published | None]:
         records = [memory.records.get(key_of_name(name)) for name in self.names]

@@ -21,6 +21,11 @@ local BUSY_MS = 10000
 local MOST_BUSY = 100000
 local FOREVER_MS = 1e15
 
+-- The weight of a previous window's count when `left` ms of the current one are left.
+local function weighted(previous, left, window)
+  return (multiply_divide(previous, left, 0, window))
+end
+
 -- The parts of a value that somebody else may have garbled: nothing then.
 local function some_parts(packed)
   if not packed then
