@@ -192,13 +192,12 @@ class Overload:
         return self._result
 
     async def _burst(self, past_s: float) -> None:
-        """Ask for about ten at once, on one node."""
+        """Ask for about ten within a few milliseconds, on one node."""
         await asyncio.sleep(self._chance.expovariate(self._per_s / BURST))
-        self._bursting = self._chance.choice(self._nodes)
-        self._ask(past_s)
+        node, loop = self._chance.choice(self._nodes), asyncio.get_running_loop()
+        self._ask(past_s, node)
         while self._chance.random() > 1 / BURST:
-            await asyncio.sleep(self._chance.random() * BURST_S / BURST)
-            self._ask(past_s)
+            loop.call_later(self._chance.random() * BURST_S, self._ask, past_s, node)
 
     @property
     def _per_s(self) -> float:
@@ -220,13 +219,13 @@ class Overload:
     def _calls(self) -> int:
         return sum(link.stats.calls for node in self._nodes for link in node.links)
 
-    def _ask(self, past_s: float) -> None:
+    def _ask(self, past_s: float, node: RegionNode | None = None) -> None:
         cost = self._chance.choice(self._case.costs)
         result = self._result
         fits = ALGORITHMS[self._case.algorithm].take(self._perfect, self._limit, self._shard.time_ms(), cost) != OVER
         result.perfect += cost * self._counting * fits
         result.offered += self._counting
-        decision = self._pick(past_s).decide((self._charges[cost],))
+        decision = (node or self._pick(past_s)).decide((self._charges[cost],))
         if isinstance(decision, Decision):
             self._decided(decision, cost, fits, self._counting)
         else:
@@ -247,8 +246,6 @@ class Overload:
 
     def _pick(self, past_s: float) -> RegionNode:
         nodes, demand = self._nodes, self._case.demand
-        if demand == "bursts":
-            return self._bursting
         if demand == "one node" or (demand == "skewed" and self._chance.random() < 0.7):
             return nodes[0]
         if demand == "moving" and self._chance.random() < 0.9:

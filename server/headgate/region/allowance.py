@@ -66,7 +66,7 @@ def wanted_far(rate: float, limit: Limit) -> int:
     if rate < SLOW_PER_S:
         return NOW_AND_THEN
     likely = int(rate * min(HORIZON_S, span_ms(limit) / 8000))
-    return likely + isqrt(4 * likely + 1) + 1
+    return likely + isqrt(likely) + 1
 
 
 def wanted_near(rate: float, limit: Limit, *, short: bool) -> int:

@@ -364,8 +364,10 @@ class SharedCounter(KeyCounter, ABC):
         self.pause = self.pause or Pause(limit)
         short = refused > 0 or report.rest + answer.more < report.want
         pausing = self.pause.answered(limit, self.sequence, left, refused, short=short)
+        pausing = pausing and self.asked_per_s * turn_s(limit) >= 1  # else asking for each costs no more calls
         due_s = self.pause.next_report_s(sent_s, chance(), pausing=pausing)
-        if report.want or self.allowance or self.unacked:
+        wanted = report.want and not self.is_full
+        if wanted or self.allowance or self.unacked:
             self.shard.report_at(self, due_s)
 
     def _meet(self, reset: int) -> None:
@@ -441,6 +443,11 @@ class SharedCounter(KeyCounter, ABC):
     @abstractmethod
     def own_admitted(self) -> int:
         """Cost that this node itself admitted and that still counts: `on_error: open` is bounded by it."""
+
+    @property
+    def is_full(self) -> bool:
+        """True if nothing becomes free before the window ends."""
+        return False
 
     @property
     def is_over_limit(self) -> bool:

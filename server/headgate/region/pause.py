@@ -42,7 +42,7 @@ class Pause:
         """
         self.short = short
         if not short or left >= max(refused, 1):
-            self._shortages = 0
+            self._shortages = max(0, self._shortages - 1)
             return False
         self._limit, self._sequence, self._room = limit, sequence, left
         return True

@@ -20,6 +20,7 @@ MOST_LATE: Final = 2**44
 """The most that one node counts in one cell: four thousand times the largest limit, and 500 nodes together stay below
 2^53, where Lua's numbers end. What is beyond it is denied as long as what is at it."""
 SLIDING: Final = Algorithm.SLIDING_WINDOW
+FIXED: Final = Algorithm.FIXED_WINDOW
 _new: Final = tuple.__new__
 """Makes a named tuple from a tuple without asking its class: one is made per report."""
 
@@ -131,6 +132,10 @@ class SharedWindow(SharedCounter):
     @property
     def spare(self) -> int:
         return self.limit.requests_per_unit - self.current - self.previous
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit.algorithm is FIXED and self.current >= self.limit.requests_per_unit
 
     @property
     def is_over_limit(self) -> bool:

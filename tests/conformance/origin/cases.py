@@ -326,10 +326,10 @@ def _allowances() -> list[Case]:
             ],
         ),
         Case(
-            "a run that needs a unit now and then gets one where eight are free, and none near the limit",
+            "a run that needs a unit now and then gets one where four are free, and none near the limit",
             [
-                Step(0, said(window("a", 1, cell(78), want=NOW_AND_THEN)), (counts((78, 78), more=1, left=PLENTY),)),
-                Step(1, said(window("b", 1, want=NOW_AND_THEN)), (counts((0, 78), more=0, left=PLENTY),)),
+                Step(0, said(window("a", 1, cell(82), want=NOW_AND_THEN)), (counts((82, 82), more=1, left=PLENTY),)),
+                Step(1, said(window("b", 1, want=NOW_AND_THEN)), (counts((0, 82), more=0, left=PLENTY),)),
                 Step(2, said(window("a", 2, cell(90), want=NOW_AND_THEN)), (counts((90, 90), more=0, left=10),)),
             ],
         ),

@@ -6,8 +6,9 @@ import msgpack
 import pytest
 import redis
 from headgate.origin.exchange_protocol import ForeignCount
+from headgate.origin.operations.heartbeat import Heartbeat
 from headgate.origin.operations.import_counts import ImportCounts
-from headgate.origin.protocol import UNREADABLE, BucketReport, Report, WindowReport
+from headgate.origin.protocol import PLENTY, UNREADABLE, BucketReport, Report, WindowReport
 
 from tests.conformance.origin.cases import (
     SEQUENCE,
@@ -106,7 +107,7 @@ async def test_what_cant_be_read_costs_its_own_key_alone_and_begins_anew(
     spoil(harness.setup.first.client, _stored(harness, key), field)
     call = said(_window("good", 2, 5), report(2, 3), wants=((1, -1), (-1, 1), (1, 1)))
     reply = await harness.origin.run(0, call, TIMEOUT_S)
-    assert reply.answers[0] == counts((6, 6))
+    assert reply.answers[0] == counts((6, 6), left=PLENTY)
     assert reply.answers[1].more == UNREADABLE
     assert reply.charged == (True, False, False), "a request with an unreadable key is not charged anywhere"
     again = await harness.origin.run(0, said(report(3, 3), wants=((1,),)), TIMEOUT_S)
@@ -120,7 +121,7 @@ async def test_a_record_of_a_newer_format_is_left_to_those_who_can_read_it(harne
     key, field = ("new", "w") if kind == "window" else ("b", "b")
     await harness.origin.run(0, said(report), TIMEOUT_S)
     client, name = harness.setup.first.client, _stored(harness, key)
-    newer = msgpack.packb(4) + msgpack.packb({"whatever": "it is"})
+    newer = msgpack.packb(5) + msgpack.packb({"whatever": "it is"})
     client.hset(name, field, newer)
     for _ in range(2):
         reply = await harness.origin.run(0, said(report, _window("good", 1, 4)), TIMEOUT_S)
@@ -143,7 +144,7 @@ async def test_what_comes_from_a_peer_passes_over_what_cant_be_read(harness: Red
     brought = [ForeignCount(key, WINDOW_MS, SEQUENCE, b"eu", 2) for key in (b"bad", b"good")]
     await harness.origin.run(0, ImportCounts(brought), TIMEOUT_S)
     answer = (await harness.origin.run(0, said(_window("good", 2, 4)), TIMEOUT_S)).answers[0]
-    assert answer == counts((4, 4))._replace(foreign=2)
+    assert answer == counts((4, 4), left=PLENTY)._replace(foreign=2)
 
 
 async def test_other_runs_garbled_parts_are_forgotten_with_the_gone(harness: RedisHarness) -> None:
@@ -155,7 +156,7 @@ async def test_other_runs_garbled_parts_are_forgotten_with_the_gone(harness: Red
     client.hset(name, "feu", msgpack.packb("x"))
     await harness.set_time(START_MS + 30_000)
     reply = await harness.origin.run(0, said(window("run0", 2)), TIMEOUT_S)
-    assert reply.answers[0] == counts((0, 0), at=3)
+    assert reply.answers[0] == counts((0, 0), at=3, left=PLENTY)
     assert not client.hexists(name, "crun3")
 
 
@@ -186,3 +187,34 @@ async def test_a_bucket_is_written_in_the_lowest_format_that_holds_it(harness: R
     assert _format(harness, "b", "b") == 1
     await harness.origin.run(0, said(bucket_demanding(bucket("a", 2, 3, acked=3), 1)), TIMEOUT_S)
     assert _format(harness, "b", "b") == 3
+
+
+@pytest.mark.parametrize("kind", ["window", "bucket"])
+async def test_older_versions_read_a_record_while_its_allowances_are_within_p(harness: RedisHarness, kind: str) -> None:
+    """They would charge beside what is set aside beyond it: such a record is none that they can read."""
+
+    def report(number: int, *, rest: int = 0, want: int = 0, within: bool = False) -> Report:
+        if kind == "window":
+            return window("a", number, key="b", rest=rest, want=want, precision=5, within=within)
+        return bucket("a", number, rest=rest, want=want, burst=100, precision=5)._replace(within=within)
+
+    field = "w" if kind == "window" else "b"
+    reply = await harness.origin.run(0, said(report(1, want=40, within=True)), TIMEOUT_S)
+    assert (reply.answers[0].more, _format(harness, "b", field)) == (5, 1)
+    reply = await harness.origin.run(0, said(report(2, rest=5, want=6)), TIMEOUT_S)
+    assert (reply.answers[0].more, _format(harness, "b", field)) == (1, 4)
+    reply = await harness.origin.run(0, said(report(3, rest=6, want=6, within=True)), TIMEOUT_S)
+    assert (reply.answers[0].more, _format(harness, "b", field)) == (0, 4), "until it is given back"
+    await harness.origin.run(0, said(report(4)), TIMEOUT_S)
+    assert _format(harness, "b", field) == 1
+
+
+async def test_a_heartbeat_tells_of_nodes_that_do_not_leave_room_for_allowances(harness: RedisHarness) -> None:
+    client = harness.setup.first.client
+    assert (await harness.origin.run(0, Heartbeat(b"new"), TIMEOUT_S)).older == 0
+    (live,) = [name for name in client.keys("*") if isinstance(name, bytes) and name.endswith(b"live")]
+    client.zadd(live, {"old": START_MS})
+    pulse = await harness.origin.run(0, Heartbeat(b"new"), TIMEOUT_S)
+    assert (pulse.live_nodes, pulse.older) == (2, 1)
+    await harness.set_time(START_MS + 6_000)
+    assert (await harness.origin.run(0, Heartbeat(b"new"), TIMEOUT_S)).older == 0

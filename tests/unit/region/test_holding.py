@@ -50,10 +50,10 @@ def test_a_rate_is_measured_by_what_was_asked(before: float, asked: int, passed_
     [
         (1.0, limit(), NOW_AND_THEN, 0, 0),
         (7.9, limit(), NOW_AND_THEN, 0, 1),
-        (8.0, limit(), 1 + 2 + 1, 0, 1),
-        (100.0, limit(), 12 + 7 + 1, 5, 10),
-        (100.0, limit(1_000, 60), 50 + 14 + 1, 30, 60),
-        (1_000.0, limit(1_000, 1, algorithm=Algorithm.GCRA, burst=100), 12 + 7 + 1, 50, 100),
+        (8.0, limit(), 1 + 1 + 1, 0, 1),
+        (100.0, limit(), 12 + 3 + 1, 5, 10),
+        (100.0, limit(1_000, 60), 50 + 7 + 1, 30, 60),
+        (1_000.0, limit(1_000, 1, algorithm=Algorithm.GCRA, burst=100), 12 + 3 + 1, 50, 100),
     ],
 )
 def test_what_is_wanted_follows_the_rate(rate: float, of: Limit, far: int, calm: int, short: int) -> None:
@@ -80,8 +80,8 @@ def sent(counter: SharedWindow, *, wanted: int = 0, leaving: bool = False, after
 def test_a_report_gives_up_what_is_beyond_the_need_before_it_is_written() -> None:
     counter = warm(40)
     counter.asked = 25
-    assert sent(counter, after_s=1.0) == (12 + 7 + 1, 12 + 7 + 1)
-    assert counter.allowance == 12 + 7 + 1
+    assert sent(counter, after_s=1.0) == (12 + 3 + 1, 12 + 3 + 1)
+    assert counter.allowance == 12 + 3 + 1
 
 
 def test_what_nobody_asks_for_is_given_back() -> None:

@@ -17,12 +17,13 @@ def limit(requests: int = 1_000, seconds: int = 60, **fields: object) -> Limit:
 
 def concluded(
     counter: SharedWindow, *, left: int = 0, refused: int = 0, want: int = 5, more: int = 0, rest: int = 0,
-    chance: float = 0.0, of: Limit | None = None, at: int = 0,
+    chance: float = 0.0, of: Limit | None = None, at: int = 0, rate: float = 100.0,
 ) -> None:  # fmt: skip
     """Have a call taken in that wanted so much, and brought this."""
     under = of or counter.limit
     told = answer(Count(0, 1, 0), at=at, more=more, left=left)
     report = WindowReport(b"k", b"run.0", 1, rest, want, under.requests_per_unit, under.window_ms, 0, True, False, ())
+    counter.asked_per_s = rate
     counter.conclude(report, told, under, refused, NOW_S, lambda: chance)
 
 
@@ -76,9 +77,28 @@ def test_pauses_double_while_the_shortage_lasts_up_to_a_turn() -> None:
         concluded(counter, chance=1.0)
     concluded(counter, more=5)
     concluded(counter, chance=1.0)
+    concluded(counter, more=5)
+    concluded(counter, more=5)
+    concluded(counter, chance=1.0)
     lengths_s = [round(due_s - NOW_S, 3) for due_s in reports_at(counter)]
-    assert lengths_s == [0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.6, 0.3, 0.025]
+    assert lengths_s == [0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.6, 0.3, 0.6, 0.3, 0.3, 0.6]
     assert FIRST_PAUSE_S == 0.025
+
+
+def test_a_key_that_is_asked_for_less_than_once_a_turn_does_not_pause() -> None:
+    """Asking for each request makes no more calls than reporting every turn."""
+    counter = window_counter(limit())
+    concluded(counter, rate=1.6)
+    assert not counter.is_paused(1, NOW_S)
+    concluded(counter, rate=1.7)
+    assert counter.is_paused(1, NOW_S)
+
+
+def test_a_fixed_window_that_is_full_is_not_reported_before_it_ends() -> None:
+    counter = window_counter(limit(10, algorithm=Algorithm.FIXED_WINDOW))
+    counter.learn(answer(Count(0, 10, 0)))
+    concluded(counter)
+    assert reports_at(counter) == []
 
 
 def test_in_a_pause_only_what_did_not_fit_is_denied() -> None:
