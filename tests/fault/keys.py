@@ -63,7 +63,9 @@ class Key:
     def observed(self) -> WindowReport:
         """A report of nothing by a run that never admits, for the answer's sake."""
         limit = self.limit
-        return WindowReport(self.name, b"observer", 1, 0, 0, limit.requests_per_unit, limit.window_ms, 0, False, True, ())
+        return WindowReport(
+            self.name, b"observer", 1, 0, 0, limit.requests_per_unit, limit.window_ms, 0, False, True, ()
+        )
 
 
 def make_keys(case: str, rules: Path, origin: Origin) -> list[Key]:

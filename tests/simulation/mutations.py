@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import pytest
 from headgate.limiter.decision import Charge
-from headgate.origin.allowances import Allowances, Holding
 from headgate.origin import allowances
+from headgate.origin.allowances import Allowances, Holding
 from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.protocol import BucketReport, CellReport, Demand, Report, WindowReport
 from headgate.origin.window_cells import CellRecord, NodeComponent
 from headgate.origin.window_record import WindowRecord
 from headgate.region import engine, pause, policy
 from headgate.region.allowance import turn_s
-from headgate.region.bucket_counter import SharedBucket
 from headgate.region.breaker import Breaker, BreakerState
+from headgate.region.bucket_counter import SharedBucket
 from headgate.region.cells import CellView, Hold
 from headgate.region.counters import SharedCounter
 from headgate.region.deadline import Deadlines
@@ -252,7 +252,11 @@ def alone_without_the_origin(patch: Patch) -> None:
 
 def nothing_is_reserved(patch: Patch) -> None:
     """A request that waits holds nothing until it commits."""
-    patch.setattr(SharedWindow, "hold", lambda counter, cost, now_ms, charged=None: Hold(counter.component, None, cost, 0, counter.limit))
+    patch.setattr(
+        SharedWindow,
+        "hold",
+        lambda counter, cost, now_ms, charged=None: Hold(counter.component, None, cost, 0, counter.limit),
+    )
 
 
 def the_new_window_alone(patch: Patch) -> None:
@@ -368,7 +372,9 @@ def a_pause_denies_all(patch: Patch) -> None:
     """In a pause a node denies whatever its allowance does not cover, though less than that would still have fitted."""
     answered = Pause.answered
     patch.setattr(
-        Pause, "answered", lambda paused, limit, sequence, left, *rest, **more: answered(paused, limit, sequence, 0, *rest, **more)
+        Pause,
+        "answered",
+        lambda paused, limit, sequence, left, *rest, **more: answered(paused, limit, sequence, 0, *rest, **more),
     )
 
 

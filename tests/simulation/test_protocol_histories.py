@@ -217,7 +217,7 @@ def test_ten_passers_by_leave_the_busy_node_what_it_needs() -> None:
 
 
 def test_being_near_a_limit_needs_no_deadline_of_its_own() -> None:
-    """It lasts while the shard says so. With fixed windows that is the end of each: 20 waits in 1,000 requests at most."""
+    """It lasts while the shard says so. With fixed windows that is the end of each: 20 waits in 1,000 at most."""
     limit = Limit(1000, Unit.SECOND, 10, algorithm=Algorithm.FIXED_WINDOW)
 
     async def history() -> None:

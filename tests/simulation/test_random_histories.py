@@ -15,7 +15,6 @@ from headgate.build import BUILD
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.region.cells import Hold
-from headgate.region.counters import SharedCounter
 from headgate.region.window_counter import SharedWindow
 
 from tests.simulation import mutations

@@ -26,7 +26,7 @@ def give_back(node: RegionNode, cost: int) -> None:
 
 
 async def two_nodes(world: RegionWorld) -> tuple[RegionNode, RegionNode]:
-    """Both have met the key, and hold allowances of it. The second one's heart beats half a beat after the first one's."""
+    """Both have met the key, and hold allowances of it. The second one's heart beats half a beat later."""
     first = await world.start_node()
     await asyncio.sleep(HEARTBEAT_S / 2)
     second = await world.start_node()

@@ -1,9 +1,9 @@
 """Allowances: units of a limit key that a shard has set aside, each for one run to spend without asking.
 
 They stand beside the counts and never in them. Whoever is charged, or is given an allowance, gets what the counts
-and all allowances together leave of the limit and `P`. An allowance ends in generations of shard time: sums are kept for this generation
-and the one before, older ones do not count, so the cost does not grow with the number of runs, and what a dead node
-held comes back. (docs/convergence.md, section 4.)
+and all allowances together leave of the limit and `P`. An allowance ends in generations of shard time: sums are kept
+for this generation and the one before, older ones do not count, so the cost does not grow with the number of runs, and
+what a dead node held comes back. (docs/convergence.md, section 4.)
 """
 
 from math import isqrt
@@ -22,7 +22,7 @@ SLOW: Final = 4
 """So much must be free for a run that needs a unit now and then to get one. With less, the few units of a small limit
 would lie with runs that do not need them."""
 SHARP: Final = 20
-"""Part of the limit up to which `P` is for what is on its way: only what `P` has beyond it is handed out at the limit."""
+"""Part of the limit up to which `P` is for what is on its way: only what it has beyond that is given at the limit."""
 PRESSED: Final = 2
 """Generations for which a key stays pressed, the one in which it was among them."""
 

@@ -75,7 +75,7 @@ class BucketRecord:
         return cost
 
     def fits(self, report: BucketReport, now_ms: int, missing: int) -> bool:
-        """Say if the bucket has so much room now, beside all allowances; note it where those alone are in the way."""
+        """Say if so much more fits beside all allowances; note it where those alone are in the way."""
         room = self.room(report, now_ms)
         if missing <= self.allowances.free(room, report.precision):
             return True
@@ -96,9 +96,7 @@ class BucketRecord:
         room, kept = self.room(report, now_ms), reserve(report.burst, refill_ms)
         want = 0 if report.leaving else report.want
         component = self._component(report.component)
-        return self.allowances.offer(
-            component, want, room, report.burst, kept, report.precision, within=report.within
-        )
+        return self.allowances.offer(component, want, room, report.burst, kept, report.precision, within=report.within)
 
     def charge(self, report: BucketReport, missing: int, now_ms: int) -> None:
         """Move the arrival time on, and raise the run's component."""

@@ -116,7 +116,9 @@ class CallTerms:
 
 
 def _add_bucket(flat: list[Any], terms: CallTerms, report: BucketReport) -> None:
-    _, component, number, rest, want, rate, window_ms, burst, precision, leaving, *numbers, debt, reset, _, within = report
+    _, component, number, rest, want, rate, window_ms, burst, precision, leaving, *numbers, debt, reset, _, within = (
+        report
+    )
     common = component, rate, window_ms, burst, precision, leaving, debt, within
     place = terms.places.get(common)
     if place is None:

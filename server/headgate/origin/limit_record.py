@@ -24,7 +24,7 @@ class LimitRecord(Protocol):
         ...
 
     def fits(self, report: Any, now_ms: int, missing: int) -> bool:
-        """Say if so much more stays within the limit, beside all allowances; note it where those alone are in the way."""
+        """Say if so much more fits beside all allowances; note it where those alone are in the way."""
         ...
 
     def charge(self, report: Any, missing: int, now_ms: int) -> None:

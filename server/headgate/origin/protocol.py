@@ -17,7 +17,7 @@ has."""
 
 
 NOW_AND_THEN = -1
-"""Stands in a report's place for what is wanted: a unit is needed from time to time, and given where there is plenty."""
+"""Stands in a report's place for what is wanted: a unit is needed from time to time, where there is plenty."""
 
 
 class CellReport(NamedTuple):

@@ -94,7 +94,7 @@ class WindowRecord:
         return max(0, cost - max(0, component.own - own))
 
     def fits(self, report: WindowReport, now_ms: int, missing: int) -> bool:
-        """Say if so much more stays within the limit, beside all allowances; note it where those alone are in the way."""
+        """Say if so much more fits beside all allowances; note it where those alone are in the way."""
         room = self.room(report, now_ms)
         if missing <= self.allowances.free(room, report.precision):
             return True
@@ -122,9 +122,7 @@ class WindowRecord:
         room, kept = self.room(report, now_ms), reserve(report.limit, self.window_ms)
         want = 0 if report.leaving else report.want
         component = self._component(report.component)
-        return self.allowances.offer(
-            component, want, room, report.limit, kept, report.precision, within=report.within
-        )
+        return self.allowances.offer(component, want, room, report.limit, kept, report.precision, within=report.within)
 
     def answer(self, report: WindowReport, more: int, left: int) -> WindowAnswer:
         """Answer to the reporting run."""

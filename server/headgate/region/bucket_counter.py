@@ -41,7 +41,7 @@ class SharedBucket(SharedCounter):
         self.total = 0
         """The cost that this node has ever admitted here, and `vain`. The engine raises it with every admission."""
         self.vain = 0
-        """Cost that was charged and spent on nobody: a bucket drains, so what is charged and not spent pays for nothing."""
+        """Cost that was charged and spent on nobody: it drains, and pays for nothing."""
         self._reserved = 0
         self.own = 0
         """This node's component as the shard has it. Answers raise it; it never falls."""

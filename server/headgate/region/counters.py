@@ -13,7 +13,7 @@ from typing import Any, Final
 from headgate.heirs import mypyc_attr
 from headgate.limiter.counters import KeyCounter
 from headgate.limiter.decision import Charge, Verdict
-from headgate.limiter.limit import Algorithm, Limit
+from headgate.limiter.limit import Limit
 from headgate.origin.protocol import PLENTY, UNBOUND, Answer, Demand, Report, WindowAnswer, WindowTerms
 from headgate.region.allowance import (
     BRIEF_S,
@@ -193,7 +193,7 @@ class SharedCounter(KeyCounter, ABC):
         return cost - min(cost, self.credit)
 
     def is_paused(self, missing: int, now_s: float) -> bool:
-        """Return whether the node must not ask for so much now: its allowance does not cover it, and nothing was left."""
+        """Return whether the node must not ask for so much: its allowance does not cover it, and nothing was left."""
         if self.pause is None or missing <= self.spendable(now_s):
             return False
         return self.pause.denies(missing, self.limit, self.sequence, now_s)
@@ -422,7 +422,7 @@ class SharedCounter(KeyCounter, ABC):
     @property
     @abstractmethod
     def uncovered(self) -> int:
-        """Cost that waiting requests hold and the shard has not charged: units of the allowance until they are settled."""
+        """Cost that waiting requests hold and the shard has not charged: units of the allowance until then."""
 
     @property
     @abstractmethod

@@ -1,8 +1,9 @@
 """A key near its limit: when its node reports it next, and what it denies until then.
 
-Near the limit a node reports once a turn, and is given what is free. When that was less than it wants, and nothing is left, it
-*pauses*: it denies from memory what its allowance does not cover, because nobody else would be asked with success either. A first pause is short: mostly
-somebody has too much of what is left, and gives it back. While the shortage lasts pauses double, up to a turn. (docs/convergence.md, section 10.)
+Near the limit a node reports once a turn, and is given what is free. When that was less than it wants, and nothing is
+left, it *pauses*: it denies from memory what its allowance does not cover. A first pause is short: mostly somebody has
+too much of what is left, and gives it back. While the shortage lasts pauses double, up to a turn.
+(docs/convergence.md, section 10.)
 
 Pure: time and chance are passed in. What became free during a pause is late by up to a turn, and no more.
 """

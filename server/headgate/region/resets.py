@@ -40,8 +40,8 @@ class Reset:
         limit = self.limit
         if limit.algorithm is Algorithm.GCRA:
             return BucketReport(
-                self.key, component, number, 0, 0, limit.requests_per_unit, limit.window_ms, limit.burst, limit.precision,
-                True, 0, 0, 0, 0, 0, 0, limit.debt, self.number,
+                self.key, component, number, 0, 0, limit.requests_per_unit, limit.window_ms, limit.burst,
+                limit.precision, True, 0, 0, 0, 0, 0, 0, limit.debt, self.number,
             )  # fmt: skip
         name = exchange_name(self.key, self.place, limit.window_ms) if limit.publish_at else b""
         return WindowReport(

@@ -30,7 +30,7 @@ from headgate.region.urgency import Urgency
 from headgate.region.waiting import Decided, Question
 
 USABLE_S: Final = 5.0
-"""The time, from sending, for which an answer keeps a key fresh, and its allowance at most; half a generation of those."""
+"""The time, from sending, for which an answer keeps a key fresh, and its allowance at most: half a generation."""
 USABLE_JITTER: Final = 0.1
 """Downwards, so that what was read together does not grow stale together."""
 MAX_REPORTS: Final = 64

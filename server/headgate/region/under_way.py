@@ -10,6 +10,7 @@ from headgate.region.counters import SharedCounter
 from headgate.region.extension import ExtendedCall
 from headgate.region.waiting import Question
 
+
 class CallUnderWay:
     """A call that was sent, and those whom its answers are for."""
 

@@ -45,7 +45,7 @@ class BoundsWatch:
             self._bounded(slot, node)
 
     def _cover(self, slot: NodeSlot, counter: SharedCounter) -> None:
-        """Check that what a node has spent and its shard has not heard of, with what it may still spend, is counted there.
+        """Check that what a node has spent unheard of, and what it may still spend, is counted at its shard.
 
         Whatever a policy admitted, and late costs, are on top; and so is what a shard forgot, until it was told again.
         """
@@ -65,7 +65,9 @@ class BoundsWatch:
         """Return what the counter's shard has not heard of, and what it has set aside for it."""
         shard = self._world.shards[counter.shard.index]
         record, generation = shard.record(counter.key), shard.time_ms() // GENERATION_MS
-        component = record.components.get(counter.component) if isinstance(record, WindowRecord | BucketRecord) else None
+        component = (
+            record.components.get(counter.component) if isinstance(record, WindowRecord | BucketRecord) else None
+        )
         held = component.held if component is not None and component.generation >= generation - 1 else 0
         if isinstance(counter, SharedBucket):
             # A bucket that has drained is forgotten, with what was heard of it.

@@ -61,7 +61,8 @@ class NewKeys(SoleWants):
             *[told] * (1 + odd[6]),
             key=f"new-{self.new}",
             limit=limit,
-            rest=odd[7], want=self.exchanger.choice([NOW_AND_THEN, 0, 1, 3, 40]),
+            rest=odd[7],
+            want=self.exchanger.choice([NOW_AND_THEN, 0, 1, 3, 40]),
             precision=precision,
         )
         name = exchange_name(report.key, report.key, WINDOW_MS)

@@ -10,7 +10,18 @@ from headgate.origin.operations.heartbeat import Heartbeat
 from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.protocol import PLENTY, WindowAnswer
 
-from tests.conformance.origin.cases import CASES, SEQUENCE, START_MS, WINDOW_MS, Case, cell, counts, looked_at, said, window
+from tests.conformance.origin.cases import (
+    CASES,
+    SEQUENCE,
+    START_MS,
+    WINDOW_MS,
+    Case,
+    cell,
+    counts,
+    looked_at,
+    said,
+    window,
+)
 from tests.conformance.origin.conftest import Harness
 from tests.conformance.origin.refund_cases import CASES as REFUND_CASES
 from tests.support.waiting import PATIENCE_S
@@ -101,7 +112,7 @@ async def test_the_regions_own_component_coming_back_can_only_raise_it(harness: 
 
 
 async def test_counts_and_allowances_stay_within_the_limit_and_p_in_any_history(harness: Harness) -> None:
-    """Runs that call at random, spend, lose replies, die and come back: what was spent and may be is within limit and P."""
+    """Runs that call at random, spend, lose replies, die and come back: all that was spent or may be is within it."""
     for seed in range(8):
         chooser = random.Random(seed)
         limit, precision = 100, chooser.choice([0, 1, 7, 50])
@@ -120,7 +131,8 @@ async def test_counts_and_allowances_stay_within_the_limit_and_p_in_any_history(
             rest = holds.get(run, 0) - spent
             at = (now_ms - START_MS) // WINDOW_MS
             report = window(
-                run, number, cell(totals[run], at=at), key=f"history-{seed}", rest=rest, want=chooser.choice([0, 2, 30]),
+                run, number, cell(totals[run], at=at), key=f"history-{seed}", rest=rest,
+                want=chooser.choice([0, 2, 30]),
                 limit=limit, precision=precision, sliding=False,
             )  # fmt: skip
             answer = await ask(harness, said(report))

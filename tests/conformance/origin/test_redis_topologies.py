@@ -42,7 +42,9 @@ async def opened(url: str, clock: Clock | None = None) -> AsyncIterator[Any]:
 def charge(number: int, total: int, *keys: bytes, sent: int = 0) -> Call:
     sequence = int(time.time() * 1000) // YEAR_MS
     reports = [
-        WindowReport(key, b"run", number, 0, 0, 100, YEAR_MS, 0, True, False, (CellReport(sequence, total, 0, 0, sent),))
+        WindowReport(
+            key, b"run", number, 0, 0, 100, YEAR_MS, 0, True, False, (CellReport(sequence, total, 0, 0, sent),)
+        )
         for key in keys or (b"k",)
     ]
     return said(*reports, wants=((1,) * len(reports),))

@@ -147,6 +147,8 @@ def test_a_floor_from_peers_and_the_nodes_own_reports_count_once(
             record.merge_own(SEQUENCE, floor, NOW_MS)
         else:
             cell = CellReport(SEQUENCE, totals[event], 0, 0, totals[event])
-            report = WindowReport(b"k", b"node-%d" % event, next(numbers), 0, 0, 100, WINDOW_MS, 0, True, False, (cell,))
+            report = WindowReport(
+                b"k", b"node-%d" % event, next(numbers), 0, 0, 100, WINDOW_MS, 0, True, False, (cell,)
+            )
             record.report(report, NOW_MS)
     assert record.current.region_total == max(floor, sum(totals))

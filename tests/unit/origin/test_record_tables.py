@@ -66,7 +66,7 @@ Report = tuple[str, int, int, int, int]
         case([("a", 5, 0, 0, 0)], (0, 0), id="nothing is wanted"),
         case([("a", 5, 0, 9, 9)], (9, 0), id="what is wanted"),
         case([("a", 5, 0, 99, 43)], (43, 0), id="half of what is free, at most"),
-        case([("a", 5, 0, 85, 43), ("b", 5, 0, 99, 22), ("c", 5, 0, 99, 11)], (76, 0), id="and of what the others leave"),
+        case([("a", 5, 0, 85, 43), ("b", 5, 0, 99, 22), ("c", 5, 0, 99, 11)], (76, 0), id="and of what others leave"),
         case([("a", 5, 0, 9, 9), ("a", 5, 9, 9, 0)], (9, 0), id="what is left counts once"),
         case([("a", 5, 0, 9, 9), ("a", 5, 4, 9, 5)], (9, 0), id="it is filled up"),
         case([("a", 5, 0, 9, 9), ("a", 5, 0, 9, 9)], (9, 0), id="spent, and wanted again"),
@@ -74,9 +74,9 @@ Report = tuple[str, int, int, int, int]
         case([("a", 5, 0, 9, 9), ("b", 6, 0, 3, 3)], (3, 9), id="the generation before still counts"),
         case([("a", 5, 0, 9, 9), ("a", 6, 9, 9, 0)], (9, 0), id="a report moves to the new generation"),
         case([("a", 5, 0, 9, 9), ("b", 7, 0, 3, 3)], (3, 0), id="two generations later it has come back"),
-        case([("a", 5, 0, 9, 9), ("b", 7, 0, 3, 3), ("a", 7, 0, 2, 2)], (5, 0), id="who was silent for long starts anew"),
+        case([("a", 5, 0, 9, 9), ("b", 7, 0, 3, 3), ("a", 7, 0, 2, 2)], (5, 0), id="who was silent starts anew"),
         case([("a", 6, 0, 9, 9), ("b", 5, 0, 3, 3)], (12, 0), id="a clock that went back begins no generation"),
-        case([("a", 5, 200, 9, 0), ("b", 5, 0, 3, 0)], (200, 0), id="what is left counts even above the limit: it may be spent"),
+        case([("a", 5, 200, 9, 0), ("b", 5, 0, 3, 0)], (200, 0), id="what is left counts even above the limit"),
     ],
 )  # fmt: skip
 def test_allowances_are_set_aside_kept_and_come_back(reports: list[Report], sums: tuple[int, int]) -> None:

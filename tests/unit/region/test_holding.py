@@ -208,7 +208,9 @@ def test_what_was_charged_in_a_bucket_and_not_spent_is_spent_on_nobody() -> None
     counter.pin(1)
     counter.answered(BucketAnswer(5, NOW_MS + 5_000, 0, 0), counter.limit, NOW_S + 5, NOW_S)
     hold = counter.hold(2, NOW_MS, BucketAnswer(5, 0, 0, 0))
-    counter.conclude(counter.report(1, 0, 0, False, NOW_S), BucketAnswer(5, 0, 0, 0), counter.limit, 0, NOW_S, lambda: 0.0)
+    counter.conclude(
+        counter.report(1, 0, 0, False, NOW_S), BucketAnswer(5, 0, 0, 0), counter.limit, 0, NOW_S, lambda: 0.0
+    )
     assert (counter.total, counter.vain, counter.credit, counter.missing(1)) == (3, 3, 0, 1)
     counter.settle(hold, commit=False)
     assert (counter.total, counter.vain, counter.unacked) == (5, 5, 0)

@@ -116,9 +116,7 @@ def test_a_look_far_from_the_limit_needs_nobody_and_charges_nothing(node: Node) 
     assert counter.unacked == 0
 
 
-@pytest.mark.parametrize(
-    ("spent", "more"), [(50, 50), (0, 0)], ids=["the allowance is spent", "no allowance"]
-)
+@pytest.mark.parametrize(("spent", "more"), [(50, 50), (0, 0)], ids=["the allowance is spent", "no allowance"])
 def test_a_look_asks_where_a_cost_of_one_would(node: Node, spent: int, more: int) -> None:
     node.warm(tokens(), used=100, more=more)
     if spent:

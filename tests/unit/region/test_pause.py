@@ -41,7 +41,9 @@ def test_far_from_the_limit_nothing_is_due_and_nothing_denied() -> None:
 
 
 @pytest.mark.parametrize(("chance", "after_s"), [(0.0, 0.3), (0.5, 0.45), (0.999, 0.5997)])
-def test_near_it_a_key_is_reported_once_a_turn_half_of_it_to_all_of_it_from_sending(chance: float, after_s: float) -> None:
+def test_near_it_a_key_is_reported_once_a_turn_half_of_it_to_all_of_it_from_sending(
+    chance: float, after_s: float
+) -> None:
     counter = window_counter(limit())
     concluded(counter, left=4, more=5, chance=chance)
     assert reports_at(counter) == [pytest.approx(NOW_S + after_s)]
@@ -65,7 +67,9 @@ def test_a_key_that_nobody_asks_for_is_not_reported_on_its_own() -> None:
         pytest.param(4, 4, 5, False, id="a request was refused because of another key"),
     ],
 )
-def test_a_pause_begins_if_too_little_came_and_too_little_is_left(left: int, refused: int, more: int, pauses: bool) -> None:
+def test_a_pause_begins_if_too_little_came_and_too_little_is_left(
+    left: int, refused: int, more: int, pauses: bool
+) -> None:
     counter = window_counter(limit())
     concluded(counter, left=left, refused=refused, more=more)
     assert counter.is_paused(max(1, refused), NOW_S) is pauses

@@ -9,8 +9,8 @@ from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operations.call import Call
 from headgate.origin.protocol import BucketAnswer
-from headgate.region.engine import RegionalEngine
 from headgate.region.allowance import turn_s
+from headgate.region.engine import RegionalEngine
 from headgate.region.refunds import DENIAL_MS, GIVEN_UP_MS, MOST_DEMANDED, TOLD_AFTER_S, Refunds
 from headgate.region.waiting import WaitingRequest
 

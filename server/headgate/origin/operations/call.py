@@ -40,7 +40,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Call(Operation[Reply]):
-    """Merge all reports, then charge what fits, request by request, then set aside what runs want; answer each report."""
+    """Merge all reports, then charge what fits, request by request, then set aside what runs want; answer each."""
 
     reports: tuple[Report, ...]
     requests: tuple[tuple[ChargeRequest, ...], ...]
