@@ -1,10 +1,10 @@
 """Waits, calls and admissions over limits, nodes, loads, demands and precisions, on virtual time.
 
-    python -m benchmarks.room [--seeds N] [--only WORD]
+    python -m benchmarks.room [--seeds N] [--only WORD] [--precision]
 
 Plays each row of the table of targets with the nodes, the shard and the arithmetic that serve, and prints what came of
 it beside what was wanted and beside the figures of the rule before: grants that were together within `P`. Ends with
-status 1 if anything was admitted above the limit and `P`.
+status 1 if anything was admitted above the limit and `P`. With `--precision`: what each precision gives and costs.
 """
 
 import argparse
@@ -85,6 +85,33 @@ TARGETS: Final = [
 ]  # fmt: skip
 
 
+PRECISIONS: Final = (0.0, 0.05, 0.2, 1.0)
+LOADS: Final = (0.5, 0.8, 0.95, 3.0)
+
+
+def precisions(seeds: int) -> bool:
+    """Print, by precision, how many requests wait and how much is admitted; return whether a limit was exceeded."""
+    wrong = False
+    sys.stdout.write(
+        "| limit, 20 nodes | load | " + " | ".join([f"precision {100 * precision:g}%" for precision in PRECISIONS])
+        + " |\n|---|---|" + "---|" * len(PRECISIONS) + "\n"
+    )  # fmt: skip
+    for requests, window_s in ((100, 1), (1_000, 1), (1_000, 60)):
+        for load in LOADS:
+            cells = []
+            for precision in PRECISIONS:
+                windows = 20 if requests == 100 else 0
+                case = _case(requests, window_s, 20, load, precision=precision, windows=windows)
+                results = [play(case, seed) for seed in range(1, seeds + 1)]
+                wrong |= any(result.over > case.limit.precision for result in results)
+                near, share = (fmean(map(of, results)) for of in (lambda r: r.near_share, lambda r: r.share))
+                over = max(result.over for result in results)
+                cells.append(f"{100 * near:.1f}% wait, {100 * share:.1f}% admitted, {over} over")
+            sys.stdout.write(f"| {requests:,} / {window_s} s | {100 * load:g}% | {' | '.join(cells)} |\n")
+            sys.stdout.flush()
+    return wrong
+
+
 def row(target: Target, results: list[Result]) -> str:
     """Return a line of the table: means over all seeds, and the most over the limit."""
     near, false = fmean([result.near_share for result in results]), fmean([result.false_share for result in results])
@@ -101,7 +128,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", default="", help="rows whose name has this word")
+    parser.add_argument("--precision", action="store_true", help="what each precision gives and costs")
     arguments = parser.parse_args()
+    if arguments.precision:
+        return int(precisions(arguments.seeds))
     sys.stdout.write(
         "| case | before | wanted | wait | calls per second and node | of a perfect limiter's | false denials "
         "| most over |\n"

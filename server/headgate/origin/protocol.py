@@ -189,7 +189,7 @@ class BucketReport(NamedTuple):
     number: int
     rest: int
     want: int
-    """As in a window's report."""
+    """Units left of the allowance and wanted, as in a window's report."""
     rate: int
     window_ms: int
     burst: int
@@ -319,7 +319,7 @@ class BucketAnswer(NamedTuple):
     """The key's theoretical arrival time."""
     more: int
     left: int = PLENTY
-    """As in a window's answer."""
+    """Units set aside and left, as in a window's answer."""
     reset: int = 0
     """Number of the key's reset, as in a window's answer."""
     refund: Refund | None = None

@@ -1,4 +1,4 @@
-"""How much a node wants to hold of a limit key's units, and for how long it spends what it holds.
+"""The need of a node for units of a limit key: how many it wants to hold, and for how long it spends them.
 
 A node that holds units decides without asking. What it holds is kept from the others: so it wants what it is likely to
 be asked for until it reports next, and gives back what nobody asks for. (docs/convergence.md, section 4.)

@@ -161,7 +161,7 @@ class SharedCounter(KeyCounter, ABC):
         self.first_wanted = 0
         """Before the first answer, the most that a call asked for: it is charged in the window of the shard's time."""
         self.pause: Pause | None = None
-        """When the key is reported next, and what is denied until then; None while its limit is far."""
+        """The next report of the key, and what is denied until then; None while its limit is far."""
         self.refunds: Refunds | None = None
         """Refunds that were demanded and given; None while no limit of the key had refunds."""
         self.ahead_of_shard = False
@@ -287,7 +287,7 @@ class SharedCounter(KeyCounter, ABC):
         """
         want = 0 if leaving else self._want(now_s)
         # What a call asks for comes first: it may need what is held, and what is wanted is given again.
-        self.allowance = 0 if wanted else min(self.spendable(now_s), abs(want))
+        self.allowance = 0 if wanted else min(self.spendable(now_s), abs(want))  # NOW_AND_THEN is for one
         report = self.report(number, wanted, want, leaving, now_s)
         # From here on an admission is one that this call does not carry.
         self.flush_due_s = 0.0

@@ -21,7 +21,7 @@ from headgate.region.urgency import CALM, DELAYS_S, Urgency
 EARLY: Final = 0.2
 """The last part of a delay, in which a counter goes along with a call that is made anyway."""
 EARLY_S: Final = 0.005
-"""The same for a report that is due at a time of its own."""
+"""Time before a report that is due at a time of its own, in which it goes along as well."""
 
 
 class FlushQueues:

@@ -17,89 +17,72 @@ local LIVED_MS, EVERYBODY, SLOW, SHARP, PRESSED = 10000, 64, 4, 20, 2
 --@check   assert(held[record.generation - 1] == record.previous_sum, 'allowances: the previous sum is wrong')
 --@check end
 
--- How much of the room stays free: about the noise of what comes while an allowance lives.
-local function reserve(limit, window)
-  return floor(math.sqrt(floor(2 * limit * (window < LIVED_MS and window or LIVED_MS) / window)))
-end
-
 -- Take in what a run has left of its allowance. False for a call that was overtaken by a later one.
 local function keep_allowance(record, component, number, rest)
   if number <= component.number then
     return false
   end
   component.number = number
-  if generation_now > record.generation then
-    local follows = generation_now == record.generation + 1
-    record.previous_sum = follows and record.sum or 0
+  local generation, sum, previous_sum = record.generation, record.sum, record.previous_sum
+  if generation_now > generation then
+    local follows = generation_now == generation + 1
+    previous_sum = follows and sum or 0
     record.pressed = follows and record.pressed > 0 and record.pressed - 1 or 0
-    record.sum = 0
-    record.generation = generation_now
+    sum, generation = 0, generation_now
   end
-  local generation = record.generation
   if component.generation == generation then
-    record.sum = record.sum - component.held
+    sum = sum - component.held
   elseif component.generation == generation - 1 then
-    record.previous_sum = record.previous_sum - component.held
+    previous_sum = previous_sum - component.held
   end
   component.held, component.generation = rest, generation
-  record.sum = record.sum + rest
+  record.generation, record.sum, record.previous_sum = generation, sum + rest, previous_sum
   return true
 end
 
--- How much of the room may be charged: P hides so much of what is set aside.
-local function free_of(record, room, precision)
-  local hidden = precision - record.sum - record.previous_sum
-  return hidden < 0 and room + hidden or room
-end
-
--- Whether a cost fits beside all allowances; a key of which those alone are in the way is pressed.
-local function fits_beside(record, missing, room, precision)
-  if missing <= free_of(record, room, precision) then
-    return true
+-- Set more aside for a report's run where so much room is left, and note how much more, and how much is left then.
+local function offer(report, room, limit, span)
+  local record, component, terms, want = report.record, report.component, report.terms, report.want
+  local precision, rest, held = terms.precision, component.held, record.sum + record.previous_sum
+  if terms.most ~= limit or terms.span ~= span then
+    -- Known for all reports of these terms: what of P is given at the limit too, and what of the room stays free, about
+    -- the noise while an allowance lives.
+    terms.most, terms.span, terms.given = limit, span, max(0, precision - floor(limit / SHARP))
+    terms.kept = floor(math.sqrt(floor(2 * limit * (span < LIVED_MS and span or LIVED_MS) / span)))
   end
-  if missing <= room then
-    record.pressed = PRESSED
+  local beyond = terms.given
+  if room > 2 * beyond + 1 and precision > beyond then
+    beyond = floor(room / 2)
+    if beyond > precision then
+      beyond = precision
+    end
   end
-  return false
-end
-
--- What a run should hold where so much is free.
-local function goal(record, want, far)
-  local pressed, should = record.pressed > 0, want
-  if want == 0 or (want == NOW_AND_THEN and pressed) then
-    return 0
-  end
-  if want == NOW_AND_THEN then
-    should = far >= SLOW and 1 or 0
-  elseif want * 2 > far then
-    should = min(want, ceil(far / 2))
-  end
-  return pressed and should or max(should, floor(far / EVERYBODY))
-end
-
--- Set more aside for a report's run, and note how much more, and how much is left.
-local function offer(report, room, limit, kept)
-  local record, component, want, precision = report.record, report.component, report.want, report.terms.precision
-  local rest, held = component.held, record.sum + record.previous_sum
-  local beyond = max(min(precision, floor(max(0, room) / 2)), precision - floor(limit / SHARP))
-  local far = room - kept + beyond - held + rest
-  local more, left
+  local far, more = room - terms.kept + beyond - held + rest, 0
   if far > 0 then
-    more, left = goal(record, want, far) - rest, PLENTY
+    report.left = PLENTY
+    local pressed = record.pressed > 0
+    if want > 0 then
+      more = want * 2 <= far and want or min(want, ceil(far / 2))
+    elseif want == NOW_AND_THEN and not pressed and far >= SLOW then
+      more = 1
+    end
+    if want ~= 0 and not pressed and far >= EVERYBODY * (more + 1) then
+      more = floor(far / EVERYBODY)
+    end
+    more = more - rest
   else
-    local free = free_of(record, room, precision)
-    more = min(want - rest, free)
-    left = max(0, free - max(0, more))
+    local free = held > precision and room + precision - held or room
+    more = want - rest < free and want - rest or free
+    report.left = max(0, more > 0 and free - more or free)
   end
-  if report.terms.within then
-    more = min(more, precision - held)
+  if terms.within and more > precision - held then
+    more = precision - held
   end
-  report.left = left
   -- A later report of the call may have emptied the record: then nothing is known of this run.
   if more > 0 and component.number > 0 then
     --@check assert(held + more <= room + precision, 'allowances: more than there is')
     component.held, record.sum, report.more = rest + more, record.sum + more, more
     held = held + more
   end
-  record.beyond = record.pressed > 0 or held > precision
+  record.beyond = held > precision or record.pressed > 0
 end

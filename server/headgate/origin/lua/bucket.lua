@@ -243,8 +243,8 @@ local function save_bucket(key, record, field, component)
   end
 end
 
--- Whole requests that the bucket has room for; below 0 where more is in it than its burst, and where it lets nothing in.
-local function bucket_room(report)
+-- Whole requests; -1 also where it lets nothing in.
+bucket_kind.room = function(report)
   local record = report.record
   if report.limit == 0 then
     return -1
@@ -254,10 +254,6 @@ local function bucket_room(report)
   local whole = floor(rest / window)
   local used, left = multiply_divide(ms - now, record.rate, rest - whole * window, window)
   return report.burst - used - whole - (left > 0 and 1 or 0)
-end
-
-bucket_kind.fits = function(report, missing)
-  return fits_beside(report.record, missing, bucket_room(report), report.terms.precision)
 end
 
 bucket_kind.charge = function(report, missing)
@@ -273,8 +269,7 @@ bucket_kind.finish = function(report)
   local record, component, index = report.record, report.component, report.index
   if report.more == 0 then
     local burst = report.burst
-    local refill = max(1, (multiply_divide(burst, record.window, 0, record.rate)))
-    offer(report, bucket_room(report), burst, reserve(burst, refill))
+    offer(report, bucket_kind.room(report), burst, max(1, (multiply_divide(burst, record.window, 0, record.rate))))
   end
   save_bucket(KEYS[index], record, report.terms.field, component)
   answers[index] = pack(component.n, record.ms, record.rest, report.more, report.left, record.reset)

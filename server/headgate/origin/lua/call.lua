@@ -63,8 +63,12 @@ for number = 1, requests do
       fits = false
       break
     end
-    local needed = missing(report, cost == PEEK and 1 or cost)
-    if not report.terms.kind.fits(report, needed) then
+    local terms, record, needed = report.terms, report.record, missing(report, cost == PEEK and 1 or cost)
+    local room, hidden = terms.kind.room(report), terms.precision - record.sum - record.previous_sum
+    if needed > room or needed > room + hidden then
+      if needed <= room then
+        record.pressed = PRESSED  -- allowances alone are in the way
+      end
       fits = false
       break
     end

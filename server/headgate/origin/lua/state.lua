@@ -71,7 +71,7 @@ end
 -- What a report does by its kind:
 --   load    read the key's record, unless an earlier report has, and the run's part; nothing where that was not possible
 --   merge   take the report in, with what is left of the run's allowance
---   fits    whether so much more stays within the limit, beside all allowances
+--   room    what the limit leaves; below 0 where more is used than that
 --   charge  so much more
 --   finish  set more aside, write and answer
 -- `unreadable` is the answer where that was not possible.

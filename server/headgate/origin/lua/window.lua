@@ -121,8 +121,7 @@ window_kind.merge = function(report, at)
   end
 end
 
--- The room by the report's algorithm; below 0 where more is used than the limit.
-local function window_room(report)
+window_kind.room = function(report)
   local record = report.record
   local refunds = record.refunds
   local used = record.t + record.f
@@ -137,13 +136,10 @@ local function window_room(report)
     if refunds then
       previous = previous - refunds.previous_r - refunds.previous_fr
     end
-    used = used + multiply_divide(previous, left, 0, window)
+    local weight = previous * left
+    used = used + (weight < EXACT and floor(weight / window) or multiply_divide(previous, left, 0, window))
   end
   return report.limit - used
-end
-
-window_kind.fits = function(report, missing)
-  return fits_beside(report.record, missing, window_room(report), report.terms.precision)
 end
 
 window_kind.charge = function(report, missing)
@@ -167,8 +163,7 @@ end
 window_kind.finish = function(report)
   local bytes, record, component, index, terms = bytes_of, report.record, report.component, report.index, report.terms
   if report.more == 0 then
-    local limit = report.limit
-    offer(report, window_room(report), limit, reserve(limit, record.window))
+    offer(report, window_kind.room(report), report.limit, record.window)
   end
   local sequence, n, previous_n = bytes[record.sequence], bytes[component.n], bytes[component.previous_n]
   local mine = sequence .. n .. previous_n .. bytes[component.held] .. bytes[component.generation] .. pack(component.number)
