@@ -505,36 +505,6 @@ def credit_in_buckets(patch: Patch) -> None:
     patch.setattr(BucketRecord, "missing", missing)
 
 
-def late_costs_beside_the_allowance(patch: Patch) -> None:
-    """A late cost leaves the allowance as it is: both are spent."""
-    late = RegionalEngine._late
-
-    def careless(engine: RegionalEngine, counter: SharedCounter, *rest: Any) -> int:
-        before = counter.allowance
-        outcome = late(engine, counter, *rest)
-        counter.allowance = before
-        return outcome
-
-    patch.setattr(RegionalEngine, "_late", careless)
-
-
-def unmerged_is_free(patch: Patch) -> None:
-    """What was spent in a window that the shard has not reached is neither counted nor set aside."""
-    report_on = WindowRecord.report
-
-    def careless(record: WindowRecord, report: WindowReport, time_ms: int) -> int:
-        record.come_to(time_ms)
-        cells = tuple([cell for cell in report.cells if cell.sequence <= record.sequence])
-        return report_on(record, report._replace(cells=cells), time_ms)
-
-    patch.setattr(WindowRecord, "report", careless)
-
-
-def allowances_of_another_limit(patch: Patch) -> None:
-    """A node goes on with what was set aside for it under another limit."""
-    patch.setattr(SharedCounter, "void", lambda counter: None)
-
-
 def try_again_and_keep(patch: Patch) -> None:
     """A request that tries again keeps what it took, though it asks the shard all the same."""
     try_again = Question.try_again
@@ -693,9 +663,6 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     renew_overtaken,
     own_rest_is_free,
     credit_in_buckets,
-    late_costs_beside_the_allowance,
-    unmerged_is_free,
-    allowances_of_another_limit,
     add_instead_of_set,
     drop_on_failure,
     drop_on_full_buffer,
@@ -715,7 +682,6 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     alone_without_the_origin,
     nothing_is_reserved,
     the_cell_of_now,
-    the_new_window_alone,
     sent_for_another_window,
     say_it_once,
     trust_what_was_told,

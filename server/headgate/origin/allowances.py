@@ -18,7 +18,7 @@ LIVED_MS: Final = 10_000
 """Time over which the noise of a count is reckoned; of a shorter window, the window."""
 EVERYBODY: Final = 64
 """Whoever reports gets one part in so many of what is free: keys that are far from their limit are reported rarely."""
-SLOW: Final = 4
+SLOW: Final = 8
 """So much must be free for a run that needs a unit now and then to get one. With less, the few units of a small limit
 would lie with runs that do not need them."""
 SHARP: Final = 20

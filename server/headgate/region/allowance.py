@@ -10,7 +10,6 @@ from math import isqrt
 from typing import Final
 
 from headgate.limiter.limit import Algorithm, Limit
-from headgate.origin.protocol import NOW_AND_THEN
 from headgate.region.refunds import DENIAL_MS
 
 MEASURED_S: Final = 0.25
@@ -62,9 +61,8 @@ def measured(rate: float, asked: int, passed_s: float) -> float:
 
 
 def wanted_far(rate: float, limit: Limit) -> int:
-    """Return how much to hold far from the limit: what comes within the horizon, and what chance adds to that."""
-    if rate < SLOW_PER_S:
-        return NOW_AND_THEN
+    """Return how much to hold far from the limit, of a key that is no slow one: what comes within the horizon, and what
+    chance adds to that."""
     likely = int(rate * min(HORIZON_S, span_ms(limit) / 8000))
     return likely + isqrt(likely) + 1
 

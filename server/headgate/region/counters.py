@@ -14,7 +14,7 @@ from headgate.heirs import mypyc_attr
 from headgate.limiter.counters import KeyCounter
 from headgate.limiter.decision import Charge, Verdict
 from headgate.limiter.limit import Limit
-from headgate.origin.protocol import PLENTY, UNBOUND, Answer, Demand, Report, WindowAnswer, WindowTerms
+from headgate.origin.protocol import NOW_AND_THEN, PLENTY, UNBOUND, Answer, Demand, Report, WindowAnswer, WindowTerms
 from headgate.region.allowance import (
     BRIEF_S,
     MARGIN_S,
@@ -200,9 +200,10 @@ class SharedCounter(KeyCounter, ABC):
 
     def pause_left_ms(self, cost: int, now_s: float) -> int:
         """Return how long the node will not ask for this cost; 0 if it may."""
-        if self.pause is None or not self.is_paused(self.missing(cost), now_s):
+        pause = self.pause
+        if pause is None or now_s >= pause.ends_s or not self.is_paused(self.missing(cost), now_s):
             return 0
-        return self.pause.left_ms(now_s)
+        return pause.left_ms(now_s)
 
     def from_allowance(self, charge: Charge, now_ms: int, now_s: float) -> Verdict | None:
         """Admit the charge out of the key's allowance; None, and nothing changed: the plain rule must decide.
@@ -287,7 +288,8 @@ class SharedCounter(KeyCounter, ABC):
         """
         want = 0 if leaving else self._want(now_s)
         # What a call asks for comes first: it may need what is held, and what is wanted is given again.
-        self.allowance = 0 if wanted else min(self.spendable(now_s), abs(want))  # NOW_AND_THEN is for one
+        if self.allowance:
+            self.allowance = 0 if wanted else min(self.spendable(now_s), abs(want))  # NOW_AND_THEN is for one
         report = self.report(number, wanted, want, leaving, now_s)
         # From here on an admission is one that this call does not carry.
         self.flush_due_s = 0.0
@@ -305,7 +307,7 @@ class SharedCounter(KeyCounter, ABC):
         if not rate:
             return 0
         if self.pause is None:
-            return wanted_far(rate, self.limit)
+            return NOW_AND_THEN if rate < SLOW_PER_S else wanted_far(rate, self.limit)
         return wanted_near(rate, self.limit, short=self.pause.short)
 
     def answered(self, answer: Any, limit: Limit, usable_until_s: float, sent_s: float) -> bool:

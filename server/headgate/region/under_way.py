@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headgate.origin.operations.call import Call, Reply
-from headgate.origin.protocol import UNBOUND
+from headgate.origin.protocol import PLENTY, UNBOUND, WindowAnswer
 from headgate.region.counters import SharedCounter
 from headgate.region.extension import ExtendedCall
 from headgate.region.waiting import Question
@@ -79,6 +79,8 @@ class CallUnderWay:
         """Have every key that was answered be near its limit or far from it, now that its requests are decided."""
         for position, counter in enumerate(self.counters):
             answer = reply.answers[position]
+            if answer.left == PLENTY and counter.pause is None and isinstance(answer, WindowAnswer):
+                continue  # it is far from its limit, as it was
             if answer.more >= 0 and self.components[position] is counter.component and position not in self.stale:
                 limit, report = self.limits[position], self.call.reports[position]
                 counter.conclude(report, answer, limit, refused[counter], self.sent_s, chance)

@@ -38,23 +38,19 @@ def denied_from_memory(leg: Leg, now_s: float) -> bool:
 def denied_again(counter: SharedCounter, charge: Charge, now_s: float) -> Verdict | None:
     """Deny a charge as the same one was before, or because its key pauses; None, and nothing noted: the plain rule must
     decide. (tests/unit/region/test_denials.py holds both equal.)"""
-    limit, pause = charge.limit, counter.pause
+    limit = charge.limit
     known = counter.deny_until_ms and charge.cost == counter.deny_cost and limit is counter.deny_limit
-    if (not known and pause is None) or counter.limit is not limit:
+    if (not known and counter.pause is None) or counter.limit is not limit:
         return None
     now_ms = counter.come_to(limit, now_s)
-    pause = counter.pause  # gone, if the counter has begun anew
-    denied = known and now_ms < counter.deny_until_ms
-    if pause is None:
-        if not denied:
-            return None
+    pause_ms = counter.pause_left_ms(charge.cost, now_s)
+    if known and now_ms < counter.deny_until_ms:
         counter.ask(charge.cost)
-        return True, 0, counter.deny_until_ms - now_ms
-    waits = counter.is_paused(counter.missing(charge.cost), now_s)
-    if not denied and not waits:
+        return True, 0, max(counter.deny_until_ms - now_ms, pause_ms)
+    if not pause_ms:
         return None
     counter.ask(charge.cost)
-    return _denial(charge, counter, now_ms, pause.left_ms(now_s) if waits else 0)
+    return _denial(charge, counter, now_ms, pause_ms)
 
 
 def admission_of(leg: Leg, remaining: int, now_ms: int) -> Verdict:

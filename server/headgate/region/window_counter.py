@@ -267,7 +267,9 @@ class SharedWindow(SharedCounter):
         terms = self.shard.window_terms(self.limit, self.component, leaving)
         name = exchange_name(self.key, self.place, self.window_ms) if terms.publish_at else b""
         demands = self.demands(self.sequence, leaving, now_s)
-        rest = self.allowance + self.uncovered
+        rest = self.allowance
+        if cell.reserved or (before is not None and before.reserved):
+            rest += self.uncovered
         return _new(WindowReport, (self.key, terms, number, rest, want, cells, name, self.reset, demands))
 
     def learn(self, answer: Any) -> bool:

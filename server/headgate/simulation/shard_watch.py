@@ -69,8 +69,8 @@ class ShardWatch:
             self._set_aside(index, report, answer, reply.time_ms)
 
     def _set_aside(self, index: int, report: Report, answer: Answer, now_ms: int) -> None:
-        """Check that all that is set aside is what runs hold, and with the counts within the limit and `P` whenever more
-        of it is given; note what it leaves, because no more than that may be denied."""
+        """Check that all that is set aside is what runs hold, and with the counts within limit and `P` whenever more of
+        it is given; note what it leaves, because no more than that may be denied."""
         record: Any = self._world.shards[index].record(report.key)
         if not isinstance(record, WindowRecord | BucketRecord):
             return

@@ -327,10 +327,10 @@ def _allowances() -> list[Case]:
             ],
         ),
         Case(
-            "a run that needs a unit now and then gets one where four are free, and none near the limit",
+            "a run that needs a unit now and then gets one where eight are free, and none near the limit",
             [
-                Step(0, said(window("a", 1, cell(82), want=NOW_AND_THEN)), (counts((82, 82), more=1, left=PLENTY),)),
-                Step(1, said(window("b", 1, want=NOW_AND_THEN)), (counts((0, 82), more=0, left=PLENTY),)),
+                Step(0, said(window("a", 1, cell(78), want=NOW_AND_THEN)), (counts((78, 78), more=1, left=PLENTY),)),
+                Step(1, said(window("b", 1, want=NOW_AND_THEN)), (counts((0, 78), more=0, left=PLENTY),)),
                 Step(2, said(window("a", 2, cell(90), want=NOW_AND_THEN)), (counts((90, 90), more=0, left=10),)),
             ],
         ),
@@ -361,7 +361,7 @@ def _allowances() -> list[Case]:
             ],
         ),
         Case(
-            "of P half of the room is given on top of it; what it has beyond a twentieth of the limit, at the limit too",
+            "of P half of the room is given on top of it; what it has beyond a twentieth of the limit, at it too",
             [
                 Step(0, said(window("a", 1, precision=5, want=80)), (counts((0, 0), more=46, left=PLENTY),)),
                 Step(1, said(window("b", 1, cell(100), precision=5, want=9)), (counts((100, 100), more=0, left=0),)),

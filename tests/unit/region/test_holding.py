@@ -48,8 +48,6 @@ def test_a_rate_is_measured_by_what_was_asked(before: float, asked: int, passed_
 @pytest.mark.parametrize(
     ("rate", "of", "far", "calm", "short"),
     [
-        (1.0, limit(), NOW_AND_THEN, 0, 0),
-        (7.9, limit(), NOW_AND_THEN, 0, 1),
         (8.0, limit(), 1 + 1 + 1, 0, 1),
         (100.0, limit(), 12 + 3 + 1, 5, 10),
         (100.0, limit(1_000, 60), 50 + 7 + 1, 30, 60),
@@ -59,6 +57,13 @@ def test_a_rate_is_measured_by_what_was_asked(before: float, asked: int, passed_
 def test_what_is_wanted_follows_the_rate(rate: float, of: Limit, far: int, calm: int, short: int) -> None:
     assert wanted_far(rate, of) == far
     assert (wanted_near(rate, of, short=False), wanted_near(rate, of, short=True)) == (calm, short)
+
+
+@pytest.mark.parametrize(("asked", "want"), [(0, 0), (1, NOW_AND_THEN), (7, NOW_AND_THEN), (8, 1 + 1 + 1)])
+def test_a_slow_node_wants_a_unit_now_and_then(asked: int, want: int) -> None:
+    counter = warm(of=limit())
+    counter.asked_per_s, counter.asked = float(asked), asked
+    assert sent(counter, after_s=1.0)[1] == want
 
 
 def warm(allowance: int = 0, *, of: Limit | None = None) -> SharedWindow:

@@ -2,7 +2,7 @@
 
 -- As in allowances.py, where each has its reason.
 local NOW_AND_THEN = -1  -- in the place of what is wanted (protocol.py)
-local LIVED_MS, EVERYBODY, SLOW, SHARP, PRESSED = 10000, 64, 4, 20, 2
+local LIVED_MS, EVERYBODY, SLOW, SHARP, PRESSED = 10000, 64, 8, 20, 2
 
 --@check local function check_sums(key, record)
 --@check   local held = { [record.generation] = 0, [record.generation - 1] = 0 }
