@@ -282,11 +282,6 @@ def sent_for_another_window(patch: Patch) -> None:
     patch.setattr(SharedWindow, "_restate", careless)
 
 
-def say_it_once(patch: Patch) -> None:
-    """A shard that still lacks something after it was told is not told again."""
-    patch.setattr(SharedWindow, "lacks", lambda counter, answer: False)
-
-
 def trust_what_was_told(patch: Patch) -> None:
     """After a loss a shard is told the highest total heard of, not what is certain to have been there."""
     learn = CellView.learn
@@ -366,16 +361,6 @@ def pauses_of_ten(patch: Patch) -> None:
     """A pause takes ten times as long."""
     patch.setattr(pause, "turn_s", lambda limit: 10 * turn_s(limit))
     patch.setattr(pause, "FIRST_PAUSE_S", 10 * pause.FIRST_PAUSE_S)
-
-
-def a_pause_denies_all(patch: Patch) -> None:
-    """In a pause a node denies whatever its allowance does not cover, though less than that would still have fitted."""
-    answered = Pause.answered
-    patch.setattr(
-        Pause,
-        "answered",
-        lambda paused, limit, sequence, left, *rest, **more: answered(paused, limit, sequence, 0, *rest, **more),
-    )
 
 
 def all_room_to_everybody(patch: Patch) -> None:
@@ -646,7 +631,7 @@ def teach_resets_once(patch: Patch) -> None:
     patch.setattr(ShardSession, "lost_memory", careless)
 
 
-OF_PAUSES: Final = (pauses_of_ten, a_pause_denies_all, try_again_and_keep)
+OF_PAUSES: Final = (pauses_of_ten, try_again_and_keep)
 """Those that are looked for in histories with pauses."""
 
 ALL: Final[tuple[Callable[[Patch], None], ...]] = (
@@ -683,7 +668,6 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     nothing_is_reserved,
     the_cell_of_now,
     sent_for_another_window,
-    say_it_once,
     trust_what_was_told,
     time_never_goes_back,
     records_from_the_future,
@@ -692,7 +676,6 @@ ALL: Final[tuple[Callable[[Patch], None], ...]] = (
     answers_from_before_the_step,
     unreadable_is_a_denial,
     pauses_of_ten,
-    a_pause_denies_all,
     try_again_and_keep,
     late_if_it_fits,
     late_costs_wait,
