@@ -26,7 +26,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.allowances_end_before_reports: ("calm-0", "cover"),
     mutations.take_what_was_wanted: ("loss-2", "cover"),
     mutations.renew_overtaken: ("network-1", "cover"),
-    mutations.own_rest_is_free: ("calm-20", "budget"),
+    mutations.own_rest_is_free: ("calm-100", "budget"),
     mutations.credit_in_buckets: ("loss-92", "budget"),
     mutations.add_instead_of_set: ("network-1", "credit"),
     mutations.drop_on_failure: ("crowded-7", "left_over"),

@@ -18,9 +18,9 @@ LIVED_MS: Final = 10_000
 """Time over which the noise of a count is reckoned; of a shorter window, the window."""
 EVERYBODY: Final = 64
 """Whoever reports gets one part in so many of what is free: keys that are far from their limit are reported rarely."""
-SLOW: Final = 8
-"""So much must be free for a run that needs a unit now and then to get one. With less, the few units of a small limit
-would lie with runs that do not need them."""
+NEAR: Final = 8
+"""With less than so much free the limit is near, and a run that needs a unit now and then gets none: the few units of
+a small limit would lie with runs that do not need them."""
 SHARP: Final = 20
 """Part of the limit up to which `P` is for what is on its way: only what it has beyond that is given at the limit."""
 PRESSED: Final = 2
@@ -96,7 +96,7 @@ class Allowances:
         rest = holding.held
         beyond = max(min(precision, max(0, room) // 2), precision - limit // SHARP)
         far = room - kept + beyond - (self.held - rest)
-        if far > 0:
+        if far >= NEAR:
             left, more = PLENTY, self._goal(want, far) - rest
         else:
             free = self.free(room, precision)
@@ -115,7 +115,7 @@ class Allowances:
         if not want:
             return 0
         if want == NOW_AND_THEN:
-            return 0 if self.pressed else max(far // EVERYBODY, min(1, far // SLOW))
+            return 0 if self.pressed else max(far // EVERYBODY, 1)
         goal = min(want, -(-far // 2))
         return goal if self.pressed else max(far // EVERYBODY, goal)
 

@@ -2,7 +2,7 @@
 
 -- As in allowances.py, where each has its reason.
 local NOW_AND_THEN = -1  -- in the place of what is wanted (protocol.py)
-local LIVED_MS, EVERYBODY, SLOW, SHARP, PRESSED = 10000, 64, 8, 20, 2
+local LIVED_MS, EVERYBODY, NEAR, SHARP, PRESSED = 10000, 64, 8, 20, 2
 
 --@check local function check_sums(key, record)
 --@check   local held = { [record.generation] = 0, [record.generation - 1] = 0 }
@@ -58,12 +58,12 @@ local function offer(report, room, limit, span)
     end
   end
   local far, more = room - terms.kept + beyond - held + rest, 0
-  if far > 0 then
+  if far >= NEAR then
     report.left = PLENTY
     local pressed = record.pressed > 0
     if want > 0 then
       more = want * 2 <= far and want or min(want, ceil(far / 2))
-    elseif want == NOW_AND_THEN and not pressed and far >= SLOW then
+    elseif want == NOW_AND_THEN and not pressed then
       more = 1
     end
     if want ~= 0 and not pressed and far >= EVERYBODY * (more + 1) then
