@@ -1,8 +1,13 @@
 """Disturbances of a region: times and keys for which a promise that needs a healthy shard does not hold."""
 
+from typing import Final
+
 from headgate.simulation.cell_watch import CellWatch
 from headgate.simulation.evidence import Evidence
 from headgate.simulation.shard_watch import ShardWatch
+
+UNNOTICED_MS: Final = 2_000
+"""So long a node may date what it admits by the clock as it was before it was set: a heartbeat and its timeout."""
 
 
 class Upsets:
@@ -61,7 +66,7 @@ class Upsets:
                 self._truth.disturb(index, max(from_ms, then_ms), to_ms)
         for key, actual in self._truth.buckets.items():
             if self._world.shard_of(key) == index:
-                actual.disturb(then_ms)
+                actual.disturb(then_ms + UNNOTICED_MS)
 
     def _latest_ms(self, index: int) -> int:
         """The latest time by which a key of the shard would be charged."""
