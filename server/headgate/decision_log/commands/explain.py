@@ -10,6 +10,7 @@ from pathlib import Path
 from headgate.console import descriptors
 from headgate.console.admin_call import add_servers, addresses_of, call, on_all
 from headgate.console.output import EXIT_FAILED, EXIT_OK, printable, write
+from headgate.console.parsers import Commands
 from headgate.decision_log.explain.explanation import DecisionOutcome, DecisionQuestion, explain, lines_of
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
@@ -30,7 +31,7 @@ examples:
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add `headgate explain` to the commands."""
     parser = commands.add_parser(
         "explain",
@@ -38,7 +39,6 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description="Say why a request was decided as it was: which rule applied, in which version, what was counted "
         "and by whom, what was going on, and when it would have been admitted.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_sources(parser)
     add_servers(parser)
