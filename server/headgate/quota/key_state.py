@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 import msgpack
 
-from headgate.quota.gifts import HIGHEST_TOTAL, GiveRows
+from headgate.quota.gifts import HIGHEST_TOTAL, Given, GiveRows
 from headgate.quota.message import QuotaEntry
 from headgate.quota.need import HIGHEST_NEED
 
@@ -28,8 +28,8 @@ class Observation(NamedTuple):
 class TakenBack(NamedTuple):
     """Own gifts that are not saved: what the own rows were before, and what they are with them."""
 
-    before: dict[tuple[int, int], int]
-    after: dict[tuple[int, int], int]
+    before: Given
+    after: Given
 
 
 class KeyState:
