@@ -7,6 +7,7 @@ renewed by other programs, file by file, and no such moment may cut callers off.
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -149,15 +150,10 @@ def _identity(files: TlsFiles) -> tuple[FileIdentity, ...]:
 
 
 def _read(files: TlsFiles) -> Contents:
-    return tuple(_read_file(path) for path in files.paths())
-
-
-def _read_file(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return tuple([Path(path).read_bytes() for path in files.paths()])
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(f"{error.filename}: {error.strerror}") from error
 
 
 def _no_password() -> str:

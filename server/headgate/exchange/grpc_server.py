@@ -18,12 +18,12 @@ import grpc
 from structlog.typing import FilteringBoundLogger
 
 from headgate import __version__
-from headgate.address import TcpAddress, parse_address
+from headgate.address import parse_address
 from headgate.clock import Clock
-from headgate.endpoint.listening import why_not
+from headgate.endpoint.listening import listen_by_grpcio
 from headgate.endpoint.methods import CODES, MethodHandlers, Methods, sendable
 from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
-from headgate.errors import BadRequest, ConfigError, NotReady, RequestError, status_of
+from headgate.errors import BadRequest, NotReady, RequestError, status_of
 from headgate.exchange import codec
 from headgate.exchange.hello import OURS, Hello, Regions, Versions, Welcome, check_direction, choose_version
 from headgate.exchange.identity import Security
@@ -136,7 +136,7 @@ class ExchangeServer:
         async with AsyncExitStack() as cleanup:
             with binding_at(self._address, self._socket_mode, cleanup):
                 server = grpc.aio.server(handlers=[Methods(self._methods())], options=self._options())
-                self._bind(server, credentials)
+                self._address = listen_by_grpcio(server, self._address, credentials, what="exchange: ")
             await server.start()
             self._server = server
             self._cleanup = cleanup.pop_all()
@@ -162,15 +162,6 @@ class ExchangeServer:
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
         ]
-
-    def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
-        target = str(self._address)
-        try:
-            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
-        except RuntimeError as error:
-            raise ConfigError(f"exchange: can't listen on {target}: {why_not(self._address)}") from error
-        if isinstance(self._address, TcpAddress):
-            self._address = TcpAddress(self._address.host, port)
 
     async def stop(self, timeout_s: float) -> None:
         """Acknowledge the batches that are being taken in, for at most `timeout_s`; then end every stream with a

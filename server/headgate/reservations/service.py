@@ -13,12 +13,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from google.protobuf.message import DecodeError
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 from headgate_client.wire.headgate.v1 import limits_pb2 as pb
 
+from headgate.endpoint.methods import parsed
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.operations.take_claim import ClaimState, TakeClaim
@@ -143,7 +143,7 @@ class ReservationService:
     # Reserve
 
     async def _reserve(self, payload: bytes) -> bytes:
-        request = _parsed(pb.ReserveRequest, payload)
+        request = parsed(pb.ReserveRequest, payload)
         asked, ttl_ms = _checked_request(request.request), _checked_ttl(request.ttl_ms)
         nonce = self._random_bytes(ids.NONCE_BYTES)
         now_ms = self._now_ms(self._origin.shard_of(nonce))
@@ -173,7 +173,7 @@ class ReservationService:
     # Settle
 
     async def _settle(self, payload: bytes) -> bytes:
-        request = _parsed(pb.SettleRequest, payload)
+        request = parsed(pb.SettleRequest, payload)
         if request.actual > MAX_ACTUAL:
             raise BadRequest(f"actual is {request.actual}: accepted are 0 to {MAX_ACTUAL}")
         reservation = await self._decode(request.id)
@@ -260,13 +260,6 @@ class ReservationService:
 
 def _expired() -> NotFound:
     return NotFound("id: the reservation has expired, and was not settled in time: its estimate stands")
-
-
-def _parsed(message: Any, payload: bytes) -> Any:
-    try:
-        return message.FromString(payload)
-    except DecodeError:
-        raise BadRequest(f"malformed {message.DESCRIPTOR.name}") from None
 
 
 def _checked_request(request: RateLimitRequest) -> bytes:
