@@ -54,7 +54,7 @@ class SegmentWriter:
             self._begin(now_ms)
         assert self._fd is not None  # noqa: S101 - `_begin` raised otherwise
         try:
-            _write_all(self._fd, data)
+            write_all(self._fd, data)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
@@ -126,7 +126,8 @@ def _segments(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
             yield path, path.stat()
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write to the end, however little the system takes at once. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

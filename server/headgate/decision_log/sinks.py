@@ -1,17 +1,15 @@
 """Destinations of the decision log: segments in the data directory, JSON lines on stdout."""
 
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.block import encode_decisions, encode_events
 from headgate.decision_log.index import facts_of_decisions, facts_of_events
-from headgate.decision_log.json_lines import event_to_json, record_to_json
-from headgate.decision_log.schema import Event, NodeRun
-from headgate.decision_log.segments import Bounds, SegmentWriter
+from headgate.decision_log.json_lines import entry_to_json
+from headgate.decision_log.schema import Entry, Event, NodeRun
+from headgate.decision_log.segments import Bounds, SegmentWriter, write_all
 
 
 class SegmentSink:
@@ -39,16 +37,14 @@ class LineSink:
         self._source = source
 
     def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
-        self._write(record_to_json(record) for record in batch.records(self._source))
+        self._write(batch.records(self._source))
 
     def events(self, events: Sequence[Event], now_ms: int) -> None:
-        self._write(event_to_json(event) for event in events)
+        self._write(events)
 
     def close(self) -> None:
         """The descriptor is not ours."""
 
-    def _write(self, lines: Iterator[dict[str, Any]]) -> None:
-        data = "".join([json.dumps(line, ensure_ascii=False) + "\n" for line in lines])
-        view = memoryview(data.encode("utf-8", "backslashreplace"))
-        while view:
-            view = view[os.write(self._fd, view) :]
+    def _write(self, entries: Iterable[Entry]) -> None:
+        data = "".join([json.dumps(entry_to_json(entry), ensure_ascii=False) + "\n" for entry in entries])
+        write_all(self._fd, data.encode("utf-8", "backslashreplace"))
