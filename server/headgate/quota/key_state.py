@@ -1,5 +1,6 @@
 """State of one quota key in one region's ledger, and the packing of its gifts for the region's store."""
 
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgpack
@@ -32,47 +33,31 @@ class TakenBack(NamedTuple):
     after: Given
 
 
+@dataclass(slots=True)
 class KeyState:
     """One key, as one region knows it."""
 
-    __slots__ = (
-        "blind_until_ms",
-        "need",
-        "needs",
-        "observed",
-        "over",
-        "over_until_ms",
-        "overs",
-        "rows",
-        "saved_version",
-        "taken_back",
-        "told",
-        "version",
-    )
-
-    def __init__(self, window_ms: int, regions: int) -> None:
-        self.rows = GiveRows(window_ms, regions)
-        self.need = 0
-        """The own need as it is published."""
-        self.needs: dict[int, int] = {}
-        """Those of the others, as they last published them."""
-        self.over = 0
-        """Share used above the own slice, as it is published: never less than it is."""
-        self.overs: dict[int, int] = {}
-        self.over_until_ms = 0
-        """Until then more than the slice may be in use: it took from a lost region, or had forgotten a gift."""
-        self.observed: Observation | None = None
-        self.told = 0
-        """The most that the region's nodes may be enforcing."""
-        self.blind_until_ms = 0
-        """Until then what was given is not known: its record could not be read."""
-        self.version = 0
-        """Rises with every change that others are to hear of."""
-        self.saved_version = 0
-        """Version that the store has. Nothing is sent before it is there: a giver that forgets a gift grows back."""
-
-        self.taken_back: TakenBack | None = None
-        """Gifts that are taken back if the store refuses them."""
+    rows: GiveRows
+    need: int = 0
+    """The own need as it is published."""
+    needs: dict[int, int] = field(default_factory=dict)
+    """Those of the others, as they last published them."""
+    over: int = 0
+    """Share used above the own slice, as it is published: never less than it is."""
+    overs: dict[int, int] = field(default_factory=dict)
+    over_until_ms: int = 0
+    """Until then more than the slice may be in use: it took from a lost region, or had forgotten a gift."""
+    observed: Observation | None = None
+    told: int = 0
+    """The most that the region's nodes may be enforcing."""
+    blind_until_ms: int = 0
+    """Until then what was given is not known: its record could not be read."""
+    version: int = 0
+    """Rises with every change that others are to hear of."""
+    saved_version: int = 0
+    """Version that the store has. Nothing is sent before it is there: a giver that forgets a gift grows back."""
+    taken_back: TakenBack | None = None
+    """Gifts that are taken back if the store refuses them."""
 
     @property
     def is_saved(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from headgate.limiter.shares import WHOLE
 from headgate.quota.counts import LedgerCounts
-from headgate.quota.gifts import epoch_ms, overlap_ms
+from headgate.quota.gifts import GiveRows, epoch_ms, overlap_ms
 from headgate.quota.key_state import KeyState, UnreadableKey, pack, unpack
 from headgate.quota.pending import PendingKeys
 
@@ -146,7 +146,7 @@ class KeyTable:
                 until_ms = now_ms + epoch_ms(window_ms) + overlap_ms(window_ms)
                 self.unknown_at_floor_until_ms = max(self.unknown_at_floor_until_ms, until_ms)
                 return None
-            state = self.states[key] = KeyState(window_ms, self._regions)
+            state = self.states[key] = KeyState(GiveRows(window_ms, self._regions))
         return state
 
     def changed(self, key: bytes, state: KeyState, *, but: int | None = None, told: bool = True) -> None:

@@ -25,7 +25,7 @@ from typing import Final
 from headgate.limiter.shares import even_share, floor_share, share_of
 from headgate.quota.counts import LedgerCounts
 from headgate.quota.filling import Filling
-from headgate.quota.gifts import overlap_ms
+from headgate.quota.gifts import GiveRows, overlap_ms
 from headgate.quota.key_plan import (
     Enforced,
     KeyPlan,
@@ -110,7 +110,7 @@ class QuotaLedger:
         state = self._keys.get(key)
         if state is None:
             at_floor = now_ms < self.table.unknown_at_floor_until_ms
-            unknown = KeyState(window_ms, len(self.names))
+            unknown = KeyState(GiveRows(window_ms, len(self.names)))
             return Enforced(self.floor, self.floor) if at_floor else self._plan(unknown, now_ms).enforced
         enforced = self._plan(state, now_ms).enforced
         state.told = max(state.told, enforced.share)
@@ -142,10 +142,6 @@ class QuotaLedger:
     def known(self) -> list[bytes]:
         """All keys that something is known of."""
         return list(self._keys)
-
-    def waiting(self, peer: str) -> int:
-        """Keys that the peer has yet to be told of."""
-        return self.table.pending.waiting(self.names.index(peer))
 
     def slices(self, key: bytes, now_ms: int) -> dict[str, int]:
         """Return each region's slice of a key as gifts make it, as far as is known here."""

@@ -131,5 +131,5 @@ class RegionExchange:
 
 def register_exchange(metrics: Metrics, exchange: RegionExchange, clock: Clock) -> None:
     """Export the metrics of the exchange, and of the quota keeper that works through it."""
-    instruments.register(metrics, exchange.exchanger.peers, exchange, clock)
+    instruments.register(metrics, exchange.exchanger.peers, exchange.sent_bytes, exchange.received_bytes, clock)
     quota_instruments.register(metrics, exchange.exchanger.quotas)
