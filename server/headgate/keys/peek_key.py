@@ -24,9 +24,9 @@ BUCKET: Final = b"b"
 
 
 class CellPeek(NamedTuple):
-    """The region's counts of one cell."""
+    """The region's counts of one cell, by the names that `headgate.v1.RegionView` has for them."""
 
-    region_total: int = 0
+    total: int = 0
     unattributed: int = 0
     """The part of the total that no component explains: vouched for by a node or a peer after a loss."""
     foreign: int = 0
@@ -37,7 +37,7 @@ class CellPeek(NamedTuple):
     @property
     def used(self) -> int:
         """Cost that counts against the limit, of all regions."""
-        return self.region_total - self.refunded + self.foreign - self.foreign_refunded
+        return self.total - self.refunded + self.foreign - self.foreign_refunded
 
 
 class ComponentPeek(NamedTuple):
@@ -116,7 +116,7 @@ class RawWindow(NamedTuple):
         ]
         regions = [_region_at(part, sequence - at) for at, part in self.regions]
         shown = [part for part in regions if part.current or part.previous or part.ahead]
-        return WindowPeek(sequence, current, previous, _by_name(components), tuple(sorted(shown)))
+        return WindowPeek(sequence, current, previous, tuple(sorted(components)), tuple(sorted(shown)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class PeekKey(Operation[KeyPeek]):
             return KeyPeek(now_ms, _raw_window(record).at(now_ms // self.window_ms))
         if isinstance(record, BucketRecord):
             parts = [ComponentPeek(name, part.own, 0, part.held) for name, part in record.components.items()]
-            return KeyPeek(now_ms, BucketPeek(record.rate, *record.arrival, _by_name(parts)))
+            return KeyPeek(now_ms, BucketPeek(record.rate, *record.arrival, tuple(sorted(parts))))
         return KeyPeek(now_ms, None, readable=False)
 
     def pack(self, space: KeySpace) -> Packed:
@@ -175,10 +175,6 @@ def _raw_window(record: WindowRecord) -> RawWindow:
     ]
     about = tuple(components), tuple(regions), record.ahead_refunded
     return RawWindow(record.sequence, cells[0], cells[1], record.ahead_foreign, *about)
-
-
-def _by_name(parts: list[ComponentPeek]) -> tuple[ComponentPeek, ...]:
-    return tuple(sorted(parts))
 
 
 def _region_at(part: RegionPeek, by: int) -> RegionPeek:

@@ -136,24 +136,13 @@ def region_message(look: KeyPeek) -> pb.RegionView | None:
     ]
     if isinstance(record, BucketPeek):
         return pb.RegionView(runs=runs, hidden=look.hidden, arrival_ms=record.arrival_ms)
-    return pb.RegionView(
-        current_total=record.current.region_total,
-        previous_total=record.previous.region_total,
-        current_unattributed=record.current.unattributed,
-        previous_unattributed=record.previous.unattributed,
-        current_foreign=record.current.foreign,
-        previous_foreign=record.previous.foreign,
-        current_refunded=record.current.refunded,
-        previous_refunded=record.previous.refunded,
-        current_foreign_refunded=record.current.foreign_refunded,
-        previous_foreign_refunded=record.previous.foreign_refunded,
-        runs=runs,
-        regions=[
-            pb.ForeignView(region=_text(part.region), current=part.current, previous=part.previous, next=part.ahead)
-            for part in record.regions
-        ],
-        hidden=look.hidden,
-    )
+    regions = [
+        pb.ForeignView(region=_text(part.region), current=part.current, previous=part.previous, next=part.ahead)
+        for part in record.regions
+    ]
+    cells = {"current": record.current, "previous": record.previous}
+    counts = {f"{cell}_{name}": count for cell, counts in cells.items() for name, count in counts._asdict().items()}
+    return pb.RegionView(runs=runs, regions=regions, hidden=look.hidden, **counts)
 
 
 def _text(name: bytes) -> str:

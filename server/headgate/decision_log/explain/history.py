@@ -69,7 +69,7 @@ class EventHistory:
         """Since when the shard was not asked, if it was not; None while its breaker was closed."""
         opened: Event | None = None
         for event in self.of_run(record):
-            if event.kind != "breaker_changed" or event.fields.get("shard") not in _shard_names(record):
+            if event.kind != "breaker_changed" or event.fields.get("shard") not in (record.shard, str(record.shard)):
                 continue
             if event.fields.get("state") == "closed":
                 opened = None
@@ -182,7 +182,3 @@ def _counts_since_ms(record: DecisionRecord) -> int:
         return record.time_ms - terms.burst * terms.window_ms // max(1, terms.limit)
     windows = 1 if terms.algorithm == "sliding_window" else 0
     return (record.time_ms // terms.window_ms - windows) * terms.window_ms
-
-
-def _shard_names(record: DecisionRecord) -> tuple[object, ...]:
-    return record.shard, str(record.shard)
