@@ -59,12 +59,10 @@ class PeerLinkStats:
 
 @dataclass(slots=True)
 class _Stream:
-    """One channel with the one call on it, and what they were made with."""
+    """One channel with the one call on it."""
 
     channel: grpc.aio.Channel
     call: _Call
-    credentials: grpc.ChannelCredentials | None
-    header: str | None
     began_s: float
 
 
@@ -91,8 +89,8 @@ class GrpcPeerLink:
         self._clock = clock
         self._versions = versions
         self._stream: _Stream | None = None
-        self._proof: tuple[object, object] = (None, None)
-        """Token and certificate that the last stream was begun with."""
+        self._proof: tuple[grpc.ChannelCredentials | None, str | None] = (None, None)
+        """Certificate and token that the last stream was begun with."""
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         """Connect if need be, send, wait for the acknowledgement. Raises LinkError."""
@@ -141,11 +139,7 @@ class GrpcPeerLink:
         return self._stream
 
     def _is_outdated(self, stream: _Stream) -> bool:
-        return (
-            stream.credentials is not self._security.channel_credentials()
-            or stream.header != self._security.header
-            or self._clock.monotonic() - stream.began_s > RENEW_AFTER_S
-        )
+        return self.is_renewed or self._clock.monotonic() - stream.began_s > RENEW_AFTER_S
 
     def _begin(self) -> _Stream:
         credentials, header = self._proof = self._security.channel_credentials(), self._security.header
@@ -156,7 +150,7 @@ class GrpcPeerLink:
             channel = grpc.aio.secure_channel(target, credentials, options=self._options())
         metadata = (("authorization", header),) if header is not None else ()
         call: _Call = channel.stream_stream(codec.METHOD)(metadata=metadata)
-        return _Stream(channel, call, credentials, header, self._clock.monotonic())
+        return _Stream(channel, call, self._clock.monotonic())
 
     def _options(self) -> list[tuple[str, Any]]:
         return [
