@@ -127,7 +127,7 @@ Owner = TypeVar("Owner", bound=str | None)
 
 
 def read_owners(
-    setting: str, path: str, split: Callable[[str, str], tuple[Owner, str]], *, says: str, form: str
+    setting: str, path: str, split: Callable[[str, str], tuple[Owner, str]], *, form: str, says: str = ""
 ) -> dict[bytes, Owner]:
     """Digest of each token of a file to its owner: tokens themselves are not kept. Raises ConfigError.
 
@@ -198,7 +198,7 @@ class TokenFile(FollowedTokens[_Tokens]):
 
 
 def _read_tokens(path: str) -> _Tokens:
-    return _Tokens(read_owners("token_file", path, _anybodys, says="nothing", form="one per line"))
+    return _Tokens(read_owners("token_file", path, _anybodys, form="one per line"))
 
 
 def _anybodys(token: str, at: str) -> tuple[None, str]:

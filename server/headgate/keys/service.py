@@ -221,8 +221,7 @@ class KeysService:
                     copy = view.copy_of_record(peek, key.key, key.limit)
                 else:
                     state.region_error = "the record can't be read: it is garbled, or of a newer version"
-        usage = view.usage_of(copy, key.limit, state.time_ms)
-        state.used, state.remaining, state.frees_in_ms = usage.used, usage.remaining, usage.frees_in_ms
+        view.add_usage(state, copy, key.limit)
 
     def _audit(self, operator: Operator, why: str, key: str) -> FilteringBoundLogger:
         """Return a logger with caller, key and reason. Changes are warnings: made by hand, and not to be missed."""

@@ -87,7 +87,7 @@ def unpack(packed: bytes, tag: bytes, regions: int) -> GiveRows | None:
         raise UnreadableKey(f"format {written!r}, expected {FORMAT}")
     if packed_tag != tag:
         return None
-    if not _is_count(window_ms) or not isinstance(flat, list) or len(flat) % 4:
+    if type(window_ms) is not int or window_ms <= 0 or not isinstance(flat, list) or len(flat) % 4:
         raise UnreadableKey("window or rows are no numbers, or not four per row")
     rows = GiveRows(window_ms, regions)
     for at in range(0, len(flat), 4):
@@ -106,17 +106,9 @@ def makes_sense(entry: QuotaEntry, regions: int) -> bool:
 
 def is_row(epoch: object, giver: object, receiver: object, total: object, regions: int) -> bool:
     """Return True if four values can be one gift among so many regions."""
-    if not (_is_number(epoch) and _is_number(giver) and _is_number(receiver) and _is_count(total)):
+    if not all(type(value) is int for value in (epoch, giver, receiver, total)):  # True and False are none
         return False
     return giver != receiver and giver in range(regions) and receiver in range(regions) and total in TOTALS
 
 
 TOTALS: Final = range(1, HIGHEST_TOTAL + 1)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -10,7 +10,7 @@ a node remembers. Each cap is counted.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -83,12 +83,11 @@ class OpenCount:
     """Number of reservations that have not expired, by the second in which they do."""
 
     def __init__(self) -> None:
-        self._by_second: OrderedDict[int, int] = OrderedDict()
+        self._by_second: Counter[int] = Counter()
         self.count = 0
 
     def add(self, expires_ms: int) -> None:
-        second = expires_ms // 1000
-        self._by_second[second] = self._by_second.get(second, 0) + 1
+        self._by_second[expires_ms // 1000] += 1
         self.count += 1
 
     def forget(self, now_ms: int) -> None:

@@ -17,7 +17,7 @@ from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.rule_contents import joined, load_content, parts_of, save_content
 from headgate.decision_log.schema import RECORD_BYTES, ROW, DecisionRecord, Event, Flag, NodeRun
-from headgate.decision_log.segments import Bounds, ReadStats, SegmentWriter, read_segments
+from headgate.decision_log.segments import Bounds, ReadStats, SegmentSink, read_segments
 from headgate.decision_log.sinks import LineSink
 from headgate_client.values import encode_request
 
@@ -233,7 +233,7 @@ def test_a_harmed_block_takes_only_itself_along(node: LoggedNode) -> None:
 
 def test_the_log_stays_within_its_bytes_and_its_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 1_000)
-    writer = SegmentWriter(tmp_path, 1, Bounds(5_000, 3_600_000))
+    writer = SegmentSink(tmp_path, NodeRun(run=1), Bounds(5_000, 3_600_000))
     now_ms = int(tmp_path.stat().st_mtime * 1000)
     for _ in range(60):
         writer.write(b"x" * 500, FACTS, now_ms)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from headgate.console import descriptors
-from headgate.console.admin_call import add_servers, addresses_of, call
+from headgate.console.admin_call import SERVERS_HELP, addresses_of, call
 from headgate.console.output import EXIT_OK, printable, warn, write
 from headgate.console.parsers import Commands
+from headgate.console.target import add_target
 from headgate.decision_log.follower import Follower
 from headgate.decision_log.json_lines import entry_of_line, entry_to_json
 from headgate.decision_log.names import hash_of_descriptor
@@ -45,7 +46,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--data-dir", type=Path, action="append", default=[], metavar="DIR", help="a data directory; repeatable"
     )
-    add_servers(parser)
+    add_target(parser, "", SERVERS_HELP)
     parser.add_argument("--domain", help="only decisions of this domain")
     parser.add_argument("--rule", metavar="ID", help="only of this rule, by its id")
     parser.add_argument("--path", metavar="PATH", help="only by this path, e.g. deny_cache or degraded_open")

@@ -17,9 +17,9 @@ from headgate.decision_log.log import DecisionLog, Sink
 from headgate.decision_log.recorder import DecisionRecorder, row_writer
 from headgate.decision_log.rule_contents import PART, parts_of, save_content
 from headgate.decision_log.schema import NodeRun
-from headgate.decision_log.segments import Bounds
+from headgate.decision_log.segments import Bounds, SegmentSink
 from headgate.decision_log.service import DecisionsService
-from headgate.decision_log.sinks import LineSink, SegmentSink
+from headgate.decision_log.sinks import LineSink
 from headgate.decision_log.views import DecisionViews
 from headgate.limiter.engine import Engine
 from headgate.region.engine import RegionalEngine
