@@ -12,7 +12,7 @@ a node remembers. Each cap is counted.
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
@@ -96,32 +96,23 @@ class OpenCount:
             self.count -= self._by_second.pop(second)
 
 
+@dataclass(slots=True, eq=False)
 class ReservationService:
     """Serves `headgate.v1.Limits`: Reserve and Settle."""
 
-    def __init__(
-        self,
-        charging: Charging,
-        origin: Origin,
-        *,
-        key: SigningKey,
-        run: bytes,
-        now_ms: Callable[[int], int],
-        random_bytes: Callable[[int], bytes],
-    ) -> None:
-        """`now_ms` is the time of a shard."""
-        self.stats = ReservationStats()
-        self.open = OpenCount()
-        self._charging = charging
-        self._origin = origin
-        self._key = key
-        self._run = run
-        self._now_ms = now_ms
-        self._random_bytes = random_bytes
-        self._waiting: dict[bytes, asyncio.Task[pb.SettleResponse]] = {}
-        self._settled: OrderedDict[bytes, int] = OrderedDict()
-        """The amount that each was settled with, as far as this node made it or heard of it lately."""
-        self._counted_s = 0
+    charging: Charging
+    origin: Origin
+    key: SigningKey
+    run: bytes
+    now_ms: Callable[[int], int]
+    """The time of a shard."""
+    random_bytes: Callable[[int], bytes]
+    stats: ReservationStats = field(default_factory=ReservationStats)
+    open: OpenCount = field(default_factory=OpenCount)
+    _waiting: dict[bytes, "asyncio.Task[pb.SettleResponse]"] = field(default_factory=dict)
+    _settled: OrderedDict[bytes, int] = field(default_factory=OrderedDict)
+    """The amount that each was settled with, as far as this node made it or heard of it lately."""
+    _counted_s: int = 0
 
     @property
     def waiting(self) -> int:
@@ -144,11 +135,11 @@ class ReservationService:
     async def _reserve(self, payload: bytes) -> bytes:
         request = parsed(pb.ReserveRequest, payload)
         asked, ttl_ms = _checked_request(request.request), _checked_ttl(request.ttl_ms)
-        nonce = self._random_bytes(ids.NONCE_BYTES)
-        now_ms = self._now_ms(self._origin.shard_of(nonce))
+        nonce = self.random_bytes(ids.NONCE_BYTES)
+        now_ms = self.now_ms(self.origin.shard_of(nonce))
         self._check_room(now_ms)
-        key = await self._key.current()
-        decided = await answer_future(self._charging.reserve(asked))
+        key = await self.key.current()
+        decided = await answer_future(self.charging.reserve(asked))
         response = pb.ReserveResponse(decision=RateLimitResponse.FromString(decided))
         if response.decision.overall_code == RateLimitResponse.OK:
             self.stats.reserved += 1
@@ -187,12 +178,12 @@ class ReservationService:
 
     async def _decode(self, text: str) -> Reservation:
         try:
-            return ids.decode(text, self._key.accepted())
+            return ids.decode(text, self.key.accepted())
         except NotFound:
             # Another node may have drawn the region's key just now.
-            if not await self._key.look_again():
+            if not await self.key.look_again():
                 raise
-            return ids.decode(text, self._key.accepted())
+            return ids.decode(text, self.key.accepted())
 
     async def _wait_for(self, task: "asyncio.Task[pb.SettleResponse]") -> pb.SettleResponse:
         await asyncio.wait([task], timeout=ANSWER_S)
@@ -225,16 +216,16 @@ class ReservationService:
 
     async def _claim(self, reservation: Reservation, actual: int) -> pb.SettleResponse:
         """Take the name, as long as it takes; then, and only then, make up the difference."""
-        value = b"%d/%s" % (actual, self._run)
-        shard = self._origin.shard_of(reservation.nonce)
+        value = b"%d/%s" % (actual, self.run)
+        shard = self.origin.shard_of(reservation.nonce)
         while True:
             try:
-                claim = await self._origin.run(
+                claim = await self.origin.run(
                     shard, TakeClaim(reservation.nonce, value, reservation.expires_ms), CLAIM_TIMEOUT_S
                 )
                 break
             except OriginError:
-                if self._now_ms(shard) >= reservation.expires_ms:
+                if self.now_ms(shard) >= reservation.expires_ms:
                     self.stats.expired += 1
                     raise _expired() from None
                 await asyncio.sleep(RETRY_S)
@@ -254,7 +245,7 @@ class ReservationService:
         if difference:
             message.hits_addend = abs(difference)
             payload = message.SerializeToString()
-            (self._charging.charge_late if difference > 0 else self._charging.uncharge)(payload)
+            (self.charging.charge_late if difference > 0 else self.charging.uncharge)(payload)
 
 
 def _expired() -> NotFound:
