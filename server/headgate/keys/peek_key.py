@@ -4,7 +4,6 @@ Cells roll over when somebody reports; a reader rolls them for itself, to the sh
 each part of a record (common.lua), so what is read here is read of later formats too, as far as it goes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
@@ -98,17 +97,16 @@ class RawWindow(NamedTuple):
     sequence: int
     current: CellPeek
     previous: CellPeek
-    ahead_foreign: int
-    components: tuple[tuple[int, ComponentPeek], ...]
+    ahead: CellPeek
+    """Counts of other regions in the next cell already, by their clocks."""
+    components: list[tuple[int, ComponentPeek]]
     """Each with the window of its own last report."""
-    regions: tuple[tuple[int, RegionPeek], ...]
-    ahead_refunded: int = 0
+    regions: list[tuple[int, RegionPeek]]
 
     def at(self, sequence: int) -> WindowPeek:
         """Roll the record on to a window, or to its own if that is later."""
         sequence = max(sequence, self.sequence)
-        ahead = CellPeek(foreign=self.ahead_foreign, foreign_refunded=self.ahead_refunded)
-        current, previous = _rolled(self.current, self.previous, ahead, CellPeek(), sequence - self.sequence)
+        current, previous = _rolled(self.current, self.previous, self.ahead, CellPeek(), sequence - self.sequence)
         components = [
             part._replace(current=rolled[0], previous=rolled[1])
             for at, part in self.components
@@ -173,8 +171,8 @@ def _raw_window(record: WindowRecord) -> RawWindow:
         (part.sequence, RegionPeek(name, part.current, part.previous, part.ahead))
         for name, part in record.foreign.items()
     ]
-    about = tuple(components), tuple(regions), record.ahead_refunded
-    return RawWindow(record.sequence, cells[0], cells[1], record.ahead_foreign, *about)
+    ahead = CellPeek(foreign=record.ahead_foreign, foreign_refunded=record.ahead_refunded)
+    return RawWindow(record.sequence, cells[0], cells[1], ahead, components, regions)
 
 
 def _region_at(part: RegionPeek, by: int) -> RegionPeek:
@@ -187,9 +185,9 @@ Cell = TypeVar("Cell", int, CellPeek)
 
 def _rolled(current: Cell, previous: Cell, ahead: Cell, empty: Cell, by: int) -> tuple[Cell, Cell]:
     """The current and the previous cell so many windows later."""
-    cells: Callable[[int], Cell] = lambda place: {-1: previous, 0: current, 1: ahead}.get(place, empty)  # noqa: E731
-    by = max(0, by)
-    return cells(by), cells(by - 1)
+    cells = previous, current, ahead, empty, empty
+    place = min(max(0, by), 3)
+    return cells[place + 1], cells[place]
 
 
 def _packed_window(fields: dict[bytes, bytes]) -> RawWindow:
@@ -199,16 +197,14 @@ def _packed_window(fields: dict[bytes, bytes]) -> RawWindow:
     components, regions = [], []
     for name, packed in fields.items():
         if name.startswith(COMPONENT):
-            at, own, previous_own, held = _numbers(packed, 4)
-            components.append((at, ComponentPeek(name[1:], own, previous_own, held)))
+            at, *counts = _numbers(packed, 4)
+            components.append((at, ComponentPeek(name[1:], *counts)))
         elif name.startswith(REGION):
-            at, current, previous, ahead = _numbers(packed, 4)
-            regions.append((at, RegionPeek(name[1:], current, previous, ahead)))
-    cells = (
-        CellPeek(*numbers[2:5], *refunds[0:3:2]),
-        CellPeek(*numbers[5:8], *refunds[1:4:2]),
-    )
-    return RawWindow(numbers[1], *cells, numbers[12], tuple(components), tuple(regions), refunds[4])
+            at, *counts = _numbers(packed, 4)
+            regions.append((at, RegionPeek(name[1:], *counts)))
+    current, previous = CellPeek(*numbers[2:5], *refunds[0:3:2]), CellPeek(*numbers[5:8], *refunds[1:4:2])
+    ahead = CellPeek(foreign=numbers[12], foreign_refunded=refunds[4])
+    return RawWindow(numbers[1], current, previous, ahead, components, regions)
 
 
 def _packed_bucket(fields: dict[bytes, bytes]) -> BucketPeek:

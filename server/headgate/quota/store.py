@@ -27,8 +27,6 @@ BUSY_MS: Final = 10_000
 """Time for which a key counts as busy after it was noted."""
 MOST_BUSY: Final = 100_000
 """Keys that are noted as busy: as many as a keeper's ledger holds. Further ones stay at the share of unknown keys."""
-MOST_ROWS: Final = 500
-"""Rows per page when a keeper begins."""
 FOREVER_MS: Final = 10**15
 
 
@@ -134,17 +132,6 @@ class QuotaStore(MemoryPart):
         """End the keeper's lease: the next one need not wait."""
         if self._owner == owner:
             self._owner = b""
-
-    def rows(self, cursor: int) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
-        """A page of what the store has, and where the next one begins; 0: that was all."""
-        found = tuple(self.stored.items())[cursor : cursor + MOST_ROWS]
-        after = cursor + len(found)
-        return (after if after < len(self.stored) else 0), found
-
-    def post(self, peer: bytes, message: bytes) -> bytes:
-        """Leave a peer's message for the keeper; which of its messages the keeper has taken in last."""
-        self.posted[peer] = message
-        return self.acknowledged.get(peer, b"")
 
 
 def quota_keys(space: KeySpace) -> list[bytes]:

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from headgate.origin.interface import LEASE_MS
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, Packed
 from headgate.origin.shard_memory import ShardMemory
 from headgate.quota.protocol import QuotaLease
-from headgate.quota.store import MOST_ROWS, QUOTA, QuotaStore
+from headgate.quota.store import QUOTA, QuotaStore
+
+MOST_ROWS: Final = 500
+"""Rows per page when a keeper begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,9 @@ class ReadQuotaRows(Operation[QuotaRows]):
     lua: ClassVar[tuple[str, ...]] = ("quota/quota_rows",)
 
     def apply(self, memory: ShardMemory) -> QuotaRows:
-        return QuotaRows(*memory.part(QuotaStore).rows(self.cursor))
+        stored = memory.part(QuotaStore).stored
+        after = self.cursor + MOST_ROWS
+        return QuotaRows(after if after < len(stored) else 0, tuple(stored.items())[self.cursor : after])
 
     def pack(self, space: KeySpace) -> Packed:
         return Packed(space.named(QUOTA), (self.cursor, MOST_ROWS))
@@ -145,7 +150,9 @@ class PostQuotas(Operation[bytes]):
     lua: ClassVar[tuple[str, ...]] = ("quota/quota_post",)
 
     def apply(self, memory: ShardMemory) -> bytes:
-        return memory.part(QuotaStore).post(self.peer, self.message)
+        store = memory.part(QuotaStore)
+        store.posted[self.peer] = self.message
+        return store.acknowledged.get(self.peer, b"")
 
     def pack(self, space: KeySpace) -> Packed:
         return Packed(space.named(QUOTA), (self.peer, self.message))
