@@ -21,6 +21,7 @@ from headgate.quota import instruments as quota_instruments
 from headgate.quota.keeper import QuotaKeeper
 from headgate.runtime.access import exchange_security
 from headgate.runtime.identity import Identity
+from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.metrics import Metrics
 
 STOP_TIMEOUT_S: Final = 1.0
@@ -85,7 +86,7 @@ class RegionExchange:
             regions=regions,
             security=self._security,
             clock=clock,
-            logger=logger,
+            logger=BoundedLogger(logger, clock),
             socket_mode=int(settings.socket_mode, 8),
         )
         self._watching: asyncio.Task[None] | None = None
