@@ -44,12 +44,7 @@ def server_credentials(files: TlsFiles, logger: FilteringBoundLogger) -> grpc.Se
 
 def server_context(files: TlsFiles, logger: FilteringBoundLogger) -> Callable[[], ssl.SSLContext]:
     """The context for the next handshake, which follows the files. Raises ConfigError as above."""
-    watcher = CertificateWatcher(files, logger, _ssl_context)
-
-    def current() -> ssl.SSLContext:
-        return watcher.fetch() or watcher.configuration
-
-    return current
+    return CertificateWatcher(files, logger, _ssl_context).current
 
 
 def client_credentials(files: TlsFiles, contents: "Contents") -> grpc.ChannelCredentials:
@@ -77,6 +72,10 @@ class CertificateWatcher(Generic[Configuration]):
         self._configure = configure
         self._seen = _identity(files)
         self._contents, self.configuration = self._load()
+
+    def current(self) -> Configuration:
+        """Return the configuration of the files as they are now, or as they were when they could last be used."""
+        return self.fetch() or self.configuration
 
     def fetch(self) -> Configuration | None:
         """Return the new configuration, or None while the files are unchanged. May be called on any one thread."""

@@ -148,9 +148,7 @@ class Security:
         """Token file; the process that holds this runs its `watch`."""
         self._tls = tls
         self._logger = logger
-        self._for_channels: CertificateWatcher[grpc.ChannelCredentials] | None = None
-        if tls is not None:
-            self._for_channels = CertificateWatcher(tls, logger, client_credentials)
+        self._for_channels = CertificateWatcher(tls, logger, client_credentials) if tls is not None else None
 
     @property
     def header(self) -> str | None:
@@ -159,9 +157,7 @@ class Security:
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
         """Credentials for a connection that begins now: another object when the files have changed. None: no TLS."""
-        if self._for_channels is None:
-            return None
-        return self._for_channels.fetch() or self._for_channels.configuration
+        return self._for_channels.current() if self._for_channels is not None else None
 
     def server_credentials(self) -> grpc.ServerCredentials | None:
         """Credentials for a listener; they follow the files by themselves. None: no TLS."""

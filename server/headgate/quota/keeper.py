@@ -126,7 +126,7 @@ class QuotaKeeper:
                 if ledger is None:
                     return
                 taken_in = self._take_in_posted(ledger)
-                await self._shards.step_all(ledger, self._fence)
+                await self._shards.step_all(ledger, self._held.fence)
                 ledger.tick(self._now_ms())
                 await self._save(ledger, taken_in)
             except Replaced:
@@ -181,9 +181,7 @@ class QuotaKeeper:
 
     def _now_ms(self) -> int:
         """The first shard's time. It does not go back by the way of a call; further, and that clock was set."""
-        lease = self._lease
-        assert lease is not None  # noqa: S101 - there is one since there is a ledger
-        now_ms = lease.time_ms + round((self._site.clock.monotonic() - self._leased_s) * 1000)
+        now_ms = self._held.time_ms + round((self._site.clock.monotonic() - self._leased_s) * 1000)
         if not 0 < self._latest_ms - now_ms < CLOCK_SET_MS:
             self._latest_ms = now_ms
         return self._latest_ms
@@ -198,8 +196,9 @@ class QuotaKeeper:
     # The store
 
     @property
-    def _fence(self) -> int:
-        return self._lease.fence if self._lease is not None else 0
+    def _held(self) -> QuotaLease:
+        assert self._lease is not None  # noqa: S101 - there is one since there is a ledger
+        return self._lease
 
     async def _save(self, ledger: QuotaLedger, taken_in: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """All that the store does not have; the mark goes with the last of it."""
@@ -210,8 +209,8 @@ class QuotaKeeper:
             is_last = page is pages[-1]
             mark = _wrap(ledger.mark, self._generation) if is_last and complete else self._mark
             save = SaveQuotas(
-                self._fence,
-                self._lease.generation if self._lease is not None else b"",
+                self._held.fence,
+                self._held.generation,
                 tuple((item.key, item.before, item.packed) for item in page),
                 mark,
                 tuple(taken_in) if is_last and complete else (),
@@ -254,7 +253,7 @@ class QuotaKeeper:
     def _take_in_posted(self, ledger: QuotaLedger) -> list[tuple[bytes, bytes]]:
         """Take in what came at other processes of the region. Nobody is told so before it is saved."""
         taken_in = []
-        for peer, data in self._lease.posted if self._lease is not None else ():
+        for peer, data in self._held.posted:
             try:
                 message = unpack_quota(data)
             except (BadRequest, DecodeError):
