@@ -97,7 +97,7 @@ class ExchangeServer:
     security: Security
     clock: Clock
     logger: BoundedLogger
-    """Whoever is refused comes again, every few seconds."""
+    """Bounded, because whoever is refused comes again, every few seconds."""
     socket_mode: int = OWNER_ONLY
     reuse_port: bool = False
     versions: Versions = OURS
