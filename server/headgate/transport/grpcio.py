@@ -13,12 +13,12 @@ from typing import Never, TypeAlias
 
 import grpc
 
-from headgate.address import TcpAddress, parse_address
-from headgate.endpoint.listening import why_not
+from headgate.address import parse_address
+from headgate.endpoint.listening import listen_by_grpcio
 from headgate.endpoint.methods import CODES, MethodHandlers, Methods
 from headgate.endpoint.socketfile import binding_at
 from headgate.endpoint.tls import TlsFiles, server_credentials
-from headgate.errors import ConfigError, Forbidden, NotReady, Unauthenticated
+from headgate.errors import Forbidden, NotReady, Unauthenticated
 from headgate.telemetry.traces import parent_of
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
@@ -78,7 +78,7 @@ class GrpcioTransport:
             with binding_at(self._address, self._endpoint.socket_mode, cleanup):
                 server = grpc.aio.server(handlers=[Methods(self._methods())], options=self._options())
                 cleanup.push_async_callback(server.stop, _CLOSE_GRACE_S)
-                self._bind(server, credentials)
+                self._address = listen_by_grpcio(server, self._address, credentials)
             await server.start()
             self._cleanup = cleanup.pop_all()
 
@@ -107,15 +107,6 @@ class GrpcioTransport:
             **Reflection(self._endpoint.callers).methods(),
             **method_handlers(self._endpoint.services, self._endpoint.callers, self._failures),
         }
-
-    def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
-        target = str(self._address)
-        try:
-            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
-        except RuntimeError as error:
-            raise ConfigError(f"can't listen on {target}: {why_not(self._address)}") from error
-        if isinstance(self._address, TcpAddress):
-            self._address = TcpAddress(self._address.host, port)
 
     async def stop(self, timeout_s: float) -> None:
         await wait_until_quiet(self.stats, timeout_s)

@@ -271,7 +271,7 @@ def test_a_key_that_is_not_used_costs_no_entry_and_no_row() -> None:
         await asyncio.sleep(30)
         assert [traffic.keeper(region).keys for region in range(3)] == [0, 0, 0]
         for site in traffic.world.sites:
-            assert site.shards[0].memory.part(QuotaStore).rows(0) == (0, ())
+            assert site.shards[0].memory.part(QuotaStore).stored == {}
             assert all(not shard.memory.part(QuotaStore).shares for shard in site.shards)
         await traffic.stop()
 

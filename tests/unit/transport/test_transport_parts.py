@@ -399,4 +399,4 @@ def test_what_is_remembered_of_callers_is_bounded(monkeypatch: pytest.MonkeyPatc
     trust = Trust(["10.0.0.0/8"])
     for number in range(100):
         assert trust.trusts_caller(f"10.0.0.{number}")
-    assert len(trust._known) <= 10
+    assert trust._known.cache_info().currsize <= 10

@@ -15,10 +15,10 @@ from structlog.typing import FilteringBoundLogger
 
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.messages import Receiver
+from headgate.exchange.site import ExchangeSite
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Scope
 from headgate.limiter.scopes import LimitsOfRegion, charges_of
-from headgate.quota.exchanging import make_exchanger
 from headgate.quota.keeper import QuotaKeeper
 from headgate.quota.node_slices import NodeSlices
 from headgate.region.active import ActiveRegions
@@ -163,15 +163,12 @@ class RegionsWorld:
         who = f"{site.name} exchanger {number} run {site.runs}"
         chance = random.Random(f"{self.history.seed} {who}")  # noqa: S311 - to be repeated, not guessed at
         peers = [peer for peer in self.sites if peer is not site]
-        exchanger = make_exchanger(
-            self._origin(site, who, site.exchange_paths),
-            region=site.name,
-            links={peer.name: self._link(site, peer, chance) for peer in peers},
-            addresses={},
-            owner=who.encode(),
-            clock=site.clock,
-            random=chance,
-            logger=self._logger(who),
+        origin = self._origin(site, who, site.exchange_paths)
+        exchanger = Exchanger(
+            ExchangeSite(site.name, origin, who.encode(), site.clock, chance, self._logger(who)),
+            {peer.name: self._link(site, peer, chance) for peer in peers},
+            {},
+            QuotaKeeper,
         )
         site.exchangers[number] = exchanger
         exchanger.start()
