@@ -166,6 +166,11 @@ class FilePath:
         return Path(text)
 
 
+DIRECTORY = FilePath("a directory", "DIR")
+PEM_FILE = FilePath("a PEM file")
+TEXT_FILE = FilePath("a text file")
+
+
 @dataclass(frozen=True, slots=True)
 class AddressKind:
     """Address to listen on or to dial; parsed to `host:port` or `unix:/path`, however it is spelled."""
@@ -178,6 +183,9 @@ class AddressKind:
             return str(parse_address(text))
         except ConfigError as error:
             raise ValueError(f"{error}; expected {self.accepts}") from None
+
+
+ADDRESS = AddressKind()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +268,9 @@ class PeerEntry:
         if not equals:
             raise ValueError
         try:
-            return Peer(NAME.parse(region), AddressKind().parse(address))
+            return Peer(NAME.parse(region), ADDRESS.parse(address))
         except ValueError as error:
-            raise ValueError(str(error) or f"expected {self.accepts} with ADDR {AddressKind().accepts}") from None
+            raise ValueError(str(error) or f"expected {self.accepts} with ADDR {ADDRESS.accepts}") from None
 
 
 @dataclass(frozen=True, slots=True)
