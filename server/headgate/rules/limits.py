@@ -52,19 +52,8 @@ CLASS_ON_ERROR: Mapping[TrafficClass | None, OnError] = {
     TrafficClass.FREE: OnError.LOCAL,
 }
 
-NOT_WHEN_UNLIMITED = (
-    "unit",
-    "unit_multiplier",
-    "algorithm",
-    "burst",
-    "precision",
-    "on_error",
-    "class",
-    "scope",
-    "force_global",
-    "overdraft",
-    "refund",
-)
+WHEN_UNLIMITED = ("unlimited", "requests_per_unit", "name", "replaces")
+"""Fields that have a meaning, or are let be, beside `unlimited: true`."""
 
 
 @dataclass(slots=True)
@@ -142,8 +131,8 @@ def build_limit(block: RateLimitBlock, modes: Modes, report: Report) -> Limit | 
 
 
 def _unlimited(checker: _Checker) -> dict[str, Any]:
-    for name in NOT_WHEN_UNLIMITED:
-        if name in checker.block.scalars:
+    for name in checker.block.scalars:
+        if name not in WHEN_UNLIMITED:
             checker.fail(name, f"`{name}` has no meaning beside unlimited: true")
     # Checked and then left unused, as the field's own service does.
     checker.get("requests_per_unit", _uint32, 0)
