@@ -85,8 +85,6 @@ def settle(answer: asyncio.Future[Any], outcome: Any) -> None:
 class Message:
     """One operation on its way to a shard, and its result on the way back."""
 
-    __slots__ = ("_answer", "_life", "_loop", "_losses", "_operation", "_path", "_random", "_shard")
-
     def __init__(
         self,
         shard: SimulatedShard,

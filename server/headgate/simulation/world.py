@@ -7,6 +7,7 @@ means.
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.limiter.decision import Charge
@@ -23,21 +24,21 @@ from headgate.simulation.trace import Tracer
 DRAIN_S: Final = 1.0
 
 
+@dataclass(eq=False)
 class NodeSlot:
     """A place for a node: its clock, its ways to the shards, and the run that is there now, if any."""
 
-    def __init__(self, index: int, clock: LoopClock, paths: list[NetworkPath]) -> None:
-        self.index = index
-        self.clock = clock
-        self.paths = paths
-        self.node: RegionNode | None = None
-        self.serving = False
-        self.runs = 0
-        self.live_nodes = 1
-        self.open: Counter[bytes] = Counter()
-        """Cost of the requests under way, by key; and the most that it ever was."""
-        self.open_most: Counter[bytes] = Counter()
-        self.waiting = 0
+    index: int
+    clock: LoopClock
+    paths: list[NetworkPath]
+    node: RegionNode | None = None
+    serving: bool = False
+    runs: int = 0
+    live_nodes: int = 1
+    open: Counter[bytes] = field(default_factory=Counter)
+    """Cost of the requests under way, by key; and the most that it ever was."""
+    open_most: Counter[bytes] = field(default_factory=Counter)
+    waiting: int = 0
 
     @property
     def name(self) -> str:
