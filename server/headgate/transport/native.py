@@ -117,13 +117,11 @@ class NativeTransport:
         return Intake(
             self._front,
             BatchDecider(self._calls, self._front.respond, self, self._loop.lock, self.stats, kept_back),
-            self._limits,
+            self._endpoint,
             self.stats,
             deliver=self._hand_over,
             fail=self.fail,
             kept_back=kept_back,
-            callers=self._callers,
-            traces=self._endpoint.tracing is not None,
         )
 
     def _bind(self) -> NativeGrpcFront:

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
@@ -98,34 +99,15 @@ def _messages(file: descriptor_pb2.FileDescriptorProto) -> Iterable[tuple[str, d
     return found
 
 
-def _symbols(file: descriptor_pb2.FileDescriptorProto) -> Iterable[str]:
-    """The full name of everything in a file that has one."""
-    yield from _enum_symbols(file.package, file.enum_type)
-    for name, message in _messages(file):
-        yield name
-        yield from (f"{name}.{field.name}" for field in message.field)
-        yield from (f"{name}.{oneof.name}" for oneof in message.oneof_decl)
-        yield from _enum_symbols(name, message.enum_type)
-    for service in file.service:
-        yield f"{file.package}.{service.name}"
-        yield from (f"{file.package}.{service.name}.{method.name}" for method in service.method)
-
-
-def _enum_symbols(scope: str, enums: Iterable[descriptor_pb2.EnumDescriptorProto]) -> Iterable[str]:
-    for enum in enums:
-        yield f"{scope}.{enum.name}"
-        # As in C++, an enum's values are named beside it, not within.
-        yield from (f"{scope}.{value.name}" for value in enum.value)
-
-
 class Reflection:
     """Answers reflection requests; both versions have the same bytes on the wire. Guarded as calls are."""
 
     def __init__(self, callers: Callers = EVERYBODY) -> None:
         self._callers = callers
         self._files = {file.name: file for file in official_files()}
-        self._file_of = {symbol: file.name for file in self._files.values() for symbol in _symbols(file)}
-        self._messages = {name for file in self._files.values() for name, _ in _messages(file)}
+        self._pool = DescriptorPool()
+        for file in self._files.values():
+            self._pool.Add(file)
         self._streams = 0
 
     def methods(self) -> MethodHandlers:
@@ -177,17 +159,23 @@ class Reflection:
             case "file_by_filename":
                 self._describe(request.file_by_filename, response)
             case "file_containing_symbol":
-                self._describe(self._file_of[request.file_containing_symbol], response)
+                self._describe(self._file_of(request.file_containing_symbol), response)
             case "file_containing_extension":
                 # proto3 messages, as all of ours are, have no extensions.
                 raise KeyError
             case "all_extension_numbers_of_type":
-                if request.all_extension_numbers_of_type not in self._messages:
-                    raise KeyError
+                self._pool.FindMessageTypeByName(request.all_extension_numbers_of_type)
                 response.all_extension_numbers_response.base_type_name = request.all_extension_numbers_of_type
             case _:
                 response.error_response.error_code = Status.INVALID_ARGUMENT
                 response.error_response.error_message = "no request that this server knows"
+
+    def _file_of(self, symbol: str) -> str:
+        try:
+            return self._pool.FindFileContainingSymbol(symbol).name
+        except KeyError:
+            # The pool finds a method only as such.
+            return self._pool.FindMethodByName(symbol).containing_service.file.name
 
     def _describe(self, name: str, response: reflection_pb2.ServerReflectionResponse) -> None:
         """The file and all that it imports, so that one answer is enough to build it."""

@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from headgate.endpoint.tokens import TokenFile
 from headgate.endpoint.trust import Trust
 from headgate.rules.describe import describe_rules
 from headgate.runtime import tracing
-from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
+from headgate.runtime.access import grpc_callers, http_endpoints, open_tokens
 from headgate.runtime.admin import AdminSide, open_admin_side
 from headgate.runtime.context import ProcessContext, ServiceState
 from headgate.runtime.from_settings import certificate_files, tls_files, transport_limits
@@ -28,7 +29,7 @@ from headgate.runtime.rooms.rules import RulesRoom
 from headgate.runtime.rooms.telemetry import TelemetryRoom
 from headgate.telemetry.metrics import Metrics
 from headgate.transport.admin import Method
-from headgate.transport.http import HttpLimits, HttpServer, HttpSources
+from headgate.transport.http import HttpServer, HttpSources
 from headgate.transport.http_access import OPEN
 from headgate.transport.http_listener import addresses_of
 from headgate.transport.instruments import register_grpc, register_http
@@ -95,19 +96,11 @@ class ListenersRoom(Room):
     async def _bind_http(self) -> None:
         context, settings = self.context, self.context.settings
         sources = self._sources()
-        # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
-        listeners = http_listeners(settings, self._tokens) if context.worker is None else [(settings.http, OPEN)]
-        self._https = [
-            HttpServer(
-                address,
-                sources,
-                limits=HttpLimits(max_body_bytes=settings.max_message_bytes),
-                logger=context.bounded,
-                socket_mode=context.socket_mode,
-                access=access,
-            )
-            for address, access in listeners
-        ]
+        endpoints = http_endpoints(settings, self._tokens, context.bounded, settings.max_message_bytes)
+        if context.worker is not None:
+            # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
+            endpoints = [replace(endpoints[0], access=OPEN)]
+        self._https = [HttpServer(endpoint, sources) for endpoint in endpoints]
         for listener in self._https:
             await listener.start()
             self._listening[listener.address] = _without_patience(listener.stop)

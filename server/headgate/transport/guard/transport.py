@@ -82,13 +82,11 @@ class GuardedTransport:
         guard = Guard(
             listeners,
             FrontDialler(front),
-            limits=self._endpoint.limits,
+            self._endpoint,
             refusals=self._refusals,
             trust=self._trust,
             tls_context=tls_context,
-            names=self._endpoint.callers.names,
             stats=self.stats.guard,
-            logger=self._endpoint.logger,
         )
         guard.start()
         return guard
