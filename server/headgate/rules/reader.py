@@ -145,10 +145,7 @@ class _Reader(MappingReader):
 
     def _root(self, event: Event) -> None:
         if type(event) is not MappingStartEvent:
-            self._report(
-                line_of(event), f"a rules file is a mapping with `domain` and `descriptors`, found {found(event)}"
-            )
-            self._skip(event)
+            self._refuse(event, f"a rules file is a mapping with `domain` and `descriptors`, found {found(event)}")
             return
         fields, broken = self._mapping(ROOT)
         domain = fields.get("domain")
@@ -185,8 +182,7 @@ class _Reader(MappingReader):
         if type(event) is not SequenceStartEvent:
             if is_null(event):
                 return LevelBuilder()
-            self._report(line_of(event), f"`descriptors` must be a list, found {found(event)}")
-            self._skip(event)
+            self._refuse(event, f"`descriptors` must be a list, found {found(event)}")
             return None
         if self._levels == MAX_LEVELS:
             self._report(line_of(key), f"descriptors are nested deeper than {MAX_LEVELS} levels")
@@ -203,25 +199,18 @@ class _Reader(MappingReader):
             if type(event) is MappingStartEvent:
                 self._descriptor(event, level)
             else:
-                self._report(line_of(event), f"a descriptor is a mapping with a `key`, found {found(event)}")
-                self._skip(event)
+                self._refuse(event, f"a descriptor is a mapping with a `key`, found {found(event)}")
 
     def _descriptor(self, start: Event, level: LevelBuilder) -> None:
         self._tick(start.start_mark.index)
         fields, broken = self._mapping(DESCRIPTOR)
         line = line_of(start)
-        key = fields.get("key")
-        if key is None or not key.value:
-            if "key" not in broken:
-                self._report(
-                    line if key is None else line_of(key),
-                    "a descriptor has no `key`" if key is None else "`key` is empty",
-                )
-            key_text = ""
-        else:
-            key_text = key.value
-        value = fields.get("value")
+        key, value = fields.get("key"), fields.get("value")
+        key_text = "" if key is None else key.value
         value_text = "" if value is None else value.value
+        if not key_text and "key" not in broken:
+            at, reason = (line, "a descriptor has no `key`") if key is None else (line_of(key), "`key` is empty")
+            self._report(at, reason)
         shared = "value" not in broken and self._shared(fields, value_text)
         node = self._node(fields)
         if not key_text or "value" in broken:
@@ -297,8 +286,7 @@ class _Reader(MappingReader):
             return RateLimitBlock(line_of(key), fields, replaces, frozenset(broken))
         if is_null(event):
             return _NO_BLOCK
-        self._report(line_of(event), f"`rate_limit` must be a mapping, found {found(event)}")
-        self._skip(event)
+        self._refuse(event, f"`rate_limit` must be a mapping, found {found(event)}")
         return None
 
     def _replaces(self, key: Event) -> tuple[str, ...] | None:
@@ -306,8 +294,7 @@ class _Reader(MappingReader):
         if is_null(event):
             return ()
         if type(event) is not SequenceStartEvent:
-            self._report(line_of(event), f"`replaces` must be a list of `name: …` entries, found {found(event)}")
-            self._skip(event)
+            self._refuse(event, f"`replaces` must be a list of `name: …` entries, found {found(event)}")
             return None
         names: dict[str, None] = {}
         while type(event := self._next()) is not SequenceEndEvent:
@@ -326,8 +313,7 @@ class _Reader(MappingReader):
         elif is_null(event):
             self._report(line, "an entry of `replaces` has no name")
         else:
-            self._report(line, f"an entry of `replaces` is a mapping with a `name`, found {found(event)}")
-            self._skip(event)
+            self._refuse(event, f"an entry of `replaces` is a mapping with a `name`, found {found(event)}")
         return {}
 
     def _metadata(self, key: Event) -> Mapping[str, Any] | None:
@@ -336,8 +322,7 @@ class _Reader(MappingReader):
             return {}
         if type(event) is MappingStartEvent:
             return plain_mapping(self._next, self._report)
-        self._report(line_of(event), f"`metadata` must be a mapping, found {found(event)}")
-        self._skip(event)
+        self._refuse(event, f"`metadata` must be a mapping, found {found(event)}")
         return None
 
 

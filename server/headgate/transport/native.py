@@ -64,8 +64,6 @@ class NativeTransport:
         self.stats = stats or TransportStats()
         self._endpoint = endpoint
         self._address = parse_address(endpoint.address)
-        self._limits = endpoint.limits
-        self._callers = endpoint.callers
         self._refusals = refusals
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[int] = health.Health()
@@ -113,7 +111,7 @@ class NativeTransport:
             self._cleanup = cleanup.pop_all()
 
     def _make_intake(self) -> Intake:
-        kept_back = KeptBack(self._refusals, self._limits, self.stats)
+        kept_back = KeptBack(self._refusals, self._endpoint.limits, self.stats)
         return Intake(
             self._front,
             BatchDecider(self._calls, self._front.respond, self, self._loop.lock, self.stats, kept_back),
@@ -131,8 +129,8 @@ class NativeTransport:
                 _METHODS,
                 _IO_THREADS,
                 client_key_metadata=TIMEOUT_HEADER,
-                call_details=self._callers.tokens is not None or self._endpoint.tracing is not None,
-                max_concurrent_streams=self._limits.max_concurrent_streams,
+                call_details=self._endpoint.callers.tokens is not None or self._endpoint.tracing is not None,
+                max_concurrent_streams=self._endpoint.limits.max_concurrent_streams,
                 max_metadata_size=_GUARDED_METADATA_BYTES if self._refusals else _TRUSTED_METADATA_BYTES,
                 reuse_port=self._endpoint.reuse_port,
             )
@@ -147,9 +145,9 @@ class NativeTransport:
         """Reflection is a convenience: where there is no directory for its socket, we serve without."""
         try:
             # The guard has looked at names already.
-            callers = replace(self._callers, names=None)
+            callers = replace(self._endpoint.callers, names=None)
             services = method_handlers(self._endpoint.services, callers, self._failures)
-            fallback = Fallback({**Reflection(callers).methods(), **services}, self._limits)
+            fallback = Fallback({**Reflection(callers).methods(), **services}, self._endpoint.limits)
             await fallback.start()
         except OSError as error:
             self._endpoint.logger.warning("reflection_unavailable", reason=str(error))
