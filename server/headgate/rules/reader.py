@@ -21,7 +21,7 @@ from yaml.events import (
 from headgate.rules import fields as kinds
 from headgate.rules.fields import FieldError, found, shown
 from headgate.rules.grammar import DESCRIPTOR, RATE_LIMIT, REPLACES, ROOT
-from headgate.rules.limits import Modes, RateLimitBlock, build_limit
+from headgate.rules.limits import RateLimitBlock, build_limit
 from headgate.rules.mappings import MappingReader
 from headgate.rules.metadata import plain_mapping
 from headgate.rules.pace import Pace
@@ -246,7 +246,7 @@ class _Reader(MappingReader):
         builder: LevelBuilder | None = fields.get("descriptors")
         children = builder.finish() if builder is not None and builder.level else None
         if block is None or block is _NO_BLOCK:
-            self._modes(fields)
+            self._beside(fields)
             if children is not None:
                 return self._table.new(None, children)
             return self._table.leaf(None, None)
@@ -260,21 +260,17 @@ class _Reader(MappingReader):
         if leaf is not None:
             return leaf
         before = self._problems.count
-        limit = build_limit(block, self._modes(fields), self._report)
+        limit = build_limit(block, self._beside(fields), self._report)
         # Whatever its spelling, an equal limit is one object.
         leaf = self._table.leaf(repr(limit), limit)
         if written is not None and self._problems.count == before:
             self._table.leaves[written] = leaf
         return leaf
 
-    def _modes(self, fields: dict[str, Any]) -> Modes:
-        return Modes(
-            shadow=self._flag(fields, "shadow_mode"),
-            quota=self._flag(fields, "quota_mode"),
-            detailed_metric=self._flag(fields, "detailed_metric"),
-            value_to_metric=self._flag(fields, "value_to_metric"),
-            metadata=fields.get("metadata"),
-        )
+    def _beside(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Fields of the limit that stand beside its `rate_limit`."""
+        modes = {name: self._flag(fields, written) for written, name in _MODES.items()}
+        return {**modes, "metadata": fields.get("metadata")}
 
     # Fields that are not scalars
 
@@ -329,12 +325,18 @@ class _Reader(MappingReader):
 _NO_BLOCK = RateLimitBlock(0, {})
 """`rate_limit:` with nothing behind it: no limit, as in the field."""
 
-_MODE_NAMES = ("shadow_mode", "quota_mode", "detailed_metric", "value_to_metric")
+_MODES = {
+    "shadow_mode": "shadow",
+    "quota_mode": "quota",
+    "detailed_metric": "detailed_metric",
+    "value_to_metric": "value_to_metric",
+}
+"""Flags of a descriptor, and what `Limit` calls them."""
 
 
 def _as_written(block: RateLimitBlock, fields: dict[str, Any]) -> Any | None:
     """A key under which a block that was checked once is found again; None for the rare fields."""
     if block.replaces or block.broken or "metadata" in fields:
         return None
-    modes = [(name, fields[name].value, fields[name].implicit) for name in _MODE_NAMES if name in fields]
+    modes = [(name, fields[name].value, fields[name].implicit) for name in _MODES if name in fields]
     return (*((name, event.value, event.implicit) for name, event in block.scalars.items()), *modes)

@@ -11,14 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from headgate.pending import answer_future
+from headgate.transport import http_json
 from headgate.transport.http_access import Surface
-from headgate.transport.http_json import (
-    OVER_LIMIT,
-    parse_response,
-    request_from_json,
-    response_headers,
-    response_to_json,
-)
 from headgate.transport.http_listener import HttpEndpoint, HttpListener, error_response, healthz, pretty
 from headgate.transport.http_page import page
 from headgate.transport.interface import Handler
@@ -70,11 +64,11 @@ class HttpServer(HttpListener):
             return error_response(503, "not ready")
         if request.headers.get("Content-Encoding", "identity") != "identity":
             return error_response(415, "the body must not be compressed")
-        answer = self._sources.handler.answer(request_from_json(await self.read_body(request)))
-        response = parse_response(await answer_future(answer))
-        status = 429 if response.overall_code == OVER_LIMIT else 200
-        headers = response_headers(response)
-        return web.Response(status=status, text=response_to_json(response), content_type=JSON, headers=headers)
+        answer = self._sources.handler.answer(http_json.request_from_json(await self.read_body(request)))
+        response = http_json.parse_response(await answer_future(answer))
+        status = 429 if response.overall_code == http_json.OVER_LIMIT else 200
+        headers, text = http_json.response_headers(response), http_json.response_to_json(response)
+        return web.Response(status=status, text=text, content_type=JSON, headers=headers)
 
     async def _readyz(self, _: web.Request) -> web.Response:
         ready, detail = self._sources.readiness()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pygrpc_native._native import STREAM_SENT, NativeGrpcFront
 
-from headgate.address import TcpAddress, parse_address
+from headgate.address import TcpAddress
 from headgate.endpoint.socketfile import binding_at
 from headgate.errors import ConfigError, Status
 from headgate.pending import PendingAnswer
@@ -32,7 +32,7 @@ from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.intake import HealthBatch, Intake
-from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
+from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, Transport, TransportStats
 from headgate.transport.reflection import Reflection
 from headgate.transport.services import method_handlers
 from headgate.transport.shared_loop import SharedLoop
@@ -53,17 +53,15 @@ _GUARDED_METADATA_BYTES = 16 * 1024
 _TRUSTED_METADATA_BYTES = 1024 * 1024
 
 
-class NativeTransport:
-    """Implements `Transport` with pygrpc-native."""
+class NativeTransport(Transport):
+    """A transport made with pygrpc-native."""
 
     name = "native"
 
     def __init__(
         self, endpoint: Serving, *, stats: TransportStats | None = None, refusals: Refusals | None = None
     ) -> None:
-        self.stats = stats or TransportStats()
-        self._endpoint = endpoint
-        self._address = parse_address(endpoint.address)
+        super().__init__(endpoint, stats)
         self._refusals = refusals
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[int] = health.Health()
@@ -76,14 +74,9 @@ class NativeTransport:
         # Answers that are sent when whoever gave them has given all: calls, their sizes, when they came, the answers.
         self._ready: list[tuple[int, int, float, bytes]] = []
         self._started = False
-        self._cleanup = AsyncExitStack()
         self._loop: SharedLoop
         self._front: NativeGrpcFront
         self._intake: Intake
-
-    @property
-    def address(self) -> str:
-        return str(self._address)
 
     def set_serving(self, serving: bool) -> None:
         self._health.set(serving)
