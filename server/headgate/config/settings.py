@@ -15,21 +15,21 @@ from headgate.config.kinds import (
     BODY,
     DIRECTORY,
     HEADER,
+    HTTP_URL,
     MODE,
     NAME,
+    NETWORK,
+    ORIGIN_URL,
+    PEER,
     PEM_FILE,
     PREFIX,
     SAN,
     TEXT_FILE,
     Boolean,
     Choice,
-    HttpUrl,
     ListOf,
-    NetworkKind,
     Number,
-    OriginUrl,
     Peer,
-    PeerEntry,
     SettingKind,
     Whole,
 )
@@ -159,7 +159,7 @@ class Settings:
         "With TLS, and on addresses that other machines can reach, `native` stands behind a guard.",
     )
     trusted_network: tuple[str, ...] = SERVING(
-        ListOf(NetworkKind()),
+        ListOf(NETWORK),
         (),
         "A network whose gRPC callers the guard relays unseen, bound only in number. May be repeated; "
         "`0.0.0.0/0` (with `::/0` for IPv6) trusts everybody, and there is no guard without TLS then.",
@@ -190,7 +190,7 @@ class Settings:
         NAME, None, "The name of this node, unique in its region.", absent="host name and a random part"
     )
     origin: str = REGIONS(
-        OriginUrl(),
+        ORIGIN_URL,
         "memory://",
         "Where the nodes of a region meet. `memory://` is one process by itself. A URL with a password belongs "
         "into a file (`file:/path`): on the command line others see it. See docs/redis.md.",
@@ -225,7 +225,7 @@ class Settings:
         "How long a failed shard is left alone before one call tries it; doubled up to four times that.",
     )
     peer: tuple[Peer, ...] = REGIONS(
-        ListOf(PeerEntry()), (), "Another region and where its exchange listens. May be repeated."
+        ListOf(PEER), (), "Another region and where its exchange listens. May be repeated."
     )
     exchange: str = REGIONS(
         ADDRESS, "0.0.0.0:8082", "Where other regions reach this one; listens only when peers are set."
@@ -454,7 +454,7 @@ class Settings:
         Number(0, 1), 0.001, "Of decisions whose callers say nothing of traces, the share that is traced."
     )
     otlp_endpoint: str | None = METRICS(
-        HttpUrl(),
+        HTTP_URL,
         None,
         "An OpenTelemetry collector to push metrics to, over OTLP/HTTP (port 4318 by custom); `/v1/metrics` is "
         "added where there is no path. Headers and certificates are taken from OpenTelemetry's own variables, "
