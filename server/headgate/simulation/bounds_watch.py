@@ -7,19 +7,16 @@ from headgate.region.node import RegionNode
 from headgate.region.session import USABLE_S
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
-from headgate.simulation.evidence import Evidence
+from headgate.simulation.evidence import Evidence, Watcher
 from headgate.simulation.upsets import Upsets
 from headgate.simulation.world import NodeSlot
 
 
-class BoundsWatch:
+class BoundsWatch(Watcher):
     """Looks at all nodes every few milliseconds."""
 
     def __init__(self, evidence: Evidence, cells: CellWatch, upsets: Upsets) -> None:
-        self._evidence = evidence
-        self._world = evidence.world
-        self._truth = evidence.truth
-        self._violate = evidence.violate
+        super().__init__(evidence)
         self._cells = cells
         self._upsets = upsets
         self._most_reports: Counter[str] = Counter()

@@ -1,21 +1,19 @@
 """Disturbances of a region: times and keys for which a promise that needs a healthy shard does not hold."""
 
 from headgate.simulation.cell_watch import CellWatch
-from headgate.simulation.evidence import Evidence
+from headgate.simulation.evidence import Evidence, Watcher
 from headgate.simulation.shard_watch import ShardWatch
 
 
-class Upsets:
+class Upsets(Watcher):
     """Told of every fault that may cost something, just before or after it happens."""
 
     def __init__(self, evidence: Evidence, cells: CellWatch, answers: ShardWatch) -> None:
+        super().__init__(evidence)
         self.upset_s: dict[bytes, float] = {}
         """Time when each key's record was last lost, or its limit changed."""
         self.stepped_s: dict[int, float] = {}
         """Time when each shard's clock was last set."""
-        self._evidence = evidence
-        self._world = evidence.world
-        self._truth = evidence.truth
         self._cells = cells
         self._answers = answers
         shards = evidence.world.shards

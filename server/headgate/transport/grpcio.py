@@ -13,7 +13,6 @@ from typing import Never, TypeAlias
 
 import grpc
 
-from headgate.address import parse_address
 from headgate.endpoint.listening import listen_by_grpcio
 from headgate.endpoint.methods import CODES, MethodHandlers, Methods
 from headgate.endpoint.socketfile import binding_at
@@ -25,7 +24,7 @@ from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
 from headgate.transport.calls import RateLimitCalls, not_bytes
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
-from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
+from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, Transport
 from headgate.transport.reflection import Reflection
 from headgate.transport.services import method_handlers
 
@@ -45,26 +44,19 @@ _Statuses = asyncio.Queue[bytes | None]
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 
-class GrpcioTransport:
-    """Implements `Transport` with grpc.aio."""
+class GrpcioTransport(Transport):
+    """A transport made with grpc.aio."""
 
     name = "grpcio"
 
     def __init__(self, endpoint: Serving, *, tls: TlsFiles | None = None) -> None:
-        self.stats = TransportStats()
-        self._endpoint = endpoint
-        self._address = parse_address(endpoint.address)
+        super().__init__(endpoint)
         self._tls = tls
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[_Statuses] = health.Health()
         self._calls = RateLimitCalls(endpoint, self.stats)
         # Calls whose answer comes later.
         self._waiting: set[asyncio.Future[bytes]] = set()
-        self._cleanup = AsyncExitStack()
-
-    @property
-    def address(self) -> str:
-        return str(self._address)
 
     def set_serving(self, serving: bool) -> None:
         self._health.set(serving)

@@ -163,11 +163,12 @@ class Echo:
 
 def intake_of(front: FakeFront) -> Intake:
     limits, stats = TransportLimits(max_message_bytes=10), TransportStats()
-    calls = RateLimitCalls(Serving("", Echo(), limits, structlog.get_logger()), stats)
+    endpoint = Serving("", Echo(), limits, structlog.get_logger())
+    calls = RateLimitCalls(endpoint, stats)
     kept_back = KeptBack(None, limits, stats)
     decider = BatchDecider(calls, front.respond, front, LoopLock(), stats, kept_back)
     return Intake(
-        cast(Any, front), decider, limits, stats, deliver=lambda _: None, fail=front.fail, kept_back=kept_back
+        cast(Any, front), decider, endpoint, stats, deliver=lambda _: None, fail=front.fail, kept_back=kept_back
     )
 
 
