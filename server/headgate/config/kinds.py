@@ -35,14 +35,12 @@ class SettingKind(Protocol):
     @property
     def accepts(self) -> str:
         """Description for messages and the documentation: `a whole number from 1 to 1024`."""
-        ...
 
     @property
     def metavar(self) -> str: ...
 
     def parse(self, text: str, /) -> object:
         """The value, or ValueError; with an empty message `accepts` says it all."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,15 +74,12 @@ class Sink(Protocol):
 
     def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
         """Take some records."""
-        ...
 
     def events(self, events: Sequence[Event], now_ms: int) -> None:
         """Take some events."""
-        ...
 
     def close(self) -> None:
         """There will be no more."""
-        ...
 
 
 Job = Callable[[], None]

@@ -13,27 +13,21 @@ class LimitRecord(Protocol):
 
     def expires_ms(self, now_ms: int) -> int:
         """Time from which on the record can no longer matter."""
-        ...
 
     def report(self, report: Any, now_ms: int) -> int:
         """Merge the report and renew its grant: the grant, or NO_GRANT for an overtaken call."""
-        ...
 
     def missing(self, report: Any, charged: int, cost: int) -> int:
         """Part of `cost` to be charged beyond the run's credit, of which `charged` is spoken for."""
-        ...
 
     def fits(self, report: Any, now_ms: int, missing: int) -> bool:
         """Say if so much more stays within the limit."""
-        ...
 
     def charge(self, report: Any, missing: int, now_ms: int) -> None:
         """Raise the run's component, and what follows from it."""
-        ...
 
     def answer(self, report: Any, grant: int) -> Answer:
         """Answer to the reporting run."""
-        ...
 
 
 class UnreadableRecord:

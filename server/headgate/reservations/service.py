@@ -51,15 +51,12 @@ class Charging(Protocol):
 
     def reserve(self, payload: bytes) -> bytes | PendingAnswer:
         """Decide an estimate; it is charged if it fits."""
-        ...
 
     def charge_late(self, payload: bytes) -> None:
         """Charge in any case."""
-        ...
 
     def uncharge(self, payload: bytes) -> None:
         """Undo so much of what was charged."""
-        ...
 
 
 @dataclass(slots=True)

@@ -36,7 +36,6 @@ class Handler(Protocol):
     def answer(self, payload: bytes) -> bytes | PendingAnswer:
         """Answer at once where that is possible, else later. Raises, or hands on later, what `errors.status_of` maps to
         a status. On the loop, or on a thread that holds its lock."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
