@@ -195,9 +195,9 @@ docs: $(TEST_STAMP)
 	$(BIN)/python requirements/version.py
 	$(BIN)/python -m headgate.config.document > docs/configuration.md
 	$(BIN)/python -m headgate.rules.schema > docs/rules.schema.json
-	$(BIN)/python -m headgate.cli.metrics_page > docs/metrics.md
+	$(BIN)/python -m tests.support.metrics_page > docs/metrics.md
 	$(BIN)/python -m tests.support.classes_page > docs/classes.md
-	$(BIN)/python -m headgate.decision_log.document docs/explain.md
+	$(BIN)/python -m tests.support.record_fields docs/explain.md
 	$(BIN)/python -m tests.client.embedding
 	$(BIN)/python charts/generate.py
 

@@ -26,8 +26,7 @@ from headgate.decision_log.explain.explanation import DecisionQuestion, explain
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.schema import CODES, STORED, Event, Flag, LimitTerms, NodeRun, Rule
-from headgate.decision_log.segments import DIRECTORY, Bounds
-from headgate.decision_log.sinks import SegmentSink
+from headgate.decision_log.segments import DIRECTORY, Bounds, SegmentSink
 
 SOURCE = NodeRun("eu", "bench", 1)
 BOUNDS = Bounds(1 << 40, 1 << 60)

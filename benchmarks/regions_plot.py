@@ -20,7 +20,7 @@ from headgate.simulation.history import Key
 from headgate.simulation.loop import run_virtually
 from headgate.simulation.regions.history import RegionAsk, RegionsHistory
 from headgate.simulation.regions.world import RegionsWorld
-from headgate.simulation.trace import Silence
+from headgate.simulation.trace import Tracer
 
 SVG = Path(__file__).resolve().parent.parent / "docs" / "images" / "regions-scopes.svg"
 REGIONS = 3
@@ -87,7 +87,7 @@ def history(scope: Scope, load: Load, seed: int) -> RegionsHistory:
 
 async def play(played: RegionsHistory) -> list[float]:
     """When each admission was made, in seconds of the window."""
-    world = RegionsWorld(played, Silence())
+    world = RegionsWorld(played, Tracer())
     await world.start()
     admitted: list[float] = []
     waiting: set[asyncio.Future[Decision]] = set()

@@ -17,11 +17,9 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Unix time in milliseconds; never goes back."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds since an arbitrary point; never goes back."""
-        ...
 
 
 class SystemClock:

@@ -30,11 +30,9 @@ class Decider(Protocol):
     def decide(self, charges: tuple[Charge, ...]) -> Decision | PendingDecision:
         """Decide all charges of one request together: every one of them is charged, or none; late costs are charged and
         refunds given back in any case, and a peek charges nothing. At once, or when a shard has answered."""
-        ...
 
     def uncharge(self, charges: tuple[Charge, ...]) -> None:
         """Undo costs that were charged, as far as they still count."""
-        ...
 
 
 class Recorder(Protocol):
@@ -42,7 +40,6 @@ class Recorder(Protocol):
 
     def __call__(self, plan: Plan, decision: Decision) -> int:
         """Note a decision, and return its id."""
-        ...
 
 
 class RateLimitHandler:

@@ -1,4 +1,4 @@
-"""A mark for classes that are compiled and that other classes, which are not, may inherit from: those of tests.
+"""A mark for classes that are compiled and that other classes, which are not, inherit from: transports, and tests.
 
 mypyc reads it when it compiles; everywhere else, and where mypy's own package is not installed, it does nothing.
 """

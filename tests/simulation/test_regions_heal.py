@@ -11,7 +11,7 @@ from headgate.simulation.history import Key
 from headgate.simulation.loop import run_virtually
 from headgate.simulation.regions.generate import generate
 from headgate.simulation.regions.world import RegionsWorld, Site
-from headgate.simulation.trace import Silence
+from headgate.simulation.trace import Tracer
 
 AGREED_S = 5.0
 LIMIT = Limit(1_000, Unit.HOUR, scope=Scope.GLOBAL, regions=3)
@@ -43,7 +43,7 @@ def test_regions_agree_within_five_seconds_of_a_healed_network(apart_s: float) -
             asks=(),
             faults=(),
         )
-        world = RegionsWorld(played, Silence())
+        world = RegionsWorld(played, Tracer())
         await world.start()
         await asyncio.sleep(5)
         for path in world.links.values():

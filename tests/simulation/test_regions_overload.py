@@ -18,7 +18,7 @@ from headgate.simulation.history import Key
 from headgate.simulation.loop import run_virtually
 from headgate.simulation.regions.history import RegionsHistory
 from headgate.simulation.regions.world import RegionsWorld
-from headgate.simulation.trace import Silence
+from headgate.simulation.trace import Tracer
 
 WINDOW_S = 60
 WINDOWS = 3
@@ -61,7 +61,7 @@ class Regions:
                 asks=(),
                 faults=(),
             ),
-            Silence(),
+            Tracer(),
         )
         self.admitted: list[float] = []
         """When, in seconds of the first window."""

@@ -10,8 +10,7 @@ from headgate.decision_log.log import DecisionLog
 from headgate.decision_log.recorder import DecisionRecorder, row_writer
 from headgate.decision_log.rule_contents import save_content
 from headgate.decision_log.schema import DecisionRecord, Event, NodeRun
-from headgate.decision_log.segments import Bounds, ReadStats, read_segments
-from headgate.decision_log.sinks import SegmentSink
+from headgate.decision_log.segments import Bounds, ReadStats, SegmentSink, read_segments
 from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Overrides

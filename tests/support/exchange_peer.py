@@ -20,6 +20,7 @@ from headgate.exchange.grpc_server import ExchangeServer
 from headgate.exchange.hello import Regions
 from headgate.exchange.identity import Security
 from headgate.exchange.messages import Ack, Batch
+from headgate.telemetry.bounded import BoundedLogger
 
 NEVER_DONE = 13
 
@@ -71,7 +72,7 @@ async def _serve(region: str, peers: Sequence[str]) -> None:
         regions=Regions(region, frozenset(peers)),
         security=Security(logger),
         clock=SystemClock(),
-        logger=logger,
+        logger=BoundedLogger(logger, SystemClock()),
     )
     await server.start()
     _say(server.address)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from headgate.clock import SystemClock
 from headgate.exchange.peers import PeerStatus
+from headgate.exchange.site import ExchangeSite
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.memory import MemoryOrigin
 from headgate.quota.keeper import QuotaKeeper
@@ -160,9 +161,7 @@ def test_the_sections_that_modules_refer_to_are_there() -> None:
 
 def test_every_metric_of_the_exchange_is_explained() -> None:
     metrics, clock = Metrics(node="node", region="eu"), SystemClock()
-    quotas = QuotaKeeper(
-        MemoryOrigin(clock), region="eu", peers={}, owner=b"", clock=clock, random=Random(1), logger=get_logger()
-    )
+    quotas = QuotaKeeper(ExchangeSite("eu", MemoryOrigin(clock), b"", clock, Random(1), get_logger()), {})
     exchange: Any = SimpleNamespace(
         exchanger=SimpleNamespace(peers={"us": PeerStatus("us", "")}, quotas=quotas),
         sent_bytes=lambda peer: 0,

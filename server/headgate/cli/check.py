@@ -8,6 +8,7 @@ from headgate_client import Decision, Descriptor, DescriptorStatus, Headgate, Ra
 
 from headgate.console import descriptors
 from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, warn, write
+from headgate.console.parsers import Commands, uint32
 from headgate.console.target import add_target, token_line, wants_tls, why_closed
 
 _EPILOG = r"""
@@ -20,33 +21,25 @@ examples:
 """
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add `headgate check` to the commands."""
     parser = commands.add_parser(
         "check",
         help="ask a running server for one decision",
         description="Send one ShouldRateLimit request, one descriptor per argument, and print the answer as JSON.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_target(parser, "127.0.0.1:8081")
     parser.add_argument("--domain", required=True, help="the domain whose rules apply")
     parser.add_argument(
         "--hits",
-        type=_hits,
+        type=uint32,
         default=1,
         metavar="N",
         help="the request's cost; 0 looks without charging (default: %(default)s)",
     )
     parser.add_argument("descriptors", nargs="+", metavar="key=value[,key=value]", help=descriptors.HELP)
     parser.set_defaults(command=check)
-
-
-def _hits(text: str) -> int:
-    hits = int(text)
-    if not 0 <= hits <= 2**32 - 1:
-        raise ValueError
-    return hits
 
 
 def check(args: argparse.Namespace) -> int:

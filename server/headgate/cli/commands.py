@@ -11,6 +11,7 @@ from headgate import __version__
 from headgate.build import BUILD
 from headgate.cli import check, exchange, rules, serve, simulate, top
 from headgate.console.output import EXIT_USAGE, fail, write
+from headgate.console.parsers import CommandParser
 from headgate.decision_log.commands import explain, tail
 from headgate.errors import ConfigError
 from headgate.keys import command as key_command
@@ -55,23 +56,11 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="headgate",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser(prog="headgate", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=_NAME_AND_VERSION, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    serve.add_parser(commands)
-    exchange.add_parser(commands)
-    check.add_parser(commands)
-    explain.add_parser(commands)
-    tail.add_parser(commands)
-    rules.add_parser(commands)
-    key_command.add_parser(commands)
-    top.add_parser(commands)
-    simulate.add_parser(commands)
+    for command in (serve, exchange, check, explain, tail, rules, key_command, top, simulate):
+        command.add_parser(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(command=_version)
     return parser

@@ -4,6 +4,7 @@ import argparse
 
 from headgate.cli.serve import add_settings, flags_of, run_with_settings
 from headgate.config import Settings
+from headgate.console.parsers import Commands
 
 _EPILOG = """
 The flags are those of `headgate serve`, so that one config file does for both; what is about requests is not
@@ -17,14 +18,13 @@ examples:
 """
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add `headgate exchange` to the commands, with a flag for each setting."""
     parser = commands.add_parser(
         "exchange",
         help="exchange counts with other regions, beside the nodes of this one",
         description="Tell other regions what this one counts, and merge what they say into its origin.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )

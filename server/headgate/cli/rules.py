@@ -3,10 +3,12 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from headgate.console import descriptors
 from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, write
+from headgate.console.parsers import Commands
 from headgate.decision_log.commands import replay
 from headgate.rules.advice import advise
 from headgate.rules.diff import differences
@@ -14,18 +16,20 @@ from headgate.rules.directory import load_directory
 from headgate.rules.explain import explain
 from headgate.rules.problems import RulesError
 
+Command = Callable[[argparse.Namespace], int]
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+
+def add_parser(commands: Commands) -> None:
     """Add `headgate rules` and its subcommands to the commands."""
     parser = commands.add_parser("rules", help="check, explain, compare or replay rules")
     actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_check(actions)
     _add_explain(actions)
     _add_diff(actions)
-    replay.add_parser(actions, _add_directory).set_defaults(command=replay_log)
+    replay.add_parser(actions, _add_directory).set_defaults(command=_or_problems(replay_log, EXIT_USAGE))
 
 
-def _add_check(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_check(actions: Commands) -> None:
     parser = actions.add_parser(
         "check",
         help="find every problem in a directory of rules",
@@ -33,41 +37,38 @@ def _add_check(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "and hardly meant is a warning.",
         epilog="exit status: 0 no problem, or warnings only; 1 problems\n\nexamples:\n"
         "  headgate rules check examples/rules\n  headgate rules check examples/rules/edge.yaml",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_directory(parser)
-    parser.set_defaults(command=check)
+    parser.set_defaults(command=_or_problems(check, EXIT_FAILED))
 
 
-def _add_explain(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_explain(actions: Commands) -> None:
     parser = actions.add_parser(
         "explain",
         help="say which rule a request would hit, and why",
         description="Walk one descriptor through the rules in DIR and say what happens at each step.",
         epilog="exit status: 0 explained, 1 the rules have problems\n\n"
         "example:\n  headgate rules explain examples/rules --domain edge user=alice",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_directory(parser)
     parser.add_argument("--domain", required=True, help="the domain of the request")
     parser.add_argument("descriptors", nargs="+", metavar="key=value[,key=value]", help=descriptors.HELP)
-    parser.set_defaults(command=explain_request)
+    parser.set_defaults(command=_or_problems(explain_request, EXIT_FAILED))
 
 
-def _add_diff(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_diff(actions: Commands) -> None:
     parser = actions.add_parser(
         "diff",
         help="say what changes for whom between two directories of rules",
         description="Compare two sets of rules by what callers meet: tighter, looser, a new limit, none any more.",
         epilog="exit status: 0 no difference, 1 differences, 2 one of them has problems\n\n"
         "example:\n  headgate rules diff /etc/headgate/rules ./rules",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("old", type=Path, metavar="OLD", help="the rules in force: a directory or one file")
     parser.add_argument("new", type=Path, metavar="NEW", help="the candidate")
     parser.add_argument("--merge-domains", action="store_true", help="let several files define one domain")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(command=diff)
+    parser.set_defaults(command=_or_problems(diff, EXIT_USAGE))
 
 
 def _add_directory(parser: argparse.ArgumentParser) -> None:
@@ -79,10 +80,7 @@ def _add_directory(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> int:
     """Print every problem of a rules directory. Returns 1 if there is one."""
-    try:
-        rules = load_directory(args.directory, merge_domains=args.merge_domains)
-    except RulesError as error:
-        return _print_problems(error)
+    rules = load_directory(args.directory, merge_domains=args.merge_domains)
     for warning in advise(rules):
         write(str(warning))
     write(f"ok: {rules.count} limits in {len(rules.domains)} domains")
@@ -92,10 +90,7 @@ def check(args: argparse.Namespace) -> int:
 def explain_request(args: argparse.Namespace) -> int:
     """Print which rule each descriptor of a request would hit, and why."""
     requested = [descriptors.parse_descriptor(text) for text in args.descriptors]
-    try:
-        rules = load_directory(args.directory, merge_domains=args.merge_domains)
-    except RulesError as error:
-        return _print_problems(error)
+    rules = load_directory(args.directory, merge_domains=args.merge_domains)
     for entries in requested:
         write(str(explain(rules, args.domain, entries)))
     return EXIT_OK
@@ -103,11 +98,7 @@ def explain_request(args: argparse.Namespace) -> int:
 
 def diff(args: argparse.Namespace) -> int:
     """Print the rules that differ and the callers that they concern. Returns 1 if any differ."""
-    try:
-        old, new = (load_directory(path, merge_domains=args.merge_domains) for path in (args.old, args.new))
-    except RulesError as error:
-        _print_problems(error)
-        return EXIT_USAGE
+    old, new = (load_directory(path, merge_domains=args.merge_domains) for path in (args.old, args.new))
     found = list(differences(old, new))
     if args.json:
         write(json.dumps([difference.to_json() for difference in found], indent=2))
@@ -120,16 +111,19 @@ def diff(args: argparse.Namespace) -> int:
 
 def replay_log(args: argparse.Namespace) -> int:
     """Print who would have been denied under other rules."""
-    try:
-        rules = load_directory(args.directory, merge_domains=args.merge_domains)
-    except RulesError as error:
-        _print_problems(error)
-        return EXIT_USAGE
-    return replay.run(args, rules)
+    return replay.run(args, load_directory(args.directory, merge_domains=args.merge_domains))
 
 
-def _print_problems(error: RulesError) -> int:
-    for problem in error.problems:
-        write(str(problem))
-    sys.stderr.write(f"headgate: {len(error.problems)} problem{'s' if len(error.problems) != 1 else ''}\n")
-    return EXIT_FAILED
+def _or_problems(command: Command, status: int) -> Command:
+    """Run the command; where rules can't be loaded, print every problem of theirs and return `status`."""
+
+    def run(args: argparse.Namespace) -> int:
+        try:
+            return command(args)
+        except RulesError as error:
+            for problem in error.problems:
+                write(str(problem))
+            sys.stderr.write(f"headgate: {len(error.problems)} problem{'s' if len(error.problems) != 1 else ''}\n")
+            return status
+
+    return run

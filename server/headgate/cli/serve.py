@@ -19,6 +19,7 @@ from headgate.config import (
 )
 from headgate.config.kinds import Boolean, holds_password
 from headgate.console.output import EXIT_FAILED, EXIT_USAGE, fail, warn
+from headgate.console.parsers import Commands
 from headgate.errors import ConfigError
 
 _EPILOG = """
@@ -41,14 +42,13 @@ examples:
 """
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add `headgate serve` to the commands, with a flag for each setting."""
     parser = commands.add_parser(
         "serve",
         help="run the service",
         description="Serve ShouldRateLimit over gRPC, and JSON, health, metrics and rules over HTTP.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         # An abbreviation that works today would become ambiguous with the next setting.
         allow_abbrev=False,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.console.output import EXIT_FAILED, EXIT_OK, write
+from headgate.console.parsers import Commands
 from headgate.errors import ConfigError
 
 RANDOM_SEEDS: Final = 1_000_000_000
@@ -29,14 +30,13 @@ examples:
 """
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add `headgate simulate` to the commands."""
     parser = commands.add_parser(
         "simulate",
         help="run the engine through bad days on virtual time",
         description="Run one history, or many, and check what must hold at every step.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seed", type=_natural, metavar="N", help="run this one history")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write what happened, line by line")

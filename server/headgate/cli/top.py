@@ -12,18 +12,20 @@ from typing import Any
 
 from headgate.address import UnixAddress, parse_address
 from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
+from headgate.console.parsers import Commands
 
 TIMEOUT_S = 5.0
 CLEAR = "\x1b[H\x1b[2J"
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add `headgate top` to the commands."""
     parser = commands.add_parser(
         "top",
         help="show who uses most and who is denied most",
         description="Ask a running server over HTTP every few seconds, and show its heaviest keys, rule by rule. "
         "Where there is an admin listener, that is the one to ask.",
+        formatter_class=argparse.HelpFormatter,
     )
     parser.add_argument("--addr", default="127.0.0.1:8080", metavar="ADDR", help="HTTP address (default: %(default)s)")
     parser.add_argument("--token-file", metavar="FILE", help="a file whose first line is the bearer token to show")

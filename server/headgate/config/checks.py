@@ -7,6 +7,20 @@ file line that gave a setting its value, if any did.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+_NEEDS = (
+    ("tls_cert", "tls_key", "tls_key beside it"),
+    ("tls_key", "tls_cert", "tls_cert beside it"),
+    ("tls_client_ca", "tls_cert", "tls_cert and tls_key beside it"),
+    ("tls_client_san", "tls_client_ca", "tls_client_ca beside it: without it nobody shows a certificate"),
+    ("admin_tls_cert", "admin_tls_key", "admin_tls_key beside it"),
+    ("admin_tls_key", "admin_tls_cert", "admin_tls_cert beside it"),
+    ("admin_tls_client_ca", "admin_tls_cert", "admin_tls_cert and admin_tls_key beside it"),
+    ("admin_tls_client_san", "admin_tls_client_ca", "admin_tls_client_ca beside it: else nobody shows a certificate"),
+    ("traces", "otlp_endpoint", "otlp_endpoint beside it: the collector that spans are sent to"),
+    ("decision_log_otlp", "otlp_endpoint", "otlp_endpoint beside it: the collector that records are sent to"),
+)
+"""Settings that are of no use without another one, which one, and what to say where it is missing."""
+
 
 def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterator[str]:
     """Every contradiction, as `where: reason`."""
@@ -15,16 +29,14 @@ def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterato
         return where.get(name, name)
 
     yield from _check_workers(values, at("workers"))
-    yield from _check_tls(values, at)
+    for name, needed, what in _NEEDS:
+        if values[name] and not values[needed]:
+            yield f"{at(name)}: needs {what}"
     yield from _check_exchange_tls(values, at)
     yield from _check_admin(values, at)
     yield from _check_addresses(values, at)
     yield from _check_peers(values, at("peer"))
     yield from _check_headers(values, at)
-    if values["traces"] and not values["otlp_endpoint"]:
-        yield f"{at('traces')}: needs otlp_endpoint beside it: the collector that spans are sent to"
-    if values["decision_log_otlp"] and not values["otlp_endpoint"]:
-        yield f"{at('decision_log_otlp')}: needs otlp_endpoint beside it: the collector that records are sent to"
 
 
 def _check_workers(values: Mapping[str, Any], at: str) -> Iterator[str]:
@@ -33,18 +45,6 @@ def _check_workers(values: Mapping[str, Any], at: str) -> Iterator[str]:
             f"{at}: {values['workers']} processes can't share `memory://`, each would count by itself: "
             "use a Redis origin (--origin redis://host:port), or run one process (--workers 1)"
         )
-
-
-def _check_tls(values: Mapping[str, Any], at: Any) -> Iterator[str]:
-    cert, key = values["tls_cert"], values["tls_key"]
-    if cert and not key:
-        yield f"{at('tls_cert')}: needs tls_key beside it"
-    if key and not cert:
-        yield f"{at('tls_key')}: needs tls_cert beside it"
-    if values["tls_client_ca"] and not cert:
-        yield f"{at('tls_client_ca')}: needs tls_cert and tls_key beside it"
-    if values["tls_client_san"] and not values["tls_client_ca"]:
-        yield f"{at('tls_client_san')}: needs tls_client_ca beside it: without it nobody shows a certificate"
 
 
 def _check_exchange_tls(values: Mapping[str, Any], at: Any) -> Iterator[str]:
@@ -56,16 +56,7 @@ def _check_exchange_tls(values: Mapping[str, Any], at: Any) -> Iterator[str]:
 
 
 def _check_admin(values: Mapping[str, Any], at: Any) -> Iterator[str]:
-    cert, key, ca = (values[f"admin_tls_{name}"] for name in ("cert", "key", "client_ca"))
-    if cert and not key:
-        yield f"{at('admin_tls_cert')}: needs admin_tls_key beside it"
-    if key and not cert:
-        yield f"{at('admin_tls_key')}: needs admin_tls_cert beside it"
-    if ca and not cert:
-        yield f"{at('admin_tls_client_ca')}: needs admin_tls_cert and admin_tls_key beside it"
-    if values["admin_tls_client_san"] and not ca:
-        yield f"{at('admin_tls_client_san')}: needs admin_tls_client_ca beside it: else nobody shows a certificate"
-    if values["admin_grpc"] and not values["admin_token_file"] and not ca:
+    if values["admin_grpc"] and not values["admin_token_file"] and not values["admin_tls_client_ca"]:
         yield (
             f"{at('admin_grpc')}: needs admin_token_file or admin_tls_client_ca beside it: whoever reaches it could "
             "change any limit, and nobody would know who it was"

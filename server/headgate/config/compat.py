@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headgate.config.compat_redis import RedisProblem, redis_origin
-from headgate.config.compat_unsupported import PREFIXES, VARIABLES
+from headgate.config.compat_unsupported import FALSE, PREFIXES, TRUE, VARIABLES
 
 COMPAT_ENV = "HEADGATE_COMPAT"
 RATELIMIT = "ratelimit"
@@ -31,8 +31,6 @@ LOG_LEVELS: Mapping[str, str] = {
     "debug": "debug",
     "trace": "debug",
 }
-_TRUE = ("1", "t", "T", "true", "TRUE", "True")
-_FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +204,9 @@ _PARTS: tuple[Callable[[Mapping[str, str]], dict[str, Given]], ...] = (
 
 def _is_true(given: Mapping[str, str], name: str) -> bool:
     value = given.get(name, "false")
-    if value not in _TRUE + _FALSE:
+    if value not in TRUE + FALSE:
         raise _Refused(f"{name}: expected `true` or `false`, got {value!r}")
-    return value in _TRUE
+    return value in TRUE
 
 
 def _contradictions(given: Mapping[str, str]) -> Iterator[str]:

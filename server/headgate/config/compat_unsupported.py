@@ -16,16 +16,16 @@ class Unsupported:
     harmless: tuple[str, ...] = ()
 
 
-_FALSE = ("0", "f", "F", "false", "FALSE", "False")
-_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+FALSE = ("0", "f", "F", "false", "FALSE", "False")
+TRUE = ("1", "t", "T", "true", "TRUE", "True")
 
 _NO_DEBUG_PORT = Unsupported("there is no debug port; the rules in force are at GET /rules on the HTTP port")
-_NO_STATSD = Unsupported("statsd is not supported; metrics are at GET /metrics on the HTTP port", _FALSE)
-_PROMETHEUS = Unsupported("metrics are always at GET /metrics on the HTTP port", (*_TRUE, "/metrics"))
+_NO_STATSD = Unsupported("statsd is not supported; metrics are at GET /metrics on the HTTP port", FALSE)
+_PROMETHEUS = Unsupported("metrics are always at GET /metrics on the HTTP port", (*TRUE, "/metrics"))
 _CONNECTION_AGE = Unsupported("see HEADGATE_MAX_CONNECTION_AGE_S, an hour unless set")
 _POOL = Unsupported("there is no pool: one connection for each shard carries all calls, many at a time")
-_PER_SECOND = Unsupported("there is one origin for all limits: REDIS_URL", _FALSE)
-_TRACING = Unsupported("HEADGATE_TRACES and HEADGATE_OTLP_ENDPOINT send spans to a collector", _FALSE)
+_PER_SECOND = Unsupported("there is one origin for all limits: REDIS_URL", FALSE)
+_TRACING = Unsupported("HEADGATE_TRACES and HEADGATE_OTLP_ENDPOINT send spans to a collector", FALSE)
 _XDS = Unsupported("rules come from a directory, not from a management server")
 _MEMCACHE = Unsupported("memcached is not supported")
 
@@ -40,7 +40,7 @@ VARIABLES: Mapping[str, Unsupported] = {
     "USE_DOG_STATSD_MOGRIFIERS": _NO_STATSD,
     "STATS_FLUSH_INTERVAL": _NO_STATSD,
     "EXTRA_TAGS": Unsupported("metrics carry no extra tags; add labels where they are scraped"),
-    "DISABLE_STATS": Unsupported("metrics can't be switched off; they cost nothing until they are read", _FALSE),
+    "DISABLE_STATS": Unsupported("metrics can't be switched off; they cost nothing until they are read", FALSE),
     "PROMETHEUS_ADDR": _PROMETHEUS,
     "PROMETHEUS_PATH": _PROMETHEUS,
     "PROMETHEUS_MAPPER_YAML": _PROMETHEUS,
@@ -49,13 +49,13 @@ VARIABLES: Mapping[str, Unsupported] = {
     "MAX_CONCURRENT_REQUESTS": Unsupported("see HEADGATE_MAX_PENDING_CALLS", ("0",)),
     "REQUEST_TIMEOUT": Unsupported("a call ends with its caller's deadline; see HEADGATE_ORIGIN_DEADLINE_MS", ("0",)),
     "FORCE_START_WITHOUT_INITIAL_CONFIG": Unsupported(
-        "without good rules nothing starts, unless HEADGATE_DATA_DIR has a snapshot of good ones", _FALSE
+        "without good rules nothing starts, unless HEADGATE_DATA_DIR has a snapshot of good ones", FALSE
     ),
-    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": Unsupported("health is serving only while rules are loaded", _TRUE),
-    "RUNTIME_WATCH_ROOT": Unsupported("links and files are both watched", (*_TRUE, *_FALSE)),
-    "RUNTIME_IGNOREDOTFILES": Unsupported("files whose names begin with a dot are never read", _TRUE),
+    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": Unsupported("health is serving only while rules are loaded", TRUE),
+    "RUNTIME_WATCH_ROOT": Unsupported("links and files are both watched", (*TRUE, *FALSE)),
+    "RUNTIME_IGNOREDOTFILES": Unsupported("files whose names begin with a dot are never read", TRUE),
     "RESPONSE_DYNAMIC_METADATA": Unsupported(
-        "the metadata of the matched rules is returned, and not the request's descriptors", _FALSE
+        "the metadata of the matched rules is returned, and not the request's descriptors", FALSE
     ),
     "EXPIRATION_JITTER_MAX_SECONDS": Unsupported("keys in Redis expire when they can no longer matter"),
     "LOCAL_CACHE_SIZE_IN_BYTES": Unsupported(
@@ -64,7 +64,7 @@ VARIABLES: Mapping[str, Unsupported] = {
     "CACHE_KEY_PREFIX": Unsupported("HEADGATE_REDIS_PREFIX keeps installations apart on one Redis"),
     "REDIS_SOCKET_TYPE": Unsupported("Redis is reached over TCP", ("tcp",)),
     "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION": Unsupported(
-        "a region that can't be reached is each rule's own failure policy, not a process without health", _FALSE
+        "a region that can't be reached is each rule's own failure policy, not a process without health", FALSE
     ),
     "REDIS_TIMEOUT": Unsupported("a request waits for the origin as long as HEADGATE_ORIGIN_DEADLINE_MS says"),
     "REDIS_USE_EXPLICIT_PIPELINE": _POOL,

@@ -6,6 +6,7 @@ problem is collected as `file:line: reason`; nothing is raised.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -16,16 +17,14 @@ MAX_FILE_BYTES = 1024 * 1024
 _NULL = "tag:yaml.org,2002:null"
 
 
+@dataclass(frozen=True, slots=True)
 class FileEntry:
     """One key of the file: its scalars as written, and where it stands."""
 
-    __slots__ = ("is_list", "key", "line", "texts")
-
-    def __init__(self, key: str, line: int, texts: list[str], is_list: bool) -> None:
-        self.key = key
-        self.line = line
-        self.texts = texts
-        self.is_list = is_list
+    key: str
+    line: int
+    texts: list[str]
+    is_list: bool
 
 
 def read_config_file(path: Path, problems: list[str]) -> list[FileEntry]:

@@ -1,4 +1,4 @@
-"""Kinds of values that settings have: one class per kind, each with one parser for all sources.
+"""Kinds of values that settings have, each with one parser for all sources.
 
 A kind turns text into a value or raises `ValueError`; the reason names what is
 accepted. Flags, environment variables and the config file's scalars all go through
@@ -8,6 +8,7 @@ touches the disk or the network: whether a file exists is found out when it is o
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -34,14 +35,12 @@ class SettingKind(Protocol):
     @property
     def accepts(self) -> str:
         """Description for messages and the documentation: `a whole number from 1 to 1024`."""
-        ...
 
     @property
     def metavar(self) -> str: ...
 
-    def parse(self, text: str) -> object:
+    def parse(self, text: str, /) -> object:
         """The value, or ValueError; with an empty message `accepts` says it all."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,59 +165,67 @@ class FilePath:
         return Path(text)
 
 
-@dataclass(frozen=True, slots=True)
-class AddressKind:
-    """Address to listen on or to dial; parsed to `host:port` or `unix:/path`, however it is spelled."""
-
-    accepts: str = "`host:port`, `[ipv6]:port` or `unix:/path`"
-    metavar: str = "ADDR"
-
-    def parse(self, text: str) -> str:
-        try:
-            return str(parse_address(text))
-        except ConfigError as error:
-            raise ValueError(f"{error}; expected {self.accepts}") from None
+DIRECTORY = FilePath("a directory", "DIR")
+PEM_FILE = FilePath("a PEM file")
+TEXT_FILE = FilePath("a text file")
 
 
 @dataclass(frozen=True, slots=True)
-class OriginUrl:
+class Parsed:
+    """A kind that is a function: it turns text into the value, or raises ValueError."""
+
+    accepts: str
+    metavar: str
+    parse: Callable[[str], object]
+
+
+def _address(text: str) -> str:
+    """`host:port` or `unix:/path`, however it is spelled."""
+    try:
+        return str(parse_address(text))
+    except ConfigError as error:
+        raise ValueError(f"{error}; expected {ADDRESS.accepts}") from None
+
+
+ADDRESS = Parsed("`host:port`, `[ipv6]:port` or `unix:/path`", "ADDR", _address)
+"""Address to listen on or to dial."""
+
+
+def _origin_url(text: str) -> str:
     """The URL of an origin, checked for its shape only. Messages never repeat it: it may hold a password."""
-
-    accepts: str = (
-        "`memory://`, or hosts after `redis://`, `redis+cluster://` or `redis+sentinel://` (`rediss…`: TLS), "
-        "or `file:/path` of a file that holds such a URL"
-    )
-    metavar: str = "URL"
-
-    def parse(self, text: str) -> str:
-        if text.startswith("file:"):
-            return _origin_file(text)
-        scheme, separator, rest = text.partition("://")
-        if not separator or scheme not in ORIGIN_SCHEMES:
-            raise ValueError(f"expected {self.accepts}")
-        if scheme == "memory" and rest:
-            raise ValueError("`memory://` takes nothing after it")
-        if scheme != "memory" and not _hosts(rest):
-            raise ValueError(f"`{scheme}://` needs at least one host: `{scheme}://host:port,host:port`")
-        return text
+    if text.startswith("file:"):
+        return _origin_file(text)
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in ORIGIN_SCHEMES:
+        raise ValueError(f"expected {ORIGIN_URL.accepts}")
+    if scheme == "memory" and rest:
+        raise ValueError("`memory://` takes nothing after it")
+    if scheme != "memory" and not _hosts(rest):
+        raise ValueError(f"`{scheme}://` needs at least one host: `{scheme}://host:port,host:port`")
+    return text
 
 
-@dataclass(frozen=True, slots=True)
-class HttpUrl:
+ORIGIN_URL = Parsed(
+    "`memory://`, or hosts after `redis://`, `redis+cluster://` or `redis+sentinel://` (`rediss…`: TLS), "
+    "or `file:/path` of a file that holds such a URL",
+    "URL",
+    _origin_url,
+)
+
+
+def _http_url(text: str) -> str:
     """An `http://` or `https://` URL, checked for its shape only. Messages never repeat it: it may hold a password."""
+    try:
+        parts = urlsplit(text)
+        right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none, a bracket too many
+        right = False
+    if not right or parts.query or parts.fragment:
+        raise ValueError(f"expected {HTTP_URL.accepts}")
+    return text
 
-    accepts: str = "`http://host:port` or `https://host:port`"
-    metavar: str = "URL"
 
-    def parse(self, text: str) -> str:
-        try:
-            parts = urlsplit(text)
-            right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # a port that is none, a bracket too many
-            right = False
-        if not right or parts.query or parts.fragment:
-            raise ValueError(f"expected {self.accepts}")
-        return text
+HTTP_URL = Parsed("`http://host:port` or `https://host:port`", "URL", _http_url)
 
 
 def _hosts(rest: str) -> str:
@@ -248,35 +255,28 @@ class Peer:
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class PeerEntry:
-    """A `Peer`, written as `REGION=ADDRESS`."""
-
-    accepts: str = "`REGION=ADDR`"
-    metavar: str = "REGION=ADDR"
-
-    def parse(self, text: str) -> Peer:
-        region, equals, address = text.partition("=")
-        if not equals:
-            raise ValueError
-        try:
-            return Peer(NAME.parse(region), AddressKind().parse(address))
-        except ValueError as error:
-            raise ValueError(str(error) or f"expected {self.accepts} with ADDR {AddressKind().accepts}") from None
+def _peer(text: str) -> Peer:
+    region, equals, address = text.partition("=")
+    if not equals:
+        raise ValueError
+    try:
+        return Peer(NAME.parse(region), _address(address))
+    except ValueError as error:
+        raise ValueError(str(error) or f"expected {PEER.accepts} with ADDR {ADDRESS.accepts}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkKind:
-    """Network, parsed to the usual spelling, so that equal networks are equal text."""
+PEER = Parsed("`REGION=ADDR`", "REGION=ADDR", _peer)
 
-    accepts: str = "a network as in `10.0.0.0/8` or `fd00::/8`, or one address"
-    metavar: str = "CIDR"
 
-    def parse(self, text: str) -> str:
-        try:
-            return str(ip_network(text))
-        except ValueError as error:
-            raise ValueError(f"expected {self.accepts}: {error}") from None
+def _network(text: str) -> str:
+    """A network in the usual spelling, so that equal networks are equal text."""
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise ValueError(f"expected {NETWORK.accepts}: {error}") from None
+
+
+NETWORK = Parsed("a network as in `10.0.0.0/8` or `fd00::/8`, or one address", "CIDR", _network)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from headgate.config.checks import cross_checks
 from headgate.config.compat import COMPAT_ENV, translate
-from headgate.config.file import FileEntry, read_config_file
+from headgate.config.file import read_config_file
 from headgate.config.settings import ENV_PREFIX, REQUIRED, SETTINGS, Setting, Settings
 from headgate.errors import ConfigError
 
@@ -89,14 +89,10 @@ def _take_file(reading: _Reading, path: Path) -> None:
         setting = _BY_NAME.get(entry.key)
         if setting is None:
             reading.problems.append(f"{where}: is not a setting{_did_you_mean(entry.key, list(_BY_NAME))}")
-        elif _fits(setting, entry):
+        elif setting.repeatable or not entry.is_list:
             reading.take(setting, where, entry.texts)
         else:
             reading.problems.append(f"{where}: expected {setting.kind.accepts}, got a list")
-
-
-def _fits(setting: Setting, entry: FileEntry) -> bool:
-    return setting.repeatable or not entry.is_list
 
 
 def _take_compat(reading: _Reading, environ: Mapping[str, str]) -> None:

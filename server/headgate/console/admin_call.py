@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 
 from headgate.console.output import warn
-from headgate.console.target import add_target, token_line, wants_tls, why_closed
+from headgate.console.target import token_line, wants_tls, why_closed
 from headgate.errors import ConfigError
 
-ADDR_HELP: Final = "admin_grpc of servers, separated by commas; dns:///name:port asks all that it names"
+SERVERS_HELP: Final = "admin_grpc of servers, separated by commas; dns:///name:port asks all that it names"
 ALL: Final = "dns:///"
 """Prefix of a name whose every address is asked, as of a headless service."""
 MAX_SERVERS: Final = 256
@@ -21,11 +21,6 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 Answer = TypeVar("Answer", bound=Message)
 T = TypeVar("T")
-
-
-def add_servers(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for the servers to ask and the proof to show them."""
-    add_target(parser, "", ADDR_HELP)
 
 
 def addresses_of(text: str) -> list[str]:

@@ -4,10 +4,13 @@ The first `=` ends a key, so values may hold more of them. `\,`, `\=` and `\\` s
 the characters themselves; any other backslash is one.
 """
 
+import re
+
 from headgate.errors import ConfigError
 
 HELP = r"entries of one descriptor, in the order of the rules; write \, \= \\ for a comma, an = in a key, a backslash"
-_SPECIAL = frozenset(",=\\")
+_CHARACTER = re.compile(r"\\([,=\\])|(.)", re.DOTALL)
+"""A character that stands for itself only, behind its backslash, or any other one."""
 
 Pairs = list[tuple[str, str]]
 
@@ -17,15 +20,14 @@ def parse_descriptor(text: str) -> Pairs:
     pairs: Pairs = []
     key: str | None = None
     part: list[str] = []
-    characters = iter(_unescaped(text))
-    for character, literal in characters:
-        if character == "=" and not literal and key is None:
+    for literal, character in _CHARACTER.findall(text):
+        if character == "=" and key is None:
             key, part = "".join(part), []
-        elif character == "," and not literal:
+        elif character == ",":
             pairs.append(_pair(key, part, text))
             key, part = None, []
         else:
-            part.append(character)
+            part.append(literal or character)
     pairs.append(_pair(key, part, text))
     return pairs
 
@@ -34,15 +36,3 @@ def _pair(key: str | None, part: list[str], text: str) -> tuple[str, str]:
     if not key:
         raise ConfigError(f"{text!r}: expected key=value, got {''.join(part)!r}")
     return key, "".join(part)
-
-
-def _unescaped(text: str) -> list[tuple[str, bool]]:
-    """Characters, each with whether it stands for itself only."""
-    result: list[tuple[str, bool]] = []
-    position = 0
-    while position < len(text):
-        escaped = text[position] == "\\" and text[position + 1 : position + 2] in _SPECIAL
-        position += escaped
-        result.append((text[position], bool(escaped)))
-        position += 1
-    return result

@@ -29,8 +29,5 @@ def warn(message: str) -> None:
 
 def printable(text: str) -> str:
     """One line in which nothing steers a terminal, or stands for another line: what callers send must not."""
-    return "".join([sign if sign.isprintable() else _escaped(sign) for sign in text])
-
-
-def _escaped(sign: str) -> str:
-    return sign.encode("unicode_escape", "surrogatepass").decode()
+    signs = [sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in text]
+    return "".join(signs)

@@ -1,7 +1,8 @@
 """Pages into records: names, hashes and all else that a decision did not have to wait for."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
 
 from headgate.decision_log.batch import DecisionBatch, batch_of
 from headgate.decision_log.log import Page
@@ -13,14 +14,12 @@ PATHS: Final = tuple(DecisionPath)
 """The paths by the numbers that rows have for them."""
 _PATH_NAMES: Final = tuple([path.value for path in PATHS])
 MAX_NAMED: Final = 16_384
-"""Keys, and descriptors, whose hashes are kept: some 10 MB. When there are more, all are worked out anew."""
+"""Keys, and descriptors, whose hashes are kept: some 10 MB. Those that were met last are."""
 
 # As plain numbers: flags of the enum's own kind take a microsecond to put together.
 _SHADOW: Final = int(Flag.SHADOW)
 _QUOTA: Final = int(Flag.QUOTA)
 _REFUND: Final = int(Flag.REFUND)
-
-K = TypeVar("K")
 
 
 class Expander:
@@ -29,8 +28,8 @@ class Expander:
     def __init__(self, *, values: bool) -> None:
         """`values`: log descriptors as they are, and not their hashes alone."""
         self._values = values
-        self._key_hashes: dict[bytes, int] = {}
-        self._descriptor_hashes: dict[tuple[str, Any], int] = {}
+        self._key_hash = lru_cache(MAX_NAMED)(hash_of_key)
+        self._descriptor_hash = lru_cache(MAX_NAMED)(hash_of_descriptor)
 
     def __call__(self, page: Page) -> DecisionBatch:
         columns: dict[str, Sequence[int]] = {name: page.flat[at :: len(ROW)] for at, name in enumerate(ROW)}
@@ -47,33 +46,14 @@ class Expander:
         intern("entries", [charge.entries if self._values else () for charge in charges])
         tables["terms"] = [terms_of(limit) for limit in tables["terms"]]
         tables["version"] = [str(version) for version in tables["version"]]
-        columns["key"] = _per_row(list(map(self._key_hash, charges)), charge_index)
-        columns["descriptor_hash"] = _per_row(list(map(self._descriptor_hash, charges)), charge_index)
+        columns["key"] = _per_row([self._key_hash(charge.key) for charge in charges], charge_index)
+        hashes = [self._descriptor_hash(charge.rule.domain, charge.entries) for charge in charges]
+        columns["descriptor_hash"] = _per_row(hashes, charge_index)
         columns["cost"] = _per_row([charge.cost for charge in charges], charge_index)
         of_charges = _per_row(list(map(_flags_of, charges)), charge_index)
         columns["flags"] = [seen | fixed for seen, fixed in zip(columns["flags"], of_charges, strict=True)]
         columns["trace_id"] = [page.traces.get(number, 0) for number in columns["number"]]
         return batch_of(columns, tables)
-
-    def _key_hash(self, charge: Charge) -> int:
-        return _kept(self._key_hashes, charge.key, hash_of_key)
-
-    def _descriptor_hash(self, charge: Charge) -> int:
-        return _kept(self._descriptor_hashes, (charge.rule.domain, charge.entries), _hash_of_pair)
-
-
-def _hash_of_pair(described: tuple[str, Any]) -> int:
-    return hash_of_descriptor(*described)
-
-
-def _kept(known: dict[K, int], name: K, work_out: Callable[[K], int]) -> int:
-    """The hash of a name, worked out once as long as there is room for it."""
-    found = known.get(name)
-    if found is None:
-        if len(known) >= MAX_NAMED:
-            known.clear()
-        found = known[name] = work_out(name)
-    return found
 
 
 def _flags_of(charge: Charge) -> int:

@@ -1,14 +1,13 @@
 """Metrics of the decision log."""
 
-from headgate.decision_log.assembly import DecisionLogging
+from collections.abc import Callable
+
+from headgate.decision_log.log import LogStats
 from headgate.telemetry.metrics import Metrics
 
 
-def register(metrics: Metrics, decisions: DecisionLogging) -> None:
-    """Count records that were written, dropped and refused; nothing where there is no log."""
-    if decisions.log is None:
-        return
-    stats = decisions.stats
+def register(metrics: Metrics, stats: LogStats, failed_later: Callable[[], int]) -> None:
+    """Count records that were written, dropped and refused; `failed_later` counts those refused later by a sink."""
     metrics.counter(
         "headgate_decision_log_records", "Records of the decision log that were written.", lambda: stats.records
     )
@@ -20,5 +19,5 @@ def register(metrics: Metrics, decisions: DecisionLogging) -> None:
     metrics.counter(
         "headgate_decision_log_failed",
         "Records that the disk, stdout or the collector did not take.",
-        lambda: decisions.failed,
+        lambda: stats.failed + failed_later(),
     )

@@ -7,7 +7,7 @@ from the log and counted, and the log itself says when: no decision ever waits.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from headgate.clock import Clock
@@ -74,49 +74,41 @@ class Sink(Protocol):
 
     def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
         """Take some records."""
-        ...
 
     def events(self, events: Sequence[Event], now_ms: int) -> None:
         """Take some events."""
-        ...
 
     def close(self) -> None:
         """There will be no more."""
-        ...
 
 
 Job = Callable[[], None]
 """Something that the log's thread is to do. May raise OSError."""
 
 
+@dataclass(slots=True, eq=False)
 class DecisionLog:
     """Takes pages from the loop's thread, turns them into records, hands them to the sinks."""
 
-    def __init__(
-        self,
-        sinks: Sequence[Sink],
-        *,
-        expand: Callable[[Page], DecisionBatch],
-        clock: Clock,
-        source: NodeRun,
-        warn: Callable[[str, Exception], None] = lambda sink, error: None,
-        waiting_bytes: int = WAITING_BYTES,
-    ) -> None:
-        self.stats = LogStats()
-        self._sinks = list(sinks)
-        self._expand = expand
-        self._clock = clock
-        self._source = source
-        self._warn = warn
-        self.page = Page(clock.monotonic())
-        """The page that the next decision is written to. The loop's thread alone uses it."""
-        self._failing: set[int] = set()
-        self._dropped_said = 0
-        self._sender: BoundedSender[Page | Event | Job] = BoundedSender(
+    sinks: list[Sink]
+    expand: Callable[[Page], DecisionBatch]
+    clock: Clock
+    source: NodeRun
+    warn: Callable[[str, Exception], None] = lambda sink, error: None
+    stats: LogStats = field(default_factory=LogStats)
+    page: Page = field(init=False)
+    """The page that the next decision is written to. The loop's thread alone uses it."""
+    _failing: set[int] = field(default_factory=set)
+    _dropped_said: int = 0
+    _sender: BoundedSender[Page | Event | Job] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.page = Page(self.clock.monotonic())
+        self._sender = BoundedSender(
             "headgate-decisions",
             self._write,
             max_items=MAX_WAITING,
-            max_bytes=waiting_bytes,
+            max_bytes=WAITING_BYTES,
             batch=BATCH,
             at_end=self._close_sinks,
         )
@@ -140,7 +132,7 @@ class DecisionLog:
     def flush(self) -> None:
         """Hand the page over if it has waited for long enough. Called every now and then."""
         page = self.page
-        if page.rows and self._clock.monotonic() - page.began_s >= FLUSH_S:
+        if page.rows and self.clock.monotonic() - page.began_s >= FLUSH_S:
             self._hand_over()
 
     @property
@@ -150,7 +142,7 @@ class DecisionLog:
 
     def note(self, kind: str, time_ms: int, **fields: Any) -> None:
         """Log an event, from any thread."""
-        self._sender.offer(Event(time_ms, kind, fields, self._source))
+        self._sender.offer(Event(time_ms, kind, fields, self.source))
 
     def later(self, job: Job) -> None:
         """Have the thread do something that takes long, such as keeping a rule set."""
@@ -168,7 +160,7 @@ class DecisionLog:
         size = PAGE_BYTES + page.size + page.rows * ROW_BYTES
         if not self._sender.has_room(size=size) or not self._sender.offer(page, size=size):
             return False
-        self.page = Page(self._clock.monotonic())
+        self.page = Page(self.clock.monotonic())
         return True
 
     # The log's own thread
@@ -189,13 +181,13 @@ class DecisionLog:
 
     def _close_sinks(self) -> None:
         self._say_dropped()
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.close()
 
     def _records(self, page: Page) -> DecisionBatch | None:
         """None, counted and said, if its figures are such that no record can be made of them: the log goes on."""
         try:
-            return self._expand(page)
+            return self.expand(page)
         except Exception as error:
             self.stats.failed += page.rows
             self._warn_once(_RECORDS, "records", error)
@@ -205,17 +197,17 @@ class DecisionLog:
         try:
             job()
         except OSError as error:
-            self._warn("rules", error)
+            self.warn("rules", error)
 
     def _say_dropped(self) -> None:
         dropped = self.stats.dropped - self._dropped_said
         if dropped:
             self._dropped_said += dropped
-            self._hand_on(None, [Event(self._clock.now_ms(), "dropped", {"decisions": dropped}, self._source)])
+            self._hand_on(None, [Event(self.clock.now_ms(), "dropped", {"decisions": dropped}, self.source)])
 
     def _hand_on(self, batch: DecisionBatch | None, events: Sequence[Event]) -> None:
-        now_ms = self._clock.now_ms()
-        for index, sink in enumerate(self._sinks):
+        now_ms = self.clock.now_ms()
+        for index, sink in enumerate(self.sinks):
             try:
                 if events:
                     sink.events(events, now_ms)
@@ -231,4 +223,4 @@ class DecisionLog:
         """One line per outage, not one per block."""
         if number not in self._failing:
             self._failing.add(number)
-            self._warn(what, error)
+            self.warn(what, error)

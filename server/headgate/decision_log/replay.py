@@ -41,17 +41,6 @@ class _LogClock:
         return self.time_ms / 1000
 
 
-class _Seen:
-    """Keeps what was decided."""
-
-    def __init__(self) -> None:
-        self.decided: list[tuple[Plan, Decision]] = []
-
-    def __call__(self, plan: Plan, decision: Decision) -> int:
-        self.decided.append((plan, decision))
-        return 0
-
-
 @dataclass(slots=True)
 class Replay:
     """Outcome of a log's requests under other rules."""
@@ -98,13 +87,17 @@ class Replay:
 def replay(records: Iterable[DecisionRecord], rules: RuleSet) -> Replay:
     """Decide every logged request again, under other rules."""
     result, clock = Replay(), _LogClock()
-    seen = _Seen()
+
+    def count(plan: Plan, decision: Decision) -> int:
+        _count(result, plan, decision)
+        return 0
+
     handler = RateLimitHandler(
         rules=lambda: rules,
         engine=Engine(clock, max_cells=MAX_CELLS),
         random=random.Random(0),  # noqa: S311 - it only stretches Retry-After
         settings=AnswerSettings(),
-        record=seen,
+        record=count,
     )
     for parts in _requests(records, result):
         first = parts[0]
@@ -119,10 +112,7 @@ def replay(records: Iterable[DecisionRecord], rules: RuleSet) -> Replay:
         if not first.allowed:
             result.denied_callers_before.update([c for c, part in zip(callers, parts, strict=True) if part.over])
         for _ in range(first.weight):
-            seen.decided.clear()
             handler.answer(payload)
-            if seen.decided:
-                _count(result, *seen.decided[0])
     return result
 
 

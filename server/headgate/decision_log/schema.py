@@ -2,7 +2,7 @@
 
 A request that is logged leaves one record per limit that it met, all with one decision id. `DecisionRecord` is the
 table: each attribute says where it is noted, how a block stores it, what JSON calls it and what it means. The rows of a
-page (log.py), the columns of a block (batch.py), JSON both ways (json_lines.py) and the page's table (document.py)
+page (log.py), the columns of a block (batch.py), JSON both ways (json_lines.py) and the table of docs/explain.md
 follow from it. What happened to the node itself (new rules, a breaker, a peer) is an `Event` in the same store, by the
 same clock.
 """

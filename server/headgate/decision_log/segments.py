@@ -8,14 +8,15 @@ sets, one file per version.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from headgate.decision_log import block, index
+from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.index import BlockFacts, IndexEntry, IndexWriter, index_path
-from headgate.decision_log.schema import DecisionRecord, Entry
+from headgate.decision_log.schema import DecisionRecord, Entry, Event, NodeRun
 
 DIRECTORY: Final = "decisions"
 """Below `data_dir`."""
@@ -34,12 +35,12 @@ class Bounds:
     max_age_ms: int
 
 
-class SegmentWriter:
+class SegmentSink:
     """Appends blocks to this process's own segment. For one thread."""
 
-    def __init__(self, data_dir: Path, run: int, bounds: Bounds) -> None:
+    def __init__(self, data_dir: Path, source: NodeRun, bounds: Bounds) -> None:
         self._directory = data_dir / DIRECTORY
-        self._run = run
+        self._source = source
         self._bounds = bounds
         self._count = 0
         self._fd: int | None = None
@@ -48,13 +49,19 @@ class SegmentWriter:
         self._size = 0
         self._began_ms = 0
 
+    def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
+        self.write(block.encode_decisions(batch, self._source), index.facts_of_decisions(batch), now_ms)
+
+    def events(self, events: Sequence[Event], now_ms: int) -> None:
+        self.write(block.encode_events(events), index.facts_of_events(events), now_ms)
+
     def write(self, data: bytes, facts: BlockFacts, now_ms: int) -> None:
         """Append one block. Raises OSError; then what was written of it is cut off again."""
         if self._fd is None or self._size >= SEGMENT_BYTES or now_ms - self._began_ms >= SEGMENT_MS:
             self._begin(now_ms)
         assert self._fd is not None  # noqa: S101 - `_begin` raised otherwise
         try:
-            _write_all(self._fd, data)
+            write_all(self._fd, data)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
@@ -84,7 +91,7 @@ class SegmentWriter:
         self.close()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._make_room(now_ms)
-        path = self._directory / f"{now_ms:015d}-{self._run:x}-{self._count}{SUFFIX}"
+        path = self._directory / f"{now_ms:015d}-{self._source.run:x}-{self._count}{SUFFIX}"
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._count += 1
         self._size = os.fstat(self._fd).st_size
@@ -126,7 +133,8 @@ def _segments(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
             yield path, path.stat()
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write to the end, however little the system takes at once. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -8,19 +8,17 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-from google.protobuf.message import DecodeError, Message
+from typing import Final
 
 from headgate.decision_log.batch import RecordFilter
 from headgate.decision_log.follower import Follower
-from headgate.decision_log.json_lines import event_to_json, record_to_json
+from headgate.decision_log.json_lines import entry_to_json
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.rule_contents import load_content
-from headgate.decision_log.schema import DecisionRecord, Event
-from headgate.endpoint.admins import Operator
+from headgate.decision_log.schema import DecisionRecord, Entry, Event
+from headgate.endpoint.admins import AdminMethod, Operator, admin_method
 from headgate.errors import BadRequest, NotReady
 from headgate.v1 import decisions_pb2 as pb
 
@@ -36,9 +34,6 @@ TAIL_LINES: Final = 2_000
 LOOK_EVERY_S: Final = 0.1
 MAX_WAIT_S: Final = 10.0
 
-Call = Callable[[bytes, Operator], Awaitable[bytes]]
-Request = TypeVar("Request", bound=Message)
-
 
 class DecisionsService:
     """The methods of the service. See the module."""
@@ -52,20 +47,20 @@ class DecisionsService:
         """The number of the newest line."""
         self._looking = asyncio.Lock()
 
-    def methods(self) -> Mapping[str, Call]:
+    def methods(self) -> Mapping[str, AdminMethod]:
         """The methods by path."""
         return {
-            f"/{SERVICE}/Find": _method(pb.FindRequest, self.find),
-            f"/{SERVICE}/Tail": _method(pb.TailRequest, self.tail),
+            f"/{SERVICE}/Find": admin_method(pb.FindRequest, self.find),
+            f"/{SERVICE}/Tail": admin_method(pb.TailRequest, self.tail),
         }
 
-    async def find(self, request: pb.FindRequest) -> pb.FindResponse:
+    async def find(self, request: pb.FindRequest, _: Operator) -> pb.FindResponse:
         """Find the lines that an explanation is made from."""
         if not request.who and not request.number:
             raise BadRequest("give `who` or `number`")
         return await asyncio.to_thread(self._find, self._directory(), request)
 
-    async def tail(self, request: pb.TailRequest) -> pb.TailResponse:
+    async def tail(self, request: pb.TailRequest, _: Operator) -> pb.TailResponse:
         """Return lines logged since `cursor`; wait for some for a while."""
         directory = self._directory()
         if self._follower is None:
@@ -133,21 +128,5 @@ def _rule_sets(directory: Path, records: Iterable[DecisionRecord], events: Itera
     return found
 
 
-def _lines(entries: Iterable[DecisionRecord | Event]) -> list[str]:
-    return [json.dumps(_as_json(entry), ensure_ascii=False) for entry in entries]
-
-
-def _as_json(entry: DecisionRecord | Event) -> dict[str, Any]:
-    return record_to_json(entry) if isinstance(entry, DecisionRecord) else event_to_json(entry)
-
-
-def _method(message: type[Request], serve: Callable[[Request], Awaitable[Message]]) -> Call:
-    async def call(payload: bytes, _: Operator) -> bytes:
-        try:
-            request = message.FromString(payload)
-        except DecodeError:
-            raise BadRequest(f"malformed {message.DESCRIPTOR.name}") from None
-        answer = await serve(request)
-        return answer.SerializeToString()
-
-    return call
+def _lines(entries: Iterable[Entry]) -> list[str]:
+    return [json.dumps(entry_to_json(entry), ensure_ascii=False) for entry in entries]

@@ -1,34 +1,12 @@
-"""Destinations of the decision log: segments in the data directory, JSON lines on stdout."""
+"""The decision log on stdout, as JSON lines. (On disk: segments.py; to a collector: collector.py.)"""
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from headgate.decision_log.batch import DecisionBatch
-from headgate.decision_log.block import encode_decisions, encode_events
-from headgate.decision_log.index import facts_of_decisions, facts_of_events
-from headgate.decision_log.json_lines import event_to_json, record_to_json
-from headgate.decision_log.schema import Event, NodeRun
-from headgate.decision_log.segments import Bounds, SegmentWriter
-
-
-class SegmentSink:
-    """Compressed segments below the data directory. See segments.py."""
-
-    def __init__(self, data_dir: Path, source: NodeRun, bounds: Bounds) -> None:
-        self._source = source
-        self._writer = SegmentWriter(data_dir, source.run, bounds)
-
-    def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
-        self._writer.write(encode_decisions(batch, self._source), facts_of_decisions(batch), now_ms)
-
-    def events(self, events: Sequence[Event], now_ms: int) -> None:
-        self._writer.write(encode_events(events), facts_of_events(events), now_ms)
-
-    def close(self) -> None:
-        self._writer.close()
+from headgate.decision_log.json_lines import entry_to_json
+from headgate.decision_log.schema import Entry, Event, NodeRun
+from headgate.decision_log.segments import write_all
 
 
 class LineSink:
@@ -39,16 +17,14 @@ class LineSink:
         self._source = source
 
     def decisions(self, batch: DecisionBatch, now_ms: int) -> None:
-        self._write(record_to_json(record) for record in batch.records(self._source))
+        self._write(batch.records(self._source))
 
     def events(self, events: Sequence[Event], now_ms: int) -> None:
-        self._write(event_to_json(event) for event in events)
+        self._write(events)
 
     def close(self) -> None:
         """The descriptor is not ours."""
 
-    def _write(self, lines: Iterator[dict[str, Any]]) -> None:
-        data = "".join([json.dumps(line, ensure_ascii=False) + "\n" for line in lines])
-        view = memoryview(data.encode("utf-8", "backslashreplace"))
-        while view:
-            view = view[os.write(self._fd, view) :]
+    def _write(self, entries: Iterable[Entry]) -> None:
+        data = "".join([json.dumps(entry_to_json(entry), ensure_ascii=False) + "\n" for entry in entries])
+        write_all(self._fd, data.encode("utf-8", "backslashreplace"))

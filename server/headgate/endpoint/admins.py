@@ -4,28 +4,26 @@ A token file has lines `NAME=TOKEN`, so that it is known who did what; several l
 rotated. A certificate's name is the first of its SANs.
 """
 
-import hmac
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
+from google.protobuf.message import Message
 from structlog.typing import FilteringBoundLogger
 
+from headgate.endpoint.methods import Request, parsed
 from headgate.endpoint.tls import names_of_auth_context
 from headgate.endpoint.tokens import (
     MAX_TOKEN_CHARS,
     NO_TOKEN,
     FollowedTokens,
-    bearer_token,
-    digest_of,
     header_of,
     is_token,
-    token_lines,
+    owner_of,
+    read_owners,
 )
 from headgate.errors import ConfigError, Forbidden, Unauthenticated
 
-MAX_ADMIN_TOKENS: Final = 1_000
-"""Lines of a token file. All are compared with each one that comes, so that the time it takes says nothing."""
 MAX_WHO_CHARS: Final = 100
 """Longest operator's name in the log and in an override, in characters."""
 _SETTING: Final = "admin_token_file"
@@ -33,17 +31,7 @@ _SETTING: Final = "admin_token_file"
 AllowsNames = Callable[[Iterable[str]], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class _AdminTokens:
-    """One state of the file."""
-
-    owners: Sequence[tuple[bytes, str]] = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.owners)
-
-
-class AdminTokens(FollowedTokens[_AdminTokens]):
+class AdminTokens(FollowedTokens[dict[bytes, str]]):
     """A file with lines `NAME=TOKEN`. Raises ConfigError at first."""
 
     def __init__(self, path: str, logger: FilteringBoundLogger) -> None:
@@ -51,31 +39,21 @@ class AdminTokens(FollowedTokens[_AdminTokens]):
 
     def owner_of(self, header: str | bytes | None) -> str:
         """Name of the operator whose token an `authorization` header has. Raises Unauthenticated."""
-        digest = digest_of(bearer_token(header) or "")
-        found = [name for known, name in self._tokens.owners if hmac.compare_digest(known, digest)]
-        if not found:
-            raise Unauthenticated(f"{NO_TOKEN}, one of {_SETTING}")
-        return found[0]
+        return owner_of(header, self._tokens, f"one of {_SETTING}")
 
 
-def _read(path: str) -> _AdminTokens:
-    owners: dict[bytes, str] = {}
-    for number, line in token_lines(_SETTING, path):
-        at = f"{_SETTING} {path}:{number}"
-        name, _, token = line.partition("=")
-        if not name.strip() or not is_token(token.strip()) or is_token(line):
-            raise ConfigError(
-                f"{at}: expected NAME=TOKEN, where NAME is who uses it (for the audit log) and TOKEN has letters, "
-                f"digits and -._~+/ (= at its end), at most {MAX_TOKEN_CHARS} characters"
-            )
-        digest, who = digest_of(token.strip()), name.strip()[:MAX_WHO_CHARS]
-        if owners.setdefault(digest, who) != who:
-            raise ConfigError(f"{at}: another line has this token too: it says who it is, so give each its own")
-    if not owners:
-        raise ConfigError(f"{_SETTING} {path}: holds no token: write lines NAME=TOKEN")
-    if len(owners) > MAX_ADMIN_TOKENS:
-        raise ConfigError(f"{_SETTING} {path}: {len(owners)} tokens, at most {MAX_ADMIN_TOKENS} are accepted")
-    return _AdminTokens(tuple(owners.items()))
+def _read(path: str) -> dict[bytes, str]:
+    return read_owners(_SETTING, path, _split, says="who it is", form="lines NAME=TOKEN")
+
+
+def _split(line: str, at: str) -> tuple[str, str]:
+    name, _, token = line.partition("=")
+    if not name.strip() or not is_token(token.strip()) or is_token(line):
+        raise ConfigError(
+            f"{at}: expected NAME=TOKEN, where NAME is who uses it (for the audit log) and TOKEN has letters, "
+            f"digits and -._~+/ (= at its end), at most {MAX_TOKEN_CHARS} characters"
+        )
+    return name.strip()[:MAX_WHO_CHARS], token.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +89,17 @@ class Admins:
         if not proofs:
             raise Unauthenticated(NO_TOKEN)
         return Operator("/".join(reversed(proofs))[:MAX_WHO_CHARS], str(context.peer()))
+
+
+AdminMethod = Callable[[bytes, Operator], Awaitable[bytes]]
+"""A serialized request and who makes it, to a serialized answer."""
+
+
+def admin_method(message: type[Request], serve: Callable[[Request, Operator], Awaitable[Message]]) -> AdminMethod:
+    """Make a method of one from message to message."""
+
+    async def call(payload: bytes, operator: Operator) -> bytes:
+        answer = await serve(parsed(message, payload), operator)
+        return answer.SerializeToString()
+
+    return call

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import grpc
+
 from headgate.address import Address, TcpAddress, UnixAddress
 from headgate.errors import ConfigError
 
@@ -79,18 +81,24 @@ def _listen(undo: ExitStack, family: socket.AddressFamily, target: Any, reuse_po
     return listener
 
 
-def why_not(address: Address) -> str:
+def listen_by_grpcio(
+    server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None, *, what: str = ""
+) -> Address:
+    """Have a server of grpcio's listen; return the address with the real port. An error says `what` can't listen."""
+    target = str(address)
+    try:
+        port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
+    except RuntimeError as error:
+        raise ConfigError(f"{what}can't listen on {target}: {_why_not(address)}") from error
+    return TcpAddress(address.host, port) if isinstance(address, TcpAddress) else address
+
+
+def _why_not(address: Address) -> str:
     """grpcio doesn't say why it can't bind: the operating system does."""
     try:
-        if isinstance(address, UnixAddress):
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.bind(address.path)
-        else:
-            family, kind, protocol, _, target = socket.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            with socket.socket(family, kind, protocol) as probe:
-                probe.bind(target)
+        family, target = (socket.AF_UNIX, address.path) if isinstance(address, UnixAddress) else next(resolve(address))
+        with socket.socket(family) as probe:
+            probe.bind(target)
     except OSError as error:
         return error.strerror or str(error)
     return "grpcio can't bind"

@@ -7,6 +7,7 @@ renewed by other programs, file by file, and no such moment may cut callers off.
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -43,12 +44,7 @@ def server_credentials(files: TlsFiles, logger: FilteringBoundLogger) -> grpc.Se
 
 def server_context(files: TlsFiles, logger: FilteringBoundLogger) -> Callable[[], ssl.SSLContext]:
     """The context for the next handshake, which follows the files. Raises ConfigError as above."""
-    watcher = CertificateWatcher(files, logger, _ssl_context)
-
-    def current() -> ssl.SSLContext:
-        return watcher.fetch() or watcher.configuration
-
-    return current
+    return CertificateWatcher(files, logger, _ssl_context).current
 
 
 def client_credentials(files: TlsFiles, contents: "Contents") -> grpc.ChannelCredentials:
@@ -76,6 +72,10 @@ class CertificateWatcher(Generic[Configuration]):
         self._configure = configure
         self._seen = _identity(files)
         self._contents, self.configuration = self._load()
+
+    def current(self) -> Configuration:
+        """Return the configuration of the files as they are now, or as they were when they could last be used."""
+        return self.fetch() or self.configuration
 
     def fetch(self) -> Configuration | None:
         """Return the new configuration, or None while the files are unchanged. May be called on any one thread."""
@@ -149,15 +149,10 @@ def _identity(files: TlsFiles) -> tuple[FileIdentity, ...]:
 
 
 def _read(files: TlsFiles) -> Contents:
-    return tuple(_read_file(path) for path in files.paths())
-
-
-def _read_file(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return tuple([Path(path).read_bytes() for path in files.paths()])
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(f"{error.filename}: {error.strerror}") from error
 
 
 def _no_password() -> str:

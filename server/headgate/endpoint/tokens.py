@@ -8,13 +8,13 @@ import asyncio
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Final, Generic, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.endpoint.files import FileIdentity, identity_of, read_bounded
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, Unauthenticated
 
 AUTHORIZATION: Final = "authorization"
 
@@ -23,7 +23,7 @@ POLL_S: Final = 1.0
 
 MAX_FILE_BYTES: Final = 256 * 1024
 MAX_TOKENS: Final = 1_000
-"""One per caller and one more while it is rotated is a few dozen; this many is another kind of file."""
+"""One per owner and one more while it is rotated is a few dozen; this many is another kind of file."""
 
 MAX_TOKEN_CHARS: Final = 4096
 """The native front takes 16 KiB of metadata; no token in use is near that."""
@@ -123,6 +123,42 @@ def token_lines(setting: str, path: str) -> Iterator[tuple[int, str]]:
             yield number, stripped
 
 
+Owner = TypeVar("Owner", bound=str | None)
+
+
+def read_owners(
+    setting: str, path: str, split: Callable[[str, str], tuple[Owner, str]], *, form: str, says: str = ""
+) -> dict[bytes, Owner]:
+    """Digest of each token of a file to its owner: tokens themselves are not kept. Raises ConfigError.
+
+    `split` makes owner and token of a line, and is told where that is; a token `says` who its owner is; `form` is how
+    to write one.
+    """
+    owners: dict[bytes, Owner] = {}
+    for number, line in token_lines(setting, path):
+        at = f"{setting} {path}:{number}"
+        owner, token = split(line, at)
+        if owners.setdefault(digest_of(token), owner) != owner:
+            raise ConfigError(f"{at}: another line has this token too: it says {says}, so give each its own")
+    if not owners:
+        raise ConfigError(f"{setting} {path}: holds no token: write {form}")
+    if len(owners) > MAX_TOKENS:
+        raise ConfigError(f"{setting} {path}: {len(owners)} tokens, at most {MAX_TOKENS} are accepted")
+    return owners
+
+
+def owner_of(header: str | bytes | None, owners: Mapping[bytes, Owner], wanted: str) -> Owner:
+    """Find the owner of the token in an `authorization` header. Raises Unauthenticated, and says which is `wanted`.
+
+    All are compared with the one that comes, so that the time it takes says nothing.
+    """
+    digest = digest_of(bearer_token(header) or "")
+    found = [owner for known, owner in owners.items() if hmac.compare_digest(known, digest)]
+    if not found:
+        raise Unauthenticated(f"{NO_TOKEN}, {wanted}")
+    return found[0]
+
+
 class _Tokens:
     """The tokens of one state of the file, as digests. Immutable but for what it remembers."""
 
@@ -162,17 +198,14 @@ class TokenFile(FollowedTokens[_Tokens]):
 
 
 def _read_tokens(path: str) -> _Tokens:
-    """Read the tokens' digests: the tokens themselves are not kept, and no message repeats one."""
-    digests: dict[bytes, None] = {}
-    for number, token in token_lines("token_file", path):
-        if not is_token(token):
-            raise ConfigError(
-                f"token_file {path}:{number}: not a bearer token: one per line, of letters, digits and -._~+/ "
-                f"(= at its end), at most {MAX_TOKEN_CHARS} characters"
-            )
-        digests[digest_of(token)] = None
-    if not digests:
-        raise ConfigError(f"token_file {path}: holds no token: write one per line")
-    if len(digests) > MAX_TOKENS:
-        raise ConfigError(f"token_file {path}: {len(digests)} tokens, at most {MAX_TOKENS} are accepted")
-    return _Tokens(digests)
+    return _Tokens(read_owners("token_file", path, _anybodys, form="one per line"))
+
+
+def _anybodys(token: str, at: str) -> tuple[None, str]:
+    """A line that is a token: it does not matter whose."""
+    if not is_token(token):
+        raise ConfigError(
+            f"{at}: not a bearer token: one per line, of letters, digits and -._~+/ (= at its end), "
+            f"at most {MAX_TOKEN_CHARS} characters"
+        )
+    return None, token

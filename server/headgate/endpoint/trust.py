@@ -1,6 +1,7 @@
 """Callers trusted by address alone: this machine, and the networks that the operator names."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from headgate.address import UnixAddress, parse_address
@@ -15,16 +16,11 @@ class Trust:
     def __init__(self, networks: Iterable[str] = ()) -> None:
         self._networks = tuple(ip_network(network) for network in networks)
         # Callers come again and again from the same few addresses.
-        self._known: dict[str, bool] = {}
+        self._known = lru_cache(_MAX_KNOWN)(self._covers)
 
     def trusts_caller(self, host: str) -> bool:
         """Return true if a caller's address is in one of the networks."""
-        known = self._known.get(host)
-        if known is None:
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            known = self._known[host] = self._covers(host)
-        return known
+        return self._known(host)
 
     def trusts_listener(self, address: str) -> bool:
         """Return true if only trusted callers can connect to a listener.

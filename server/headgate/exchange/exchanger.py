@@ -6,20 +6,17 @@ never touches a request: nodes learn what other regions have counted with their 
 
 import asyncio
 import itertools
-import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from structlog.typing import FilteringBoundLogger
-
-from headgate.clock import Clock
 from headgate.exchange.extension import ExchangeExtension, Teller
 from headgate.exchange.messages import LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import SWEEPER, PeerSender, sweep
+from headgate.exchange.site import ExchangeSite
 from headgate.origin.exchange_protocol import Priority
-from headgate.origin.interface import Origin, OriginError
+from headgate.origin.interface import OriginError
 from headgate.origin.operations.release_leases import ReleaseLeases
 
 URGENT_S: Final = 0.2
@@ -53,35 +50,19 @@ class Exchanger(Generic[Quotas]):
 
     def __init__(
         self,
-        origin: Origin,
-        *,
-        region: str,
+        site: ExchangeSite,
         links: Mapping[str, PeerLink],
         addresses: Mapping[str, str],
-        owner: bytes,
-        clock: Clock,
-        random: random.Random,
-        logger: FilteringBoundLogger,
-        quotas: Callable[[Mapping[str, Teller]], Quotas],
+        quotas: Callable[[ExchangeSite, Mapping[str, Teller]], Quotas],
         interval_s: float = 1.0,
     ) -> None:
         """`quotas` makes the feature that moves quota slices, of the ways to all peers."""
-        self.region = region
         self.peers = {peer: PeerStatus(peer, addresses.get(peer, "")) for peer in links}
-        self._origin = origin
-        self._owner = owner
-        self._clock = clock
-        self._random = random
-        self._logger = logger
+        self._site = site
         self._interval_s = interval_s
-        self._senders = {
-            peer: PeerSender(origin, link, status=self.peers[peer], owner=owner, clock=clock, random=random)
-            for peer, link in links.items()
-        }
-        self.quotas = quotas(self._senders)
-        self.receiver = OriginReceiver(
-            origin, region=region, peers=self.peers, clock=clock, logger=logger, quotas=self.quotas
-        )
+        self._senders = {peer: PeerSender(site, link, self.peers[peer]) for peer, link in links.items()}
+        self.quotas = quotas(site, self._senders)
+        self.receiver = OriginReceiver(site, self.peers, self.quotas)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -103,9 +84,9 @@ class Exchanger(Generic[Quotas]):
         async with self.quotas.between_ticks(RETURN_TIMEOUT_S):
             await self.abandon()
         peers = [SWEEPER, *(peer.encode() for peer in self.peers)]
-        shards = range(self._origin.shards)
-        release = ReleaseLeases(self._owner, peers)
-        returning = [self._origin.run(shard, release, RETURN_TIMEOUT_S) for shard in shards]
+        shards = range(self._site.origin.shards)
+        release = ReleaseLeases(self._site.owner, peers)
+        returning = [self._site.origin.run(shard, release, RETURN_TIMEOUT_S) for shard in shards]
         await asyncio.gather(*returning, self.quotas.release(RETURN_TIMEOUT_S), return_exceptions=True)
 
     async def abandon(self) -> None:
@@ -119,9 +100,9 @@ class Exchanger(Generic[Quotas]):
 
     def describe(self) -> Mapping[str, Any]:
         """Describe every peer and its state, for people."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._site.clock.now_ms()
         return {
-            "region": self.region,
+            "region": self._site.region,
             "peers": [_describe(status, now_ms) for status in self.peers.values()],
             "quota": self.quotas.describe(),
         }
@@ -130,10 +111,10 @@ class Exchanger(Generic[Quotas]):
         sender, status = self._senders[peer], self.peers[peer]
         failures, normal_s = 0, 0.0
         while True:
-            now_s = self._clock.monotonic()
+            now_s = self._site.clock.monotonic()
             try:
                 if now_s >= normal_s:
-                    normal_s = now_s + self._interval_s * (1 - self._random.random() * INTERVAL_JITTER)
+                    normal_s = now_s + self._interval_s * (1 - self._site.random.random() * INTERVAL_JITTER)
                     if await sender.exchange(Priority.NORMAL):
                         normal_s = now_s  # there is more: a region that has lost everything waits for it
                 await sender.exchange(Priority.URGENT)
@@ -144,20 +125,20 @@ class Exchanger(Generic[Quotas]):
                 await self._pause(sender, error, now_s + self._retry_s(error, failures))
                 continue
             except Exception as error:
-                self._logger.error("peer_exchange_failed", region=peer, exc_info=error)
+                self._site.logger.error("peer_exchange_failed", region=peer, exc_info=error)
                 await asyncio.sleep(FAULT_PAUSE_S)
                 continue
             if failures:
                 failures = 0
-                self._logger.info("peer_connected", region=peer, address=status.address)
-            left_s = max(0.0, normal_s - self._clock.monotonic())
+                self._site.logger.info("peer_connected", region=peer, address=status.address)
+            left_s = max(0.0, normal_s - self._site.clock.monotonic())
             await asyncio.sleep(min(URGENT_S, left_s) if sender.is_urgent else left_s)
 
     async def _pause(self, sender: PeerSender, error: LinkError, until_s: float) -> None:
         """Wait until the next attempt. A sender that was refused, and has another token or certificate now, tries at
         once.
         """
-        while (left_s := until_s - self._clock.monotonic()) > 0:
+        while (left_s := until_s - self._site.clock.monotonic()) > 0:
             if not isinstance(error, Refused):
                 await asyncio.sleep(left_s)
                 return
@@ -168,17 +149,17 @@ class Exchanger(Generic[Quotas]):
     def _failed(self, status: PeerStatus, error: LinkError) -> None:
         status.failures += 1
         if status.error != str(error):
-            self._logger.warning("peer_failed", region=status.region, address=status.address, reason=str(error))
+            self._site.logger.warning("peer_failed", region=status.region, address=status.address, reason=str(error))
         status.error = str(error)
 
     def _retry_s(self, error: LinkError, failures: int) -> float:
         if isinstance(error, Refused):
-            return REFUSED_RETRY_S * (1 - self._random.random() * INTERVAL_JITTER)
+            return REFUSED_RETRY_S * (1 - self._site.random.random() * INTERVAL_JITTER)
         longest_s: float = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 10))
-        return longest_s * self._random.random()
+        return longest_s * self._site.random.random()
 
     async def _sweeps(self) -> None:
-        places = [(shard, priority) for shard in range(self._origin.shards) for priority in Priority]
+        places = [(shard, priority) for shard in range(self._site.origin.shards) for priority in Priority]
         for at in itertools.cycle(range(0, len(places), SWEEPS)):
             await asyncio.sleep(self._interval_s)
             for shard, priority in places[at : at + SWEEPS]:
@@ -186,11 +167,11 @@ class Exchanger(Generic[Quotas]):
 
     async def _sweep(self, shard: int, priority: Priority) -> None:
         try:
-            await sweep(self._origin, shard, priority, self._owner, self._random.randbytes(16), SWEEP_PAGE)
+            await sweep(self._site, shard, priority, SWEEP_PAGE)
         except OriginError:
             return
         except Exception as error:
-            self._logger.error("exchange_sweep_failed", shard=shard, exc_info=error)
+            self._site.logger.error("exchange_sweep_failed", shard=shard, exc_info=error)
             await asyncio.sleep(FAULT_PAUSE_S)
 
 

@@ -15,7 +15,6 @@ class Teller(Protocol):
 
     async def tell(self, said: bytes) -> Ack:
         """Send what the feature has to say; raises LinkError."""
-        ...
 
 
 class ExchangeExtension(Protocol):
@@ -23,24 +22,18 @@ class ExchangeExtension(Protocol):
 
     async def run(self) -> None:
         """Work until cancelled."""
-        ...
 
     async def receive(self, peer: str, said: bytes) -> bytes:
         """Take in what a peer says; return what the acknowledgement carries. Raises OriginError."""
-        ...
 
     def between_ticks(self, timeout_s: float) -> AbstractAsyncContextManager[None]:
         """Hold back calls that would take the feature's lease again, from `timeout_s` at the latest."""
-        ...
 
     async def stop(self) -> None:
         """Give up what is under way."""
-        ...
 
     async def release(self, timeout_s: float) -> None:
         """Release the feature's lease: another process need not wait for its end. Raises OriginError."""
-        ...
 
     def describe(self) -> Mapping[str, Any]:
         """Describe the feature for people."""
-        ...

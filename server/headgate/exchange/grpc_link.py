@@ -6,7 +6,7 @@ time. The caller decides when to try again. No call takes longer than its timeou
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -59,40 +59,29 @@ class PeerLinkStats:
 
 @dataclass(slots=True)
 class _Stream:
-    """One channel with the one call on it, and what they were made with."""
+    """One channel with the one call on it."""
 
     channel: grpc.aio.Channel
     call: _Call
-    credentials: grpc.ChannelCredentials | None
-    header: str | None
     began_s: float
 
 
+@dataclass(slots=True, eq=False)
 class GrpcPeerLink:
     """Implements `PeerLink`."""
 
-    def __init__(
-        self,
-        region: str,
-        address: str,
-        *,
-        regions: Regions,
-        security: Security,
-        clock: Clock,
-        versions: Versions = OURS,
-    ) -> None:
-        self.peer: Welcome | None = None
-        """Welcome of the peer at the last connection."""
-        self.stats = PeerLinkStats()
-        self._region = region
-        self._address = address
-        self._regions = regions
-        self._security = security
-        self._clock = clock
-        self._versions = versions
-        self._stream: _Stream | None = None
-        self._proof: tuple[object, object] = (None, None)
-        """Token and certificate that the last stream was begun with."""
+    region: str
+    address: str
+    regions: Regions
+    security: Security
+    clock: Clock
+    versions: Versions = OURS
+    peer: Welcome | None = None
+    """Welcome of the peer at the last connection."""
+    stats: PeerLinkStats = field(default_factory=PeerLinkStats)
+    _stream: _Stream | None = None
+    _proof: tuple[grpc.ChannelCredentials | None, str | None] = (None, None)
+    """Certificate and token that the last stream was begun with."""
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         """Connect if need be, send, wait for the acknowledgement. Raises LinkError."""
@@ -115,14 +104,14 @@ class GrpcPeerLink:
 
     @property
     def is_renewed(self) -> bool:
-        return self._proof != (self._security.channel_credentials(), self._security.header)
+        return self._proof != (self.security.channel_credentials(), self.security.header)
 
     async def close(self) -> None:
         """Close the connection; nothing is sent after this."""
         await self._end()
 
     def __str__(self) -> str:
-        return f"region {self._region!r} at {self._address}"
+        return f"region {self.region!r} at {self.address}"
 
     def _encoded(self, batch: Batch) -> bytes:
         try:
@@ -141,29 +130,25 @@ class GrpcPeerLink:
         return self._stream
 
     def _is_outdated(self, stream: _Stream) -> bool:
-        return (
-            stream.credentials is not self._security.channel_credentials()
-            or stream.header != self._security.header
-            or self._clock.monotonic() - stream.began_s > RENEW_AFTER_S
-        )
+        return self.is_renewed or self.clock.monotonic() - stream.began_s > RENEW_AFTER_S
 
     def _begin(self) -> _Stream:
-        credentials, header = self._proof = self._security.channel_credentials(), self._security.header
-        target = self._address if self._address.startswith("unix:") else f"dns:///{self._address}"
+        credentials, header = self._proof = self.security.channel_credentials(), self.security.header
+        target = self.address if self.address.startswith("unix:") else f"dns:///{self.address}"
         if credentials is None:
             channel = grpc.aio.insecure_channel(target, options=self._options())
         else:
             channel = grpc.aio.secure_channel(target, credentials, options=self._options())
         metadata = (("authorization", header),) if header is not None else ()
         call: _Call = channel.stream_stream(codec.METHOD)(metadata=metadata)
-        return _Stream(channel, call, credentials, header, self._clock.monotonic())
+        return _Stream(channel, call, self.clock.monotonic())
 
     def _options(self) -> list[tuple[str, Any]]:
         return [
             # Regions know where their peers are: a proxy for the web is not the way.
             ("grpc.enable_http_proxy", 0),
             # The peer's certificate names its region, not the host of the address.
-            ("grpc.ssl_target_name_override", self._region),
+            ("grpc.ssl_target_name_override", self.region),
             # A new channel is a new connection, with nothing left of what the former one waited for.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
@@ -175,15 +160,15 @@ class GrpcPeerLink:
         ]
 
     async def _greet(self, call: _Call) -> None:
-        hello = Hello(self._regions.own, self._region, self._versions, self._regions.all, __version__)
+        hello = Hello(self.regions.own, self.region, self.versions, self.regions.all, __version__)
         await call.write(codec.encode_hello(hello))
         welcome = await self._answer(call)
         if not isinstance(welcome, Welcome):
             raise LinkError(f"{self}: answered a hello with {welcome}")
-        if welcome.region != self._region:
-            raise Refused(f"{self}: is region {welcome.region!r}: correct the address of --peer {self._region}=…")
-        if not self._versions.lowest <= welcome.version <= self._versions.highest:
-            raise Refused(f"{self}: chose version {welcome.version} of the exchange, of {self._versions}")
+        if welcome.region != self.region:
+            raise Refused(f"{self}: is region {welcome.region!r}: correct the address of --peer {self.region}=…")
+        if not self.versions.lowest <= welcome.version <= self.versions.highest:
+            raise Refused(f"{self}: chose version {welcome.version} of the exchange, of {self.versions}")
         self.peer = welcome
         self.stats.streams += 1
         self.stats.connected = True

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import grpc
-from structlog.typing import FilteringBoundLogger
 
 from headgate import __version__
-from headgate.address import TcpAddress, parse_address
+from headgate.address import parse_address
 from headgate.clock import Clock
-from headgate.endpoint.listening import why_not
+from headgate.endpoint.listening import listen_by_grpcio
 from headgate.endpoint.methods import CODES, MethodHandlers, Methods, sendable
 from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
-from headgate.errors import BadRequest, ConfigError, NotReady, RequestError, status_of
+from headgate.errors import BadRequest, NotReady, RequestError, status_of
 from headgate.exchange import codec
 from headgate.exchange.hello import OURS, Hello, Regions, Versions, Welcome, check_direction, choose_version
 from headgate.exchange.identity import Security
@@ -87,56 +86,39 @@ class ServerStats:
     """Bytes of batches, by the region that sent them."""
 
 
+@dataclass(slots=True, eq=False)
 class ExchangeServer:
     """Listens for peers, and hands what they say to a `Receiver`."""
 
-    def __init__(
-        self,
-        address: str,
-        receiver: Receiver,
-        *,
-        regions: Regions,
-        security: Security,
-        clock: Clock,
-        logger: FilteringBoundLogger,
-        socket_mode: int = OWNER_ONLY,
-        reuse_port: bool = False,
-        versions: Versions = OURS,
-        bounds: StreamBounds | None = None,
-    ) -> None:
-        self.stats = ServerStats()
-        self.peers: dict[str, Hello] = {}
-        """The latest hello of each peer that spoke."""
-        self._address = parse_address(address)
-        self._receiver = receiver
-        self._regions = regions
-        self._security = security
-        self._clock = clock
-        # Whoever is refused comes again, every few seconds.
-        self._logger = BoundedLogger(logger, clock)
-        self._socket_mode = socket_mode
-        self._reuse_port = reuse_port
-        self._versions = versions
-        self._bounds = bounds or StreamBounds()
-        self._streams_of: Counter[str] = Counter()
-        self._stopping = asyncio.Event()
-        self._server: grpc.aio.Server | None = None
-        self._cleanup = AsyncExitStack()
-
-    @property
-    def address(self) -> str:
-        """Address on which it listens, with the real port."""
-        return str(self._address)
+    address: str
+    """Address on which it listens; from `start` on with the real port."""
+    receiver: Receiver
+    regions: Regions
+    security: Security
+    clock: Clock
+    logger: BoundedLogger
+    """Bounded, because whoever is refused comes again, every few seconds."""
+    socket_mode: int = OWNER_ONLY
+    reuse_port: bool = False
+    versions: Versions = OURS
+    bounds: StreamBounds = field(default_factory=StreamBounds)
+    stats: ServerStats = field(default_factory=ServerStats)
+    peers: dict[str, Hello] = field(default_factory=dict)
+    """The latest hello of each peer that spoke."""
+    _streams_of: Counter[str] = field(default_factory=Counter)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _server: grpc.aio.Server | None = None
+    _cleanup: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     # Lifecycle
 
     async def start(self) -> None:
         """Bind and accept. Raises ConfigError when the address can't be had, or a certificate can't be used."""
-        credentials = self._security.server_credentials()
+        credentials, address = self.security.server_credentials(), parse_address(self.address)
         async with AsyncExitStack() as cleanup:
-            with binding_at(self._address, self._socket_mode, cleanup):
+            with binding_at(address, self.socket_mode, cleanup):
                 server = grpc.aio.server(handlers=[Methods(self._methods())], options=self._options())
-                self._bind(server, credentials)
+                self.address = str(listen_by_grpcio(server, address, credentials, what="exchange: "))
             await server.start()
             self._server = server
             self._cleanup = cleanup.pop_all()
@@ -147,14 +129,14 @@ class ExchangeServer:
         return {codec.METHOD: grpc.stream_stream_rpc_method_handler(sync)}
 
     def _options(self) -> list[tuple[str, int]]:
-        peers = len(self._regions.peers)
+        peers = len(self.regions.peers)
         return [
             ("grpc.max_receive_message_length", codec.MAX_BATCH_BYTES),
             ("grpc.max_concurrent_streams", STREAMS_PER_PEER * peers),
             ("grpc.max_allowed_incoming_connections", SPARE_CONNECTIONS + STREAMS_PER_PEER * peers),
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
             ("grpc.max_connection_idle_ms", IDLE_TIMEOUT_MS),
-            ("grpc.so_reuseport", int(self._reuse_port)),
+            ("grpc.so_reuseport", int(self.reuse_port)),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # a minute by default, even with the line above
@@ -162,15 +144,6 @@ class ExchangeServer:
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
         ]
-
-    def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
-        target = str(self._address)
-        try:
-            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
-        except RuntimeError as error:
-            raise ConfigError(f"exchange: can't listen on {target}: {why_not(self._address)}") from error
-        if isinstance(self._address, TcpAddress):
-            self._address = TcpAddress(self._address.host, port)
 
     async def stop(self, timeout_s: float) -> None:
         """Acknowledge the batches that are being taken in, for at most `timeout_s`; then end every stream with a
@@ -195,7 +168,7 @@ class ExchangeServer:
 
     @contextlib.contextmanager
     def _room(self) -> Iterator[None]:
-        most = STREAMS_PER_PEER * len(self._regions.peers)
+        most = STREAMS_PER_PEER * len(self.regions.peers)
         if self.stats.streams >= most:
             raise NotReady(f"too many streams: at most {most} are open at once")
         self.stats.streams += 1
@@ -215,24 +188,22 @@ class ExchangeServer:
             self._streams_of[region] -= 1
 
     async def _converse(self, context: _Context) -> None:
-        began_s = self._clock.monotonic()
-        self._security.proof_of(context)  # before anything is read
+        began_s = self.clock.monotonic()
+        self.security.proof_of(context)  # before anything is read
         hello = await self._hear_hello(context)
         version = self._check(context, hello)
         with self._room_of(hello.region):
             self._welcomed(hello, version)
-            await context.write(
-                codec.encode_welcome(Welcome(version, self._regions.own, self._regions.all, __version__))
-            )
-            while (data := await self._next(context, self._bounds.silence_s, "batch")) is not None:
+            await context.write(codec.encode_welcome(Welcome(version, self.regions.own, self.regions.all, __version__)))
+            while (data := await self._next(context, self.bounds.silence_s, "batch")) is not None:
                 # Again: a token may have been taken back, a certificate be no longer valid.
-                self._security.proof_of(context).check(hello.region)
-                if self._clock.monotonic() - began_s > self._bounds.age_s:
+                self.security.proof_of(context).check(hello.region)
+                if self.clock.monotonic() - began_s > self.bounds.age_s:
                     raise NotReady("the stream is old: begin another")
                 await self._take_in(context, hello.region, data)
 
     async def _hear_hello(self, context: _Context) -> Hello:
-        data = await self._next(context, self._bounds.hello_s, "hello")
+        data = await self._next(context, self.bounds.hello_s, "hello")
         hello = codec.decode_from_sender(data) if data is not None else None
         if not isinstance(hello, Hello):
             raise BadRequest("a stream begins with a hello")
@@ -240,18 +211,18 @@ class ExchangeServer:
 
     def _check(self, context: _Context, hello: Hello) -> int:
         """The version to speak with it; raises where it is not to be spoken with."""
-        self._security.proof_of(context).check(hello.region)
-        check_direction(hello, self._regions)
-        return choose_version(hello.versions, self._versions)
+        self.security.proof_of(context).check(hello.region)
+        check_direction(hello, self.regions)
+        return choose_version(hello.versions, self.versions)
 
     def _welcomed(self, hello: Hello, version: int) -> None:
         self.stats.accepted += 1
         self.peers[hello.region] = hello
-        self._logger.info("peer_connected", peer=hello.region, version=version, software=hello.software)
-        ours, theirs = set(self._regions.all), set(hello.regions)
+        self.logger.info("peer_connected", peer=hello.region, version=version, software=hello.software)
+        ours, theirs = set(self.regions.all), set(hello.regions)
         if ours != theirs:
             # As while one is added or removed; for good, it is a mistake.
-            self._logger.warning(
+            self.logger.warning(
                 "regions_differ", peer=hello.region, only_here=sorted(ours - theirs), only_there=sorted(theirs - ours)
             )
 
@@ -261,9 +232,9 @@ class ExchangeServer:
             raise BadRequest("a second hello on one stream")
         self.stats.bytes_from[region] += len(data)
         try:
-            ack = await self._receiver.receive(region, batch)
+            ack = await self.receiver.receive(region, batch)
         except OriginError as error:
-            raise NotReady(f"region {self._regions.own!r} can't write to its origin: {error}") from error
+            raise NotReady(f"region {self.regions.own!r} can't write to its origin: {error}") from error
         self.stats.batches += 1
         self.stats.entries += len(batch.entries) + len(batch.returned)
         await context.write(codec.encode_ack(ack))
@@ -293,5 +264,5 @@ class ExchangeServer:
             fields["exc_info"] = error
         level = "warning" if isinstance(error, RequestError) else "error"
         # Apart from each other: a peer that is refused does not hide another fault.
-        self._logger.emit(level, f"exchange_stream_ended {status.name}", "exchange_stream_ended", fields)
+        self.logger.emit(level, f"exchange_stream_ended {status.name}", "exchange_stream_ended", fields)
         await context.abort(CODES[int(status)], sendable(message))

@@ -7,8 +7,7 @@ file; one that all share belongs to any configured peer. Without either a peer i
 says, which `check_exposure` allows on this machine only.
 """
 
-import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,23 +17,11 @@ from structlog.typing import FilteringBoundLogger
 from headgate.config.kinds import NAME
 from headgate.endpoint.tls import CertificateWatcher, TlsFiles, client_credentials, names_of_auth_context
 from headgate.endpoint.tls import server_credentials as following_credentials
-from headgate.endpoint.tokens import (
-    MAX_TOKEN_CHARS,
-    NO_TOKEN,
-    FollowedTokens,
-    bearer_token,
-    digest_of,
-    header_of,
-    is_token,
-    token_lines,
-)
+from headgate.endpoint.tokens import MAX_TOKEN_CHARS, FollowedTokens, header_of, is_token, owner_of, read_owners
 from headgate.endpoint.trust import is_this_machine
-from headgate.errors import ConfigError, Forbidden, Unauthenticated
+from headgate.errors import ConfigError, Forbidden
 
 REGION_URI: Final = "headgate://region/"
-
-MAX_REGION_TOKENS: Final = 1_000
-"""Lines of a token file. All are compared with each one that comes, so that the time it takes says nothing."""
 
 _SHOWN_NAMES: Final = 8
 _SHOWN_NAME_CHARS: Final = 100
@@ -50,7 +37,7 @@ class _RegionTokens:
 
     own: str = field(repr=False)
     """Token that this region sends."""
-    owners: Sequence[tuple[bytes, str | None]] = field(repr=False)
+    owners: Mapping[bytes, str | None] = field(repr=False)
     """Digests of all tokens, with the region that each belongs to; None: any peer."""
 
     def __len__(self) -> int:
@@ -74,36 +61,25 @@ class RegionTokens(FollowedTokens[_RegionTokens]):
 
     def owner_of(self, header: str | bytes | None) -> str | None:
         """The region whose token this header has; None for any peer. Raises Unauthenticated for an unknown one."""
-        digest = digest_of(bearer_token(header) or "")
-        found = [region for known, region in self._tokens.owners if hmac.compare_digest(known, digest)]
-        if not found:
-            raise Unauthenticated(f"{NO_TOKEN}, one that this region's exchange_token_file has")
-        return found[0]
+        return owner_of(header, self._tokens.owners, "one that this region's exchange_token_file has")
 
 
 def _read(path: str, region: str) -> _RegionTokens:
-    owners: dict[bytes, str | None] = {}
-    own = None
-    for number, line in token_lines(_SETTING, path):
-        at = f"{_SETTING} {path}:{number}"
+    sendable: list[str] = []
+
+    def split(line: str, at: str) -> tuple[str | None, str]:
         owner, token = _split(line, at)
-        digest = digest_of(token)
-        if owners.get(digest, owner) != owner:
-            raise ConfigError(
-                f"{at}: another line has this token too: it says which region it is, so give each its own"
-            )
-        owners[digest] = owner
-        if own is None and owner in (region, None):
-            own = token
-    if not owners:
-        raise ConfigError(f"{_SETTING} {path}: holds no token: write one for all regions, or lines REGION=TOKEN")
-    if len(owners) > MAX_REGION_TOKENS:
-        raise ConfigError(f"{_SETTING} {path}: {len(owners)} tokens, at most {MAX_REGION_TOKENS} are accepted")
+        if owner in (region, None):
+            sendable.append(token)
+        return owner, token
+
+    form = "one for all regions, or lines REGION=TOKEN"
+    owners = read_owners(_SETTING, path, split, says="which region it is", form=form)
     if None in owners.values() and len(set(owners.values())) > 1:
         raise ConfigError(f"{_SETTING} {path}: holds shared tokens and tokens of regions: use one kind")
-    if own is None:
+    if not sendable:
         raise ConfigError(f"{_SETTING} {path}: no line {region}=TOKEN, and this region has to send one")
-    return _RegionTokens(own, tuple(owners.items()))
+    return _RegionTokens(sendable[0], owners)
 
 
 _SETTING: Final = "exchange_token_file"
@@ -172,9 +148,7 @@ class Security:
         """Token file; the process that holds this runs its `watch`."""
         self._tls = tls
         self._logger = logger
-        self._for_channels: CertificateWatcher[grpc.ChannelCredentials] | None = None
-        if tls is not None:
-            self._for_channels = CertificateWatcher(tls, logger, client_credentials)
+        self._for_channels = CertificateWatcher(tls, logger, client_credentials) if tls is not None else None
 
     @property
     def header(self) -> str | None:
@@ -183,9 +157,7 @@ class Security:
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
         """Credentials for a connection that begins now: another object when the files have changed. None: no TLS."""
-        if self._for_channels is None:
-            return None
-        return self._for_channels.fetch() or self._for_channels.configuration
+        return self._for_channels.current() if self._for_channels is not None else None
 
     def server_credentials(self) -> grpc.ServerCredentials | None:
         """Credentials for a listener; they follow the files by themselves. None: no TLS."""

@@ -1,7 +1,6 @@
 """Metrics of the exchange between regions. One series per peer: there are as many as are configured."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from headgate.clock import Clock
 from headgate.exchange.peers import PeerStatus
@@ -11,20 +10,10 @@ Peers = Mapping[str, PeerStatus]
 PerPeer = Callable[[], Iterable[tuple[float, Mapping[str, str]]]]
 
 
-class BatchSizes(Protocol):
-    """Counts the bytes of batches, by peer."""
-
-    def sent_bytes(self, peer: str) -> int:
-        """Bytes of batches that the peer has acknowledged."""
-        ...
-
-    def received_bytes(self, peer: str) -> int:
-        """Bytes of batches that the peer has sent."""
-        ...
-
-
-def register(metrics: Metrics, peers: Peers, sizes: BatchSizes, clock: Clock) -> None:
-    """Export the state of every peer, and what was exchanged with it."""
+def register(
+    metrics: Metrics, peers: Peers, sent_bytes: Callable[[str], int], received_bytes: Callable[[str], int], clock: Clock
+) -> None:
+    """Export the state of every peer, and what was exchanged with it. Bytes are those of batches, by peer."""
     _register_states(metrics, peers, clock)
     for name, text, value in (
         ("sent_batches", "Batches that the peer has acknowledged.", lambda s: s.sent_batches),
@@ -33,8 +22,8 @@ def register(metrics: Metrics, peers: Peers, sizes: BatchSizes, clock: Clock) ->
         ("received_entries", "Components in them.", lambda s: s.received_entries),
         ("refused_entries", "Components of the peer that made no sense.", lambda s: s.refused_entries),
         ("failures", "Batches that the peer did not acknowledge.", lambda s: s.failures),
-        ("sent_bytes", "Bytes of batches that the peer has acknowledged.", lambda s: sizes.sent_bytes(s.region)),
-        ("received_bytes", "Bytes of batches that the peer has sent.", lambda s: sizes.received_bytes(s.region)),
+        ("sent_bytes", "Bytes of batches that the peer has acknowledged.", lambda s: sent_bytes(s.region)),
+        ("received_bytes", "Bytes of batches that the peer has sent.", lambda s: received_bytes(s.region)),
     ):
         metrics.labelled_counter(f"headgate_peer_{name}", text, ("peer",), _per_peer(peers, value))
 

@@ -71,15 +71,12 @@ class PeerLink(Protocol):
     @property
     def is_renewed(self) -> bool:
         """True if its token or certificate has changed since it last connected: a refusal may not hold any more."""
-        ...
 
     async def send(self, batch: Batch, timeout_s: float) -> Ack:
         """Connect if need be, send, wait for the acknowledgement. Raises LinkError."""
-        ...
 
     async def close(self) -> None:
         """Close the link; nothing is sent after this."""
-        ...
 
 
 class Receiver(Protocol):
@@ -88,4 +85,3 @@ class Receiver(Protocol):
     async def receive(self, region: str, batch: Batch) -> Ack:
         """Take it in. Raises OriginError when the own region's origin can't be written: then there is no
         acknowledgement, and the peer sends it again later."""
-        ...

@@ -11,15 +11,13 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from structlog.typing import FilteringBoundLogger
-
-from headgate.clock import Clock
 from headgate.exchange.extension import ExchangeExtension
 from headgate.exchange.fill import split_fill
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.peers import PeerStatus
+from headgate.exchange.site import ExchangeSite
 from headgate.origin.exchange_protocol import ForeignCount, Stamp
-from headgate.origin.interface import Origin, OriginError
+from headgate.origin.interface import OriginError
 from headgate.origin.names import exchange_name, split_exchange_key
 from headgate.origin.operations.begin_walk import BeginWalk
 from headgate.origin.operations.import_counts import ImportCounts
@@ -57,21 +55,11 @@ class OriginReceiver:
     """Merges batches into one region's origin. Any number of these may work at the same time."""
 
     def __init__(
-        self,
-        origin: Origin,
-        *,
-        region: str,
-        peers: Mapping[str, PeerStatus],
-        clock: Clock,
-        logger: FilteringBoundLogger,
-        quotas: ExchangeExtension | None = None,
+        self, site: ExchangeSite, peers: Mapping[str, PeerStatus], quotas: ExchangeExtension | None = None
     ) -> None:
-        self._quotas = quotas
-        self._origin = origin
-        self._region = region.encode()
+        self._site = site
         self._peers = peers
-        self._clock = clock
-        self._logger = logger
+        self._quotas = quotas
         self._filled: dict[str, tuple[bytes, int]] = {}
         self._resets: OrderedDict[bytes, int] = OrderedDict()
         """The latest reset of each key that was heard of, as far as remembered."""
@@ -79,21 +67,21 @@ class OriginReceiver:
         """Resets of these that could not be announced."""
 
     async def receive(self, region: str, batch: Batch) -> Ack:
-        status, now_ms = self._peers[region], self._clock.now_ms()
+        status, now_ms = self._peers[region], self._site.clock.now_ms()
         if batch.quota is not None:
             taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else b""
             status.received_batches += 1
             return Ack(batch.number, 0, taken_in)
         self._judge_time(status, batch, now_ms)
         theirs = self._counts(batch.entries, region.encode(), now_ms)
-        ours = self._counts(batch.returned, self._region, now_ms)
+        ours = self._counts(batch.returned, self._site.region.encode(), now_ms)
         await self._merge(theirs + ours, Stamp(region.encode(), batch.beat_ms))
         await self._tell_resets(theirs, now_ms)
         if batch.fill_wanted:
-            shards = range(self._origin.shards)
+            shards = range(self._site.origin.shards)
             walk = BeginWalk(region.encode(), batch.fill_wanted)
             # Where it fails it is asked for again with the next batch: nothing is filled before all have begun.
-            await _failures(self._origin.run(shard, walk, IMPORT_TIMEOUT_S) for shard in shards)
+            await _failures(self._site.origin.run(shard, walk, IMPORT_TIMEOUT_S) for shard in shards)
         if batch.filled:
             await self._mark(region, batch.filled, now_ms)
         refused = len(batch.entries) + len(batch.returned) - len(theirs) - len(ours)
@@ -110,7 +98,7 @@ class OriginReceiver:
                 continue
             if _makes_sense(entry, now_ms):
                 name = exchange_name(key, place, entry.window_ms)
-                found.append((self._origin.shard_of(place), list(_cells(key, entry, region, name))))
+                found.append((self._site.origin.shard_of(place), list(_cells(key, entry, region, name))))
         return found
 
     async def _merge(self, counts: Sequence[tuple[int, list[ForeignCount]]], stamp: Stamp) -> None:
@@ -123,7 +111,7 @@ class OriginReceiver:
 
     async def _merge_shard(self, shard: int, counts: Sequence[ForeignCount], stamp: Stamp | None) -> None:
         for at in range(0, max(1, len(counts)), MAX_COUNTS):
-            await self._origin.run(shard, ImportCounts(counts[at : at + MAX_COUNTS], stamp), IMPORT_TIMEOUT_S)
+            await self._site.origin.run(shard, ImportCounts(counts[at : at + MAX_COUNTS], stamp), IMPORT_TIMEOUT_S)
 
     async def _tell_resets(self, counts: Sequence[tuple[int, list[ForeignCount]]], now_ms: int) -> None:
         """Announce resets that are new here to the region's nodes, because a node that denies from memory makes no
@@ -140,9 +128,9 @@ class OriginReceiver:
         self._untold = {}
         told = [entry for key, number in untold.items() if (entry := entry_of(key, number, now_ms)) is not None]
         if told:
-            shard, drawn = self._origin.shard_of(MAP_KEY), now_ms.to_bytes(8, "big")
+            shard, drawn = self._site.origin.shard_of(MAP_KEY), now_ms.to_bytes(8, "big")
             try:
-                await self._origin.run(shard, WriteMap(told[:MOST_TOLD], drawn), IMPORT_TIMEOUT_S)
+                await self._site.origin.run(shard, WriteMap(told[:MOST_TOLD], drawn), IMPORT_TIMEOUT_S)
             except OriginError:
                 self._untold = dict(islice(untold.items(), MOST_TOLD))
 
@@ -150,16 +138,16 @@ class OriginReceiver:
         known, until_ms = self._filled.get(region, (b"", 0))
         if known == filled and now_ms < until_ms <= now_ms + REMARK_MS:
             return
-        marks = enumerate(split_fill(filled, self._origin.shards))
-        name = region.encode()
-        marking = (self._origin.run(shard, MarkFilled(name, mark), IMPORT_TIMEOUT_S) for shard, mark in marks if mark)
+        name, origin = region.encode(), self._site.origin
+        marks = enumerate(split_fill(filled, origin.shards))
+        marking = (origin.run(shard, MarkFilled(name, mark), IMPORT_TIMEOUT_S) for shard, mark in marks if mark)
         failed = await _failures(marking)
         self._filled[region] = filled, now_ms + (MARK_AGAIN_MS if failed else REMARK_MS)
 
     def _judge_time(self, status: PeerStatus, batch: Batch, now_ms: int) -> None:
         shortest_ms = min((entry.window_ms for entry in batch.entries), default=LONGEST_WINDOW_MS)
         if status.note_skew(batch.time_ms - now_ms, shortest_ms):
-            self._logger.warning(
+            self._site.logger.warning(
                 "peer_clock_skewed",
                 region=status.region,
                 ahead_ms=status.skew_ms,
@@ -171,7 +159,7 @@ class OriginReceiver:
         status.received_entries += len(batch.entries)
         status.imported_ms = now_ms
         if refused and not status.refused_entries:
-            self._logger.warning("peer_entries_refused", region=status.region, entries=refused)
+            self._site.logger.warning("peer_entries_refused", region=status.region, entries=refused)
         status.refused_entries += refused
         if batch.heard_beat_ms:
             status.lag_ms = max(0, now_ms - batch.heard_beat_ms)

@@ -7,17 +7,16 @@ origin: a sender that dies loses nothing, and two senders of the same changes do
 """
 
 import asyncio
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.clock import Clock
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of
 from headgate.exchange.messages import Ack, Batch, Entry, LinkError, PeerLink
 from headgate.exchange.peers import PeerStatus
+from headgate.exchange.site import ExchangeSite
 from headgate.origin.exchange_protocol import Changes, Priority, Published
-from headgate.origin.interface import Origin, OriginError
+from headgate.origin.interface import OriginError
 from headgate.origin.names import split_name
 from headgate.origin.operations.acknowledge import Acknowledge
 from headgate.origin.operations.begin_walk import BeginWalk
@@ -82,25 +81,13 @@ class ShardView:
 class PeerSender:
     """Sends one peer the changes of all shards."""
 
-    def __init__(
-        self,
-        origin: Origin,
-        link: PeerLink,
-        *,
-        status: PeerStatus,
-        owner: bytes,
-        clock: Clock,
-        random: random.Random,
-    ) -> None:
-        self._origin = origin
+    def __init__(self, site: ExchangeSite, link: PeerLink, status: PeerStatus) -> None:
+        self._site = site
         self._link = link
         self._status = status
         self._peer = status.region.encode()
-        self._owner = owner
-        self._clock = clock
-        self._random = random
         self._number = 0
-        self._views = {(shard, priority): ShardView() for shard in range(origin.shards) for priority in Priority}
+        self._views = {(shard, priority): ShardView() for shard in range(site.origin.shards) for priority in Priority}
         self._beat_ms = 0
         self._reading: dict[tuple[int, Priority], asyncio.Task[ShardPage | None]] = {}
         """Shards that are being asked; one that does not answer stays here until it is given up."""
@@ -140,8 +127,8 @@ class PeerSender:
 
     async def _read(self, priority: Priority) -> list[ShardPage]:
         """A page of each shard that this process serves the peer from, and that has answered; at most a batch."""
-        first = self._number % self._origin.shards  # another one each time: none is always left over
-        shards = [(shard, priority) for shard in (*range(first, self._origin.shards), *range(first))]
+        first = self._number % self._site.origin.shards  # another one each time: none is always left over
+        shards = [(shard, priority) for shard in (*range(first, self._site.origin.shards), *range(first))]
         for shard in shards:
             if shard not in self._reading:
                 self._reading[shard] = asyncio.create_task(self._read_page(*shard), name="peer-changes")
@@ -155,7 +142,7 @@ class PeerSender:
 
     async def _read_page(self, shard: int, priority: Priority) -> ShardPage | None:
         try:
-            return await self._read_shard(shard, priority, self._page, MAX_BYTES)
+            return await self._read_shard(shard, priority)
         except OriginError:
             self._views[shard, priority].serving = False
             return None  # its nodes say so; the others' changes are not held up by it
@@ -163,16 +150,16 @@ class PeerSender:
     @property
     def _page(self) -> int:
         """Names of one shard in a batch: of all together as many as it has room for."""
-        return max(1, min(PAGE, MAX_ENTRIES // 2 // self._origin.shards))
+        return max(1, min(PAGE, MAX_ENTRIES // 2 // self._site.origin.shards))
 
-    async def _read_shard(self, shard: int, priority: Priority, most: int, most_bytes: int) -> ShardPage | None:
+    async def _read_shard(self, shard: int, priority: Priority) -> ShardPage | None:
         view = self._views[shard, priority]
-        if view.fresh and self._clock.monotonic() >= view.fresh_s:
-            view.fresh_s = self._clock.monotonic() + FRESH_S[priority]
-            changes = await self._read_changes(shard, priority, most, most_bytes, view.fresh)
+        if view.fresh and self._site.clock.monotonic() >= view.fresh_s:
+            view.fresh_s = self._site.clock.monotonic() + FRESH_S[priority]
+            changes = await self._read_changes(shard, priority, self._page, view.fresh)
             if changes is None or changes.names:
                 return await self._page_of(shard, priority, changes, fresh=view.fresh > 0)
-        changes = await self._read_changes(shard, priority, most, most_bytes)
+        changes = await self._read_changes(shard, priority, self._page)
         if changes is not None:
             self._judge_lateness(view, priority, changes)
         return await self._page_of(shard, priority, changes, fresh=False)
@@ -184,7 +171,8 @@ class PeerSender:
             return None
         found: list[Published | None] = []
         if changes.names:
-            found = await self._origin.run(shard, ReadComponents(self._peer, priority, changes.names), READ_TIMEOUT_S)
+            read = ReadComponents(self._peer, priority, changes.names)
+            found = await self._site.origin.run(shard, read, READ_TIMEOUT_S)
         return ShardPage(shard, changes, found, fresh)
 
     def _judge_lateness(self, view: ShardView, priority: Priority, changes: Changes) -> None:
@@ -195,16 +183,13 @@ class PeerSender:
             view.fresh = 0
         elif not view.fresh:
             view.fresh = max(changes.until, changes.latest - self._page)
-            view.fresh_s = self._clock.monotonic() + FRESH_S[priority]
+            view.fresh_s = self._site.clock.monotonic() + FRESH_S[priority]
 
-    async def _read_changes(
-        self, shard: int, priority: Priority, most: int, most_bytes: int, after: int = 0
-    ) -> Changes | None:
+    async def _read_changes(self, shard: int, priority: Priority, most: int, after: int = 0) -> Changes | None:
         """Names to tell of; None where another process serves the peer."""
-        generation = self._random.randbytes(16)
-        changes = await self._origin.run(
-            shard, ReadChanges(self._peer, priority, self._owner, generation, most, after), READ_TIMEOUT_S
-        )
+        site = self._site
+        read = ReadChanges(self._peer, priority, site.owner, site.random.randbytes(16), most, after)
+        changes = await site.origin.run(shard, read, READ_TIMEOUT_S)
         view = self._views[shard, priority]
         view.serving = changes.leased
         if not changes.leased:
@@ -213,13 +198,13 @@ class PeerSender:
             return None
         if view.epoch not in (b"", changes.epoch):
             # Another server, or another life of it: what was acknowledged may have been of what it never had.
-            await self._origin.run(shard, BeginWalk(self._peer, b""), READ_TIMEOUT_S)
+            await self._site.origin.run(shard, BeginWalk(self._peer, b""), READ_TIMEOUT_S)
             view.epoch, view.fresh = changes.epoch, 0
-            return await self._read_changes(shard, priority, most, most_bytes)
+            return await self._read_changes(shard, priority, most)
         names = changes.names
-        if len(names) > 1 and _bytes(names) > most_bytes:
-            fewer = max(1, len(names) * most_bytes // _bytes(names) // 2)
-            return await self._read_changes(shard, priority, fewer, most_bytes, after)
+        if len(names) > 1 and _bytes(names) > MAX_BYTES:
+            fewer = max(1, len(names) * MAX_BYTES // _bytes(names) // 2)
+            return await self._read_changes(shard, priority, fewer, after)
         view.epoch = changes.epoch
         self._update_view(view, changes)
         self._status.shards_behind[shard, priority] = changes.latest - changes.since
@@ -237,7 +222,7 @@ class PeerSender:
     async def _send(self, priority: Priority, pages: Sequence[ShardPage]) -> None:
         own = [entry for page in pages for entry in _own(page)]
         returned = [entry for page in pages for entry in _returned(page)]
-        now_ms = self._clock.now_ms()
+        now_ms = self._site.clock.now_ms()
         batch = Batch(
             0,
             max(page.changes.time_ms for page in pages),
@@ -265,7 +250,7 @@ class PeerSender:
 
     async def tell(self, said: bytes) -> Ack:
         """Send what the region's keeper has to say of quotas, in a batch of its own. Raises LinkError."""
-        return await self._send_next(Batch(0, self._clock.now_ms(), quota=said))
+        return await self._send_next(Batch(0, self._site.clock.now_ms(), quota=said))
 
     async def _send_next(self, batch: Batch) -> Ack:
         """Send one batch at a time, for all callers."""
@@ -276,8 +261,9 @@ class PeerSender:
         return ack
 
     async def _move_on(self, priority: Priority, page: ShardPage) -> None:
+        acknowledge = Acknowledge(self._peer, priority, page.changes)
         try:
-            moved = await self._origin.run(page.shard, Acknowledge(self._peer, priority, page.changes), READ_TIMEOUT_S)
+            moved = await self._site.origin.run(page.shard, acknowledge, READ_TIMEOUT_S)
         except OriginError:
             return  # then it is sent again
         if moved:
@@ -290,7 +276,7 @@ class PeerSender:
 
     def _of_shards(self) -> list[ShardView]:
         """A shard's mark is the same in both priorities."""
-        return [self._views[shard, Priority.NORMAL] for shard in range(self._origin.shards)]
+        return [self._views[shard, Priority.NORMAL] for shard in range(self._site.origin.shards)]
 
     def _fill_wanted(self) -> bytes:
         """The marks that the shards are to have, while one of them has not."""
@@ -314,12 +300,13 @@ class PeerSender:
             status.published_ms = now_ms
 
 
-async def sweep(origin: Origin, shard: int, priority: Priority, owner: bytes, generation: bytes, most: int) -> None:
+async def sweep(site: ExchangeSite, shard: int, priority: Priority, most: int) -> None:
     """Forget names whose records are gone: peers that are away read none of them. One page at a time.
 
     The sweeper is a peer without a name: with a cursor, and a lease, like any other.
     """
-    changes = await origin.run(shard, ReadChanges(SWEEPER, priority, owner, generation, most), READ_TIMEOUT_S)
+    origin, read = site.origin, ReadChanges(SWEEPER, priority, site.owner, site.random.randbytes(16), most)
+    changes = await origin.run(shard, read, READ_TIMEOUT_S)
     if not changes.leased:
         return
     if changes.names:

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from headgate.console import descriptors
 from headgate.console.admin_call import call
 from headgate.console.output import EXIT_FAILED, EXIT_OK, write
+from headgate.console.parsers import Commands, uint32
 from headgate.console.target import add_target
 from headgate.errors import ConfigError
 
@@ -38,14 +39,13 @@ examples:
 """
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add `headgate key` to the commands."""
     parser = commands.add_parser(
         "key",
         help="look at a limit key, reset it, or override its limit",
         description="Look at a limit key, or change what it is decided by, on a running server.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     get = _action(actions, "get", "show a key as this node, every node and every region counts it", _get)
@@ -60,18 +60,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _action(
-    actions: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    name: str,
-    text: str,
-    command: Callable[[argparse.Namespace], int],
+    actions: Commands, name: str, text: str, command: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    parser = actions.add_parser(
-        name,
-        help=text,
-        description=text[0].upper() + text[1:] + ".",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=_EPILOG)
     add_target(parser, DEFAULT_ADDR)
     parser.set_defaults(command=command)
     return parser
@@ -87,7 +78,7 @@ def _add_key(parser: argparse.ArgumentParser, *, optional: bool = False) -> None
 def _add_override(parser: argparse.ArgumentParser) -> None:
     _add_key(parser, optional=True)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--limit", type=_count, metavar="N", help="requests per unit of the rule; 0 denies everything")
+    what.add_argument("--limit", type=uint32, metavar="N", help="requests per unit of the rule; 0 denies everything")
     what.add_argument("--factor", type=_factor, metavar="X", help="times the rule's limit, such as 2 or 0.5")
     what.add_argument("--remove", action="store_true", help="let the rule decide again")
     what.add_argument("--list", action="store_true", help="all overrides in force in this region, or in --domain")
@@ -99,13 +90,6 @@ def _add_override(parser: argparse.ArgumentParser) -> None:
 
 def _add_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--why", default="", metavar="TEXT", help="why, for the audit log")
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if not 0 <= count <= 2**32 - 1:
-        raise ValueError
-    return count
 
 
 def _factor(text: str) -> int:

@@ -4,7 +4,6 @@ Cells roll over when somebody reports; a reader rolls them for itself, to the sh
 each part of a record (common.lua), so what is read here is read of later formats too, as far as it goes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
@@ -24,9 +23,9 @@ BUCKET: Final = b"b"
 
 
 class CellPeek(NamedTuple):
-    """The region's counts of one cell."""
+    """The region's counts of one cell, by the names that `headgate.v1.RegionView` has for them."""
 
-    region_total: int = 0
+    total: int = 0
     unattributed: int = 0
     """The part of the total that no component explains: vouched for by a node or a peer after a loss."""
     foreign: int = 0
@@ -37,7 +36,7 @@ class CellPeek(NamedTuple):
     @property
     def used(self) -> int:
         """Cost that counts against the limit, of all regions."""
-        return self.region_total - self.refunded + self.foreign - self.foreign_refunded
+        return self.total - self.refunded + self.foreign - self.foreign_refunded
 
 
 class ComponentPeek(NamedTuple):
@@ -98,17 +97,16 @@ class RawWindow(NamedTuple):
     sequence: int
     current: CellPeek
     previous: CellPeek
-    ahead_foreign: int
-    components: tuple[tuple[int, ComponentPeek], ...]
+    ahead: CellPeek
+    """Counts of other regions in the next cell already, by their clocks."""
+    components: list[tuple[int, ComponentPeek]]
     """Each with the window of its own last report."""
-    regions: tuple[tuple[int, RegionPeek], ...]
-    ahead_refunded: int = 0
+    regions: list[tuple[int, RegionPeek]]
 
     def at(self, sequence: int) -> WindowPeek:
         """Roll the record on to a window, or to its own if that is later."""
         sequence = max(sequence, self.sequence)
-        ahead = CellPeek(foreign=self.ahead_foreign, foreign_refunded=self.ahead_refunded)
-        current, previous = _rolled(self.current, self.previous, ahead, CellPeek(), sequence - self.sequence)
+        current, previous = _rolled(self.current, self.previous, self.ahead, CellPeek(), sequence - self.sequence)
         components = [
             part._replace(current=rolled[0], previous=rolled[1])
             for at, part in self.components
@@ -116,7 +114,7 @@ class RawWindow(NamedTuple):
         ]
         regions = [_region_at(part, sequence - at) for at, part in self.regions]
         shown = [part for part in regions if part.current or part.previous or part.ahead]
-        return WindowPeek(sequence, current, previous, _by_name(components), tuple(sorted(shown)))
+        return WindowPeek(sequence, current, previous, tuple(sorted(components)), tuple(sorted(shown)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ class PeekKey(Operation[KeyPeek]):
             return KeyPeek(now_ms, _raw_window(record).at(now_ms // self.window_ms))
         if isinstance(record, BucketRecord):
             parts = [ComponentPeek(name, part.own, 0, part.held) for name, part in record.components.items()]
-            return KeyPeek(now_ms, BucketPeek(record.rate, *record.arrival, _by_name(parts)))
+            return KeyPeek(now_ms, BucketPeek(record.rate, *record.arrival, tuple(sorted(parts))))
         return KeyPeek(now_ms, None, readable=False)
 
     def pack(self, space: KeySpace) -> Packed:
@@ -173,12 +171,8 @@ def _raw_window(record: WindowRecord) -> RawWindow:
         (part.sequence, RegionPeek(name, part.current, part.previous, part.ahead))
         for name, part in record.foreign.items()
     ]
-    about = tuple(components), tuple(regions), record.ahead_refunded
-    return RawWindow(record.sequence, cells[0], cells[1], record.ahead_foreign, *about)
-
-
-def _by_name(parts: list[ComponentPeek]) -> tuple[ComponentPeek, ...]:
-    return tuple(sorted(parts))
+    ahead = CellPeek(foreign=record.ahead_foreign, foreign_refunded=record.ahead_refunded)
+    return RawWindow(record.sequence, cells[0], cells[1], ahead, components, regions)
 
 
 def _region_at(part: RegionPeek, by: int) -> RegionPeek:
@@ -191,9 +185,9 @@ Cell = TypeVar("Cell", int, CellPeek)
 
 def _rolled(current: Cell, previous: Cell, ahead: Cell, empty: Cell, by: int) -> tuple[Cell, Cell]:
     """The current and the previous cell so many windows later."""
-    cells: Callable[[int], Cell] = lambda place: {-1: previous, 0: current, 1: ahead}.get(place, empty)  # noqa: E731
-    by = max(0, by)
-    return cells(by), cells(by - 1)
+    cells = previous, current, ahead, empty, empty
+    place = min(max(0, by), 3)
+    return cells[place + 1], cells[place]
 
 
 def _packed_window(fields: dict[bytes, bytes]) -> RawWindow:
@@ -203,16 +197,14 @@ def _packed_window(fields: dict[bytes, bytes]) -> RawWindow:
     components, regions = [], []
     for name, packed in fields.items():
         if name.startswith(COMPONENT):
-            at, own, previous_own, held = _numbers(packed, 4)
-            components.append((at, ComponentPeek(name[1:], own, previous_own, held)))
+            at, *counts = _numbers(packed, 4)
+            components.append((at, ComponentPeek(name[1:], *counts)))
         elif name.startswith(REGION):
-            at, current, previous, ahead = _numbers(packed, 4)
-            regions.append((at, RegionPeek(name[1:], current, previous, ahead)))
-    cells = (
-        CellPeek(*numbers[2:5], *refunds[0:3:2]),
-        CellPeek(*numbers[5:8], *refunds[1:4:2]),
-    )
-    return RawWindow(numbers[1], *cells, numbers[12], tuple(components), tuple(regions), refunds[4])
+            at, *counts = _numbers(packed, 4)
+            regions.append((at, RegionPeek(name[1:], *counts)))
+    current, previous = CellPeek(*numbers[2:5], *refunds[0:3:2]), CellPeek(*numbers[5:8], *refunds[1:4:2])
+    ahead = CellPeek(foreign=numbers[12], foreign_refunded=refunds[4])
+    return RawWindow(numbers[1], current, previous, ahead, components, regions)
 
 
 def _packed_bucket(fields: dict[bytes, bytes]) -> BucketPeek:

@@ -6,16 +6,15 @@ here.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from google.protobuf.message import DecodeError, Message
 from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
-from headgate.endpoint.admins import Operator
-from headgate.errors import BadRequest, NotReady, TooLarge
+from headgate.endpoint.admins import AdminMethod, Operator, admin_method
+from headgate.errors import NotReady, TooLarge
 from headgate.keys import overriding, resetting, view
 from headgate.keys.naming import KeyNames, NamedKey, describe, entries_of, key_message, limit_message
 from headgate.keys.peek_key import PeekKey
@@ -32,9 +31,6 @@ from headgate.v1 import keys_pb2 as pb
 SERVICE: Final = "headgate.v1.Keys"
 PEEK_TIMEOUT_S: Final = 1.0
 """For the shard to show a record: somebody waits for it, and no request does."""
-
-Call = Callable[[bytes, Operator], Awaitable[bytes]]
-Request = TypeVar("Request", bound=Message)
 
 
 @dataclass(slots=True)
@@ -73,14 +69,14 @@ class KeysService:
     logger: FilteringBoundLogger
     stats: KeysStats = field(default_factory=KeysStats)
 
-    def methods(self) -> Mapping[str, Call]:
+    def methods(self) -> Mapping[str, AdminMethod]:
         """Return the methods by path."""
         return {
-            f"/{SERVICE}/Get": _method(pb.GetRequest, self.get),
-            f"/{SERVICE}/Reset": _method(pb.ResetRequest, self.reset),
-            f"/{SERVICE}/SetOverride": _method(pb.SetOverrideRequest, self.set_override),
-            f"/{SERVICE}/RemoveOverride": _method(pb.RemoveOverrideRequest, self.remove_override),
-            f"/{SERVICE}/ListOverrides": _method(pb.ListOverridesRequest, self.list_overrides),
+            f"/{SERVICE}/Get": admin_method(pb.GetRequest, self.get),
+            f"/{SERVICE}/Reset": admin_method(pb.ResetRequest, self.reset),
+            f"/{SERVICE}/SetOverride": admin_method(pb.SetOverrideRequest, self.set_override),
+            f"/{SERVICE}/RemoveOverride": admin_method(pb.RemoveOverrideRequest, self.remove_override),
+            f"/{SERVICE}/ListOverrides": admin_method(pb.ListOverridesRequest, self.list_overrides),
         }
 
     async def get(self, request: pb.GetRequest, _: Operator) -> pb.KeyState:
@@ -225,22 +221,9 @@ class KeysService:
                     copy = view.copy_of_record(peek, key.key, key.limit)
                 else:
                     state.region_error = "the record can't be read: it is garbled, or of a newer version"
-        usage = view.usage_of(copy, key.limit, state.time_ms)
-        state.used, state.remaining, state.frees_in_ms = usage.used, usage.remaining, usage.frees_in_ms
+        view.add_usage(state, copy, key.limit)
 
     def _audit(self, operator: Operator, why: str, key: str) -> FilteringBoundLogger:
         """Return a logger with caller, key and reason. Changes are warnings: made by hand, and not to be missed."""
         bound: FilteringBoundLogger = self.logger.bind(who=operator.who, peer=operator.peer, why=why, key=key)
         return bound
-
-
-def _method(message: type[Request], serve: Callable[[Request, Operator], Awaitable[Message]]) -> Call:
-    async def call(payload: bytes, operator: Operator) -> bytes:
-        try:
-            request = message.FromString(payload)
-        except DecodeError:
-            raise BadRequest(f"malformed {message.DESCRIPTOR.name}") from None
-        answer = await serve(request, operator)
-        return answer.SerializeToString()
-
-    return call

@@ -3,7 +3,6 @@
 Looking is all it does: counters are neither made, nor rolled over, nor marked as used.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from headgate.keys.peek_key import BucketPeek, KeyPeek, WindowPeek
@@ -15,21 +14,13 @@ from headgate.region.window_counter import SharedWindow
 from headgate.v1 import keys_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True)
-class KeyUsage:
-    """Cost that counts against a limit now, what is left, and when something more is."""
-
-    used: int
-    remaining: int
-    frees_in_ms: int
-
-
-def usage_of(counter: Any, limit: Limit, now_ms: int) -> KeyUsage:
-    """Measure by the limit's own algorithm; `counter` is a copy that may be rolled over."""
-    algorithm = ALGORITHMS[limit.algorithm]
+def add_usage(state: pb.KeyState, counter: Any, limit: Limit) -> None:
+    """Add the cost that counts against a limit now, what is left, and when something more is, by the limit's own
+    algorithm. `counter` is a copy that may be rolled over."""
+    algorithm, now_ms = ALGORITHMS[limit.algorithm], state.time_ms
     remaining = algorithm.take(counter, limit, now_ms, 0)
-    frees_in_ms = 0 if remaining > 0 else algorithm.retry_ms(counter, limit, now_ms, 1)
-    return KeyUsage(_used(counter, limit, now_ms), max(0, remaining), frees_in_ms)
+    state.frees_in_ms = 0 if remaining > 0 else algorithm.retry_ms(counter, limit, now_ms, 1)
+    state.used, state.remaining = _used(counter, limit, now_ms), max(0, remaining)
 
 
 def _used(counter: Any, limit: Limit, now_ms: int) -> int:
@@ -136,24 +127,13 @@ def region_message(look: KeyPeek) -> pb.RegionView | None:
     ]
     if isinstance(record, BucketPeek):
         return pb.RegionView(runs=runs, hidden=look.hidden, arrival_ms=record.arrival_ms)
-    return pb.RegionView(
-        current_total=record.current.region_total,
-        previous_total=record.previous.region_total,
-        current_unattributed=record.current.unattributed,
-        previous_unattributed=record.previous.unattributed,
-        current_foreign=record.current.foreign,
-        previous_foreign=record.previous.foreign,
-        current_refunded=record.current.refunded,
-        previous_refunded=record.previous.refunded,
-        current_foreign_refunded=record.current.foreign_refunded,
-        previous_foreign_refunded=record.previous.foreign_refunded,
-        runs=runs,
-        regions=[
-            pb.ForeignView(region=_text(part.region), current=part.current, previous=part.previous, next=part.ahead)
-            for part in record.regions
-        ],
-        hidden=look.hidden,
-    )
+    regions = [
+        pb.ForeignView(region=_text(part.region), current=part.current, previous=part.previous, next=part.ahead)
+        for part in record.regions
+    ]
+    cells = {"current": record.current, "previous": record.previous}
+    counts = {f"{cell}_{name}": count for cell, counts in cells.items() for name, count in counts._asdict().items()}
+    return pb.RegionView(runs=runs, regions=regions, hidden=look.hidden, **counts)
 
 
 def _text(name: bytes) -> str:

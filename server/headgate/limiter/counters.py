@@ -85,7 +85,6 @@ class WindowCounts(Protocol):
 
     def roll(self, sequence: int) -> None:
         """Go on to a later window; what was current is previous if it has just ended, else gone."""
-        ...
 
 
 class BucketCounts(Protocol):

@@ -43,27 +43,21 @@ class Origin(Protocol):
     @property
     def shards(self) -> int:
         """Number of shards; they are numbered from 0, the same way on every node."""
-        ...
 
     def shard_of(self, key: bytes) -> int:
         """Number of the shard that owns a limit key; the same on every node of the region."""
-        ...
 
     async def open(self) -> None:
         """Connect as far as possible. A shard that does not answer is no error: calls to it will fail."""
-        ...
 
     def describe(self) -> Sequence[Any]:
         """State of what is behind the shards, as dataclasses; nothing that is secret."""
-        ...
 
     async def run(self, shard: int, operation: Operation[R], timeout_s: float) -> R:
         """Have a shard carry an operation out, in one round trip, sent once: never retried below this seam.
 
         Raises OriginError, and OriginTimeout where it may have been carried out.
         """
-        ...
 
     async def close(self) -> None:
         """Give up all connections; nothing is called after this."""
-        ...

@@ -13,23 +13,18 @@ class LimitRecord(Protocol):
 
     def expires_ms(self, now_ms: int) -> int:
         """Time from which on the record can no longer matter."""
-        ...
 
     def report(self, report: Any, now_ms: int) -> int:
         """Merge the report, with what is left of its run's allowance; 0, or why nothing can be charged on it."""
-        ...
 
     def missing(self, report: Any, charged: int, cost: int) -> int:
         """Part of `cost` to be charged beyond the run's credit, of which `charged` is spoken for."""
-        ...
 
     def fits(self, report: Any, now_ms: int, missing: int) -> bool:
         """Say if so much more fits beside all allowances; note it where those alone are in the way."""
-        ...
 
     def charge(self, report: Any, missing: int, now_ms: int) -> None:
         """Raise the run's component, and what follows from it."""
-        ...
 
     def offer(self, report: Any, now_ms: int) -> tuple[int, int]:
         """Set more aside for the run: how much more, and how much is left then."""
@@ -37,7 +32,6 @@ class LimitRecord(Protocol):
 
     def answer(self, report: Any, more: int, left: int) -> Answer:
         """Answer to the reporting run."""
-        ...
 
 
 class UnreadableRecord:

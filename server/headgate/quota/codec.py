@@ -18,11 +18,12 @@ MAX_ROWS: Final = 20_000
 ROW_NUMBERS: Final = 4
 
 
-def encode_quota(message: QuotaMessage) -> wire.Quota:
+def pack_quota(message: QuotaMessage) -> bytes:
+    """Pack a message, for a peer and for the keeper that finds it in the origin."""
     return wire.Quota(
         tag=message.tag,
-        mark=encode_mark(message.mark),
-        echo=encode_mark(message.echo),
+        mark=_mark(message.mark),
+        echo=_mark(message.echo),
         stores=message.stores,
         filled=message.filled,
         answers=message.answers,
@@ -40,30 +41,33 @@ def encode_quota(message: QuotaMessage) -> wire.Quota:
             )
             for entry in message.entries
         ],
-    )
+    ).SerializeToString()
 
 
-def decode_quota(message: wire.Quota) -> QuotaMessage:
+def unpack_quota(data: bytes) -> QuotaMessage:
+    """Raises BadRequest, or protobuf's DecodeError."""
+    message = wire.Quota.FromString(data)
     if len(message.entries) > MAX_QUOTA_ENTRIES:
         raise BadRequest(f"a message of {len(message.entries)} quotas: at most {MAX_QUOTA_ENTRIES} are accepted")
     if len(message.silent_region) != len(message.silent_ms):
         raise BadRequest("columns of different lengths: regions that are silent, and for how long")
     return QuotaMessage(
         tag=message.tag,
-        mark=decode_mark(message.mark),
-        echo=decode_mark(message.echo),
+        mark=Mark(message.mark.run, message.mark.number),
+        echo=Mark(message.echo.run, message.echo.number),
         stores=tuple(message.stores),
         filled=message.filled,
         answers=message.answers,
         whole=message.whole,
         changed_ago_ms=message.changed_ago_ms,
         silent_ms=tuple(zip(message.silent_region, message.silent_ms, strict=True)),
-        entries=tuple([_entry(entry) for entry in message.entries]),
+        entries=tuple(
+            [
+                QuotaEntry(entry.key, entry.window_ms, entry.need, entry.over, _rows(entry.rows))
+                for entry in message.entries
+            ]
+        ),
     )
-
-
-def _entry(entry: wire.QuotaEntry) -> QuotaEntry:
-    return QuotaEntry(entry.key, entry.window_ms, entry.need, entry.over, _rows(entry.rows))
 
 
 def _rows(flat: Sequence[int]) -> tuple[tuple[int, int, int, int], ...]:
@@ -72,34 +76,15 @@ def _rows(flat: Sequence[int]) -> tuple[tuple[int, int, int, int], ...]:
     return tuple(zip(flat[0::4], flat[1::4], flat[2::4], flat[3::4], strict=True))
 
 
-def encode_mark(mark: Mark) -> wire.QuotaMark:
-    return wire.QuotaMark(run=mark.run, number=mark.number)
-
-
-def decode_mark(mark: wire.QuotaMark) -> Mark:
-    return Mark(mark.run, mark.number)
-
-
-def pack_quota(message: QuotaMessage) -> bytes:
-    """Pack a message, for a peer and for the keeper that finds it in the origin."""
-    return encode_quota(message).SerializeToString()
-
-
-def unpack_quota(data: bytes) -> QuotaMessage:
-    """Raises BadRequest, or protobuf's DecodeError."""
-    message = wire.Quota()
-    message.ParseFromString(data)
-    return decode_quota(message)
-
-
 def pack_mark(mark: Mark) -> bytes:
-    return encode_mark(mark).SerializeToString()
+    return _mark(mark).SerializeToString()
 
 
 def unpack_mark(data: bytes) -> Mark | None:
     """None where nothing was taken in yet."""
-    if not data:
-        return None
-    mark = wire.QuotaMark()
-    mark.ParseFromString(data)
-    return decode_mark(mark)
+    mark = wire.QuotaMark.FromString(data)
+    return Mark(mark.run, mark.number) if data else None
+
+
+def _mark(mark: Mark) -> wire.QuotaMark:
+    return wire.QuotaMark(run=mark.run, number=mark.number)

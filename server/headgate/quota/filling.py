@@ -112,11 +112,8 @@ OTHER_SET: Final[bytes] = msgpack.packb([b"", [], b"", NEVER_MS])
 
 def _read(mark: bytes, tag: bytes) -> tuple[list[int], bytes, int]:
     """The stores, what membership remembers, and when the set was changed; nothing if the mark is of another set."""
-    if mark:
-        try:
-            marked_tag, stores, memory, changed_ms = msgpack.unpackb(mark)
-        except (ValueError, TypeError, msgpack.UnpackException):  # as good as none: the others are asked
-            return [], b"", NEVER_MS
-        if marked_tag == tag:
-            return stores, memory, changed_ms
-    return [], b"", NEVER_MS
+    try:
+        marked_tag, stores, memory, changed_ms = msgpack.unpackb(mark)
+    except (ValueError, TypeError, msgpack.UnpackException):  # none, or as good as none: the others are asked
+        return [], b"", NEVER_MS
+    return (stores, memory, changed_ms) if marked_tag == tag else ([], b"", NEVER_MS)

@@ -47,6 +47,10 @@ def overlap_ms(window_ms: int) -> int:
     return OVERLAP_WINDOWS * window_ms + OVERLAP_MS
 
 
+Given = dict[tuple[int, int], int]
+"""(epoch, receiver) to the share that one region has given."""
+
+
 class EpochRows:
     """One epoch of one key: who gave how much to whom. Regions are numbers, in the order of their names."""
 
@@ -138,12 +142,19 @@ class GiveRows:
             for receiver, share in carried_over(giver, self._epoch_slices(later - 1), self._epoch_slices(later)):
                 self._rows(later).give(giver, receiver, share)
 
-    def restore(self, epoch: int, giver: int, receiver: int, total: int) -> None:
-        """Undo a gift that nobody has heard of: the row is what it was before."""
-        totals = self._rows(epoch).totals
-        totals[giver, receiver] = total
-        if not total:
-            del totals[giver, receiver]
+    def given(self, giver: int) -> Given:
+        """Return what one region has given, by epoch and receiver."""
+        return {(epoch, receiver): total for epoch, by, receiver, total in self.flat() if by == giver}
+
+    def take_back(self, giver: int, before: Given, after: Given) -> None:
+        """Undo gifts that nobody has heard of. A row that was raised since is somebody else's gift, and stays."""
+        now = self.given(giver)
+        for (epoch, receiver), total in after.items():
+            if now.get((epoch, receiver)) == total:
+                totals = self._rows(epoch).totals
+                totals[giver, receiver] = before.get((epoch, receiver), 0)
+                if not totals[giver, receiver]:
+                    del totals[giver, receiver]
 
     def forget_old(self, now_ms: int) -> bool:
         """Drop rows that no longer matter to anybody; return True if there were any."""

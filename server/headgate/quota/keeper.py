@@ -10,7 +10,6 @@ for it. Its time is the first shard's, so no clock of a process matters.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -18,23 +17,19 @@ from typing import Any, Final
 
 import msgpack
 from google.protobuf.message import DecodeError
-from structlog.typing import FilteringBoundLogger
 
-from headgate.clock import Clock
 from headgate.errors import BadRequest
 from headgate.exchange.extension import Teller
 from headgate.exchange.fill import mark_of
 from headgate.exchange.messages import LinkError
-from headgate.origin.interface import LEASE_MS, Origin, OriginError
+from headgate.exchange.site import ExchangeSite
+from headgate.origin.interface import LEASE_MS, OriginError
 from headgate.origin.names import split_name
 from headgate.quota.codec import pack_mark, pack_quota, unpack_mark, unpack_quota
 from headgate.quota.counts import LedgerCounts
 from headgate.quota.ledger import QuotaLedger
 from headgate.quota.message import QuotaEntry, QuotaMessage
-from headgate.quota.operations.lease import LeaseQuotas, ReleaseQuotas
-from headgate.quota.operations.post import PostQuotas
-from headgate.quota.operations.rows import ReadQuotaRows
-from headgate.quota.operations.save import SaveQuotas
+from headgate.quota.operations.keeping import LeaseQuotas, PostQuotas, ReadQuotaRows, ReleaseQuotas, SaveQuotas
 from headgate.quota.protocol import QuotaLease
 from headgate.quota.shard_shares import TIMEOUT_S, KeeperCounts, Replaced, ShardShares, shard_place
 
@@ -59,28 +54,13 @@ FAULT_PAUSE_S: Final = 1.0
 class QuotaKeeper:
     """One process's part in its region's slices: the keeper, or one that would be."""
 
-    def __init__(
-        self,
-        origin: Origin,
-        *,
-        region: str,
-        peers: Mapping[str, Teller],
-        owner: bytes,
-        clock: Clock,
-        random: random.Random,
-        logger: FilteringBoundLogger,
-    ) -> None:
+    def __init__(self, site: ExchangeSite, peers: Mapping[str, Teller]) -> None:
         self.counts = KeeperCounts()
         self.ledger_counts = LedgerCounts()
         """Counts of all ledgers that this process has had."""
-        self._origin = origin
-        self._region = region
+        self._site = site
         self._peers = peers
         self._names = tuple(peer.encode() for peer in peers)
-        self._owner = owner
-        self._clock = clock
-        self._random = random
-        self._logger = logger
         self._lock = asyncio.Lock()
         """Held by whoever works on the ledger, over its calls to the origin."""
         self._ledger: QuotaLedger | None = None
@@ -89,7 +69,7 @@ class QuotaKeeper:
         self._latest_ms = 0
         self._generation = b""
         self._mark = b""
-        self._shards = ShardShares(origin, counts=self.counts, now_ms=self._now_ms, clock=clock, random=random)
+        self._shards = ShardShares(site, self.counts, self._now_ms)
         self._under_way: dict[str, tuple[QuotaMessage, float]] = {}
         self._telling: dict[str, asyncio.Task[None]] = {}
         self._went_by_slice = False
@@ -99,16 +79,16 @@ class QuotaKeeper:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            began_s = self._clock.monotonic()
+            began_s = self._site.clock.monotonic()
             try:
                 await self.tick()
             except OriginError:
                 self.counts.failures += 1  # its nodes say so; what holds holds until its deadline
             except Exception as error:
                 self.counts.failures += 1
-                self._logger.error("quota_turn_failed", exc_info=error)
+                self._site.logger.error("quota_turn_failed", exc_info=error)
                 await asyncio.sleep(FAULT_PAUSE_S)
-            await asyncio.sleep(max(0.0, began_s + TICK_S - self._clock.monotonic()))
+            await asyncio.sleep(max(0.0, began_s + TICK_S - self._site.clock.monotonic()))
 
     @asynccontextmanager
     async def between_ticks(self, timeout_s: float) -> AsyncIterator[None]:
@@ -125,7 +105,7 @@ class QuotaKeeper:
 
     async def release(self, timeout_s: float) -> None:
         """End this process's lease, if it has it: the next keeper need not wait. Raises OriginError."""
-        await self._origin.run(STORE, ReleaseQuotas(self._owner), timeout_s)
+        await self._site.origin.run(STORE, ReleaseQuotas(self._site.owner), timeout_s)
 
     async def stop(self) -> None:
         """Messages under way are given up."""
@@ -136,7 +116,7 @@ class QuotaKeeper:
 
     @property
     def is_keeper(self) -> bool:
-        return self._ledger is not None and self._clock.monotonic() < self._leased_s + LEASE_MS / 1000
+        return self._ledger is not None and self._site.clock.monotonic() < self._leased_s + LEASE_MS / 1000
 
     async def tick(self) -> None:
         """Do what is to be done once a second."""
@@ -146,7 +126,7 @@ class QuotaKeeper:
                 if ledger is None:
                     return
                 taken_in = self._take_in_posted(ledger)
-                await self._shards.step_all(ledger, self._fence)
+                await self._shards.step_all(ledger, self._held.fence)
                 ledger.tick(self._now_ms())
                 await self._save(ledger, taken_in)
             except Replaced:
@@ -161,9 +141,9 @@ class QuotaKeeper:
 
     async def _keep(self) -> QuotaLedger | None:
         """The ledger, if this process is the keeper."""
-        asked_s = self._clock.monotonic()
-        drawn = self._random.randbytes(16)
-        lease = await self._origin.run(STORE, LeaseQuotas(self._owner, drawn, self._names), TIMEOUT_S)
+        asked_s = self._site.clock.monotonic()
+        drawn = self._site.random.randbytes(16)
+        lease = await self._site.origin.run(STORE, LeaseQuotas(self._site.owner, drawn, self._names), TIMEOUT_S)
         if not lease.leased:
             self._ledger = None
             return None
@@ -175,35 +155,33 @@ class QuotaKeeper:
         elif generation != self._generation and self._ledger is not None:
             self._ledger.wiped(self._now_ms())
             self._mark = b""
-            self._logger.warning("quota_store_lost", reason="the first shard's memory is another one")
+            self._site.logger.warning("quota_store_lost", reason="the first shard's memory is another one")
         self._generation = generation
         return self._ledger
 
     async def _open(self, lease: QuotaLease, generation: bytes) -> QuotaLedger:
         mark = _unwrap(lease.mark, generation)
-        regions = (self._region, *self._peers)
+        regions = (self._site.region, *self._peers)
         ledger = QuotaLedger(
-            self._region, regions, run=lease.fence, now_ms=lease.time_ms, mark=mark, counts=self.ledger_counts
+            self._site.region, regions, run=lease.fence, now_ms=lease.time_ms, mark=mark, counts=self.ledger_counts
         )
         cursor = 0
         while True:
-            cursor, page = await self._origin.run(STORE, ReadQuotaRows(cursor), TIMEOUT_S)
+            cursor, page = await self._site.origin.run(STORE, ReadQuotaRows(cursor), TIMEOUT_S)
             for name, packed in page:
                 if shard_place(name) is not None:
-                    ledger.load(name, packed, lease.time_ms)
+                    ledger.table.load(name, packed, lease.time_ms)
             if not cursor:
                 break
         self._mark = lease.mark
         self._under_way.clear()
         self._shards.begin()
-        self._logger.info("quota_keeper", fence=lease.fence, keys=len(ledger.known()), filled=ledger.filled)
+        self._site.logger.info("quota_keeper", fence=lease.fence, keys=len(ledger.known()), filled=ledger.filled)
         return ledger
 
     def _now_ms(self) -> int:
         """The first shard's time. It does not go back by the way of a call; further, and that clock was set."""
-        lease = self._lease
-        assert lease is not None  # noqa: S101 - there is one since there is a ledger
-        now_ms = lease.time_ms + round((self._clock.monotonic() - self._leased_s) * 1000)
+        now_ms = self._held.time_ms + round((self._site.clock.monotonic() - self._leased_s) * 1000)
         if not 0 < self._latest_ms - now_ms < CLOCK_SET_MS:
             self._latest_ms = now_ms
         return self._latest_ms
@@ -212,31 +190,32 @@ class QuotaKeeper:
         goes_by_slice = ledger.goes_by_slice(self._now_ms())
         if goes_by_slice != self._went_by_slice:
             self._went_by_slice = goes_by_slice
-            log = self._logger.info if goes_by_slice else self._logger.warning
-            log("quota_slices" if goes_by_slice else "quota_floors", region=self._region, filled=ledger.filled)
+            log = self._site.logger.info if goes_by_slice else self._site.logger.warning
+            log("quota_slices" if goes_by_slice else "quota_floors", region=self._site.region, filled=ledger.filled)
 
     # The store
 
     @property
-    def _fence(self) -> int:
-        return self._lease.fence if self._lease is not None else 0
+    def _held(self) -> QuotaLease:
+        assert self._lease is not None  # noqa: S101 - there is one since there is a ledger
+        return self._lease
 
     async def _save(self, ledger: QuotaLedger, taken_in: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """All that the store does not have; the mark goes with the last of it."""
-        items = ledger.unsaved()
+        items = ledger.table.unsaved()
         pages = [items[at : at + ROWS_PER_SAVE] for at in range(0, len(items), ROWS_PER_SAVE)] or [[]]
         complete = True
         for page in pages:
             is_last = page is pages[-1]
             mark = _wrap(ledger.mark, self._generation) if is_last and complete else self._mark
             save = SaveQuotas(
-                self._fence,
-                self._lease.generation if self._lease is not None else b"",
+                self._held.fence,
+                self._held.generation,
                 tuple((item.key, item.before, item.packed) for item in page),
                 mark,
                 tuple(taken_in) if is_last and complete else (),
             )
-            saved = await self._origin.run(STORE, save, TIMEOUT_S)
+            saved = await self._site.origin.run(STORE, save, TIMEOUT_S)
             if not saved.kept:
                 raise Replaced
             self._mark = mark
@@ -244,9 +223,9 @@ class QuotaKeeper:
             complete &= not refused
             for item in page:
                 if item.key in refused:
-                    ledger.overtaken(item.key, refused[item.key], self._now_ms())
+                    ledger.table.overtaken(item.key, refused[item.key], self._now_ms())
                 else:
-                    ledger.saved(item)
+                    ledger.table.saved(item)
 
     # Other regions
 
@@ -261,7 +240,7 @@ class QuotaKeeper:
             if ledger is not None and self.is_keeper:
                 ledger.incoming(peer, self._sensible(message), self._now_ms())
                 try:
-                    if ledger.unsaved():
+                    if ledger.table.unsaved():
                         await self._save(ledger)
                     return pack_mark(message.mark)
                 except Replaced:
@@ -269,12 +248,12 @@ class QuotaKeeper:
         if len(said) > MOST_POSTED_BYTES:
             raise BadRequest(f"a message of {len(said)} bytes about quotas: at most {MOST_POSTED_BYTES} are accepted")
         self.counts.posted += 1
-        return await self._origin.run(STORE, PostQuotas(peer.encode(), said), TIMEOUT_S)
+        return await self._site.origin.run(STORE, PostQuotas(peer.encode(), said), TIMEOUT_S)
 
     def _take_in_posted(self, ledger: QuotaLedger) -> list[tuple[bytes, bytes]]:
         """Take in what came at other processes of the region. Nobody is told so before it is saved."""
         taken_in = []
-        for peer, data in self._lease.posted if self._lease is not None else ():
+        for peer, data in self._held.posted:
             try:
                 message = unpack_quota(data)
             except (BadRequest, DecodeError):
@@ -296,7 +275,7 @@ class QuotaKeeper:
         task = self._telling.get(peer)
         if task is not None and not task.done():
             return
-        now_s = self._clock.monotonic()
+        now_s = self._site.clock.monotonic()
         message, since_s = self._under_way.get(peer, (None, 0.0))
         if message is None or now_s >= since_s + UNDER_WAY_S:
             message = ledger.outgoing(peer, self._now_ms())
@@ -309,7 +288,7 @@ class QuotaKeeper:
         except LinkError:
             return  # the exchange says so
         except Exception as error:
-            self._logger.error("quota_message_failed", region=peer, exc_info=error)
+            self._site.logger.error("quota_message_failed", region=peer, exc_info=error)
             return
         if unpack_mark(ack.quota) == message.mark and ledger is self._ledger:
             self._under_way.pop(peer, None)
@@ -333,7 +312,7 @@ class QuotaKeeper:
 
     def gifts_of(self, name: bytes) -> bytes:
         """All that is known to have been given of a key, as it is saved."""
-        return self._ledger.dump(name) if self._ledger is not None else b""
+        return self._ledger.table.dump(name) if self._ledger is not None else b""
 
     def describe(self) -> Mapping[str, Any]:
         """Describe for people whether this process is the keeper, and the slices of the keys that move."""

@@ -1,10 +1,11 @@
 """State of one quota key in one region's ledger, and the packing of its gifts for the region's store."""
 
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgpack
 
-from headgate.quota.gifts import HIGHEST_TOTAL, GiveRows
+from headgate.quota.gifts import HIGHEST_TOTAL, Given, GiveRows
 from headgate.quota.message import QuotaEntry
 from headgate.quota.need import HIGHEST_NEED
 
@@ -28,51 +29,35 @@ class Observation(NamedTuple):
 class TakenBack(NamedTuple):
     """Own gifts that are not saved: what the own rows were before, and what they are with them."""
 
-    before: dict[tuple[int, int], int]
-    after: dict[tuple[int, int], int]
+    before: Given
+    after: Given
 
 
+@dataclass(slots=True)
 class KeyState:
     """One key, as one region knows it."""
 
-    __slots__ = (
-        "blind_until_ms",
-        "need",
-        "needs",
-        "observed",
-        "over",
-        "over_until_ms",
-        "overs",
-        "rows",
-        "saved_version",
-        "taken_back",
-        "told",
-        "version",
-    )
-
-    def __init__(self, window_ms: int, regions: int) -> None:
-        self.rows = GiveRows(window_ms, regions)
-        self.need = 0
-        """The own need as it is published."""
-        self.needs: dict[int, int] = {}
-        """Those of the others, as they last published them."""
-        self.over = 0
-        """Share used above the own slice, as it is published: never less than it is."""
-        self.overs: dict[int, int] = {}
-        self.over_until_ms = 0
-        """Until then more than the slice may be in use: it took from a lost region, or had forgotten a gift."""
-        self.observed: Observation | None = None
-        self.told = 0
-        """The most that the region's nodes may be enforcing."""
-        self.blind_until_ms = 0
-        """Until then what was given is not known: its record could not be read."""
-        self.version = 0
-        """Rises with every change that others are to hear of."""
-        self.saved_version = 0
-        """Version that the store has. Nothing is sent before it is there: a giver that forgets a gift grows back."""
-
-        self.taken_back: TakenBack | None = None
-        """Gifts that are taken back if the store refuses them."""
+    rows: GiveRows
+    need: int = 0
+    """The own need as it is published."""
+    needs: dict[int, int] = field(default_factory=dict)
+    """Those of the others, as they last published them."""
+    over: int = 0
+    """Share used above the own slice, as it is published: never less than it is."""
+    overs: dict[int, int] = field(default_factory=dict)
+    over_until_ms: int = 0
+    """Until then more than the slice may be in use: it took from a lost region, or had forgotten a gift."""
+    observed: Observation | None = None
+    told: int = 0
+    """The most that the region's nodes may be enforcing."""
+    blind_until_ms: int = 0
+    """Until then what was given is not known: its record could not be read."""
+    version: int = 0
+    """Rises with every change that others are to hear of."""
+    saved_version: int = 0
+    """Version that the store has. Nothing is sent before it is there: a giver that forgets a gift grows back."""
+    taken_back: TakenBack | None = None
+    """Gifts that are taken back if the store refuses them."""
 
     @property
     def is_saved(self) -> bool:
@@ -102,7 +87,7 @@ def unpack(packed: bytes, tag: bytes, regions: int) -> GiveRows | None:
         raise UnreadableKey(f"format {written!r}, expected {FORMAT}")
     if packed_tag != tag:
         return None
-    if not _is_count(window_ms) or not isinstance(flat, list) or len(flat) % 4:
+    if type(window_ms) is not int or window_ms <= 0 or not isinstance(flat, list) or len(flat) % 4:
         raise UnreadableKey("window or rows are no numbers, or not four per row")
     rows = GiveRows(window_ms, regions)
     for at in range(0, len(flat), 4):
@@ -121,17 +106,9 @@ def makes_sense(entry: QuotaEntry, regions: int) -> bool:
 
 def is_row(epoch: object, giver: object, receiver: object, total: object, regions: int) -> bool:
     """Return True if four values can be one gift among so many regions."""
-    if not (_is_number(epoch) and _is_number(giver) and _is_number(receiver) and _is_count(total)):
+    if not all(type(value) is int for value in (epoch, giver, receiver, total)):  # True and False are none
         return False
     return giver != receiver and giver in range(regions) and receiver in range(regions) and total in TOTALS
 
 
 TOTALS: Final = range(1, HIGHEST_TOTAL + 1)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -6,8 +6,9 @@ Whoever drives it (keeper.py) does the I/O, about once a second and in this orde
         region has written there, write what `enforced` says, and read what is used and was offered, for `observe`
     write `deadlines` beside it: from then on every quota key of the region is at its floor, whoever lives; and what
         `unknown` says, for all keys that have nothing of their own
-    `tick`, then save: each key of `unsaved` is written if the store has what it had `before`, and the nodes enforce no
-        more than `told`: then `saved`, else `overtaken`. Then write `mark`, or delete it when it is empty
+    `tick`, then save: each key of `table.unsaved` is written if the store has what it had `before`, and the nodes
+        enforce no more than `told`: then `table.saved`, else `table.overtaken`. Then write `mark`, or delete it when
+        it is empty
     for each peer: send `outgoing`; when it is acknowledged, `acknowledged`
     a peer's message: `incoming`, save as above, and only then acknowledge
     the store has lost something: `wiped`
@@ -24,7 +25,7 @@ from typing import Final
 from headgate.limiter.shares import even_share, floor_share, share_of
 from headgate.quota.counts import LedgerCounts
 from headgate.quota.filling import Filling
-from headgate.quota.gifts import overlap_ms
+from headgate.quota.gifts import GiveRows, overlap_ms
 from headgate.quota.key_plan import (
     Enforced,
     KeyPlan,
@@ -40,7 +41,6 @@ from headgate.quota.key_table import KeyTable
 from headgate.quota.membership import Membership
 from headgate.quota.message import QuotaEntry, QuotaMessage, set_tag
 from headgate.quota.need import STEP, is_published, is_told_anew, need_of
-from headgate.quota.saving import Unsaved, own_rows
 from headgate.quota.slices import gifts
 
 OBSERVED_MS: Final = 5_000
@@ -72,8 +72,8 @@ class QuotaLedger:
         self.tag: Final = set_tag(self.names)
         self._me: Final = self.names.index(region)
         self._members = Membership(self._me, len(self.names), run, now_ms)
-        self._table = KeyTable(self._me, len(self.names), self.tag, self._members.peers, self.counts)
-        self._keys: Final = self._table.states
+        self.table: Final = KeyTable(self._me, len(self.names), self.tag, self._members.peers, self.counts)
+        self._keys: Final = self.table.states
         self._busy: dict[bytes, None] = {}
         self._filling = Filling(self._me, len(self.names), self.tag, mark, run)
         if self._filling.memory:
@@ -100,32 +100,7 @@ class QuotaLedger:
         """The store has lost what was saved, or part of it. What is known here is saved again, but not relied on."""
         self._filling.lose(now_ms)
         self._standing = None
-        self._table.lost()
-
-    def load(self, key: bytes, packed: bytes, now_ms: int) -> None:
-        """Take in what the store has of a key. All keys are loaded before the first tick."""
-        self._table.load(key, packed, now_ms)
-
-    def overtaken(self, key: bytes, stored: bytes, now_ms: int) -> None:
-        """Go on with what the store has: it refused a key, because another ledger of this region has written there, or
-        has the nodes enforce more. What this one was about to give is taken back."""
-        self._table.overtaken(key, stored, now_ms)
-
-    def unsaved(self) -> list[Unsaved]:
-        """Return what the store does not have yet."""
-        return self._table.unsaved()
-
-    def saved(self, item: Unsaved) -> None:
-        """Note that the store has it."""
-        self._table.saved(item)
-
-    def stored(self, key: bytes) -> bytes:
-        """Return the row last read from or written to the store; call `overtaken` if the store disagrees."""
-        return self._table.stored(key)
-
-    def dump(self, key: bytes) -> bytes:
-        """Return what the store is to have of a key."""
-        return self._table.dump(key)
+        self.table.lost()
 
     # The region's own traffic
 
@@ -134,8 +109,8 @@ class QuotaLedger:
         self._members.pass_time(now_ms)
         state = self._keys.get(key)
         if state is None:
-            at_floor = now_ms < self._table.unknown_at_floor_until_ms
-            unknown = KeyState(window_ms, len(self.names))
+            at_floor = now_ms < self.table.unknown_at_floor_until_ms
+            unknown = KeyState(GiveRows(window_ms, len(self.names)))
             return Enforced(self.floor, self.floor) if at_floor else self._plan(unknown, now_ms).enforced
         enforced = self._plan(state, now_ms).enforced
         state.told = max(state.told, enforced.share)
@@ -152,7 +127,7 @@ class QuotaLedger:
         """Return the share that this region enforces of keys that nothing is known of."""
         self._members.pass_time(now_ms)
         standing = self._stand(now_ms)
-        if not standing.goes_by_slice or now_ms < self._table.unknown_at_floor_until_ms:
+        if not standing.goes_by_slice or now_ms < self.table.unknown_at_floor_until_ms:
             return Unknown(self.floor, 0)
         return Unknown(even_share(len(self.names)), settled_ms(standing, self._members))
 
@@ -167,10 +142,6 @@ class QuotaLedger:
     def known(self) -> list[bytes]:
         """All keys that something is known of."""
         return list(self._keys)
-
-    def waiting(self, peer: str) -> int:
-        """Keys that the peer has yet to be told of."""
-        return self._table.pending.waiting(self.names.index(peer))
 
     def slices(self, key: bytes, now_ms: int) -> dict[str, int]:
         """Return each region's slice of a key as gifts make it, as far as is known here."""
@@ -196,7 +167,7 @@ class QuotaLedger:
         if state is None:
             if not is_published(need, used_share, even_share(len(self.names)), before=False):
                 return
-            state = self._table.add(key, window_ms, now_ms)
+            state = self.table.add(key, window_ms, now_ms)
             if state is None:
                 return
         state.observed = Observation(now_ms, used_share, need)
@@ -206,14 +177,14 @@ class QuotaLedger:
     # Every second
 
     def tick(self, now_ms: int) -> None:
-        """Decide what is published and given away. What changed is in `unsaved` then."""
+        """Decide what is published and given away. What changed is in `table.unsaved` then."""
         self._members.pass_time(now_ms)
         self._standing = None
         lost = self._members.lost(now_ms)
         self._filling.look([peer for peer in self._members.peers if peer not in lost], now_ms)
         for key in list(self._busy):
             self._decide(key, self._keys[key], now_ms)
-        self._table.forget(self._busy, now_ms)
+        self.table.forget(self._busy, now_ms)
 
     def _decide(self, key: bytes, state: KeyState, now_ms: int) -> None:
         standing = self._stand(now_ms)
@@ -240,7 +211,7 @@ class QuotaLedger:
         if over == state.over and not is_told_anew(need, state.need):
             return False
         state.need, state.over = need, over
-        self._table.announce(key, state)
+        self.table.announce(key, state)
         return True
 
     def _move(self, key: bytes, state: KeyState, plan: KeyPlan, now_ms: int) -> None:
@@ -248,16 +219,16 @@ class QuotaLedger:
         given = self._gifts(state, plan, now_ms)
         if not given and not state.rows.is_turning(now_ms):
             return
-        before = own_rows(state.rows, self._me)
+        before = state.rows.given(self._me)
         for receiver, share in given:
             state.rows.give(self._me, receiver, share, now_ms)
             self.counts.gifts += 1
             self.counts.given += share
         state.rows.carry_over(self._me, now_ms)
-        after = own_rows(state.rows, self._me)
+        after = state.rows.given(self._me)
         if after != before:
             state.taken_back = TakenBack(state.taken_back.before if state.taken_back else before, after)
-            self._table.changed(key, state)
+            self.table.changed(key, state)
 
     def _gifts(self, state: KeyState, plan: KeyPlan, now_ms: int) -> list[tuple[int, int]]:
         seen = state.observed
@@ -274,9 +245,9 @@ class QuotaLedger:
         keys: list[bytes] = []
         whole = False
         if self._members.takes_part(now_ms):  # else it neither sends nor relays gifts: its slice may be shared out
-            keys, whole = self._table.pending.page(number, lambda key: self._keys[key].is_saved)
+            keys, whole = self.table.pending.page(number, lambda key: self._keys[key].is_saved)
         mark = self._members.send(number, now_ms)
-        self._table.pending.sent(number, mark.number, {key: self._keys[key].version for key in keys})
+        self.table.pending.sent(number, mark.number, {key: self._keys[key].version for key in keys})
         return QuotaMessage(
             tag=self.tag,
             mark=mark,
@@ -295,12 +266,12 @@ class QuotaLedger:
         region = self.names.index(peer)
         self._standing = None
         self._members.acknowledge(region, number, now_ms)
-        self._table.pending.acknowledged(
+        self.table.pending.acknowledged(
             region, number, lambda key: self._keys[key].version if key in self._keys else -1
         )
 
     def incoming(self, peer: str, message: QuotaMessage, now_ms: int) -> None:
-        """A peer's message. To be acknowledged when what `unsaved` gives now is saved."""
+        """A peer's message. To be acknowledged when what `table.unsaved` gives now is saved."""
         region = self.names.index(peer)
         self._members.pass_time(now_ms)
         self._standing = None
@@ -314,7 +285,7 @@ class QuotaLedger:
             self.counts.from_lost_store += 1
             return
         if self._filling.must_tell_all(region, message):
-            self._table.pending.add_all(region, self._keys)
+            self.table.pending.add_all(region, self._keys)
         for entry in message.entries:
             self._take_in(region, entry, now_ms, newest=newest)
         if newest:
@@ -334,7 +305,7 @@ class QuotaLedger:
         if not makes_sense(entry, len(self.names)):
             self.counts.entries_refused += 1
             return
-        state = self._table.add(entry.key, entry.window_ms, now_ms)
+        state = self.table.add(entry.key, entry.window_ms, now_ms)
         if state is None:
             return
         if state.rows.window_ms != entry.window_ms:
@@ -352,7 +323,7 @@ class QuotaLedger:
             state.over_until_ms = now_ms + overlap_ms(entry.window_ms)
         if raised:
             said_all = set(entry.rows) >= set(state.rows.flat())
-            self._table.changed(entry.key, state, but=peer if said_all else None)
+            self.table.changed(entry.key, state, but=peer if said_all else None)
 
     def _entry(self, key: bytes) -> QuotaEntry:
         state = self._keys[key]

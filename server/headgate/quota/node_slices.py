@@ -8,6 +8,7 @@ Only requests that meet a quota come here: a decision without one does not know 
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from headgate.limiter.counters import CounterTable
@@ -124,7 +125,7 @@ class NodeSlices:
             counter.shard.flush(counter, Urgency.LATER)
 
     def _add(self, charge: Charge) -> KeySlice:
-        for key in list(self._first(LOOKED_AT)):
+        for key in list(islice(self._slices, LOOKED_AT)):
             slice_ = self._slices.pop(key)
             if self._counters.find(key) is not None:
                 self._slices[key] = slice_  # it is looked at again when all others were
@@ -132,9 +133,6 @@ class NodeSlices:
             del self._slices[next(iter(self._slices))]
         slice_ = self._slices[charge.key] = KeySlice(charge.limit)
         return slice_
-
-    def _first(self, count: int) -> list[bytes]:
-        return [key for key, _ in zip(self._slices, range(count), strict=False)]
 
     # What the shard sessions call
 

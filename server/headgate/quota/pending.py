@@ -68,6 +68,3 @@ class PendingKeys:
     def drop(self, key: bytes) -> None:
         for pending in self._pending.values():
             pending.pop(key, None)
-
-    def waiting(self, peer: int) -> int:
-        return len(self._pending[peer])

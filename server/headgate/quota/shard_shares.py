@@ -8,15 +8,14 @@ memory has its deadline renewed only when it has every share again.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from headgate.clock import Clock
+from headgate.exchange.site import ExchangeSite
 from headgate.limiter.shares import WHOLE
-from headgate.origin.interface import Origin, OriginError, OriginTimeout
+from headgate.origin.interface import OriginError, OriginTimeout
 from headgate.origin.names import split_exchange_key, split_name
 from headgate.quota.key_plan import Enforced
 from headgate.quota.ledger import QuotaLedger
@@ -95,21 +94,11 @@ class BucketUse:
 class ShardShares:
     """All shards of a region, for its keeper."""
 
-    def __init__(
-        self,
-        origin: Origin,
-        *,
-        counts: KeeperCounts,
-        now_ms: Callable[[], int],
-        clock: Clock,
-        random: random.Random,
-    ) -> None:
+    def __init__(self, site: ExchangeSite, counts: KeeperCounts, now_ms: Callable[[], int]) -> None:
         """`now_ms` is the keeper's time: that of the first shard."""
-        self._origin = origin
+        self._site = site
         self._counts = counts
         self._now_ms = now_ms
-        self._clock = clock
-        self._random = random
         self._shards: list[KnownShard] = []
         self._buckets: dict[bytes, BucketUse] = {}
         self.begin()
@@ -117,7 +106,7 @@ class ShardShares:
     def begin(self) -> None:
         """With another ledger: nothing is known of any shard."""
         self._buckets.clear()
-        self._shards = [KnownShard() for _ in range(self._origin.shards)]
+        self._shards = [KnownShard() for _ in range(self._site.origin.shards)]
 
     @property
     def dropped(self) -> int:
@@ -141,18 +130,18 @@ class ShardShares:
             if isinstance(failed, OriginError):
                 self._counts.failures += 1  # the others' keys are not held up by it
                 hangs = isinstance(failed, OriginTimeout)
-                known.left_until_s = self._clock.monotonic() + HANGING_S if hangs else 0.0
+                known.left_until_s = self._site.clock.monotonic() + HANGING_S if hangs else 0.0
             elif failed is not None:
                 raise failed
 
     def _place(self, name: bytes, by_shard: list[dict[bytes, None]]) -> None:
         place = shard_place(name)
         if place is not None:
-            by_shard[self._origin.shard_of(place)][name] = None
+            by_shard[self._site.origin.shard_of(place)][name] = None
 
     async def _step_shard(self, ledger: QuotaLedger, fence: int, shard: int, names: dict[bytes, None]) -> None:
         known = self._shards[shard]
-        now_s = self._clock.monotonic()
+        now_s = self._site.clock.monotonic()
         is_quiet = not names and not known.unwritten and not known.written
         if now_s < known.left_until_s or (known.generation and is_quiet and now_s < known.looked_s + QUIET_S):
             return
@@ -186,7 +175,7 @@ class ShardShares:
         step = StepQuotas(
             fence=fence,
             generation=known.generation,
-            drawn=self._random.randbytes(16),
+            drawn=self._site.random.randbytes(16),
             taken_ms=_left_ms(deadlines.taken_until_ms, now_ms),
             until_ms=_left_ms(deadlines.until_ms, now_ms) if complete else UNTOUCHED,
             share=unknown.share,
@@ -195,7 +184,7 @@ class ShardShares:
             forgotten=tuple(self._forgotten(ledger, known)) if with_deadlines else (),
             most=BUSY_TICKS * MOST_PER_TICK if with_deadlines else 0,
         )
-        stepped = await self._origin.run(shard, step, TIMEOUT_S)
+        stepped = await self._site.origin.run(shard, step, TIMEOUT_S)
         if not stepped.kept:
             self._lost(ledger, shard, stepped.generation)
             return
@@ -225,7 +214,7 @@ class ShardShares:
         places = [(name, shard_place(name)) for name in ledger.known()]
         known = self._shards[shard]
         known.unwritten = {
-            name: None for name, place in places if place is not None and self._origin.shard_of(place) == shard
+            name: None for name, place in places if place is not None and self._site.origin.shard_of(place) == shard
         }
 
     def _forgotten(self, ledger: QuotaLedger, known: KnownShard) -> Iterator[bytes]:

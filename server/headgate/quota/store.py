@@ -8,7 +8,8 @@ The same in Lua: quota.lua and quota_call.lua, and the scripts of the operations
 """
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.shard_memory import MemoryPart
@@ -26,33 +27,27 @@ BUSY_MS: Final = 10_000
 """Time for which a key counts as busy after it was noted."""
 MOST_BUSY: Final = 100_000
 """Keys that are noted as busy: as many as a keeper's ledger holds. Further ones stay at the share of unknown keys."""
-MOST_ROWS: Final = 500
-"""Rows per page when a keeper begins."""
 FOREVER_MS: Final = 10**15
 
 
-class KeyShare:
+class KeyShare(NamedTuple):
     """One key's own share, and until when it holds."""
 
-    __slots__ = ("lasting", "share", "until_ms")
-
-    def __init__(self, share: int, lasting: int, until_ms: int) -> None:
-        self.share = share
-        self.lasting = lasting
-        self.until_ms = until_ms
+    share: int
+    lasting: int
+    """The share without what the region has of lost ones."""
+    until_ms: int
 
 
+@dataclass(slots=True)
 class Quota:
     """State of one quota on a shard, beside its record."""
 
-    __slots__ = ("burst", "kind", "limit", "noted_ms", "offered")
-
-    def __init__(self, window_ms: int) -> None:
-        self.offered = Offered(window_ms)
-        self.kind = QuotaKind.SLIDING
-        self.limit = 0
-        self.burst = 0
-        self.noted_ms = 0
+    offered: Offered
+    kind: QuotaKind = QuotaKind.SLIDING
+    limit: int = 0
+    burst: int = 0
+    noted_ms: int = 0
 
 
 class QuotaStore(MemoryPart):
@@ -105,7 +100,7 @@ class QuotaStore(MemoryPart):
     def offer(self, key: bytes, told: QuotaReport, expired: bool, now_ms: int) -> None:
         quota = self.quotas.get(key)
         if quota is None or quota.offered.window_ms != told.window_ms:
-            quota = self.quotas[key] = Quota(told.window_ms)
+            quota = self.quotas[key] = Quota(Offered(told.window_ms))
         quota.kind, quota.limit, quota.burst = told.kind, told.limit, told.burst
         quota.offered.add(told.offered, now_ms)
         busy = quota.offered.in_span(now_ms) >= told.busy_at
@@ -137,17 +132,6 @@ class QuotaStore(MemoryPart):
         """End the keeper's lease: the next one need not wait."""
         if self._owner == owner:
             self._owner = b""
-
-    def rows(self, cursor: int) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
-        """A page of what the store has, and where the next one begins; 0: that was all."""
-        found = tuple(self.stored.items())[cursor : cursor + MOST_ROWS]
-        after = cursor + len(found)
-        return (after if after < len(self.stored) else 0), found
-
-    def post(self, peer: bytes, message: bytes) -> bytes:
-        """Leave a peer's message for the keeper; which of its messages the keeper has taken in last."""
-        self.posted[peer] = message
-        return self.acknowledged.get(peer, b"")
 
 
 def quota_keys(space: KeySpace) -> list[bytes]:

@@ -1,9 +1,8 @@
 """Counters of a limit key that a whole region counts: what both kinds have in common.
 
-The counts that the algorithms read (`current`, `previous`, `tat`) are all that is known of the
-region, this node's own unacknowledged cost included. Beside them stands this node's own part.
-A counter is told what happens to its reports (`sent`, `answered`, `failed`), and it alone changes its
-fields. It is created cold: not fresh, without an allowance, and owner of a new component.
+The counts that the algorithms read (`current`, `previous`, `tat`) are all that is known of the region, this node's own
+unacknowledged cost included. Beside them stands this node's own part. A counter is told what happens to its reports
+(`sent`, `answered`, `failed`), and it alone changes its fields. It is created cold: without an allowance.
 """
 
 from abc import ABC, abstractmethod

@@ -19,19 +19,15 @@ class ExtendedCall(Protocol):
     @property
     def operation(self) -> Operation[Any]:
         """The operation that is sent in place of the call."""
-        ...
 
     def reply_of(self, result: Any) -> Reply:
         """Return the call's own reply out of the operation's result."""
-        ...
 
     def learn(self, result: Any, sent_s: float) -> None:
         """Take in the feature's part of the result of an operation that was sent at `sent_s`."""
-        ...
 
     def failed(self) -> None:
         """Take back what the call carried: it brought nothing."""
-        ...
 
 
 class CallExtension(Protocol):
@@ -39,11 +35,9 @@ class CallExtension(Protocol):
 
     def in_force(self, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
         """Return the charges as the feature lets them be decided."""
-        ...
 
     def extend(self, call: Call, counters: Sequence[SharedCounter], now_s: float) -> ExtendedCall | None:
         """Return the call with what the feature adds to it; None: nothing."""
-        ...
 
 
 MakeExtension = Callable[[CounterTable[SharedCounter]], CallExtension]

@@ -18,19 +18,15 @@ class SessionOwner(Protocol):
 
     def live_counters(self) -> Iterable[SharedCounter]:
         """Return all counters of the node, whatever their shard."""
-        ...
 
     def new_component(self) -> bytes:
         """Return the name of a component that this run has never used."""
-        ...
 
     def heard_reset(self, counter: SharedCounter, number: int) -> None:
         """Note that an answer tells of a reset; its counter knows by then."""
-        ...
 
     def lost_memory(self, index: int) -> None:
         """Note that a shard lost its memory."""
-        ...
 
 
 class SessionEvents(Protocol):
@@ -38,23 +34,18 @@ class SessionEvents(Protocol):
 
     def work_waits(self) -> None:
         """Note that there is something to say at once."""
-        ...
 
     def flush_due(self, due_s: float) -> None:
         """Note that a counter is to be reported at `due_s` of the monotonic clock."""
-        ...
 
     def clock_set(self, by_ms: int) -> None:
         """Note that the shard's clock was set by so much."""
-        ...
 
     def memory_lost(self, reason: str, *, again: bool) -> None:
         """Note that the shard lost its memory; `again`: during a refill."""
-        ...
 
     def record_unreadable(self, key: bytes, now_s: float) -> None:
         """Note that the shard can't read the record of a key."""
-        ...
 
 
 class Chances(NamedTuple):

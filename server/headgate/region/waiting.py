@@ -140,19 +140,15 @@ class Region(Protocol):
 
     def shard_of(self, key: bytes) -> Shard:
         """Return the shard that owns a limit key."""
-        ...
 
     def earliest_ms(self) -> int:
         """Return the earliest of all shards' times: what has expired by it has expired by its own shard's."""
-        ...
 
     def ask(self, question: Question) -> None:
         """Put the question into the next call to its shard; it is answered or fails later."""
-        ...
 
     def missed_deadline(self, shard: Shard) -> None:
         """Note that a question was not answered by its request's deadline."""
-        ...
 
 
 class Waits:

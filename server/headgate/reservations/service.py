@@ -10,15 +10,15 @@ a node remembers. Each cap is counted.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
-from google.protobuf.message import DecodeError
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 from headgate_client.wire.headgate.v1 import limits_pb2 as pb
 
+from headgate.endpoint.methods import parsed
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.operations.take_claim import ClaimState, TakeClaim
@@ -51,15 +51,12 @@ class Charging(Protocol):
 
     def reserve(self, payload: bytes) -> bytes | PendingAnswer:
         """Decide an estimate; it is charged if it fits."""
-        ...
 
     def charge_late(self, payload: bytes) -> None:
         """Charge in any case."""
-        ...
 
     def uncharge(self, payload: bytes) -> None:
         """Undo so much of what was charged."""
-        ...
 
 
 @dataclass(slots=True)
@@ -83,12 +80,11 @@ class OpenCount:
     """Number of reservations that have not expired, by the second in which they do."""
 
     def __init__(self) -> None:
-        self._by_second: OrderedDict[int, int] = OrderedDict()
+        self._by_second: Counter[int] = Counter()
         self.count = 0
 
     def add(self, expires_ms: int) -> None:
-        second = expires_ms // 1000
-        self._by_second[second] = self._by_second.get(second, 0) + 1
+        self._by_second[expires_ms // 1000] += 1
         self.count += 1
 
     def forget(self, now_ms: int) -> None:
@@ -97,32 +93,23 @@ class OpenCount:
             self.count -= self._by_second.pop(second)
 
 
+@dataclass(slots=True, eq=False)
 class ReservationService:
     """Serves `headgate.v1.Limits`: Reserve and Settle."""
 
-    def __init__(
-        self,
-        charging: Charging,
-        origin: Origin,
-        *,
-        key: SigningKey,
-        run: bytes,
-        now_ms: Callable[[int], int],
-        random_bytes: Callable[[int], bytes],
-    ) -> None:
-        """`now_ms` is the time of a shard."""
-        self.stats = ReservationStats()
-        self.open = OpenCount()
-        self._charging = charging
-        self._origin = origin
-        self._key = key
-        self._run = run
-        self._now_ms = now_ms
-        self._random_bytes = random_bytes
-        self._waiting: dict[bytes, asyncio.Task[pb.SettleResponse]] = {}
-        self._settled: OrderedDict[bytes, int] = OrderedDict()
-        """The amount that each was settled with, as far as this node made it or heard of it lately."""
-        self._counted_s = 0
+    charging: Charging
+    origin: Origin
+    key: SigningKey
+    run: bytes
+    now_ms: Callable[[int], int]
+    """The time of a shard."""
+    random_bytes: Callable[[int], bytes]
+    stats: ReservationStats = field(default_factory=ReservationStats)
+    open: OpenCount = field(default_factory=OpenCount)
+    _waiting: dict[bytes, "asyncio.Task[pb.SettleResponse]"] = field(default_factory=dict)
+    _settled: OrderedDict[bytes, int] = field(default_factory=OrderedDict)
+    """The amount that each was settled with, as far as this node made it or heard of it lately."""
+    _counted_s: int = 0
 
     @property
     def waiting(self) -> int:
@@ -143,13 +130,13 @@ class ReservationService:
     # Reserve
 
     async def _reserve(self, payload: bytes) -> bytes:
-        request = _parsed(pb.ReserveRequest, payload)
+        request = parsed(pb.ReserveRequest, payload)
         asked, ttl_ms = _checked_request(request.request), _checked_ttl(request.ttl_ms)
-        nonce = self._random_bytes(ids.NONCE_BYTES)
-        now_ms = self._now_ms(self._origin.shard_of(nonce))
+        nonce = self.random_bytes(ids.NONCE_BYTES)
+        now_ms = self.now_ms(self.origin.shard_of(nonce))
         self._check_room(now_ms)
-        key = await self._key.current()
-        decided = await answer_future(self._charging.reserve(asked))
+        key = await self.key.current()
+        decided = await answer_future(self.charging.reserve(asked))
         response = pb.ReserveResponse(decision=RateLimitResponse.FromString(decided))
         if response.decision.overall_code == RateLimitResponse.OK:
             self.stats.reserved += 1
@@ -173,7 +160,7 @@ class ReservationService:
     # Settle
 
     async def _settle(self, payload: bytes) -> bytes:
-        request = _parsed(pb.SettleRequest, payload)
+        request = parsed(pb.SettleRequest, payload)
         if request.actual > MAX_ACTUAL:
             raise BadRequest(f"actual is {request.actual}: accepted are 0 to {MAX_ACTUAL}")
         reservation = await self._decode(request.id)
@@ -188,12 +175,12 @@ class ReservationService:
 
     async def _decode(self, text: str) -> Reservation:
         try:
-            return ids.decode(text, self._key.accepted())
+            return ids.decode(text, self.key.accepted())
         except NotFound:
             # Another node may have drawn the region's key just now.
-            if not await self._key.look_again():
+            if not await self.key.look_again():
                 raise
-            return ids.decode(text, self._key.accepted())
+            return ids.decode(text, self.key.accepted())
 
     async def _wait_for(self, task: "asyncio.Task[pb.SettleResponse]") -> pb.SettleResponse:
         await asyncio.wait([task], timeout=ANSWER_S)
@@ -226,16 +213,16 @@ class ReservationService:
 
     async def _claim(self, reservation: Reservation, actual: int) -> pb.SettleResponse:
         """Take the name, as long as it takes; then, and only then, make up the difference."""
-        value = b"%d/%s" % (actual, self._run)
-        shard = self._origin.shard_of(reservation.nonce)
+        value = b"%d/%s" % (actual, self.run)
+        shard = self.origin.shard_of(reservation.nonce)
         while True:
             try:
-                claim = await self._origin.run(
+                claim = await self.origin.run(
                     shard, TakeClaim(reservation.nonce, value, reservation.expires_ms), CLAIM_TIMEOUT_S
                 )
                 break
             except OriginError:
-                if self._now_ms(shard) >= reservation.expires_ms:
+                if self.now_ms(shard) >= reservation.expires_ms:
                     self.stats.expired += 1
                     raise _expired() from None
                 await asyncio.sleep(RETRY_S)
@@ -255,18 +242,11 @@ class ReservationService:
         if difference:
             message.hits_addend = abs(difference)
             payload = message.SerializeToString()
-            (self._charging.charge_late if difference > 0 else self._charging.uncharge)(payload)
+            (self.charging.charge_late if difference > 0 else self.charging.uncharge)(payload)
 
 
 def _expired() -> NotFound:
     return NotFound("id: the reservation has expired, and was not settled in time: its estimate stands")
-
-
-def _parsed(message: Any, payload: bytes) -> Any:
-    try:
-        return message.FromString(payload)
-    except DecodeError:
-        raise BadRequest(f"malformed {message.DESCRIPTOR.name}") from None
 
 
 def _checked_request(request: RateLimitRequest) -> bytes:

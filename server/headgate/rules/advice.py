@@ -53,15 +53,12 @@ def _behind_others(slot: KeySlot) -> Iterator[tuple[str, int, RuleNode, Wildcard
     if slot.wildcards is not None:
         for wildcard in slot.wildcards.ordered:
             first = slot.wildcards.find(wildcard.pattern)
-            yield rule_name(slot.key, wildcard.pattern), wildcard.place, wildcard.node, _other(first, wildcard)
+            other = None if first is wildcard else first
+            yield rule_name(slot.key, wildcard.pattern), wildcard.place, wildcard.node, other
     if slot.any_node is not None:
         # Any value at all, which only a pattern of nothing but stars covers.
         first = None if slot.wildcards is None else slot.wildcards.find("")
         yield slot.key, slot.any_place, slot.any_node, first
-
-
-def _other(first: Wildcard | None, wildcard: Wildcard) -> Wildcard | None:
-    return None if first is wildcard else first
 
 
 def _unknown_names(infos: list[RuleInfo]) -> Iterator[Problem]:

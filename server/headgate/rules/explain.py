@@ -21,10 +21,8 @@ class MatchExplanation:
         return "\n".join(self.lines)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    node: RuleNode | None
-    text: str
+_Step = tuple[RuleNode | None, str]
+"""The node that an entry leads to, if there is one, and why."""
 
 
 def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> MatchExplanation:
@@ -36,9 +34,8 @@ def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> 
     level: Level | None = rules.domains[domain].level
     node: RuleNode | None = None
     for number, (key, value) in enumerate(entries, 1):
-        step = _step(rules, level, key, value)
-        lines.append(f"{number}. {key}={value}: {step.text}")
-        node = step.node
+        node, why = _step(rules, level, key, value)
+        lines.append(f"{number}. {key}={value}: {why}")
         if node is None:
             break
         level = node.children
@@ -49,27 +46,27 @@ def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> 
 
 def _step(rules: RuleSet, level: Level | None, key: str, value: str) -> _Step:
     if level is None:
-        return _Step(None, "the rule before this entry has no children, and a limit applies only to the last entry")
+        return (None, "the rule before this entry has no children, and a limit applies only to the last entry")
     slot = level.get(key)
     if slot is None:
-        return _Step(None, f"no rule with key `{key}` on this level (there is: {', '.join(sorted(level)[:10])})")
+        return (None, f"no rule with key `{key}` on this level (there is: {', '.join(sorted(level)[:10])})")
     return _step_in(rules, slot, value)
 
 
 def _step_in(rules: RuleSet, slot: KeySlot, value: str) -> _Step:
     if (number := slot.values.get(value)) is not None:
-        return _Step(rules.nodes[number], f"exact value{_at(rules.place(slot.place_of(value)))}")
+        return (rules.nodes[number], f"exact value{_at(rules.place(slot.place_of(value)))}")
     tried = [f"not among {len(slot.values)} exact values"] if slot.values else []
     if slot.wildcards is not None:
         if (wildcard := slot.wildcards.find(value)) is not None:
             counter = "one counter for all values" if wildcard.shared else "each value has its own counter"
             why = f"first wildcard that matches, `{wildcard.pattern}`{_at(rules.place(wildcard.place))}; {counter}"
-            return _Step(wildcard.node, "; ".join([why, *tried]))
+            return (wildcard.node, "; ".join([why, *tried]))
         tried.append(f"none of {len(slot.wildcards.ordered)} wildcards matches")
     if slot.any_node is not None:
         why = f"key without a value{_at(rules.place(slot.any_place))}; each value has its own counter"
-        return _Step(slot.any_node, "; ".join([why, *tried]))
-    return _Step(None, "; ".join([*tried, "no rule for the key without a value"]))
+        return (slot.any_node, "; ".join([why, *tried]))
+    return (None, "; ".join([*tried, "no rule for the key without a value"]))
 
 
 def _at(place: str) -> str:

@@ -52,19 +52,8 @@ CLASS_ON_ERROR: Mapping[TrafficClass | None, OnError] = {
     TrafficClass.FREE: OnError.LOCAL,
 }
 
-NOT_WHEN_UNLIMITED = (
-    "unit",
-    "unit_multiplier",
-    "algorithm",
-    "burst",
-    "precision",
-    "on_error",
-    "class",
-    "scope",
-    "force_global",
-    "overdraft",
-    "refund",
-)
+WHEN_UNLIMITED = ("unlimited", "requests_per_unit", "name", "replaces")
+"""Fields that have a meaning, or are let be, beside `unlimited: true`."""
 
 
 @dataclass(slots=True)
@@ -76,17 +65,6 @@ class RateLimitBlock:
     replaces: tuple[str, ...] = ()
     broken: frozenset[str] = frozenset()
     """Fields whose problems were reported while it was read: checks go on, but it gives no limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Modes:
-    """Fields of a descriptor beside its `rate_limit`."""
-
-    shadow: bool = False
-    quota: bool = False
-    detailed_metric: bool = False
-    value_to_metric: bool = False
-    metadata: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -116,8 +94,8 @@ class _Checker:
             return default
 
 
-def build_limit(block: RateLimitBlock, modes: Modes, report: Report) -> Limit | None:
-    """The limit, or None when anything was reported."""
+def build_limit(block: RateLimitBlock, beside: Mapping[str, Any], report: Report) -> Limit | None:
+    """The limit, or None when anything was reported. `beside` are its fields that stand beside the block."""
     # A field with nothing behind it is a field that is not there, as in Go's decoder; a name is text.
     block.scalars = {name: event for name, event in block.scalars.items() if name == "name" or not is_null(event)}
     checker = _Checker(block, report, failed=bool(block.broken))
@@ -128,22 +106,12 @@ def build_limit(block: RateLimitBlock, modes: Modes, report: Report) -> Limit | 
     values = _unlimited(checker) if unlimited else _limited(checker)
     if checker.failed:
         return None
-    return Limit(
-        **values,
-        name=name,
-        unlimited=unlimited,
-        replaces=block.replaces,
-        shadow=modes.shadow,
-        quota=modes.quota,
-        detailed_metric=modes.detailed_metric,
-        value_to_metric=modes.value_to_metric,
-        metadata=modes.metadata,
-    )
+    return Limit(**values, **beside, name=name, unlimited=unlimited, replaces=block.replaces)
 
 
 def _unlimited(checker: _Checker) -> dict[str, Any]:
-    for name in NOT_WHEN_UNLIMITED:
-        if name in checker.block.scalars:
+    for name in checker.block.scalars:
+        if name not in WHEN_UNLIMITED:
             checker.fail(name, f"`{name}` has no meaning beside unlimited: true")
     # Checked and then left unused, as the field's own service does.
     checker.get("requests_per_unit", _uint32, 0)

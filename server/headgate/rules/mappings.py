@@ -48,8 +48,7 @@ class MappingReader:
                 if type(value) is ScalarEvent:
                     fields[name] = value
                     continue
-                self._report(line_of(value), f"`{name}` must be a single value, found {found(value)}")
-                self._skip(value)
+                self._refuse(value, f"`{name}` must be a single value, found {found(value)}")
                 broken.add(name)
                 continue
             value = getattr(self, reader)(event)
@@ -62,14 +61,12 @@ class MappingReader:
         return fields, broken
 
     def _refuse_key(self, event: Event, grammar: LevelGrammar, *, known: bool) -> None:
-        line = line_of(event)
         if type(event) is not ScalarEvent:
-            self._report(line, f"a key must be text, found {found(event)}")
-            self._skip(event)
+            self._refuse(event, f"a key must be text, found {found(event)}")
         elif known:
-            self._report(line, f"duplicate key `{event.value}` {grammar.here}")
+            self._report(line_of(event), f"duplicate key `{event.value}` {grammar.here}")
         else:
-            self._report(line, unknown_key(event.value, grammar))
+            self._report(line_of(event), unknown_key(event.value, grammar))
         self._skip(self._next())
 
     def _merged(self) -> list[list[Event]]:
@@ -103,6 +100,11 @@ class MappingReader:
     def _collect(self, event: Event) -> list[Event]:
         """A whole node, from its first event to its last."""
         return list(whole_node(event, self._next))
+
+    def _refuse(self, event: Event, reason: str) -> None:
+        """Report a node whose first event has been read, and read past it."""
+        self._report(line_of(event), reason)
+        self._skip(event)
 
     def _skip(self, event: Event) -> None:
         skip_node(event, self._next)

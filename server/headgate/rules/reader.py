@@ -21,7 +21,7 @@ from yaml.events import (
 from headgate.rules import fields as kinds
 from headgate.rules.fields import FieldError, found, shown
 from headgate.rules.grammar import DESCRIPTOR, RATE_LIMIT, REPLACES, ROOT
-from headgate.rules.limits import Modes, RateLimitBlock, build_limit
+from headgate.rules.limits import RateLimitBlock, build_limit
 from headgate.rules.mappings import MappingReader
 from headgate.rules.metadata import plain_mapping
 from headgate.rules.pace import Pace
@@ -145,10 +145,7 @@ class _Reader(MappingReader):
 
     def _root(self, event: Event) -> None:
         if type(event) is not MappingStartEvent:
-            self._report(
-                line_of(event), f"a rules file is a mapping with `domain` and `descriptors`, found {found(event)}"
-            )
-            self._skip(event)
+            self._refuse(event, f"a rules file is a mapping with `domain` and `descriptors`, found {found(event)}")
             return
         fields, broken = self._mapping(ROOT)
         domain = fields.get("domain")
@@ -185,8 +182,7 @@ class _Reader(MappingReader):
         if type(event) is not SequenceStartEvent:
             if is_null(event):
                 return LevelBuilder()
-            self._report(line_of(event), f"`descriptors` must be a list, found {found(event)}")
-            self._skip(event)
+            self._refuse(event, f"`descriptors` must be a list, found {found(event)}")
             return None
         if self._levels == MAX_LEVELS:
             self._report(line_of(key), f"descriptors are nested deeper than {MAX_LEVELS} levels")
@@ -203,25 +199,18 @@ class _Reader(MappingReader):
             if type(event) is MappingStartEvent:
                 self._descriptor(event, level)
             else:
-                self._report(line_of(event), f"a descriptor is a mapping with a `key`, found {found(event)}")
-                self._skip(event)
+                self._refuse(event, f"a descriptor is a mapping with a `key`, found {found(event)}")
 
     def _descriptor(self, start: Event, level: LevelBuilder) -> None:
         self._tick(start.start_mark.index)
         fields, broken = self._mapping(DESCRIPTOR)
         line = line_of(start)
-        key = fields.get("key")
-        if key is None or not key.value:
-            if "key" not in broken:
-                self._report(
-                    line if key is None else line_of(key),
-                    "a descriptor has no `key`" if key is None else "`key` is empty",
-                )
-            key_text = ""
-        else:
-            key_text = key.value
-        value = fields.get("value")
+        key, value = fields.get("key"), fields.get("value")
+        key_text = "" if key is None else key.value
         value_text = "" if value is None else value.value
+        if not key_text and "key" not in broken:
+            at, reason = (line, "a descriptor has no `key`") if key is None else (line_of(key), "`key` is empty")
+            self._report(at, reason)
         shared = "value" not in broken and self._shared(fields, value_text)
         node = self._node(fields)
         if not key_text or "value" in broken:
@@ -257,7 +246,7 @@ class _Reader(MappingReader):
         builder: LevelBuilder | None = fields.get("descriptors")
         children = builder.finish() if builder is not None and builder.level else None
         if block is None or block is _NO_BLOCK:
-            self._modes(fields)
+            self._beside(fields)
             if children is not None:
                 return self._table.new(None, children)
             return self._table.leaf(None, None)
@@ -271,21 +260,17 @@ class _Reader(MappingReader):
         if leaf is not None:
             return leaf
         before = self._problems.count
-        limit = build_limit(block, self._modes(fields), self._report)
+        limit = build_limit(block, self._beside(fields), self._report)
         # Whatever its spelling, an equal limit is one object.
         leaf = self._table.leaf(repr(limit), limit)
         if written is not None and self._problems.count == before:
             self._table.leaves[written] = leaf
         return leaf
 
-    def _modes(self, fields: dict[str, Any]) -> Modes:
-        return Modes(
-            shadow=self._flag(fields, "shadow_mode"),
-            quota=self._flag(fields, "quota_mode"),
-            detailed_metric=self._flag(fields, "detailed_metric"),
-            value_to_metric=self._flag(fields, "value_to_metric"),
-            metadata=fields.get("metadata"),
-        )
+    def _beside(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Fields of the limit that stand beside its `rate_limit`."""
+        modes = {name: self._flag(fields, written) for written, name in _MODES.items()}
+        return {**modes, "metadata": fields.get("metadata")}
 
     # Fields that are not scalars
 
@@ -297,8 +282,7 @@ class _Reader(MappingReader):
             return RateLimitBlock(line_of(key), fields, replaces, frozenset(broken))
         if is_null(event):
             return _NO_BLOCK
-        self._report(line_of(event), f"`rate_limit` must be a mapping, found {found(event)}")
-        self._skip(event)
+        self._refuse(event, f"`rate_limit` must be a mapping, found {found(event)}")
         return None
 
     def _replaces(self, key: Event) -> tuple[str, ...] | None:
@@ -306,8 +290,7 @@ class _Reader(MappingReader):
         if is_null(event):
             return ()
         if type(event) is not SequenceStartEvent:
-            self._report(line_of(event), f"`replaces` must be a list of `name: …` entries, found {found(event)}")
-            self._skip(event)
+            self._refuse(event, f"`replaces` must be a list of `name: …` entries, found {found(event)}")
             return None
         names: dict[str, None] = {}
         while type(event := self._next()) is not SequenceEndEvent:
@@ -326,8 +309,7 @@ class _Reader(MappingReader):
         elif is_null(event):
             self._report(line, "an entry of `replaces` has no name")
         else:
-            self._report(line, f"an entry of `replaces` is a mapping with a `name`, found {found(event)}")
-            self._skip(event)
+            self._refuse(event, f"an entry of `replaces` is a mapping with a `name`, found {found(event)}")
         return {}
 
     def _metadata(self, key: Event) -> Mapping[str, Any] | None:
@@ -336,20 +318,25 @@ class _Reader(MappingReader):
             return {}
         if type(event) is MappingStartEvent:
             return plain_mapping(self._next, self._report)
-        self._report(line_of(event), f"`metadata` must be a mapping, found {found(event)}")
-        self._skip(event)
+        self._refuse(event, f"`metadata` must be a mapping, found {found(event)}")
         return None
 
 
 _NO_BLOCK = RateLimitBlock(0, {})
 """`rate_limit:` with nothing behind it: no limit, as in the field."""
 
-_MODE_NAMES = ("shadow_mode", "quota_mode", "detailed_metric", "value_to_metric")
+_MODES = {
+    "shadow_mode": "shadow",
+    "quota_mode": "quota",
+    "detailed_metric": "detailed_metric",
+    "value_to_metric": "value_to_metric",
+}
+"""Flags of a descriptor, and what `Limit` calls them."""
 
 
 def _as_written(block: RateLimitBlock, fields: dict[str, Any]) -> Any | None:
     """A key under which a block that was checked once is found again; None for the rare fields."""
     if block.replaces or block.broken or "metadata" in fields:
         return None
-    modes = [(name, fields[name].value, fields[name].implicit) for name in _MODE_NAMES if name in fields]
+    modes = [(name, fields[name].value, fields[name].implicit) for name in _MODES if name in fields]
     return (*((name, event.value, event.implicit) for name, event in block.scalars.items()), *modes)

@@ -13,7 +13,7 @@ from headgate.limiter.rule_name import Steps, rule_id, steps_text
 from headgate.rules.keys import encode_part
 from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits
-from headgate.rules.tree import NOWHERE, Level, RuleNode, unpack_place
+from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, unpack_place
 
 
 class Domain:
@@ -152,21 +152,19 @@ class RuleSet:
 
 def _walk(nodes: Sequence[RuleNode], level: Level, parent: Steps) -> Iterator[tuple[Steps, RuleNode, int]]:
     for slot in level.values():
-        found: list[tuple[str, RuleNode, int]] = []
-        places = slot.places or [NOWHERE] * len(slot.values)
-        for (value, number), place in zip(slot.values.items(), places, strict=True):
-            yield from _with_children(nodes, (*parent, (slot.key, value)), nodes[number], place)
-        if slot.wildcards is not None:
-            found += [(item.pattern, item.node, item.place) for item in slot.wildcards.ordered]
-        if slot.any_node is not None:
-            found.append(("", slot.any_node, slot.any_place))
-        for value, node, place in found:
-            yield from _with_children(nodes, (*parent, (slot.key, value)), node, place)
+        for value, node, place in _rules_of(nodes, slot):
+            steps = (*parent, (slot.key, value))
+            yield steps, node, place
+            if node.children is not None:
+                yield from _walk(nodes, node.children, steps)
 
 
-def _with_children(
-    nodes: Sequence[RuleNode], steps: Steps, node: RuleNode, place: int
-) -> Iterator[tuple[Steps, RuleNode, int]]:
-    yield steps, node, place
-    if node.children is not None:
-        yield from _walk(nodes, node.children, steps)
+def _rules_of(nodes: Sequence[RuleNode], slot: KeySlot) -> Iterator[tuple[str, RuleNode, int]]:
+    """Value, node and place of each rule of a key, in the order in which they are tried."""
+    places = slot.places or [NOWHERE] * len(slot.values)
+    for (value, number), place in zip(slot.values.items(), places, strict=True):
+        yield value, nodes[number], place
+    for item in slot.wildcards.ordered if slot.wildcards is not None else ():
+        yield item.pattern, item.node, item.place
+    if slot.any_node is not None:
+        yield "", slot.any_node, slot.any_place

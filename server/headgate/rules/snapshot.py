@@ -19,6 +19,7 @@ named by their numbers. A node comes after those that its level names.
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import stat
@@ -256,14 +257,9 @@ def _check_header(data: bytes) -> Iterator[bytes]:
         raise SnapshotError(f"incomplete: {len(body)} of {int(words[3])} bytes")
     if hashlib.sha256(body).hexdigest().encode() != words[2]:
         raise SnapshotError("damaged: the checksum differs")
-    return _lines(data, end + 1)
-
-
-def _lines(data: bytes, start: int) -> Iterator[bytes]:
-    while start < len(data):
-        end = data.index(b"\n", start)
-        yield data[start:end]
-        start = end + 1
+    lines = io.BytesIO(data)
+    lines.seek(end + 1)
+    return lines
 
 
 class _Decoder:

@@ -73,12 +73,6 @@ class RuleStatus:
     rejected: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    rules: RuleSet
-    source: SourceKind
-
-
 class RuleStore:
     """Holds the rule set in force. Call `load_initial` once, then keep `watch` running to follow the directory."""
 
@@ -125,35 +119,26 @@ class RuleStore:
         """
         self._seen = signature(self._directory)
         try:
-            loaded = self._load_directory(self._pace(polite=False))
+            self._accept(self._load_directory(self._pace(polite=False)), "directory")
         except RulesError as error:
-            loaded = self._last_good(error)
-            self._accept(loaded, in_sync=False)
+            self._accept(self._last_good(error), "snapshot")
             self._refuse(error)
-            return loaded.rules
-        self._accept(loaded, in_sync=True)
-        return loaded.rules
+        return self.current
 
-    def _load_directory(self, pace: Pace) -> _Loaded:
+    def _load_directory(self, pace: Pace) -> RuleSet:
         source = read_directory(self._directory, merge_domains=self._merge_domains)
         compiled = self._compiled(source, pace)
         if compiled is not None:
             self._on_source(source)
-            return _Loaded(compiled, "directory")
+            return compiled
         return self._new(source, pace)
 
-    def _new(self, source: RulesSource, pace: Pace) -> _Loaded:
-        rules = self._compile(source, pace)
+    def _new(self, source: RulesSource, pace: Pace) -> RuleSet:
+        version = Version(self.current.version.counter + 1, source.digest)
+        rules = compile_source(source, version, pace, merge_domains=self._merge_domains)
         self._save(rules, pace)
         self._on_source(source)
-        return _Loaded(rules, "directory")
-
-    def _compile(self, source: RulesSource, pace: Pace) -> RuleSet:
-        version = Version(self._last_counter() + 1, source.digest)
-        return compile_source(source, version, pace, merge_domains=self._merge_domains)
-
-    def _last_counter(self) -> int:
-        return self.current.version.counter
+        return rules
 
     def _compiled(self, source: RulesSource, pace: Pace) -> RuleSet | None:
         """The snapshot of exactly these files, if there is one: no need to read a million rules' YAML again."""
@@ -169,7 +154,7 @@ class RuleStore:
             self._log.warning("rules_snapshot_not_used", reason=str(error))
             return None
 
-    def _last_good(self, error: RulesError) -> _Loaded:
+    def _last_good(self, error: RulesError) -> RuleSet:
         if self._data_dir is None:
             raise error
         try:
@@ -183,7 +168,7 @@ class RuleStore:
             version=str(saved.rules.version),
             saved_ms=saved.saved_ms,
         )
-        return _Loaded(saved.rules, "snapshot")
+        return saved.rules
 
     # Watching
 
@@ -212,19 +197,19 @@ class RuleStore:
         if state == self._seen and not self._retry_due():
             return
         try:
-            loaded = await loop.run_in_executor(executor, self._reload, state)
+            rules = await loop.run_in_executor(executor, self._reload, state)
         except RulesError as error:
             self._seen = state
             self._retry_at = self._clock.monotonic() + RETRY_S if error.transient else None
             self._refuse(error)
             return
-        if loaded is None:
+        if rules is None:
             return  # it changed while it was read: look again
         self._seen, self._retry_at = state, None
-        if loaded.rules is self.current:
+        if rules is self.current:
             self._unchanged()
-            return
-        self._accept(loaded, in_sync=True)
+        else:
+            self._accept(rules, "directory")
 
     def _await_change(self, stop: threading.Event) -> Signature | None:
         """Watch, in the thread, until the directory's state changes, a retry is due, or `stop` is set.
@@ -252,37 +237,36 @@ class RuleStore:
                 state, since = now, self._clock.monotonic()
         return state
 
-    def _reload(self, state: Signature | None) -> _Loaded | None:
+    def _reload(self, state: Signature | None) -> RuleSet | None:
         """Read and compile, in the thread, unless nothing is new or everything just changed."""
         source = read_directory(self._directory, merge_domains=self._merge_domains)
         if signature(self._directory) != state:
             return None
         if source.digest == self.current.version.digest:
-            return _Loaded(self.current, "directory")
+            return self.current
         return self._new(source, self._pace(polite=True))
 
     # Outcomes
 
-    def _accept(self, loaded: _Loaded, *, in_sync: bool) -> None:
-        rules = loaded.rules
+    def _accept(self, rules: RuleSet, source: SourceKind) -> None:
         self.current = rules
         before = self._status
         self._status = RuleStatus(
             version=rules.version,
             loaded_at=self._now(),
-            source=loaded.source,
-            in_sync=in_sync,
+            source=source,
+            in_sync=source == "directory",
             rules=rules.count,
             domains=len(rules.domains),
             last_error=before.last_error if before else (),
             last_error_at=before.last_error_at if before else None,
-            accepted=(before.accepted if before else 0) + (loaded.source == "directory"),
+            accepted=(before.accepted if before else 0) + (source == "directory"),
             rejected=before.rejected if before else 0,
         )
         self._log.info(
             "rules_in_force",
             version=str(rules.version),
-            source=loaded.source,
+            source=source,
             rules=rules.count,
             domains=len(rules.domains),
         )

@@ -32,7 +32,6 @@ class HasPattern(Protocol):
     @property
     def pattern(self) -> str:
         """The value as it stands in the rules, with its stars."""
-        ...
 
 
 W = TypeVar("W", bound=HasPattern)

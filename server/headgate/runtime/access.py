@@ -10,8 +10,10 @@ from headgate.endpoint.tls import TlsFiles
 from headgate.endpoint.tokens import TokenFile
 from headgate.endpoint.trust import is_this_machine
 from headgate.exchange.identity import RegionTokens, Security, check_exposure
+from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.callers import Callers, SanList
 from headgate.transport.http_access import HttpAccess, Surface
+from headgate.transport.http_listener import HttpEndpoint, HttpLimits
 
 
 def open_tokens(settings: Settings, logger: FilteringBoundLogger) -> TokenFile | None:
@@ -24,14 +26,18 @@ def grpc_callers(settings: Settings, tokens: TokenFile | None) -> Callers:
     return Callers(tokens, SanList(settings.tls_client_san) if settings.tls_client_san else None)
 
 
-def http_listeners(settings: Settings, tokens: TokenFile | None) -> list[tuple[str, HttpAccess]]:
-    """Return the addresses of HTTP listeners, with access: one for all, or one for callers and one for operators."""
-    callers = HttpAccess(Surface.EVERYTHING, tokens, settings.tls_client_ca is not None)
+def http_endpoints(
+    settings: Settings, tokens: TokenFile | None, logger: BoundedLogger, max_body_bytes: int
+) -> list[HttpEndpoint]:
+    """Return the endpoints of HTTP listeners: one for all, or one for callers and one for operators."""
+    access = HttpAccess(Surface.EVERYTHING, tokens, settings.tls_client_ca is not None)
+    limits = HttpLimits(max_body_bytes=max_body_bytes)
+    everybody = HttpEndpoint(settings.http, logger, limits, access, int(settings.socket_mode, 8))
     if settings.admin is None:
-        return [(settings.http, callers)]
+        return [everybody]
     return [
-        (settings.http, replace(callers, surface=Surface.CALLERS)),
-        (settings.admin, HttpAccess(Surface.OPERATORS)),
+        replace(everybody, access=replace(access, surface=Surface.CALLERS)),
+        replace(everybody, address=settings.admin, access=HttpAccess(Surface.OPERATORS)),
     ]
 
 

@@ -15,7 +15,7 @@ from headgate.build import BUILD
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.errors import ConfigError
-from headgate.runtime.access import http_listeners, open_tokens
+from headgate.runtime.access import http_endpoints, open_tokens
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
 from headgate.runtime.regions import MEMORY, RegionExchange, register_exchange
@@ -25,7 +25,7 @@ from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs
 from headgate.telemetry.metrics import Metrics
 from headgate.transport.allocator import bound_allocator
-from headgate.transport.http_listener import HttpLimits, HttpListener, addresses_of
+from headgate.transport.http_listener import HttpListener, addresses_of, healthz
 
 FORCED_EXIT_S: Final = 0.5
 
@@ -55,7 +55,7 @@ class ExchangeService:
         )
         register_exchange(self._metrics, self._exchange, clock)
         routes = [
-            web.get("/healthz", self._healthz),
+            web.get("/healthz", healthz),
             web.get("/readyz", self._readyz),
             web.get("/regions", self._regions),
             web.get("/metrics", self._scrape),
@@ -64,17 +64,8 @@ class ExchangeService:
         bounded = BoundedLogger(logs.logger, clock)
         self._tasks = BackgroundTasks(bounded)
         self._tokens = open_tokens(settings, logs.logger)
-        self._https = [
-            HttpListener(
-                address,
-                routes,
-                limits=HttpLimits(max_body_bytes=0),
-                logger=bounded,
-                socket_mode=int(settings.socket_mode, 8),
-                access=access,
-            )
-            for address, access in http_listeners(settings, self._tokens)
-        ]
+        endpoints = http_endpoints(settings, self._tokens, bounded, max_body_bytes=0)
+        self._https = [HttpListener(endpoint, routes) for endpoint in endpoints]
         self._ready = False
         self.stopping = Stopping(
             logs.logger, state=lambda: "exchanging", cut_after_s=FORCED_EXIT_S, before_cut=lambda: None
@@ -107,9 +98,6 @@ class ExchangeService:
                 await self._tasks.stop()
         self._logger.info("stopped")
         return self.stopping.exit_status
-
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
 
     async def _readyz(self, _: web.Request) -> web.Response:
         body = {"ready": self._ready, "exchange": {"address": self._exchange.server.address}}

@@ -16,7 +16,6 @@ lost that way is a small share of what the cells themselves take.
 """
 
 import gc
-from dataclasses import dataclass
 
 YOUNG_OBJECTS = 10_000
 """Containers, more than were freed, that start a look at the young ones: about 0.5 ms of work.
@@ -26,18 +25,12 @@ NEVER = 1_000_000
 """Young collections before an automatic older one: never reached, because `tick` comes first."""
 
 
-@dataclass(slots=True)
-class MemoryStats:
-    """Times that surviving objects were frozen, for `/metrics`."""
-
-    freezes: int = 0
-
-
 class MemoryKeeper:
     """Owns the collector's thresholds from `start` to `stop`. Call `tick` about every 100 ms."""
 
     def __init__(self) -> None:
-        self.stats = MemoryStats()
+        self.freezes = 0
+        """Times that surviving objects were frozen, for `/metrics`."""
         self._thresholds_before = gc.get_threshold()
 
     def start(self) -> None:
@@ -62,4 +55,4 @@ class MemoryKeeper:
 
     def _freeze(self) -> None:
         gc.freeze()
-        self.stats.freezes += 1
+        self.freezes += 1

@@ -48,7 +48,7 @@ def register_background(metrics: Metrics, memory: MemoryKeeper, logs: LogSink, t
     metrics.counter(
         "headgate_gc_freezes",
         "Times that long-lived objects were set aside from the garbage collector.",
-        lambda: memory.stats.freezes,
+        lambda: memory.freezes,
     )
     metrics.counter("headgate_log_lines_dropped", "Log lines dropped: stderr was not read.", lambda: logs.dropped)
     metrics.labelled_counter(

@@ -17,7 +17,6 @@ class Life(Protocol):
 
     def run(self) -> Coroutine[Any, Any, int]:
         """Live it; the exit status."""
-        ...
 
 
 def switch_level_on_signal(logs: Logs) -> None:

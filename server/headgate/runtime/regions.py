@@ -10,15 +10,18 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.exchange import instruments
+from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.grpc_link import GrpcPeerLink
 from headgate.exchange.grpc_server import ExchangeServer
 from headgate.exchange.hello import Regions
+from headgate.exchange.site import ExchangeSite
 from headgate.origin.interface import Origin
 from headgate.origin.select import open_origin
 from headgate.quota import instruments as quota_instruments
-from headgate.quota.exchanging import make_exchanger
+from headgate.quota.keeper import QuotaKeeper
 from headgate.runtime.access import exchange_security
 from headgate.runtime.identity import Identity
+from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.metrics import Metrics
 
 STOP_TIMEOUT_S: Final = 1.0
@@ -69,16 +72,13 @@ class RegionExchange:
             peer.region: GrpcPeerLink(peer.region, peer.address, regions=regions, security=self._security, clock=clock)
             for peer in settings.peer
         }
-        self.exchanger = make_exchanger(
-            origin,
-            region=settings.region,
-            links=self.links,
-            addresses={peer.region: peer.address for peer in settings.peer},
-            owner=f"{identity.node}/{identity.run}".encode(),
-            clock=clock,
-            random=random,
-            logger=logger,
-            interval_s=settings.exchange_interval_s,
+        owner = f"{identity.node}/{identity.run}".encode()
+        self.exchanger = Exchanger(
+            ExchangeSite(settings.region, origin, owner, clock, random, logger),
+            self.links,
+            {peer.region: peer.address for peer in settings.peer},
+            QuotaKeeper,
+            settings.exchange_interval_s,
         )
         self.server = ExchangeServer(
             settings.exchange,
@@ -86,7 +86,7 @@ class RegionExchange:
             regions=regions,
             security=self._security,
             clock=clock,
-            logger=logger,
+            logger=BoundedLogger(logger, clock),
             socket_mode=int(settings.socket_mode, 8),
         )
         self._watching: asyncio.Task[None] | None = None
@@ -132,5 +132,5 @@ class RegionExchange:
 
 def register_exchange(metrics: Metrics, exchange: RegionExchange, clock: Clock) -> None:
     """Export the metrics of the exchange, and of the quota keeper that works through it."""
-    instruments.register(metrics, exchange.exchanger.peers, exchange, clock)
+    instruments.register(metrics, exchange.exchanger.peers, exchange.sent_bytes, exchange.received_bytes, clock)
     quota_instruments.register(metrics, exchange.exchanger.quotas)

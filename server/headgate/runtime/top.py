@@ -51,8 +51,7 @@ class Top:
     def describe(self, query: Mapping[str, str]) -> Mapping[str, Any]:
         """For `GET /top?limit=N`: rules with their heaviest keys, the most denied rule first."""
         self.take_denied()
-        text = query.get("limit", "10")
-        limit = min(int(text), MOST_SHOWN) if text.isdecimal() else 10
+        limit = asked_limit(query)
         rules: dict[tuple[str, str], dict[str, Any]] = {}
         for key, count in self._recent.most(MOST_SHOWN):
             _entry(rules, key, self._limits[key], "denied", limit, {"denied": count})
@@ -71,6 +70,12 @@ class Top:
         used = [(load, counter) for counter in seen if (load := counter.load(now_ms))]
         used.sort(key=lambda pair: pair[0], reverse=True)
         return [counter for _, counter in used[:MOST_SHOWN]]
+
+
+def asked_limit(query: Mapping[str, str]) -> int:
+    """Number of keys of each kind that a query asks for."""
+    text = query.get("limit", "10")
+    return min(int(text), MOST_SHOWN) if text.isdecimal() else 10
 
 
 def merge_tops(reports: Iterable[Mapping[str, Any]], limit: int) -> Mapping[str, Any]:

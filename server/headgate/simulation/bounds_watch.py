@@ -12,7 +12,7 @@ from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
-from headgate.simulation.evidence import Evidence
+from headgate.simulation.evidence import Evidence, Watcher
 from headgate.simulation.upsets import Upsets
 from headgate.simulation.world import NodeSlot
 
@@ -20,14 +20,11 @@ FORGOTTEN_S: Final = 6.0
 """After a shard lost something every node has told it again, or spends nothing more, within so long."""
 
 
-class BoundsWatch:
+class BoundsWatch(Watcher):
     """Looks at all nodes every few milliseconds."""
 
     def __init__(self, evidence: Evidence, cells: CellWatch, upsets: Upsets) -> None:
-        self._evidence = evidence
-        self._world = evidence.world
-        self._truth = evidence.truth
-        self._violate = evidence.violate
+        super().__init__(evidence)
         self._cells = cells
         self._upsets = upsets
         self._most_reports: Counter[str] = Counter()

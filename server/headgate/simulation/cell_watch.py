@@ -9,7 +9,7 @@ from headgate.region.cells import CellView
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.region.window_counter import SharedWindow
-from headgate.simulation.evidence import Evidence
+from headgate.simulation.evidence import Evidence, Watcher
 from headgate.simulation.world import NodeSlot
 
 
@@ -24,18 +24,15 @@ class Belief(NamedTuple):
     highest_total_seen: int
 
 
-class CellWatch:
+class CellWatch(Watcher):
     """Looks at the counters of nodes, and adds what they have admitted to the true counts."""
 
     def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
         self.committed: Counter[tuple[RegionNode, bytes]] = Counter()
         """Cost that each node committed, by key."""
         self.restated: set[tuple[RegionNode, bytes]] = set()
         """Nodes and keys whose windows were put together because the node's clock had been off."""
-        self._evidence = evidence
-        self._world = evidence.world
-        self._truth = evidence.truth
-        self._violate = evidence.violate
         self._beliefs: dict[CellView, Belief] = {}
         self._pairs: dict[SharedWindow, tuple[CellView, CellView]] = {}
         self._components: dict[SharedWindow, bytes] = {}

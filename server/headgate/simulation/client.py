@@ -1,15 +1,16 @@
 """The clients of a history: its requests, each at its time, and what became of them."""
 
 import asyncio
-import zlib
 from functools import partial
 
 from headgate.limiter.decision import Charge, Decision, Kind
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.simulation.awaiting import future_of
+from headgate.simulation.decision_watch import Asked
 from headgate.simulation.history import Ask
-from headgate.simulation.watch import Asked, Watch
+from headgate.simulation.outcome import SimulationOutcome
+from headgate.simulation.watch import Watch
 from headgate.simulation.world import NodeSlot, World
 
 
@@ -22,11 +23,7 @@ class Clients:
         self._asks = world.history.asks
         self._next = 0
         self._done = asyncio.Event()
-        self.asked = 0
-        self.waited = 0
-        self.unserved = 0
-        self.admitted = 0
-        self.digest = 0
+        self.outcome = SimulationOutcome(world.history, world.violations)
 
     async def run(self) -> None:
         """Ask; returns when the last request has been asked."""
@@ -47,20 +44,20 @@ class Clients:
     def _ask(self, ask: Ask) -> None:
         slot = self._world.serving(ask.slot)
         if slot is None or slot.node is None:
-            self.unserved += 1
+            self.outcome.unserved += 1
             return
-        self.asked += 1
+        self.outcome.requests += 1
         node = slot.node
         charges = self._world.charges(slot, ask.parts)
         asked = Asked(slot, node, charges, self._world.loop.time(), self._times_ms(node, charges))
         unplaced = node.engine.stats.unplaced
         decision = node.decide(charges)
         cells = [node.engine.counters.find(charge.key) for charge in charges]
-        self._watch.demanded(charges, cells)
+        self._watch.decisions.demanded(charges, cells)
         if isinstance(decision, Decision):
             self._decided(asked, cells, decision, node.engine.stats.unplaced > unplaced)
             return
-        self.waited += 1
+        self.outcome.waited += 1
         slot.waiting += 1
         for charge in charges:
             slot.open[charge.key] += waits_for(charge)
@@ -86,13 +83,10 @@ class Clients:
         self._decided(asked, cells, future.result(), False)
 
     def _decided(self, asked: Asked, cells: list[SharedCounter | None], decision: Decision, unplaced: bool) -> None:
-        self.admitted += decision.admitted
-        now_us = round(self._world.loop.time() * 1e6)
-        fact = b"%d %d %d %s" % (now_us, asked.slot.index, decision.admitted, decision.path.encode())
-        self.digest = zlib.crc32(fact, self.digest)
+        self.outcome.decided(self._world.loop.time(), asked.slot.index, decision)
         if self._world.trace.listening:
             self._world.trace.say(asked.slot.name, _decision_text(asked, decision))
-        self._watch.decided(asked, cells, decision, unplaced)
+        self._watch.decisions.decided(asked, cells, decision, unplaced)
 
 
 def _decision_text(asked: Asked, decision: Decision) -> str:

@@ -11,7 +11,7 @@ from headgate.region.node import RegionNode
 from headgate.region.refunds import DENIAL_MS
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.cell_watch import CellWatch
-from headgate.simulation.evidence import Evidence
+from headgate.simulation.evidence import Evidence, Watcher
 from headgate.simulation.upsets import Upsets
 from headgate.simulation.world import NodeSlot
 
@@ -34,24 +34,19 @@ class Asked(NamedTuple):
     """The time of each key's shard: as its node knew it, and as it was."""
 
 
-class DecisionWatch:
+class DecisionWatch(Watcher):
     """Sees every decision, with what its node knew when it was asked."""
 
     def __init__(self, evidence: Evidence, cells: CellWatch, upsets: Upsets) -> None:
-        self.paths: Counter[str] = Counter()
+        super().__init__(evidence)
         self.promised: Counter[tuple[RegionNode, bytes]] = Counter()
         """Cost that each node told its clients to be admitted, by key."""
-        self._evidence = evidence
-        self._world = evidence.world
-        self._truth = evidence.truth
-        self._violate = evidence.violate
         self._cells = cells
         self._upsets = upsets
 
     def decided(self, asked: Asked, cells: list[SharedCounter | None], decision: Decision, unplaced: bool) -> None:
         """`cells` are those that the request met: one may have gone from the table while it waited."""
         world = self._world
-        self.paths[f"{decision.path.value} {'admitted' if decision.admitted else 'denied'}"] += 1
         if world.loop.time() - asked.at_s > world.history.deadline_ms / 1000 + EPSILON_S:
             self._violate("deadline", f"{asked.slot.name}: {world.loop.time() - asked.at_s:.6f} s")
         if decision.path in DEGRADED and not unplaced:

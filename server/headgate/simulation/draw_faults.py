@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from headgate.simulation.history import Fault, FaultKind, Key
@@ -39,9 +40,8 @@ def _path_spell(most_ms: int, amounts: tuple[int, ...] = (0,)) -> Callable[[rand
 
 def _set_clock(*amounts_ms: int) -> Callable[[random.Random, _Place, FaultKind], Fault]:
     def make(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
-        return place.spell(chance, kind, 0, chance.choice(amounts_ms))._replace(
-            slot=chance.randrange(place.nodes), for_ms=0
-        )
+        fault = place.spell(chance, kind, 0, chance.choice(amounts_ms))
+        return replace(fault, slot=chance.randrange(place.nodes), for_ms=0)
 
     return make
 
@@ -53,17 +53,17 @@ STEPS_MS: Final = (1_000, 3_000, 12_000, 120_000, 7_200_000, 31_536_000_000)
 def _step(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
     """Set a clock forward or back, for good or for a while."""
     fault = place.spell(chance, kind, 1_500, chance.choice(STEPS_MS) * chance.choice([-1, 1]))
-    return fault if chance.random() < 0.6 else fault._replace(for_ms=0)
+    return fault if chance.random() < 0.6 else replace(fault, for_ms=0)
 
 
 def _one_node(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
-    return place.spell(chance, kind, 1_500)._replace(slot=chance.randrange(place.nodes))
+    return replace(place.spell(chance, kind, 1_500), slot=chance.randrange(place.nodes))
 
 
 def _rule(chance: random.Random, place: _Place, kind: FaultKind) -> Fault:
     fault = place.spell(chance, kind, 300)
     now = place.keys[fault.key].limit.requests_per_unit
-    return fault._replace(amount=max(1, int(now * chance.choice([0.3, 0.5, 2, 5]))))
+    return replace(fault, amount=max(1, int(now * chance.choice([0.3, 0.5, 2, 5]))))
 
 
 _MAKERS: Final[dict[FaultKind, Callable[[random.Random, _Place, FaultKind], Fault]]] = {

@@ -1,37 +1,21 @@
-"""Evidence in a history: its world, the true counts, and the promises that were broken."""
+"""Evidence in a history: its world, and the true counts."""
 
 import math
 from collections import Counter, defaultdict, deque
-from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit
-from headgate.origin.window_record import WindowRecord
 from headgate.region.allowance import LONGEST_TURN_MS
+from headgate.simulation.shard import cells_of
 from headgate.simulation.truth import BucketTruth, Truth
 from headgate.simulation.world import NodeSlot, World
 
-MOST_VIOLATIONS: Final = 20
-"""Kept: the first few tell all, and a broken build makes thousands."""
-
-
-class Violation(NamedTuple):
-    """A promise that a history broke: which, when, and how."""
-
-    invariant: str
-    at_s: float
-    what: str
-
-    def describe(self) -> str:
-        return f"{self.at_s:9.3f} s  {self.invariant}: {self.what}"
-
 
 class Evidence:
-    """Shared by all that watch a history: they add what they see to the true counts, and report broken promises."""
+    """Shared by all that watch a history: they add what they see to the true counts."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.truth = Truth()
-        self.violations: list[Violation] = []
         self.excused: set[tuple[bytes, bytes]] = set()
         """Components and keys of which something was admitted that no allowance covers: by a policy, or late."""
         self.demanded: Counter[tuple[bytes, bytes]] = Counter()
@@ -41,13 +25,6 @@ class Evidence:
         for key in world.history.keys:
             if key.limit.algorithm is Algorithm.GCRA:
                 self.truth.buckets[key.name] = BucketTruth(max(1, key.limit.requests_per_unit))
-
-    def violate(self, invariant: str, what: str, at_s: float | None = None) -> None:
-        """A promise was broken, now or at that time."""
-        now_s = self.world.loop.time() if at_s is None else at_s
-        if len(self.violations) < MOST_VIOLATIONS:
-            self.violations.append(Violation(invariant, now_s, what))
-        self.world.trace.say("VIOLATION", f"{invariant}: {what}")
 
     def charged_unheard(self, slot: NodeSlot, key: bytes) -> int:
         """Cost that a node was charged and never heard of: after a loss it comes back as another component's."""
@@ -61,10 +38,7 @@ class Evidence:
 
     def refunded_in(self, key: bytes, sequence: int) -> int:
         """Refunds that a key's shard has granted in a cell, by its record as it is now: lost ones count again."""
-        record = self.world.shards[self.world.shard_of(key)].record(key)
-        if not isinstance(record, WindowRecord):
-            return 0
-        cell = {record.sequence: record.current, record.sequence - 1: record.previous}.get(sequence)
+        cell = cells_of(self.world.shards[self.world.shard_of(key)].record(key)).get(sequence)
         return 0 if cell is None else cell.refunded + cell.foreign_refunded
 
     def used(self, key: bytes, limit: Limit, time_ms: int) -> int:
@@ -87,3 +61,13 @@ class Evidence:
         for key, actual in self.truth.buckets.items():
             if self.world.shard_of(key) == index:
                 actual.disturb(self.world.shards[index].key_time_ms(key))
+
+
+class Watcher:
+    """One who watches a history: the evidence, and what is used of it most."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._world = evidence.world
+        self._truth = evidence.truth
+        self._violate = evidence.world.violate

@@ -1,13 +1,8 @@
-"""Begin and end of each kind of fault in a world.
-
-The state of paths and servers follows from the faults that are active, so overlapping ones
-do not end each other.
-"""
+"""Begin and end of each kind of fault in a region."""
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 from headgate.limiter.limit import Limit
 from headgate.origin.exchange_protocol import ForeignCount
@@ -16,7 +11,8 @@ from headgate.origin.operations.import_counts import ImportCounts
 from headgate.region.node import RegionNode
 from headgate.simulation.history import Fault, FaultKind
 from headgate.simulation.network import NetworkPath
-from headgate.simulation.shard import Memory
+from headgate.simulation.schedule import FaultSchedule
+from headgate.simulation.shard import cells_of
 from headgate.simulation.watch import Watch
 from headgate.simulation.world import World
 
@@ -24,89 +20,23 @@ FOREIGN_EVERY_S: Final = 0.1
 ABROAD: Final = b"abroad"
 
 
-def _slow(path: NetworkPath, amount: int) -> None:
-    path.tail, path.tail_ms = 0.3, float(amount)
-
-
-def _lost_calls(path: NetworkPath, amount: int) -> None:
-    path.lose_call = amount / 100
-
-
-def _lost_replies(path: NetworkPath, amount: int) -> None:
-    path.lose_reply = amount / 100
-
-
-def _duplicates(path: NetworkPath, amount: int) -> None:
-    path.duplicate = amount / 100
-
-
-def _late(path: NetworkPath, amount: int) -> None:
-    path.late, path.late_ms = amount / 100, 700.0  # longer than a call is waited for
-
-
-def _refused(path: NetworkPath, amount: int) -> None:
-    path.connected = False
-
-
-def _partition(path: NetworkPath, amount: int) -> None:
-    path.lose_call = path.lose_reply = 1.0
-
-
-_EFFECTS: Final[dict[FaultKind, Callable[[NetworkPath, int], None]]] = {
-    FaultKind.SLOW: _slow,
-    FaultKind.LOST_CALLS: _lost_calls,
-    FaultKind.LOST_REPLIES: _lost_replies,
-    FaultKind.DUPLICATES: _duplicates,
-    FaultKind.LATE: _late,
-    FaultKind.REFUSED: _refused,
-    FaultKind.PARTITION: _partition,
-    FaultKind.BLACKOUT: _partition,
-}
-
-
-class Faults:
+class Faults(FaultSchedule[Fault]):
     """Begins and ends a history's faults, each at its time."""
 
     def __init__(self, world: World, watch: Watch) -> None:
+        super().__init__(world)
         self._world = world
-        self._watch = watch
-        self._active: list[Fault] = []
-        self._tasks: list[asyncio.Task[Any]] = []
-        self._replicas: dict[Fault, Memory] = {}
+        self._truth = watch.truth
+        self._upsets = watch.upsets
         self._echoes: dict[Fault, list[ForeignCount]] = {}
         self._foreign: dict[tuple[bytes, int], int] = {}
-
-    async def run(self, faults: tuple[Fault, ...]) -> None:
-        """Let them happen; returns when the last one is over."""
-        events = [(fault.at_ms, 1, number, fault, self._begin) for number, fault in enumerate(faults)]
-        events += [(fault.end_ms, 2, number, fault, self._end) for number, fault in enumerate(faults)]
-        for at_ms, _, _, fault, happen in sorted(events, key=lambda event: event[:3]):
-            await asyncio.sleep(max(0.0, at_ms / 1000 - self._world.loop.time()))
-            happen(fault)
-        await asyncio.gather(*self._tasks)
 
     def resync(self) -> None:
         """Send everything of live cells again, as an exchanger does after a loss."""
         for (key, sequence), total in self._foreign.items():
             self._import(key, sequence, total)
 
-    def _begin(self, fault: Fault) -> None:
-        self._world.trace.say("fault", f"begins: {fault.describe().split('s  ', 1)[1]}")
-        self._active.append(fault)
-        self._arrange()
-        if (begin := _BEGIN.get(fault.kind)) is not None:
-            begin(self, fault)
-
-    def _end(self, fault: Fault) -> None:
-        if fault.for_ms:
-            self._world.trace.say("fault", f"ends: {fault.kind.value}")
-        self._active.remove(fault)
-        if (end := _END.get(fault.kind)) is not None:
-            end(self, fault)
-        self._arrange()
-
     def _arrange(self) -> None:
-        """Paths and servers as the active faults leave them."""
         for slot in self._world.slots:
             for index, path in enumerate(slot.paths):
                 self._arrange_path(slot.index, index, path)
@@ -127,67 +57,69 @@ class Faults:
             everywhere = fault.kind is FaultKind.BLACKOUT
             if everywhere or (fault.shard == shard and fault.slot in (slot, -1)):
                 stalled |= fault.kind is FaultKind.PATH_STALL
-                if (effect := _EFFECTS.get(fault.kind)) is not None:
-                    effect(path, fault.amount)
+                _spoil(path, fault.kind, fault.amount)
         if stalled:
             path.stall()
         elif path.stalled:
             path.resume()
 
-    # Shards
+    def _break(self, fault: Fault) -> None:
+        world, slot, shard = self._world, self._world.slots[fault.slot], self._world.shards[fault.shard]
+        match fault.kind:
+            case FaultKind.FLUSH:
+                self._upsets.shard(fault.shard)
+                shard.wipe()
+            case FaultKind.FAILOVER:
+                self._replicas[fault] = shard.remember()
+            case FaultKind.SHARD_CLOCK | FaultKind.CLOCK_STEP:
+                self._set_clock(fault.shard, fault.amount)
+            case FaultKind.GARBLED:
+                key = self._lose(fault)
+                world.shards[world.shard_of(key)].garble(key, newer=bool(fault.amount))
+            case FaultKind.NODE_CLOCK:
+                slot.clock.offset_ms += fault.amount
+            case FaultKind.CRASH if slot.serving:
+                self._upsets.node()
+                self._spawn(world.kill(slot))
+            case FaultKind.DRAIN if slot.serving:
+                self._spawn(world.drain(slot))
+            case FaultKind.RULE:
+                self._change_rule(fault)
+            case FaultKind.RESET if slot.serving and slot.node is not None:
+                self._spawn(self._reset_at(slot.node, fault))
+            case FaultKind.FOREIGN:
+                self._foreign_counts(fault)
+            case FaultKind.ECHO:
+                self._listen(fault)
 
-    def _flush(self, fault: Fault) -> None:
-        self._watch.shard_upset(fault.shard)
-        self._world.shards[fault.shard].wipe()
+    def _mend(self, fault: Fault) -> None:
+        world, shard = self._world, self._world.shards[fault.shard]
+        match fault.kind:
+            case FaultKind.RESTART:
+                self._upsets.shard(fault.shard)
+                shard.restart()
+            case FaultKind.FAILOVER:
+                self._upsets.shard(fault.shard)
+                shard.fail_over(self._replicas.pop(fault))
+            case FaultKind.CRASH | FaultKind.DRAIN:
+                self._spawn(self._start_when_empty(fault.slot))
+            case FaultKind.ECHO if shard.up:
+                shard.apply(ImportCounts(self._echoes.pop(fault)))
+            case FaultKind.CLOCK_STEP if fault.for_ms:
+                self._set_clock(fault.shard, -fault.amount)
+            case FaultKind.GARBLED:
+                key = self._lose(fault)
+                world.shards[world.shard_of(key)].clear(key)
 
-    def _restart(self, fault: Fault) -> None:
-        self._watch.shard_upset(fault.shard)
-        self._world.shards[fault.shard].restart()
-
-    def _replicate(self, fault: Fault) -> None:
-        self._replicas[fault] = self._world.shards[fault.shard].remember()
-
-    def _fail_over(self, fault: Fault) -> None:
-        self._watch.shard_upset(fault.shard)
-        self._world.shards[fault.shard].fail_over(self._replicas.pop(fault))
-
-    def _set_shard_clock(self, fault: Fault) -> None:
-        self._step(fault.shard, fault.amount)
-
-    def _set_right(self, fault: Fault) -> None:
-        if fault.for_ms:
-            self._step(fault.shard, -fault.amount)
-
-    def _step(self, index: int, by_ms: int) -> None:
-        self._watch.clock_upset(index, by_ms)
+    def _set_clock(self, index: int, by_ms: int) -> None:
+        self._upsets.clock(index, by_ms)
         self._world.shards[index].set_clock(by_ms)
 
-    def _garble(self, fault: Fault) -> None:
+    def _lose(self, fault: Fault) -> bytes:
+        """Tell that the record of the fault's key is lost; return the key."""
         key = self._world.history.keys[fault.key].name
-        self._watch.key_upset(key)
-        self._world.shards[self._world.shard_of(key)].garble(key, newer=bool(fault.amount))
-
-    def _clear(self, fault: Fault) -> None:
-        key = self._world.history.keys[fault.key].name
-        self._watch.key_upset(key)
-        self._world.shards[self._world.shard_of(key)].clear(key)
-
-    # Nodes
-
-    def _set_node_clock(self, fault: Fault) -> None:
-        self._world.slots[fault.slot].clock.offset_ms += fault.amount
-
-    def _crash(self, fault: Fault) -> None:
-        if self._world.slots[fault.slot].serving:
-            self._watch.node_upset()
-            self._spawn(self._world.kill(self._world.slots[fault.slot]))
-
-    def _drain(self, fault: Fault) -> None:
-        if self._world.slots[fault.slot].serving:
-            self._spawn(self._world.drain(self._world.slots[fault.slot]))
-
-    def _come_back(self, fault: Fault) -> None:
-        self._spawn(self._start_when_empty(fault.slot))
+        self._upsets.key(key)
+        return key
 
     async def _start_when_empty(self, index: int) -> None:
         slot = self._world.slots[index]
@@ -208,15 +140,7 @@ class Faults:
 
     def _change_rule_on(self, slot: int, key: int, version: int) -> None:
         self._world.versions[slot][key] = version
-        self._rule_upset(key)
-
-    def _rule_upset(self, key: int) -> None:
-        self._watch.rule_upset(self._world.history.keys[key].name)
-
-    def _reset(self, fault: Fault) -> None:
-        slot = self._world.slots[fault.slot]
-        if slot.serving and slot.node is not None:
-            self._spawn(self._reset_at(slot.node, fault))
+        self._upsets.rule(self._world.history.keys[key].name)
 
     async def _reset_at(self, node: RegionNode, fault: Fault) -> None:
         key, limit = self._world.history.keys[fault.key].name, self._world.limits[fault.key][-1]
@@ -239,8 +163,8 @@ class Faults:
         sequence = shard.key_time_ms(key.name) // key.limit.window_ms
         total = self._foreign.get((key.name, sequence), 0) + fault.amount
         self._foreign[key.name, sequence] = total
-        self._watch.truth.cells[key.name, sequence].foreign[ABROAD] = total
-        self._watch.rule_upset(key.name)  # a late import is no over-admission
+        self._truth.cells[key.name, sequence].foreign[ABROAD] = total
+        self._upsets.rule(key.name)  # a late import is no over-admission
         if shard.up:
             self._import(key.name, sequence, total)
         self._world.loop.call_later(FOREIGN_EVERY_S, self._foreign_counts, fault)
@@ -255,15 +179,8 @@ class Faults:
         self._echoes[fault] = [
             ForeignCount(key, record.window_ms, sequence, b"local", count.region_total, reset=record.reset)
             for key, record in self._world.shards[fault.shard].windows()
-            for sequence, count in ((record.sequence, record.current), (record.sequence - 1, record.previous))
+            for sequence, count in cells_of(record).items()
         ]
-
-    def _echo(self, fault: Fault) -> None:
-        if self._world.shards[fault.shard].up:
-            self._world.shards[fault.shard].apply(ImportCounts(self._echoes.pop(fault)))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(work))
 
 
 def _changed(limit: Limit, amount: int) -> Limit:
@@ -271,26 +188,20 @@ def _changed(limit: Limit, amount: int) -> Limit:
     return dataclasses.replace(limit, requests_per_unit=amount, burst=burst)
 
 
-_BEGIN: Final[dict[FaultKind, Callable[[Faults, Fault], None]]] = {
-    FaultKind.FLUSH: Faults._flush,
-    FaultKind.FAILOVER: Faults._replicate,
-    FaultKind.SHARD_CLOCK: Faults._set_shard_clock,
-    FaultKind.CLOCK_STEP: Faults._set_shard_clock,
-    FaultKind.GARBLED: Faults._garble,
-    FaultKind.NODE_CLOCK: Faults._set_node_clock,
-    FaultKind.CRASH: Faults._crash,
-    FaultKind.DRAIN: Faults._drain,
-    FaultKind.RULE: Faults._change_rule,
-    FaultKind.RESET: Faults._reset,
-    FaultKind.FOREIGN: Faults._foreign_counts,
-    FaultKind.ECHO: Faults._listen,
-}
-_END: Final[dict[FaultKind, Callable[[Faults, Fault], None]]] = {
-    FaultKind.RESTART: Faults._restart,
-    FaultKind.FAILOVER: Faults._fail_over,
-    FaultKind.CRASH: Faults._come_back,
-    FaultKind.DRAIN: Faults._come_back,
-    FaultKind.ECHO: Faults._echo,
-    FaultKind.CLOCK_STEP: Faults._set_right,
-    FaultKind.GARBLED: Faults._clear,
-}
+def _spoil(path: NetworkPath, kind: FaultKind, amount: int) -> None:
+    """Make a path as bad as a fault of this kind does."""
+    match kind:
+        case FaultKind.SLOW:
+            path.tail, path.tail_ms = 0.3, float(amount)
+        case FaultKind.LOST_CALLS:
+            path.lose_call = amount / 100
+        case FaultKind.LOST_REPLIES:
+            path.lose_reply = amount / 100
+        case FaultKind.DUPLICATES:
+            path.duplicate = amount / 100
+        case FaultKind.LATE:
+            path.late, path.late_ms = amount / 100, 700.0  # longer than a call is waited for
+        case FaultKind.REFUSED:
+            path.connected = False
+        case FaultKind.PARTITION | FaultKind.BLACKOUT:
+            path.lose_call = path.lose_reply = 1.0

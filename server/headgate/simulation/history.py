@@ -8,7 +8,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from headgate.limiter.limit import Limit
 
@@ -58,12 +58,29 @@ class FaultKind(StrEnum):
     """The region's own counts come back from a peer, a while later."""
 
 
-class Fault(NamedTuple):
-    """Something that goes wrong: what, when, for how long, and where."""
+@dataclasses.dataclass(frozen=True)
+class AnyFault:
+    """Something that goes wrong, in one region or between several: what, when, and for how long."""
 
-    kind: FaultKind
+    kind: StrEnum
     at_ms: int
     for_ms: int = 0
+
+    @property
+    def end_ms(self) -> int:
+        return self.at_ms + self.for_ms
+
+    def describe(self) -> str:
+        """One line of a schedule."""
+        lasting = f", for {self.for_ms} ms" if self.for_ms else ""
+        return f"{self.at_ms / 1000:9.3f} s  {self.kind.value}{lasting}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault(AnyFault):
+    """Something that goes wrong in a region, and where."""
+
+    kind: FaultKind
     slot: int = 0
     """Index of a node's place; −1: every one."""
     shard: int = 0
@@ -71,14 +88,8 @@ class Fault(NamedTuple):
     amount: int = 0
     """Milliseconds that a clock is set by, a new limit, or a share in %: by the kind."""
 
-    @property
-    def end_ms(self) -> int:
-        return self.at_ms + self.for_ms
-
     def describe(self) -> str:
-        words = [f"{self.at_ms / 1000:9.3f} s  {self.kind.value}"]
-        if self.for_ms:
-            words.append(f"for {self.for_ms} ms")
+        words = [super().describe()]
         where = _WHERE.get(self.kind, "node and shard")
         if "node" in where:
             words.append("every node" if self.slot < 0 else f"node {self.slot}")
@@ -126,52 +137,56 @@ class Key(NamedTuple):
     limit: Limit
 
 
-@dataclasses.dataclass(frozen=True)
-class SimulationHistory:
-    """All that happens in one run: who takes part, how clocks and network are, requests and faults."""
+A = TypeVar("A")
+F = TypeVar("F", bound=AnyFault)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class History(Generic[A, F]):
+    """All that happens in one run, of one region or of several: keys, requests and faults."""
 
     seed: int
     name: str
     nodes: int
+    """In each region, as the shards."""
     shards: int
-    max_cells: int
     deadline_ms: int
-    delay_ms: tuple[float, float]
     unix_ms: int
+    keys: tuple[Key, ...]
+    asks: tuple[A, ...]
+    faults: tuple[F, ...]
+    numbers: tuple[int, ...] = ()
+    """Numbers of these faults among the seed's: a cut history is named by them."""
+
+    def cut(self, *, faults: Sequence[int] | None = None, requests: int | None = None) -> Self:
+        """Copy with some of the faults (by their numbers), and the first requests only."""
+        left = [pair for pair in zip(self.numbers, self.faults, strict=True) if faults is None or pair[0] in faults]
+        return dataclasses.replace(
+            self,
+            asks=self.asks[:requests],
+            numbers=tuple([number for number, _ in left]),
+            faults=tuple([fault for _, fault in left]),
+        )
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """Number of faults of each kind."""
+        return Counter(fault.kind.value for fault in self.faults)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimulationHistory(History[Ask, Fault]):
+    """The history of one region: also how clocks and network are."""
+
+    max_cells: int
+    delay_ms: tuple[float, float]
     node_offsets_ms: tuple[int, ...]
     node_drifts_ppm: tuple[int, ...]
     shard_offsets_ms: tuple[int, ...]
     shard_drifts_ppm: tuple[int, ...]
-    keys: tuple[Key, ...]
-    asks: tuple[Ask, ...]
-    faults: tuple[Fault, ...]
-    numbers: tuple[int, ...] = ()
-    """Numbers of these faults among the seed's: a cut history is named by them."""
-
-    def cut(self, *, faults: Sequence[int] | None = None, requests: int | None = None) -> "SimulationHistory":
-        """Copy with some of the faults (by their numbers), and the first requests only."""
-        return dataclasses.replace(self, asks=self.asks[:requests], **kept_faults(self.numbers, self.faults, faults))
-
-    @property
-    def kinds(self) -> Counter[str]:
-        return Counter(fault.kind.value for fault in self.faults)
-
-    @property
-    def load_ms(self) -> int:
-        return self.asks[-1].at_us // 1000 if self.asks else 0
-
-    @property
-    def faults_end_ms(self) -> int:
-        return max((fault.end_ms for fault in self.faults), default=0)
 
     def describe(self) -> str:
         return (
             f"seed {self.seed} ({self.name}): {self.nodes} nodes, {self.shards} shards, {len(self.keys)} keys, "
             f"{len(self.asks)} requests, {len(self.faults)} faults"
         )
-
-
-def kept_faults(numbers: Sequence[int], faults: Sequence[Any], kept: Sequence[int] | None) -> dict[str, Any]:
-    """The fields of a history that is cut to some of its faults, by their numbers; None keeps all."""
-    left = [pair for pair in zip(numbers, faults, strict=True) if kept is None or pair[0] in kept]
-    return {"numbers": tuple([number for number, _ in left]), "faults": tuple([fault for _, fault in left])}

@@ -18,8 +18,36 @@ from headgate.quota.operations.call import QuotaCall
 from headgate.simulation.shard import SimulatedShard
 
 
-@dataclass(slots=True)
-class NetworkPath:
+@dataclass(slots=True, kw_only=True)
+class Way:
+    """One way of messages, which may be held up on it."""
+
+    connected: bool = True
+    """False: calls are refused, and what is on its way is lost."""
+    stalled: bool = False
+    held: list[Callable[[], None]] = field(default_factory=list)
+    """Messages that arrived while stalled, in order."""
+
+    def stall(self) -> None:
+        self.stalled = True
+
+    def resume(self) -> None:
+        """Deliver the messages that were held up."""
+        self.stalled = False
+        held, self.held = self.held, []
+        for deliver in held:
+            deliver()
+
+    def pass_on(self, deliver: Callable[[], None]) -> None:
+        """At the far end: deliver, if the way was good to its end."""
+        if self.stalled:
+            self.held.append(deliver)
+        elif self.connected:
+            deliver()
+
+
+@dataclass(slots=True, kw_only=True)
+class NetworkPath(Way):
     """The way between a node and a shard, and how it is doing."""
 
     delay_ms: tuple[float, float] = (0.2, 1.0)
@@ -34,12 +62,7 @@ class NetworkPath:
     late: float = 0.0
     """The share of calls that are overtaken: they take up to `late_ms` longer."""
     late_ms: float = 100.0
-    connected: bool = True
-    """False: calls are refused, and what is on its way is lost."""
-    stalled: bool = False
     calls: int = 0
-    held: list[Callable[[], None]] = field(default_factory=list)
-    """Messages that arrived while stalled, in order."""
 
     def hop_s(self, random: random.Random) -> float:
         delay_ms = random.uniform(*self.delay_ms) / 2
@@ -48,27 +71,19 @@ class NetworkPath:
         # Whole microseconds: what a platform's logarithm rounds otherwise must not make another run.
         return max(1, round(delay_ms * 1000)) / 1e6
 
-    def stall(self) -> None:
-        self.stalled = True
 
-    def resume(self) -> None:
-        self.stalled = False
-        held, self.held = self.held, []
-        for deliver in held:
-            deliver()
-
-    def pass_on(self, deliver: Callable[[], None]) -> None:
-        """At the far end: deliver, if the way was good to its end."""
-        if self.stalled:
-            self.held.append(deliver)
-        elif self.connected:
-            deliver()
+def settle(answer: asyncio.Future[Any], outcome: Any) -> None:
+    """Give a future its result or its error, unless it has one: who waits for it may have given up, or be dead."""
+    if answer.done():
+        return
+    if isinstance(outcome, Exception):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)
 
 
 class Message:
     """One operation on its way to a shard, and its result on the way back."""
-
-    __slots__ = ("_answer", "_life", "_loop", "_losses", "_operation", "_path", "_random", "_shard")
 
     def __init__(
         self,
@@ -91,7 +106,7 @@ class Message:
         path, chance = self._path, self._random
         delay_s = path.hop_s(chance)
         if not path.connected:
-            self._loop.call_later(delay_s, self._deliver, OriginError("refused"))
+            self._loop.call_later(delay_s, settle, self._answer, OriginError("refused"))
             return
         if path.late and chance.random() < path.late:
             delay_s += chance.uniform(0, path.late_ms) / 1000
@@ -115,15 +130,7 @@ class Message:
     def _reply(self, reply: Any) -> None:
         path, chance = self._path, self._random
         if not path.lose_reply or chance.random() >= path.lose_reply:
-            self._loop.call_later(path.hop_s(chance), path.pass_on, lambda: self._deliver(reply))
-
-    def _deliver(self, reply: Any) -> None:
-        if self._answer.done():
-            return  # given up, or its node is dead
-        if isinstance(reply, OriginError):
-            self._answer.set_exception(reply)
-        else:
-            self._answer.set_result(reply)
+            self._loop.call_later(path.hop_s(chance), path.pass_on, lambda: settle(self._answer, reply))
 
 
 def shard_of(key: bytes, shards: int) -> int:
@@ -157,14 +164,9 @@ class NetworkedOrigin:
             self._paths[shard].calls += 1
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[R] = loop.create_future()
-        timer = loop.call_later(timeout_s, _give_up, answer, timeout_s)
+        timer = loop.call_later(timeout_s, settle, answer, OriginTimeout(f"no answer within {timeout_s} s"))
         Message(self._shards[shard], self._paths[shard], self._random, operation, answer).send()
         try:
             return await answer
         finally:
             timer.cancel()
-
-
-def _give_up(answer: asyncio.Future[Any], timeout_s: float) -> None:
-    if not answer.done():
-        answer.set_exception(OriginTimeout(f"no answer within {timeout_s} s"))

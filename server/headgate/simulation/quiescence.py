@@ -5,11 +5,9 @@ nodes and the shards agree, exactly.
 """
 
 import asyncio
-from collections import Counter
 from typing import Final
 
 from headgate.limiter.decision import Decision
-from headgate.origin.window_cells import CellRecord
 from headgate.origin.window_record import WindowRecord
 from headgate.region.bucket_counter import SharedBucket
 from headgate.region.cells import CellView
@@ -20,6 +18,8 @@ from headgate.region.urgency import Urgency
 from headgate.region.window_counter import SharedWindow
 from headgate.simulation.awaiting import future_of
 from headgate.simulation.client import waiting
+from headgate.simulation.lost_cells import lost_cells
+from headgate.simulation.shard import cells_of
 from headgate.simulation.watch import Watch
 from headgate.simulation.world import NodeSlot, World
 
@@ -43,14 +43,14 @@ async def settle(world: World, watch: Watch) -> None:
         await asyncio.sleep(GIVEN_S)
     for slot, _, counter in world.counters():
         if counter.unreported:
-            watch.violate("left_over", f"{slot.name} {counter.key.decode()}: {counter.unacked} not reported of itself")
+            world.violate("left_over", f"{slot.name} {counter.key.decode()}: {counter.unacked} not reported of itself")
         if isinstance(counter, SharedWindow):
             _refilled(slot, counter, world, watch)
     for _ in range(2):
         for _, node, counter in world.counters():
             node.links[counter.shard.index].session.flush(counter, Urgency.SOON)
         await asyncio.sleep(READ_S)
-    watch.observe()
+    watch.bounds.observe()
 
 
 def _refilled(slot: NodeSlot, counter: SharedWindow, world: World, watch: Watch) -> None:
@@ -60,54 +60,47 @@ def _refilled(slot: NodeSlot, counter: SharedWindow, world: World, watch: Watch)
         return  # the loss of one key's record is noticed with the next request on the key
     if not watch.truth.is_of_now(counter.key, counter.reset):
         return  # it will hear of the reset with its next call
-    counts = _counts(shard.record(counter.key))
+    counts = cells_of(shard.record(counter.key))
     newest = shard.key_time_ms(counter.key) // counter.window_ms
     for cell in counter.cells:
         count = counts.get(cell.sequence)
         here = count.region_total if count is not None else 0
         if newest - 1 <= cell.sequence <= newest and here < cell.highest_total_seen:
             what = f"knows of {cell.highest_total_seen}, the shard has {here}"
-            watch.violate("lost", f"{slot.name} {counter.key.decode()} in {cell.sequence}: {what}")
-
-
-def _counts(record: object) -> dict[int, CellRecord]:
-    """Cells of a key at its shard, by window."""
-    if not isinstance(record, WindowRecord):
-        return {}
-    return {record.sequence: record.current, record.sequence - 1: record.previous}
+            world.violate("lost", f"{slot.name} {counter.key.decode()} in {cell.sequence}: {what}")
 
 
 def check(world: World, watch: Watch) -> None:
     """Report to `watch` all that has not come to rest, or not to the same count, after load and faults are over."""
     if waiting(world.slots):
-        watch.violate("deadline", f"{waiting(world.slots)} requests were never decided")
+        world.violate("deadline", f"{waiting(world.slots)} requests were never decided")
     for slot, node in world.nodes():
-        _alive(slot, node, watch)
+        _alive(slot, node, world)
     for slot, _, counter in world.counters():
-        _nothing_left(slot, counter, watch)
+        _nothing_left(slot, counter, world)
         if isinstance(counter, SharedBucket):
-            _same_bucket(slot, counter, world, watch)
+            _same_bucket(slot, counter, world)
         elif isinstance(counter, SharedWindow):
             _same_window(slot, counter, world, watch)
-    _all_there(world, watch)
+    _all_there(world)
     _resets_hold(world, watch)
     _as_promised(world, watch)
     watch.measure()
 
 
-def _alive(slot: NodeSlot, node: RegionNode, watch: Watch) -> None:
+def _alive(slot: NodeSlot, node: RegionNode, world: World) -> None:
     if not node.running:
-        watch.violate("tasks", f"{slot.name}: a task has ended")
+        world.violate("tasks", f"{slot.name}: a task has ended")
     for link in node.links:
         if not link.breaker.closed:
-            watch.violate("breaker", f"{slot.name}: shard {link.index} is {link.breaker.state.value}")
+            world.violate("breaker", f"{slot.name}: shard {link.index} is {link.breaker.state.value}")
         if link.session.busy():
-            watch.violate("left_over", f"{slot.name}: shard {link.index} still has something to be told")
+            world.violate("left_over", f"{slot.name}: shard {link.index} still has something to be told")
 
 
-def _nothing_left(slot: NodeSlot, counter: SharedCounter, watch: Watch) -> None:
+def _nothing_left(slot: NodeSlot, counter: SharedCounter, world: World) -> None:
     if counter.unreported or counter.reserved or counter.pins or counter.credit_offered or counter.refill:
-        watch.violate(
+        world.violate(
             "left_over",
             f"{slot.name} {counter.key.decode()}: {counter.unacked} unacknowledged, {counter.reserved} reserved, "
             f"{counter.pins} in calls, {counter.credit_offered} offered, refill {counter.refill}",
@@ -117,23 +110,23 @@ def _nothing_left(slot: NodeSlot, counter: SharedCounter, watch: Watch) -> None:
 def _same_window(slot: NodeSlot, counter: SharedWindow, world: World, watch: Watch) -> None:
     record = world.shards[counter.shard.index].record(counter.key)
     if not isinstance(record, WindowRecord):
-        watch.violate("diverged", f"{slot.name} {counter.key.decode()}: the shard has no record of it")
+        world.violate("diverged", f"{slot.name} {counter.key.decode()}: the shard has no record of it")
         return
-    counts = _counts(record)
+    counts = cells_of(record)
     for cell in counter.cells:
         count = counts.get(cell.sequence)
         if count is None:
             continue
         here = count.region_total + count.foreign
         # After a loss a shard may take new hits for lost ones: as many as were asked for in vain.
-        slack = watch.asked_in_vain(counter.key, cell.sequence)
+        slack = watch.cells.asked_in_vain(counter.key, cell.sequence)
         if not here <= cell.known <= here + slack:
             what = f"knows {cell.known}, the shard {here}"
-            watch.violate("diverged", f"{slot.name} {counter.key.decode()} in {cell.sequence}: {what}")
-        _same_refunds(slot, counter, cell, record, watch)
+            world.violate("diverged", f"{slot.name} {counter.key.decode()} in {cell.sequence}: {what}")
+        _same_refunds(slot, counter, cell, record, world)
 
 
-def _same_refunds(slot: NodeSlot, counter: SharedWindow, cell: CellView, record: WindowRecord, watch: Watch) -> None:
+def _same_refunds(slot: NodeSlot, counter: SharedWindow, cell: CellView, record: WindowRecord, world: World) -> None:
     """Check that all know the refunds; those that a living node heard of as its own are there, or the cell is empty."""
     if counter.refunds is None:
         return
@@ -144,22 +137,14 @@ def _same_refunds(slot: NodeSlot, counter: SharedWindow, cell: CellView, record:
     own = 0 if component is None else component.refunded if current else component.previous_refunded
     if known.given != count.refunded + count.foreign_refunded or (own < known.own and count.net):
         what = f"knows of {known.given} given back, {known.own} to itself; the shard of {count.refunded}, {own} to it"
-        watch.violate("diverged", f"{slot.name} {counter.key.decode()} in {cell.sequence}: {what}")
+        world.violate("diverged", f"{slot.name} {counter.key.decode()} in {cell.sequence}: {what}")
 
 
-def _all_there(world: World, watch: Watch) -> None:
+def _all_there(world: World) -> None:
     """Check that all that living nodes admitted is counted: by component, or as unattributed after a loss."""
-    admitted: Counter[tuple[bytes, int]] = Counter()
-    for _, _, counter in world.counters():
-        if isinstance(counter, SharedWindow):
-            for cell in counter.cells:
-                admitted[counter.key, cell.sequence] += cell.total
-    for shard in world.shards:
-        for key, record in shard.windows():
-            for sequence, count in _counts(record).items():
-                if admitted[key, sequence] > count.region_total:
-                    what = f"{admitted[key, sequence]} admitted by living nodes, {count.region_total} counted"
-                    watch.violate("lost", f"{key.decode()} in {sequence}: {what}")
+    for cell in lost_cells(world.shards, (counter for _, _, counter in world.counters())):
+        what = f"{cell.admitted} admitted by living nodes, {cell.counted} counted"
+        world.violate("lost", f"{cell.key.decode()} in {cell.sequence}: {what}")
 
 
 def _resets_hold(world: World, watch: Watch) -> None:
@@ -169,13 +154,13 @@ def _resets_hold(world: World, watch: Watch) -> None:
             number = node.resets.number_of(key.name)
             record = world.shards[world.shard_of(key.name)].record(key.name)
             if number and (record is None or record.reset < number):
-                watch.violate("reset", f"{slot.name} knows of a reset of {key.name.decode()}, its record does not")
+                world.violate("reset", f"{slot.name} knows of a reset of {key.name.decode()}, its record does not")
     for slot, _, counter in world.counters():
         if not watch.truth.is_of_now(counter.key, counter.reset):
-            watch.violate("reset", f"{slot.name} {counter.key.decode()}: of an earlier reset, after it has read")
+            world.violate("reset", f"{slot.name} {counter.key.decode()}: of an earlier reset, after it has read")
 
 
-async def check_liveness(world: World, watch: Watch) -> None:
+async def check_liveness(world: World) -> None:
     """Check that every key without requests for two windows admits again."""
     idle_s = max(LEAST_IDLE_MS, 2 * LONGEST_WINDOW_MS) / 1000
     await asyncio.sleep(idle_s)
@@ -191,7 +176,7 @@ async def check_liveness(world: World, watch: Watch) -> None:
                 decision = await future_of(decision)
             if not decision.admitted:
                 what = f"{slot.name} denied {key.name.decode()}, which nobody had used ({decision.path})"
-                watch.violate("liveness", what)
+                world.violate("liveness", what)
 
 
 def _as_promised(world: World, watch: Watch) -> None:
@@ -204,17 +189,17 @@ def _as_promised(world: World, watch: Watch) -> None:
         for key in world.history.keys:
             if key.limit.debt or key.name in watch.truth.resets:
                 continue  # what goes beyond a bucket's debt is forgiven; what is from before a reset is not looked at
-            promised, committed = watch.promised[node, key.name], watch.committed[node, key.name]
-            if promised != committed and (node, key.name) not in watch.restated:
-                watch.violate("charged", f"{slot.name} {key.name.decode()}: {committed} for {promised} admitted")
+            promised, committed = watch.decisions.promised[node, key.name], watch.cells.committed[node, key.name]
+            if promised != committed and (node, key.name) not in watch.cells.restated:
+                world.violate("charged", f"{slot.name} {key.name.decode()}: {committed} for {promised} admitted")
 
 
-def _same_bucket(slot: NodeSlot, counter: SharedBucket, world: World, watch: Watch) -> None:
+def _same_bucket(slot: NodeSlot, counter: SharedBucket, world: World) -> None:
     record = world.shards[counter.shard.index].record(counter.key)
     component = record.components.get(counter.component) if record is not None else None
     if component is None or component.own < counter.total:
-        watch.violate("lost", f"{slot.name} {counter.key.decode()}: {counter.total} admitted, the shard has fewer")
+        world.violate("lost", f"{slot.name} {counter.key.decode()}: {counter.total} admitted, the shard has fewer")
     elif counter.answered_arrival != record.arrival:
-        watch.violate(
+        world.violate(
             "diverged", f"{slot.name} {counter.key.decode()}: {counter.answered_arrival}, the shard {record.arrival}"
         )

@@ -1,7 +1,7 @@
 """Run one history, and say what came of it: counts, and what was violated."""
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 from headgate.simulation.client import Clients
 from headgate.simulation.faults import Faults
@@ -11,7 +11,7 @@ from headgate.simulation.outcome import AnyHistory, SimulationOutcome
 from headgate.simulation.quiescence import check, check_liveness, settle
 from headgate.simulation.regions.history import RegionsHistory
 from headgate.simulation.regions.runner import run_regions
-from headgate.simulation.trace import Silence, Tracer
+from headgate.simulation.trace import Tracer
 from headgate.simulation.watch import Watch
 from headgate.simulation.world import World
 
@@ -22,8 +22,8 @@ SWEEP_STEPS: Final = 1_000
 def run(history: AnyHistory, trace: Tracer | None = None) -> SimulationOutcome:
     """Play a history on virtual time, in this process."""
     if isinstance(history, RegionsHistory):
-        return run_virtually(run_regions(history, trace or Silence()))
-    return run_virtually(_run(history, trace or Silence()))
+        return run_virtually(run_regions(history, trace or Tracer()))
+    return run_virtually(_run(history, trace or Tracer()))
 
 
 async def _run(history: SimulationHistory, trace: Tracer) -> SimulationOutcome:
@@ -31,7 +31,7 @@ async def _run(history: SimulationHistory, trace: Tracer) -> SimulationOutcome:
     watch = Watch(world)
     clients = Clients(world, watch)
     faults = Faults(world, watch)
-    _report_uncaught(watch)
+    world.report_uncaught()
     await asyncio.gather(*(world.start(slot) for slot in world.slots))
     observing = asyncio.create_task(_observe(world, watch))
     await asyncio.gather(clients.run(), faults.run(history.faults))
@@ -40,30 +40,14 @@ async def _run(history: SimulationHistory, trace: Tracer) -> SimulationOutcome:
     await settle(world, watch)
     check(world, watch)
     observing.cancel()
-    await check_liveness(world, watch)
+    await check_liveness(world)
     await asyncio.gather(observing, *(world.kill(slot) for slot in world.slots), return_exceptions=True)
-    return SimulationOutcome(
-        history,
-        watch.violations,
-        clients.asked,
-        clients.admitted,
-        clients.waited,
-        clients.unserved,
-        clients.digest,
-        watch.paths,
-    )
+    return clients.outcome
 
 
 async def _observe(world: World, watch: Watch) -> None:
     while True:
         await asyncio.sleep(OBSERVE_EVERY_S)
-        watch.observe()
+        watch.bounds.observe()
         for _, node in world.nodes():
             node.engine.sweep(SWEEP_STEPS)
-
-
-def _report_uncaught(watch: Watch) -> None:
-    def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        watch.violate("tasks", f"{context.get('message')}: {context.get('exception')!r}")
-
-    watch.world.loop.set_exception_handler(caught)

@@ -17,12 +17,20 @@ from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operation import Operation, R
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.window_cells import CellRecord
 from headgate.origin.window_record import WindowRecord
 from headgate.quota.operations.call import QuotaCall, QuotaReply
 from headgate.simulation.loop import LoopClock
 
 Done = Callable[[Any], None]
 Memory = tuple[Any, ...]
+
+
+def cells_of(record: object) -> dict[int, CellRecord]:
+    """Cells of a window's record, by window; of anything else there are none."""
+    if not isinstance(record, WindowRecord):
+        return {}
+    return {record.sequence: record.current, record.sequence - 1: record.previous}
 
 
 class SimulatedShard(MemoryOrigin):

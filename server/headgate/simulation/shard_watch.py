@@ -19,17 +19,14 @@ from headgate.origin.protocol import (
 )
 from headgate.origin.window_record import WindowRecord
 from headgate.simulation.cell_watch import CellWatch
-from headgate.simulation.evidence import Evidence
+from headgate.simulation.evidence import Evidence, Watcher
 
 
-class ShardWatch:
+class ShardWatch(Watcher):
     """Sees every answer of every shard."""
 
     def __init__(self, evidence: Evidence, cells: CellWatch) -> None:
-        self._evidence = evidence
-        self._world = evidence.world
-        self._truth = evidence.truth
-        self._violate = evidence.violate
+        super().__init__(evidence)
         self._cells = cells
         self._put: dict[bytes, int] = {}
         """Requests by which each bucket was ever put back, at most."""

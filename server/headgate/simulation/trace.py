@@ -1,29 +1,19 @@
 """Events in order, for people: virtual time, who, what. Nothing in it depends on the machine."""
 
 import asyncio
-from typing import Protocol
 
 
-class Tracer(Protocol):
-    """Writes down what happens in a history, or does not."""
-
-    @property
-    def listening(self) -> bool:
-        """True if events are to be put into words."""
-        ...
-
-    def say(self, who: str, what: str) -> None: ...
-
-
-class Silence:
-    """Tracer that writes nothing."""
+class Tracer:
+    """Writes nothing down: for histories that nobody reads."""
 
     listening = False
+    """True if events are to be put into words."""
 
-    def say(self, who: str, what: str) -> None: ...
+    def say(self, who: str, what: str) -> None:
+        """Take an event."""
 
 
-class Trace:
+class Trace(Tracer):
     """Lines, kept until they are written."""
 
     listening = True

@@ -7,24 +7,23 @@ the limit by the algorithm's own rule.
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit
 
 
+@dataclass(slots=True)
 class CellTruth:
     """One window of one key."""
 
-    __slots__ = ("committed", "components", "foreign", "refunded", "refunds", "total")
-
-    def __init__(self) -> None:
-        self.components: dict[bytes, int] = {}
-        self.total = 0
-        self.committed = 0
-        self.foreign: dict[bytes, int] = {}
-        self.refunds: dict[bytes, int] = {}
-        """Most that a shard has ever refunded to each component."""
-        self.refunded = 0
+    components: dict[bytes, int] = field(default_factory=dict)
+    total: int = 0
+    committed: int = 0
+    foreign: dict[bytes, int] = field(default_factory=dict)
+    refunds: dict[bytes, int] = field(default_factory=dict)
+    """Most that a shard has ever refunded to each component."""
+    refunded: int = 0
 
     def note_refund(self, component: bytes, value: int) -> None:
         """Raise the refunds of a component to a value."""
@@ -51,6 +50,7 @@ class CellTruth:
         return sum(self.foreign.values())
 
 
+@dataclass(slots=True)
 class BucketTruth:
     """One bucket: the arrival time that all charges and commits together make, in ticks of 1/rate ms.
 
@@ -58,20 +58,17 @@ class BucketTruth:
     stands what admissions alone make, each when it was made.
     """
 
-    __slots__ = ("admitted", "clean", "components", "disturbed_ms", "has_refunds", "owed", "rate", "tat")
-
-    def __init__(self, rate: int) -> None:
-        self.rate = rate
-        self.tat = 0
-        self.admitted = 0
-        self.has_refunds = False
-        """True once anything was refunded."""
-        self.owed = 0
-        """Refunded cost that no request has used again, in ticks."""
-        self.components: dict[bytes, int] = {}
-        self.clean = True
-        """False from a disturbance on, until the bucket is full again."""
-        self.disturbed_ms = 0
+    rate: int
+    tat: int = 0
+    admitted: int = 0
+    has_refunds: bool = False
+    """True once anything was refunded."""
+    owed: int = 0
+    """Refunded cost that no request has used again, in ticks."""
+    components: dict[bytes, int] = field(default_factory=dict)
+    clean: bool = True
+    """False from a disturbance on, until the bucket is full again."""
+    disturbed_ms: int = 0
 
     def disturb(self, now_ms: int) -> None:
         self.clean, self.disturbed_ms = False, now_ms

@@ -3,24 +3,22 @@
 from typing import Final
 
 from headgate.simulation.cell_watch import CellWatch
-from headgate.simulation.evidence import Evidence
+from headgate.simulation.evidence import Evidence, Watcher
 from headgate.simulation.shard_watch import ShardWatch
 
 UNNOTICED_MS: Final = 2_000
 """So long a node may date what it admits by the clock as it was before it was set: a heartbeat and its timeout."""
 
 
-class Upsets:
+class Upsets(Watcher):
     """Told of every fault that may cost something, just before or after it happens."""
 
     def __init__(self, evidence: Evidence, cells: CellWatch, answers: ShardWatch) -> None:
+        super().__init__(evidence)
         self.upset_s: dict[bytes, float] = {}
         """Time when each key's record was last lost, or its limit changed."""
         self.stepped_s: dict[int, float] = {}
         """Time when each shard's clock was last set."""
-        self._evidence = evidence
-        self._world = evidence.world
-        self._truth = evidence.truth
         self._cells = cells
         self._answers = answers
         shards = evidence.world.shards

@@ -5,13 +5,10 @@ means.
 """
 
 import asyncio
-import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, Final
-
-import structlog
-from structlog.typing import FilteringBoundLogger
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
 
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit
@@ -19,42 +16,29 @@ from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.simulation.history import SimulationHistory
 from headgate.simulation.loop import LoopClock
-from headgate.simulation.network import NetworkedOrigin, NetworkPath, shard_of
+from headgate.simulation.network import NetworkedOrigin, NetworkPath
 from headgate.simulation.shard import SimulatedShard
+from headgate.simulation.stage import Stage
 from headgate.simulation.trace import Tracer
 
 DRAIN_S: Final = 1.0
 
 
-def _logger(world: "World", who: str) -> FilteringBoundLogger:
-    """Nodes log as ever: into the trace. An error is one of their own faults."""
-
-    def say(logger: Any, name: str, event: Any) -> Any:
-        facts = ", ".join(f"{fact} {value}" for fact, value in event.items() if fact != "event")
-        world.trace.say(who, f"{event['event']}: {facts}")
-        if name == "error":
-            world.on_error(f"{who}: {event['event']}: {facts}")
-        raise structlog.DropEvent
-
-    logger: FilteringBoundLogger = structlog.wrap_logger(None, processors=[say])
-    return logger
-
-
+@dataclass(eq=False)
 class NodeSlot:
     """A place for a node: its clock, its ways to the shards, and the run that is there now, if any."""
 
-    def __init__(self, index: int, clock: LoopClock, paths: list[NetworkPath]) -> None:
-        self.index = index
-        self.clock = clock
-        self.paths = paths
-        self.node: RegionNode | None = None
-        self.serving = False
-        self.runs = 0
-        self.live_nodes = 1
-        self.open: Counter[bytes] = Counter()
-        """Cost of the requests under way, by key; and the most that it ever was."""
-        self.open_most: Counter[bytes] = Counter()
-        self.waiting = 0
+    index: int
+    clock: LoopClock
+    paths: list[NetworkPath]
+    node: RegionNode | None = None
+    serving: bool = False
+    runs: int = 0
+    live_nodes: int = 1
+    open: Counter[bytes] = field(default_factory=Counter)
+    """Cost of the requests under way, by key; and the most that it ever was."""
+    open_most: Counter[bytes] = field(default_factory=Counter)
+    waiting: int = 0
 
     @property
     def name(self) -> str:
@@ -66,13 +50,11 @@ class NodeSlot:
         return b"node%d-%d" % (self.index, self.runs)
 
 
-class World:
+class World(Stage[SimulationHistory]):
     """The nodes, shards, clocks and networks of one history."""
 
     def __init__(self, history: SimulationHistory, trace: Tracer) -> None:
-        self.history = history
-        self.trace = trace
-        self.loop = asyncio.get_running_loop()
+        super().__init__(history, trace)
         self.shards = [
             SimulatedShard(LoopClock(history.unix_ms, offset_ms=offset_ms, drift_ppm=drift_ppm))
             for offset_ms, drift_ppm in zip(history.shard_offsets_ms, history.shard_drifts_ppm, strict=True)
@@ -82,8 +64,6 @@ class World:
         """Every version of each key's rule."""
         self.versions = [[0] * len(history.keys) for _ in self.slots]
         """Index of the limit that each node uses, by key."""
-        self.on_error: Callable[[str], None] = lambda what: None
-        """A node logged an error."""
         self._charges: dict[tuple[int, int, int], Charge] = {}
 
     def _slot(self, index: int) -> NodeSlot:
@@ -117,9 +97,6 @@ class World:
         versions = next(self.limits[index] for index, known in enumerate(self.history.keys) if known.name == key)
         return next(limit for limit in reversed(versions) if limit.requests_per_unit == requests_per_unit)
 
-    def shard_of(self, key: bytes) -> int:
-        return shard_of(key, len(self.shards))
-
     def nodes(self) -> Iterator[tuple[NodeSlot, RegionNode]]:
         """Nodes that live."""
         for slot in self.slots:
@@ -136,15 +113,15 @@ class World:
     async def start(self, slot: NodeSlot) -> None:
         slot.runs += 1
         run = slot.run
-        chance = random.Random(f"{self.history.seed} {run.decode()}")  # noqa: S311 - to be repeated, not guessed at
+        chance = self.chance(run.decode())
         node = RegionNode(
             NetworkedOrigin(self.shards, slot.paths, chance),
             run=run,
             clock=slot.clock,
             random=chance,
             # A generator of its own, so that a history without pauses stays the same.
-            pause_random=random.Random(f"{self.history.seed} {run.decode()} turns"),  # noqa: S311 - as above
-            logger=_logger(self, slot.name),
+            pause_random=self.chance(f"{run.decode()} turns"),
+            logger=self.logger(slot.name),
             max_cells=self.history.max_cells,
             deadline_s=self.history.deadline_ms / 1000,
             live_nodes=slot.live_nodes,

@@ -14,17 +14,15 @@ from typing import Any
 
 from aiohttp import web
 
-from headgate.endpoint.socketfile import OWNER_ONLY
 from headgate.errors import NotReady
-from headgate.runtime.top import MOST_SHOWN, merge_tops
+from headgate.runtime.top import MOST_SHOWN, asked_limit, merge_tops
 from headgate.supervisor.merge import merge_expositions
 from headgate.supervisor.process import WorkerState
 from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import NoAnswer, NotReached, Upstream, WorkerAnswer, end_to_end
-from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.exposition import Format
-from headgate.transport.http_access import OPEN, HttpAccess, Surface
-from headgate.transport.http_listener import HttpLimits, HttpListener, pretty
+from headgate.transport.http_access import Surface
+from headgate.transport.http_listener import HttpEndpoint, HttpListener, healthz, pretty
 from headgate.transport.http_page import page
 
 READY_TIMEOUT_S = 0.7
@@ -59,19 +57,15 @@ class WorkersHttp(HttpListener):
 
     def __init__(
         self,
-        address: str,
+        endpoint: HttpEndpoint,
         members: Sequence[Member],
         *,
         state: Callable[[], str],
         own_metrics: Callable[[], bytes],
-        limits: HttpLimits,
-        logger: BoundedLogger,
-        socket_mode: int = OWNER_ONLY,
-        access: HttpAccess = OPEN,
     ) -> None:
         routes = [
             web.get("/", page),
-            web.get("/healthz", self._healthz),
+            web.get("/healthz", healthz),
             web.get("/readyz", self._readyz),
             web.get("/rules", self._rules),
             web.get("/metrics", self._metrics),
@@ -82,16 +76,13 @@ class WorkersHttp(HttpListener):
             web.get("/top", self._top),
             web.post("/json", self._json),
         ]
-        super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode, access=access)
+        super().__init__(endpoint, routes)
         self.unscraped: Counter[str] = Counter({member.name: 0 for member in members})
         """Scrapes that a living worker is missing from."""
         self._members = members
         self._state = state
         self._own_metrics = own_metrics
         self._rotation = 0
-
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
 
     # All workers
 
@@ -122,11 +113,9 @@ class WorkersHttp(HttpListener):
         return answer.body
 
     async def _top(self, request: web.Request) -> web.Response:
-        text = request.query.get("limit", "10")
-        limit = min(int(text), MOST_SHOWN) if text.isdecimal() else 10
         answers = await asyncio.gather(*(_ask(member, f"/top?limit={MOST_SHOWN}") for member in self._answering()))
         reports = [json.loads(answer.body) for answer in answers if answer is not None and answer.status == 200]
-        return web.json_response(merge_tops(reports, limit), dumps=pretty)
+        return web.json_response(merge_tops(reports, asked_limit(request.query)), dumps=pretty)
 
     # The first that is ready, and in what the others differ
 
@@ -146,10 +135,14 @@ class WorkersHttp(HttpListener):
 
     async def _first(self, request: web.Request) -> web.Response:
         """The first worker's answer: it speaks to the other regions, and all read the same log."""
+        _, answer = await self._first_answer(request.path_qs)
+        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+    async def _first_answer(self, target: str) -> tuple[Member, WorkerAnswer]:
         for member in self._answering():
-            answer = await _ask(member, request.path_qs)
+            answer = await _ask(member, target)
             if answer is not None:
-                return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+                return member, answer
         raise NotReady("no worker is ready")
 
     async def _first_and_others(
@@ -157,12 +150,7 @@ class WorkersHttp(HttpListener):
     ) -> tuple[WorkerAnswer, str, Mapping[str, Mapping[str, Any]]]:
         """The first worker's answer to `target`, its name, and what all answer to `brief`."""
         asked = self._answering()
-        for member in asked:
-            first = await _ask(member, target)
-            if first is not None:
-                break
-        else:
-            raise NotReady("no worker is ready")
+        member, first = await self._first_answer(target)
         answers = await asyncio.gather(*(_ask(other, brief) for other in asked))
         told = {
             other.name: json.loads(answer.body)

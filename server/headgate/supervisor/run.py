@@ -19,7 +19,7 @@ from headgate.config import Settings
 from headgate.endpoint.socketfile import LOCK_SUFFIX
 from headgate.endpoint.tokens import TokenFile
 from headgate.errors import ConfigError
-from headgate.runtime.access import http_listeners, open_tokens
+from headgate.runtime.access import http_endpoints, open_tokens
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
 from headgate.runtime.stopping import Stopping
@@ -37,7 +37,7 @@ from headgate.telemetry.logs import Logs
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.otlp import open_push
 from headgate.telemetry.process import LoopLag
-from headgate.transport.http_listener import HttpLimits, addresses_of
+from headgate.transport.http_listener import addresses_of
 from headgate.transport.private_directory import PrivateDirectory
 
 HURRY_S = 1.0
@@ -135,18 +135,10 @@ class WorkerSupervisor:
             self._cleanup.push_async_callback(member.upstream.close)
         metrics = Metrics(node=self._node, region=self.settings.region)
         tokens = open_tokens(self.settings, self._logger)
+        endpoints = http_endpoints(self.settings, tokens, self._bounded, self.settings.max_message_bytes)
         self._https = [
-            WorkersHttp(
-                address,
-                members,
-                state=lambda: self.state,
-                own_metrics=metrics.render,
-                limits=HttpLimits(max_body_bytes=self.settings.max_message_bytes),
-                logger=self._bounded,
-                socket_mode=int(self.settings.socket_mode, 8),
-                access=access,
-            )
-            for address, access in http_listeners(self.settings, tokens)
+            WorkersHttp(endpoint, members, state=lambda: self.state, own_metrics=metrics.render)
+            for endpoint in endpoints
         ]
         register(metrics, self._slots, self._https, self._lag, self._logs.sink)
         self._start_tasks(metrics, tokens)

@@ -5,6 +5,7 @@ later interval says how many were kept back. The number of kinds is bounded too:
 beyond the bound share one budget.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from headgate.clock import Clock
@@ -13,13 +14,11 @@ MAX_KINDS = 256
 OVERFLOW = "other"
 
 
+@dataclass(slots=True)
 class _Budget:
-    __slots__ = ("left", "suppressed", "until")
-
-    def __init__(self) -> None:
-        self.until = float("-inf")
-        self.left = 0
-        self.suppressed = 0
+    until: float = float("-inf")
+    left: int = 0
+    suppressed: int = 0
 
 
 class BoundedLogger:

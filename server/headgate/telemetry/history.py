@@ -5,6 +5,7 @@ place of such a part's logger, hands on every event of every level, and notes th
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 NOTED: Final = frozenset(
@@ -37,25 +38,14 @@ class NotedLogger:
         self._note = note
         self._bound = bound or {}
 
-    def debug(self, event: str, **fields: Any) -> None:
-        self._emit("debug", event, fields)
-
-    def info(self, event: str, **fields: Any) -> None:
-        self._emit("info", event, fields)
-
-    def warning(self, event: str, **fields: Any) -> None:
-        self._emit("warning", event, fields)
-
-    def error(self, event: str, **fields: Any) -> None:
-        self._emit("error", event, fields)
-
-    def exception(self, event: str, **fields: Any) -> None:
-        self._emit("exception", event, fields)
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        """Return the method of a level: `info`, `warning` and so on."""
+        return partial(self._emit, level)
 
     def bind(self, **fields: Any) -> "NotedLogger":
         return NotedLogger(self._logger.bind(**fields), self._note, {**self._bound, **fields})
 
-    def _emit(self, level: str, event: str, fields: dict[str, Any]) -> None:
+    def _emit(self, level: str, event: str, **fields: Any) -> None:
         if event in NOTED:
             self._note(event, {**self._bound, **fields})
         getattr(self._logger, level)(event, **fields)

@@ -10,18 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from opentelemetry.sdk.metrics import Exemplar as OtelExemplar
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    Gauge,
-    Histogram,
-    HistogramDataPoint,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
+from opentelemetry.sdk.metrics import export as otel
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
@@ -52,9 +41,11 @@ def otel_name(instrument: Instrument) -> str:
     return f"{space}.{rest.removesuffix(_SUFFIX.get(instrument.unit, ' '))}"
 
 
-def parts(instruments: Iterable[Instrument], resource: Resource, start_ns: int, series: int) -> Iterator[MetricsData]:
+def parts(
+    instruments: Iterable[Instrument], resource: Resource, start_ns: int, series: int
+) -> Iterator[otel.MetricsData]:
     """All readings, in parts of about `series` series each; one instrument may be in several."""
-    metrics: list[Metric] = []
+    metrics: list[otel.Metric] = []
     room = series
     for instrument in instruments:
         points: list[Any] = []
@@ -71,7 +62,7 @@ def parts(instruments: Iterable[Instrument], resource: Resource, start_ns: int, 
         yield _message(metrics, resource)
 
 
-def messages(pieces: Sequence[MetricsData]) -> Iterator[MetricsData]:
+def messages(pieces: Sequence[otel.MetricsData]) -> Iterator[otel.MetricsData]:
     """Join parts to fewer, larger messages: a collector takes a thousand points as easily as a hundred."""
     for first in range(0, len(pieces), PARTS_PER_MESSAGE):
         resources = [piece.resource_metrics[0] for piece in pieces[first : first + PARTS_PER_MESSAGE]]
@@ -79,27 +70,27 @@ def messages(pieces: Sequence[MetricsData]) -> Iterator[MetricsData]:
         yield _message(metrics, resources[0].resource)
 
 
-def _message(metrics: list[Metric], resource: Resource) -> MetricsData:
-    return MetricsData([ResourceMetrics(resource, [ScopeMetrics(SCOPE, metrics, "")], "")])
+def _message(metrics: list[otel.Metric], resource: Resource) -> otel.MetricsData:
+    return otel.MetricsData([otel.ResourceMetrics(resource, [otel.ScopeMetrics(SCOPE, metrics, "")], "")])
 
 
-def _metric(instrument: Instrument, points: list[Any]) -> Metric:
+def _metric(instrument: Instrument, points: list[Any]) -> otel.Metric:
     data: Any
     if instrument.kind is InstrumentKind.HISTOGRAM:
-        data = Histogram(points, AggregationTemporality.CUMULATIVE)
+        data = otel.Histogram(points, otel.AggregationTemporality.CUMULATIVE)
     elif instrument.kind is InstrumentKind.COUNTER:
-        data = Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True)
+        data = otel.Sum(points, otel.AggregationTemporality.CUMULATIVE, is_monotonic=True)
     else:
-        data = Gauge(points)
-    return Metric(otel_name(instrument), instrument.description, instrument.unit, data)
+        data = otel.Gauge(points)
+    return otel.Metric(otel_name(instrument), instrument.description, instrument.unit, data)
 
 
 def _point(instrument: Instrument, reading: Any, attributes: dict[str, str], start_ns: int) -> Any:
     now_ns = time.time_ns()
     if not isinstance(reading, Buckets):
-        return NumberDataPoint(attributes, start_ns, now_ns, reading)
+        return otel.NumberDataPoint(attributes, start_ns, now_ns, reading)
     unknown: Any = None  # the format allows it: the smallest and the largest value are not kept
-    return HistogramDataPoint(
+    return otel.HistogramDataPoint(
         attributes=attributes,
         start_time_unix_nano=start_ns,
         time_unix_nano=now_ns,

@@ -32,16 +32,17 @@ _MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 def resident_bytes() -> int:
     """Bytes of memory that the process holds now; its peak if the system shows no more."""
-    try:
-        return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT_BYTES
+    return _memory_bytes(1) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT_BYTES
 
 
 def virtual_bytes() -> int:
     """Address space that the process has; 0 where the system does not tell."""
+    return _memory_bytes(0)
+
+
+def _memory_bytes(field: int) -> int:
     try:
-        return int(_STATM.read_text().split()[0]) * _PAGE_BYTES
+        return int(_STATM.read_text().split()[field]) * _PAGE_BYTES
     except OSError:
         return 0
 

@@ -8,6 +8,7 @@ number is bounded too.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 MAX_RULES: Final = 10_000
@@ -43,40 +44,30 @@ class TallyName(NamedTuple):
     """Only for rules that ask for it."""
 
 
+def _counts() -> defaultdict[str, int]:
+    return defaultdict(int)
+
+
+@dataclass(slots=True, eq=False)
 class Tally:
     """Results of the decisions on one rule. Each is counted by the path that made the request's decision."""
 
-    __slots__ = (
-        "name",
-        "near",
-        "over",
-        "over_extra",
-        "refunded",
-        "rules",
-        "shadow",
-        "shadow_extra",
-        "text",
-        "within",
-        "within_extra",
-    )
-
-    def __init__(self, name: TallyName, text: str) -> None:
-        self.name = name
-        self.text = text
-        """The rule for people, level by level."""
-        self.rules = 0
-        """The number of rule sets that there had been when a request was last planned on it."""
-        self.within: defaultdict[str, int] = defaultdict(int)
-        self.over: defaultdict[str, int] = defaultdict(int)
-        self.shadow: defaultdict[str, int] = defaultdict(int)
-        self.near = 0
-        """Admissions after which more than `near_limit_ratio` of the limit was used."""
-        self.within_extra = 0
-        self.over_extra = 0
-        self.shadow_extra = 0
-        """Cost of requests beyond 1 each; the counts above and this together are the cost."""
-        self.refunded = 0
-        """Cost that requests asked to refund. Their counts are among those within the limit, at no cost."""
+    name: TallyName
+    text: str
+    """The rule for people, level by level."""
+    rules: int = 0
+    """The number of rule sets that there had been when a request was last planned on it."""
+    within: defaultdict[str, int] = field(default_factory=_counts)
+    over: defaultdict[str, int] = field(default_factory=_counts)
+    shadow: defaultdict[str, int] = field(default_factory=_counts)
+    near: int = 0
+    """Admissions after which more than `near_limit_ratio` of the limit was used."""
+    within_extra: int = 0
+    over_extra: int = 0
+    shadow_extra: int = 0
+    """Cost of requests beyond 1 each; the counts above and this together are the cost."""
+    refunded: int = 0
+    """Cost that requests asked to refund. Their counts are among those within the limit, at no cost."""
 
     def results(self) -> Iterator[tuple[str, str, int]]:
         """Result, path and count of what there was."""

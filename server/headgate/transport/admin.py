@@ -11,13 +11,12 @@ from typing import Final, TypeAlias
 import grpc
 from structlog.typing import FilteringBoundLogger
 
-from headgate.address import TcpAddress, parse_address
+from headgate.address import parse_address
 from headgate.endpoint.admins import Admins, Operator
-from headgate.endpoint.listening import why_not
+from headgate.endpoint.listening import listen_by_grpcio
 from headgate.endpoint.methods import CODES, MethodHandlers, Methods
 from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
 from headgate.endpoint.tls import TlsFiles, server_credentials
-from headgate.errors import ConfigError
 from headgate.transport.answers import Failures
 from headgate.transport.interface import TransportStats
 
@@ -71,7 +70,7 @@ class AdminServer:
                 server = grpc.aio.server(
                     handlers=[Methods(self._handlers())], options=self._options(), maximum_concurrent_rpcs=MAX_CALLS
                 )
-                self._bind(server, credentials)
+                self._address = listen_by_grpcio(server, self._address, credentials)
             await server.start()
             cleanup.push_async_callback(server.stop, None)
             self._cleanup = cleanup.pop_all()
@@ -89,15 +88,6 @@ class AdminServer:
             ("grpc.max_connection_idle_ms", IDLE_TIMEOUT_MS),
             ("grpc.so_reuseport", 0),
         ]
-
-    def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
-        target = str(self._address)
-        try:
-            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
-        except RuntimeError as error:
-            raise ConfigError(f"can't listen on {target}: {why_not(self._address)}") from error
-        if isinstance(self._address, TcpAddress):
-            self._address = TcpAddress(self._address.host, port)
 
     def _handlers(self) -> MethodHandlers:
         return {path: grpc.unary_unary_rpc_method_handler(self._guarded(call)) for path, call in self._methods.items()}

@@ -29,11 +29,9 @@ class Replies(Protocol):
 
     def fail(self, call_id: int, error: Exception) -> None:
         """Send what the error means to callers."""
-        ...
 
     def mark_pending(self, call_id: int, size: int, received_at: float, answer: PendingAnswer) -> None:
         """Keep the call, of `size` bytes, until its answer comes."""
-        ...
 
 
 class KeptBack:

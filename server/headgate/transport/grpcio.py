@@ -13,19 +13,18 @@ from typing import Never, TypeAlias
 
 import grpc
 
-from headgate.address import TcpAddress, parse_address
-from headgate.endpoint.listening import why_not
+from headgate.endpoint.listening import listen_by_grpcio
 from headgate.endpoint.methods import CODES, MethodHandlers, Methods
 from headgate.endpoint.socketfile import binding_at
 from headgate.endpoint.tls import TlsFiles, server_credentials
-from headgate.errors import ConfigError, Forbidden, NotReady, Unauthenticated
+from headgate.errors import Forbidden, NotReady, Unauthenticated
 from headgate.telemetry.traces import parent_of
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
 from headgate.transport.calls import RateLimitCalls, not_bytes
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
-from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
+from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, Transport
 from headgate.transport.reflection import Reflection
 from headgate.transport.services import method_handlers
 
@@ -45,26 +44,19 @@ _Statuses = asyncio.Queue[bytes | None]
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 
-class GrpcioTransport:
-    """Implements `Transport` with grpc.aio."""
+class GrpcioTransport(Transport):
+    """A transport made with grpc.aio."""
 
     name = "grpcio"
 
     def __init__(self, endpoint: Serving, *, tls: TlsFiles | None = None) -> None:
-        self.stats = TransportStats()
-        self._endpoint = endpoint
-        self._address = parse_address(endpoint.address)
+        super().__init__(endpoint)
         self._tls = tls
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[_Statuses] = health.Health()
         self._calls = RateLimitCalls(endpoint, self.stats)
         # Calls whose answer comes later.
         self._waiting: set[asyncio.Future[bytes]] = set()
-        self._cleanup = AsyncExitStack()
-
-    @property
-    def address(self) -> str:
-        return str(self._address)
 
     def set_serving(self, serving: bool) -> None:
         self._health.set(serving)
@@ -78,7 +70,7 @@ class GrpcioTransport:
             with binding_at(self._address, self._endpoint.socket_mode, cleanup):
                 server = grpc.aio.server(handlers=[Methods(self._methods())], options=self._options())
                 cleanup.push_async_callback(server.stop, _CLOSE_GRACE_S)
-                self._bind(server, credentials)
+                self._address = listen_by_grpcio(server, self._address, credentials)
             await server.start()
             self._cleanup = cleanup.pop_all()
 
@@ -107,15 +99,6 @@ class GrpcioTransport:
             **Reflection(self._endpoint.callers).methods(),
             **method_handlers(self._endpoint.services, self._endpoint.callers, self._failures),
         }
-
-    def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> None:
-        target = str(self._address)
-        try:
-            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
-        except RuntimeError as error:
-            raise ConfigError(f"can't listen on {target}: {why_not(self._address)}") from error
-        if isinstance(self._address, TcpAddress):
-            self._address = TcpAddress(self._address.host, port)
 
     async def stop(self, timeout_s: float) -> None:
         await wait_until_quiet(self.stats, timeout_s)

@@ -10,22 +10,12 @@ from typing import Any
 
 from aiohttp import web
 
-from headgate.endpoint.socketfile import OWNER_ONLY
 from headgate.pending import answer_future
-from headgate.telemetry.bounded import BoundedLogger
-from headgate.transport.http_access import OPEN, HttpAccess, Surface
-from headgate.transport.http_json import (
-    OVER_LIMIT,
-    parse_response,
-    request_from_json,
-    response_headers,
-    response_to_json,
-)
-from headgate.transport.http_listener import HttpLimits, HttpListener, error_response, pretty
+from headgate.transport import http_json
+from headgate.transport.http_access import Surface
+from headgate.transport.http_listener import HttpEndpoint, HttpListener, error_response, healthz, pretty
 from headgate.transport.http_page import page
 from headgate.transport.interface import Handler
-
-__all__ = ["HttpLimits", "HttpServer", "HttpSources"]
 
 JSON = "application/json"
 
@@ -52,19 +42,10 @@ class HttpSources:
 class HttpServer(HttpListener):
     """The HTTP side of one serving process."""
 
-    def __init__(
-        self,
-        address: str,
-        sources: HttpSources,
-        *,
-        limits: HttpLimits,
-        logger: BoundedLogger,
-        socket_mode: int = OWNER_ONLY,
-        access: HttpAccess = OPEN,
-    ) -> None:
+    def __init__(self, endpoint: HttpEndpoint, sources: HttpSources) -> None:
         routes = [
             web.get("/", page),
-            web.get("/healthz", self._healthz),
+            web.get("/healthz", healthz),
             web.get("/readyz", self._readyz),
             web.get("/rules", self._rules),
             web.get("/metrics", self._metrics),
@@ -75,7 +56,7 @@ class HttpServer(HttpListener):
             web.get("/top", self._top),
             web.post("/json", self._json),
         ]
-        super().__init__(address, routes, limits=limits, logger=logger, socket_mode=socket_mode, access=access)
+        super().__init__(endpoint, routes)
         self._sources = sources
 
     async def _json(self, request: web.Request) -> web.Response:
@@ -83,14 +64,11 @@ class HttpServer(HttpListener):
             return error_response(503, "not ready")
         if request.headers.get("Content-Encoding", "identity") != "identity":
             return error_response(415, "the body must not be compressed")
-        answer = self._sources.handler.answer(request_from_json(await self.read_body(request)))
-        response = parse_response(await answer_future(answer))
-        status = 429 if response.overall_code == OVER_LIMIT else 200
-        headers = response_headers(response)
-        return web.Response(status=status, text=response_to_json(response), content_type=JSON, headers=headers)
-
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
+        answer = self._sources.handler.answer(http_json.request_from_json(await self.read_body(request)))
+        response = http_json.parse_response(await answer_future(answer))
+        status = 429 if response.overall_code == http_json.OVER_LIMIT else 200
+        headers, text = http_json.response_headers(response), http_json.response_to_json(response)
+        return web.Response(status=status, text=text, content_type=JSON, headers=headers)
 
     async def _readyz(self, _: web.Request) -> web.Response:
         ready, detail = self._sources.readiness()

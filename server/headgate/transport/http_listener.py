@@ -22,6 +22,9 @@ from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_access import OPEN, HttpAccess
 from headgate.transport.http_connections import HttpConnections
 
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""Answers one request."""
+
 HTTP_STATUS: Mapping[Status, int] = {
     Status.INVALID_ARGUMENT: 400,
     Status.NOT_FOUND: 404,
@@ -55,29 +58,31 @@ class HttpLimits:
     """Connections of one listener. Probes, scrapers and callers of /json are few; for volume there is gRPC."""
 
 
+@dataclass(frozen=True, slots=True)
+class HttpEndpoint:
+    """The task of an HTTP server: where it listens, to whom, and within which bounds."""
+
+    address: str
+    logger: BoundedLogger
+    limits: HttpLimits = HttpLimits()
+    access: HttpAccess = OPEN
+    socket_mode: int = OWNER_ONLY
+
+
 class HttpListener:
     """An HTTP server without routes of its own: subclasses bring them, it binds, bounds, counts and reports errors."""
 
-    def __init__(
-        self,
-        address: str,
-        routes: Iterable[web.RouteDef],
-        *,
-        limits: HttpLimits,
-        logger: BoundedLogger,
-        socket_mode: int = OWNER_ONLY,
-        access: HttpAccess = OPEN,
-    ) -> None:
+    def __init__(self, endpoint: HttpEndpoint, routes: Iterable[web.RouteDef]) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
         """Requests by route (never by raw path) and status."""
-        self.limits = limits
-        self.connections = HttpConnections(limits.max_connections)
-        self._address = parse_address(address)
-        self.access = access
-        self._routes = tuple(access.routes(routes))
+        self.limits = endpoint.limits
+        self.access = endpoint.access
+        self.connections = HttpConnections(self.limits.max_connections)
+        self._address = parse_address(endpoint.address)
+        self._routes = tuple(self.access.routes(routes))
         self._paths = frozenset(route.path for route in self._routes)
-        self._logger = logger
-        self._socket_mode = socket_mode
+        self._logger = endpoint.logger
+        self._socket_mode = endpoint.socket_mode
         self._cleanup = contextlib.AsyncExitStack()
 
     @property
@@ -122,18 +127,14 @@ class HttpListener:
     # One request
 
     @web.middleware
-    async def _serve(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def _serve(self, request: web.Request, handler: Handle) -> web.StreamResponse:
         self.connections.began(request.protocol)
         try:
             return await self._within_time(request, handler)
         finally:
             self.connections.ended(request.protocol)
 
-    async def _within_time(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def _within_time(self, request: web.Request, handler: Handle) -> web.StreamResponse:
         try:
             async with asyncio.timeout(self.limits.request_timeout_s):
                 response = await self._answer(request, handler)
@@ -149,9 +150,7 @@ class HttpListener:
         self._count(request, response.status)
         return response
 
-    async def _answer(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, handler: Handle) -> web.StreamResponse:
         try:
             self.access.check(request.path, request.headers)
             return await handler(request)
@@ -204,6 +203,11 @@ def total_requests(listeners: Iterable[HttpListener]) -> Counter[tuple[str, int]
 def total_cut(listeners: Iterable[HttpListener]) -> Counter[str]:
     """Connections that made room for others, of several listeners together, by what was short."""
     return sum((listener.connections.cut for listener in listeners), Counter[str]())
+
+
+async def healthz(_: web.Request) -> web.Response:
+    """`GET /healthz`: whoever answers is alive."""
+    return web.json_response({"status": "ok"})
 
 
 def pretty(value: Any) -> str:

@@ -18,8 +18,7 @@ from headgate.telemetry.traces import parent_of
 from headgate.transport.allocator import TRIM_DELAY_MS, Trimmer
 from headgate.transport.answers import STOPPING, overloaded, too_large
 from headgate.transport.batches import RATE_LIMIT, BatchDecider, KeptBack
-from headgate.transport.callers import EVERYBODY, Callers
-from headgate.transport.interface import TransportLimits, TransportStats
+from headgate.transport.interface import Serving, TransportStats
 
 if TYPE_CHECKING:
     # A name in the stubs alone.
@@ -45,25 +44,23 @@ class Intake:
         self,
         front: NativeGrpcFront,
         decider: BatchDecider,
-        limits: TransportLimits,
+        endpoint: Serving,
         stats: TransportStats,
         *,
         deliver: Callable[[HealthBatch], None],
         fail: Callable[[int, Exception], None],
         kept_back: KeptBack,
-        callers: Callers = EVERYBODY,
-        traces: bool = False,
     ) -> None:
         """`deliver` and `fail` are called on the receiving thread."""
         self._front = front
         self._decider = decider
-        self._limits = limits
+        self._limits = endpoint.limits
         self._stats = stats
         self._deliver = deliver
         self._fail = fail
         self._kept_back = kept_back
-        self._callers = callers
-        self._traces = traces
+        self._callers = endpoint.callers
+        self._traces = endpoint.tracing is not None
         self._parents: dict[int, str | bytes] = {}
         """Trace contexts of the calls of a batch, where traces are on."""
         self._trimmer = Trimmer()

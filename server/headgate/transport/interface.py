@@ -7,12 +7,15 @@ loop's lock (shared_loop.py): one of them at a time, so that what is behind the 
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from headgate.address import parse_address
 from headgate.endpoint.socketfile import OWNER_ONLY
+from headgate.heirs import mypyc_attr
 from headgate.pending import PendingAnswer
 from headgate.telemetry.histogram import HistogramCounts
 from headgate.telemetry.traces import Tracing
@@ -33,7 +36,6 @@ class Handler(Protocol):
     def answer(self, payload: bytes) -> bytes | PendingAnswer:
         """Answer at once where that is possible, else later. Raises, or hands on later, what `errors.status_of` maps to
         a status. On the loop, or on a thread that holds its lock."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,33 +119,6 @@ class TransportStats:
         return self.accepted_bytes - self.finished_bytes
 
 
-class Transport(Protocol):
-    """A gRPC server on one address, whichever library it is made with."""
-
-    name: str
-    stats: TransportStats
-
-    @property
-    def address(self) -> str:
-        """The address that a client would dial: `host:port` (the real port) or `unix:/path`."""
-        ...
-
-    async def start(self) -> None:
-        """Bind and accept. Raises ConfigError when the address can't be had."""
-        ...
-
-    def set_serving(self, serving: bool) -> None:
-        """Set what gRPC health answers from now on, Watch streams included. Not serving until told."""
-        ...
-
-    async def stop(self, timeout_s: float) -> None:
-        """Wait, at most `timeout_s`, until nothing is pending, then close without losing an answer.
-
-        What is still pending after that is answered UNAVAILABLE.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Serving:
     """The task of a transport: what it serves, where, to whom, and within which bounds."""
@@ -159,6 +134,39 @@ class Serving:
     """Further unary methods, by path, for the same callers."""
     tracing: Tracing | None = None
     """None: nothing is traced, and nobody looks for a caller's trace context."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Transport:
+    """A gRPC server on one address, whichever library it is made with."""
+
+    name: str
+
+    def __init__(self, endpoint: Serving, stats: TransportStats | None = None) -> None:
+        self.stats = stats or TransportStats()
+        self._endpoint = endpoint
+        self._address = parse_address(endpoint.address)
+        self._cleanup = AsyncExitStack()
+
+    @property
+    def address(self) -> str:
+        """The address that a client would dial: `host:port` (the real port) or `unix:/path`."""
+        return str(self._address)
+
+    async def start(self) -> None:
+        """Bind and accept. Raises ConfigError when the address can't be had."""
+        raise NotImplementedError
+
+    def set_serving(self, serving: bool) -> None:
+        """Set what gRPC health answers from now on, Watch streams included. Not serving until told."""
+        raise NotImplementedError
+
+    async def stop(self, timeout_s: float) -> None:
+        """Wait, at most `timeout_s`, until nothing is pending, then close without losing an answer.
+
+        What is still pending after that is answered UNAVAILABLE.
+        """
+        raise NotImplementedError
 
 
 TransportFactory = Callable[[Serving], Transport]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pygrpc_native._native import STREAM_SENT, NativeGrpcFront
 
-from headgate.address import TcpAddress, parse_address
+from headgate.address import TcpAddress
 from headgate.endpoint.socketfile import binding_at
 from headgate.errors import ConfigError, Status
 from headgate.pending import PendingAnswer
@@ -32,7 +32,7 @@ from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.intake import HealthBatch, Intake
-from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, TransportStats
+from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, Transport, TransportStats
 from headgate.transport.reflection import Reflection
 from headgate.transport.services import method_handlers
 from headgate.transport.shared_loop import SharedLoop
@@ -53,19 +53,15 @@ _GUARDED_METADATA_BYTES = 16 * 1024
 _TRUSTED_METADATA_BYTES = 1024 * 1024
 
 
-class NativeTransport:
-    """Implements `Transport` with pygrpc-native."""
+class NativeTransport(Transport):
+    """A transport made with pygrpc-native."""
 
     name = "native"
 
     def __init__(
         self, endpoint: Serving, *, stats: TransportStats | None = None, refusals: Refusals | None = None
     ) -> None:
-        self.stats = stats or TransportStats()
-        self._endpoint = endpoint
-        self._address = parse_address(endpoint.address)
-        self._limits = endpoint.limits
-        self._callers = endpoint.callers
+        super().__init__(endpoint, stats)
         self._refusals = refusals
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[int] = health.Health()
@@ -78,14 +74,9 @@ class NativeTransport:
         # Answers that are sent when whoever gave them has given all: calls, their sizes, when they came, the answers.
         self._ready: list[tuple[int, int, float, bytes]] = []
         self._started = False
-        self._cleanup = AsyncExitStack()
         self._loop: SharedLoop
         self._front: NativeGrpcFront
         self._intake: Intake
-
-    @property
-    def address(self) -> str:
-        return str(self._address)
 
     def set_serving(self, serving: bool) -> None:
         self._health.set(serving)
@@ -113,17 +104,15 @@ class NativeTransport:
             self._cleanup = cleanup.pop_all()
 
     def _make_intake(self) -> Intake:
-        kept_back = KeptBack(self._refusals, self._limits, self.stats)
+        kept_back = KeptBack(self._refusals, self._endpoint.limits, self.stats)
         return Intake(
             self._front,
             BatchDecider(self._calls, self._front.respond, self, self._loop.lock, self.stats, kept_back),
-            self._limits,
+            self._endpoint,
             self.stats,
             deliver=self._hand_over,
             fail=self.fail,
             kept_back=kept_back,
-            callers=self._callers,
-            traces=self._endpoint.tracing is not None,
         )
 
     def _bind(self) -> NativeGrpcFront:
@@ -133,8 +122,8 @@ class NativeTransport:
                 _METHODS,
                 _IO_THREADS,
                 client_key_metadata=TIMEOUT_HEADER,
-                call_details=self._callers.tokens is not None or self._endpoint.tracing is not None,
-                max_concurrent_streams=self._limits.max_concurrent_streams,
+                call_details=self._endpoint.callers.tokens is not None or self._endpoint.tracing is not None,
+                max_concurrent_streams=self._endpoint.limits.max_concurrent_streams,
                 max_metadata_size=_GUARDED_METADATA_BYTES if self._refusals else _TRUSTED_METADATA_BYTES,
                 reuse_port=self._endpoint.reuse_port,
             )
@@ -149,9 +138,9 @@ class NativeTransport:
         """Reflection is a convenience: where there is no directory for its socket, we serve without."""
         try:
             # The guard has looked at names already.
-            callers = replace(self._callers, names=None)
+            callers = replace(self._endpoint.callers, names=None)
             services = method_handlers(self._endpoint.services, callers, self._failures)
-            fallback = Fallback({**Reflection(callers).methods(), **services}, self._limits)
+            fallback = Fallback({**Reflection(callers).methods(), **services}, self._endpoint.limits)
             await fallback.start()
         except OSError as error:
             self._endpoint.logger.warning("reflection_unavailable", reason=str(error))

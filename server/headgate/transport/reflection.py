@@ -5,12 +5,14 @@ ones can share the process. Callers know only the official names: these descript
 ours with the private prefixes taken off, in a pool of their own.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import grpc
-from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
+from google.protobuf import duration_pb2, struct_pb2, text_format, timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
@@ -33,19 +35,18 @@ SERVICES = (RATE_LIMIT_SERVICE, LIMITS_SERVICE, health.SERVICE, V1_SERVICE, V1AL
 # People explore with it, one stream each; it must not cost the callers who want decisions.
 MAX_STREAMS = 32
 
-# Prefixes of file and package to take off, and what takes their place. grpcio's own
-# messages have their packages right, and files that are named after Python modules.
-_OURS = (("headgate_client/wire/", ""), ("headgate.wire.", ""))
-_HEALTH = (("grpc_health/", "grpc/health/"), ("", ""))
-_V1ALPHA = (("grpc_reflection/", "grpc/reflection/"), ("", ""))
-_V1 = (("grpc_reflection/v1alpha/", "grpc/reflection/v1/"), ("grpc.reflection.v1alpha", "grpc.reflection.v1"))
+# Beginnings of names to be replaced: of files, and of packages. grpcio's own messages have their
+# packages right, and files that are named after Python modules.
+_OURS = {"headgate_client/wire/": "", "headgate.wire.": ""}
+_HEALTH = {"grpc_health/": "grpc/health/"}
+_V1ALPHA = {"grpc_reflection/": "grpc/reflection/"}
+_V1 = {"grpc_reflection/v1alpha/": "grpc/reflection/v1/", "grpc.reflection.v1alpha": "grpc.reflection.v1"}
 _File = FileDescriptor | Any  # the stubs of grpcio's messages have a class of their own
-Prefixes = tuple[tuple[str, str], tuple[str, str]]
 
 
-def official_files() -> list[descriptor_pb2.FileDescriptorProto]:
+def official_files() -> list[FileDescriptorProto]:
     """Every file that describes what is served, each after the files that it imports."""
-    well_known = [_copy(module.DESCRIPTOR) for module in (duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)]
+    well_known = [_renamed(module.DESCRIPTOR, {}) for module in (duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)]
     ours = [
         _renamed(module.DESCRIPTOR, _OURS)
         for module in (ratelimit_unit_pb2, base_pb2, ratelimit_pb2, rls_pb2, limits_pb2)
@@ -58,64 +59,15 @@ def official_files() -> list[descriptor_pb2.FileDescriptorProto]:
     return [*well_known, *ours, *grpcs]
 
 
-def _copy(file: _File) -> descriptor_pb2.FileDescriptorProto:
-    proto = descriptor_pb2.FileDescriptorProto()
+def _renamed(file: _File, prefixes: Mapping[str, str]) -> FileDescriptorProto:
+    """Copy a file's description; its own name, its package's, and those of other files and types begin otherwise."""
+    proto = FileDescriptorProto()
     file.CopyToProto(proto)
-    return proto
-
-
-def _renamed(file: _File, prefixes: Prefixes) -> descriptor_pb2.FileDescriptorProto:
-    (old_path, new_path), (old_package, new_package) = prefixes
-    proto = _copy(file)
-    proto.name = _swap(proto.name, old_path, new_path)
-    proto.package = _swap(proto.package, old_package, new_package)
-    for index, dependency in enumerate(proto.dependency):
-        proto.dependency[index] = _swap(dependency, old_path, new_path)
-    for reference, name in _type_references(proto):
-        setattr(reference, name, _swap(getattr(reference, name), f".{old_package}", f".{new_package}"))
-    return proto
-
-
-def _swap(text: str, old: str, new: str) -> str:
-    return new + text.removeprefix(old) if text.startswith(old) else text
-
-
-def _type_references(file: descriptor_pb2.FileDescriptorProto) -> Iterable[tuple[Any, str]]:
-    """Fields in which a file names a type by its full name."""
-    for _, message in _messages(file):
-        yield from ((field, "type_name") for field in message.field if field.type_name)
-    for service in file.service:
-        for method in service.method:
-            yield method, "input_type"
-            yield method, "output_type"
-
-
-def _messages(file: descriptor_pb2.FileDescriptorProto) -> Iterable[tuple[str, descriptor_pb2.DescriptorProto]]:
-    """Every message of a file, nested ones too, with its full name."""
-    found = [(f"{file.package}.{message.name}", message) for message in file.message_type]
-    for name, message in found:
-        found.extend((f"{name}.{nested.name}", nested) for nested in message.nested_type)
-    return found
-
-
-def _symbols(file: descriptor_pb2.FileDescriptorProto) -> Iterable[str]:
-    """The full name of everything in a file that has one."""
-    yield from _enum_symbols(file.package, file.enum_type)
-    for name, message in _messages(file):
-        yield name
-        yield from (f"{name}.{field.name}" for field in message.field)
-        yield from (f"{name}.{oneof.name}" for oneof in message.oneof_decl)
-        yield from _enum_symbols(name, message.enum_type)
-    for service in file.service:
-        yield f"{file.package}.{service.name}"
-        yield from (f"{file.package}.{service.name}.{method.name}" for method in service.method)
-
-
-def _enum_symbols(scope: str, enums: Iterable[descriptor_pb2.EnumDescriptorProto]) -> Iterable[str]:
-    for enum in enums:
-        yield f"{scope}.{enum.name}"
-        # As in C++, an enum's values are named beside it, not within.
-        yield from (f"{scope}.{value.name}" for value in enum.value)
+    text = text_format.MessageToString(proto)
+    for old, new in prefixes.items():
+        # The full name of a type begins with a dot.
+        text = text.replace(f'"{old}', f'"{new}').replace(f'".{old}', f'".{new}')
+    return text_format.Parse(text, FileDescriptorProto())
 
 
 class Reflection:
@@ -124,8 +76,9 @@ class Reflection:
     def __init__(self, callers: Callers = EVERYBODY) -> None:
         self._callers = callers
         self._files = {file.name: file for file in official_files()}
-        self._file_of = {symbol: file.name for file in self._files.values() for symbol in _symbols(file)}
-        self._messages = {name for file in self._files.values() for name, _ in _messages(file)}
+        self._pool = DescriptorPool()
+        for file in self._files.values():
+            self._pool.Add(file)
         self._streams = 0
 
     def methods(self) -> MethodHandlers:
@@ -177,17 +130,23 @@ class Reflection:
             case "file_by_filename":
                 self._describe(request.file_by_filename, response)
             case "file_containing_symbol":
-                self._describe(self._file_of[request.file_containing_symbol], response)
+                self._describe(self._file_of(request.file_containing_symbol), response)
             case "file_containing_extension":
                 # proto3 messages, as all of ours are, have no extensions.
                 raise KeyError
             case "all_extension_numbers_of_type":
-                if request.all_extension_numbers_of_type not in self._messages:
-                    raise KeyError
+                self._pool.FindMessageTypeByName(request.all_extension_numbers_of_type)
                 response.all_extension_numbers_response.base_type_name = request.all_extension_numbers_of_type
             case _:
                 response.error_response.error_code = Status.INVALID_ARGUMENT
                 response.error_response.error_message = "no request that this server knows"
+
+    def _file_of(self, symbol: str) -> str:
+        try:
+            return self._pool.FindFileContainingSymbol(symbol).name
+        except KeyError:
+            # The pool finds a method only as such.
+            return self._pool.FindMethodByName(symbol).containing_service.file.name
 
     def _describe(self, name: str, response: reflection_pb2.ServerReflectionResponse) -> None:
         """The file and all that it imports, so that one answer is enough to build it."""

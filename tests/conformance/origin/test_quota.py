@@ -9,10 +9,14 @@ from headgate.origin.names import exchange_name
 from headgate.origin.operations.call import Call
 from headgate.origin.protocol import BucketReport
 from headgate.quota.operations.call import QuotaCall, QuotaReply
-from headgate.quota.operations.lease import LeaseQuotas, ReleaseQuotas
-from headgate.quota.operations.post import PostQuotas
-from headgate.quota.operations.rows import ReadQuotaRows
-from headgate.quota.operations.save import QuotaSaved, SaveQuotas
+from headgate.quota.operations.keeping import (
+    LeaseQuotas,
+    PostQuotas,
+    QuotaSaved,
+    ReadQuotaRows,
+    ReleaseQuotas,
+    SaveQuotas,
+)
 from headgate.quota.operations.step import UNTOUCHED, QuotaStepped, StepQuotas
 from headgate.quota.protocol import NOT_USED, QuotaKind, QuotaReport, QuotaSeen, QuotaShare
 

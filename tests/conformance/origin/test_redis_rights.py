@@ -20,10 +20,7 @@ from headgate.origin.redis_origin.scripts import Scripts
 from headgate.origin.region_map import NEW, MapEntry
 from headgate.origin.select import open_origin
 from headgate.quota.operations.call import QuotaCall
-from headgate.quota.operations.lease import LeaseQuotas, ReleaseQuotas
-from headgate.quota.operations.post import PostQuotas
-from headgate.quota.operations.rows import ReadQuotaRows
-from headgate.quota.operations.save import SaveQuotas
+from headgate.quota.operations.keeping import LeaseQuotas, PostQuotas, ReadQuotaRows, ReleaseQuotas, SaveQuotas
 from headgate.quota.operations.step import StepQuotas
 
 from tests.conformance.origin.cases import CASES, START_MS

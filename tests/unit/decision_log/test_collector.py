@@ -38,7 +38,7 @@ class Keeper:
 
 def some_denials(directory: Path) -> tuple[DecisionBatch, list[DecisionRecord]]:
     node, keeper = LoggedNode(directory, RULES, ManualClock(1_700_000_040_000)), Keeper()
-    node.log._sinks.append(keeper)
+    node.log.sinks.append(keeper)
     for _ in range(4):
         node.ask({"user": "ann"})
     node.stop()

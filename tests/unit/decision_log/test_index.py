@@ -13,8 +13,7 @@ from headgate.decision_log.index import BlockFacts, IndexEntry, Wanted, index_pa
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.schema import INTERNED, STORED, DecisionRecord, Event, Flag, LimitTerms, NodeRun, Rule
-from headgate.decision_log.segments import Bounds, ReadStats, read_segments
-from headgate.decision_log.sinks import SegmentSink
+from headgate.decision_log.segments import Bounds, ReadStats, SegmentSink, read_segments
 
 NOW_MS = 1_700_000_040_000
 SOURCE = NodeRun("eu", "one", 7)

@@ -17,7 +17,7 @@ from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.rule_contents import joined, load_content, parts_of, save_content
 from headgate.decision_log.schema import RECORD_BYTES, ROW, DecisionRecord, Event, Flag, NodeRun
-from headgate.decision_log.segments import Bounds, ReadStats, SegmentWriter, read_segments
+from headgate.decision_log.segments import Bounds, ReadStats, SegmentSink, read_segments
 from headgate.decision_log.sinks import LineSink
 from headgate_client.values import encode_request
 
@@ -188,7 +188,7 @@ def test_records_and_events_are_the_same_as_json_lines(node: LoggedNode) -> None
 
 def test_lines_for_a_shipper_hold_what_the_segments_hold(node: LoggedNode, tmp_path: Path) -> None:
     with (tmp_path / "lines").open("wb") as file:
-        node.log._sinks.append(LineSink(file.fileno(), NodeRun("local", "one", 1)))
+        node.log.sinks.append(LineSink(file.fileno(), NodeRun("local", "one", 1)))
         for _ in range(5):
             node.ask({"user": "ann"})
         node.stop()
@@ -233,7 +233,7 @@ def test_a_harmed_block_takes_only_itself_along(node: LoggedNode) -> None:
 
 def test_the_log_stays_within_its_bytes_and_its_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 1_000)
-    writer = SegmentWriter(tmp_path, 1, Bounds(5_000, 3_600_000))
+    writer = SegmentSink(tmp_path, NodeRun(run=1), Bounds(5_000, 3_600_000))
     now_ms = int(tmp_path.stat().st_mtime * 1000)
     for _ in range(60):
         writer.write(b"x" * 500, FACTS, now_ms)
@@ -275,7 +275,7 @@ class StuckSink:
 def test_while_the_disk_stands_still_decisions_go_on_and_what_is_missing_is_counted(tmp_path: Path) -> None:
     node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS))
     disk = StuckSink()
-    node.log._sinks[:] = [disk]
+    node.log.sinks[:] = [disk]
     node.log._sender.max_bytes = 2_000_000
     asked = 10 * PAGE_RECORDS
     for _ in range(asked):
@@ -294,7 +294,7 @@ def test_while_the_disk_stands_still_decisions_go_on_and_what_is_missing_is_coun
 def test_three_seconds_of_20_000_denials_a_second_wait_for_a_disk_that_stands_still(tmp_path: Path) -> None:
     node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS))
     disk = StuckSink()
-    node.log._sinks[:] = [disk]
+    node.log.sinks[:] = [disk]
     for number in range(60_000):
         node.ask({"user": f"u{number % 1000}"}, cost=9)
     assert node.log.stats.dropped == 0
@@ -313,8 +313,8 @@ class BrokenSink(StuckSink):
 def test_a_disk_that_is_full_is_said_once_and_counted(tmp_path: Path) -> None:
     node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS))
     said: list[str] = []
-    node.log._warn = lambda sink, error: said.append(f"{sink}: {error}")
-    node.log._sinks[:] = [BrokenSink()]
+    node.log.warn = lambda sink, error: said.append(f"{sink}: {error}")
+    node.log.sinks[:] = [BrokenSink()]
     for _ in range(3 * PAGE_RECORDS):
         node.ask({"user": "ann"}, cost=9)
     node.log.close(10)
@@ -328,7 +328,7 @@ def test_records_that_can_not_be_made_take_nothing_else_along(tmp_path: Path) ->
     """Figures that no column holds: that page is counted as lost, and the log goes on."""
     node = LoggedNode(tmp_path, RULES, ManualClock(NOW_MS))
     said: list[str] = []
-    node.log._warn = lambda sink, error: said.append(sink)
+    node.log.warn = lambda sink, error: said.append(sink)
     node.ask({"user": "ann"}, cost=9)
     node.log.page.flat[ROW.index("number")] = -1
     node.log._hand_over()

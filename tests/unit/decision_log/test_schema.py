@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 from headgate.decision_log.batch import batch_of
-from headgate.decision_log.document import with_table
 from headgate.decision_log.json_lines import entry_of_json, entry_to_json, record_from_json, record_to_json
 from headgate.decision_log.schema import (
     CODES,
@@ -20,6 +19,8 @@ from headgate.decision_log.schema import (
     Rule,
 )
 from headgate.decision_log.segments import ReadStats, read_segments
+
+from tests.support.record_fields import with_table
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PAGE = Path(__file__).parents[3] / "docs" / "explain.md"

@@ -22,6 +22,7 @@ RULES = (
     "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1}}\n"
     "  - {key: path, rate_limit: {unit: minute, requests_per_unit: 1000}}\n"
 )
+OPERATOR = Operator("alice", "here")
 WHO = hash_of_descriptor("d", (("user", "ann"),))
 
 
@@ -38,7 +39,7 @@ def written(node: LoggedNode) -> None:
 
 
 async def tail(service: DecisionsService, cursor: int) -> tuple[list[Any], int, int]:
-    answer = await service.tail(pb.TailRequest(cursor=cursor))
+    answer = await service.tail(pb.TailRequest(cursor=cursor), OPERATOR)
     return [entry_of_line(line) for line in answer.lines], answer.cursor, answer.missed
 
 
@@ -47,7 +48,7 @@ async def test_all_that_an_explanation_needs_is_found(node: LoggedNode) -> None:
         node.ask({"user": "ann"}, {"path": "/"})
         node.ask({"user": "bob"})
     node.stop()
-    answer = await DecisionsService(node.data_dir).find(pb.FindRequest(who=WHO, until_ms=NOW_MS))
+    answer = await DecisionsService(node.data_dir).find(pb.FindRequest(who=WHO, until_ms=NOW_MS), OPERATOR)
     entries = [entry_of_line(line) for line in answer.lines]
     records = [entry for entry in entries if isinstance(entry, DecisionRecord)]
     assert [(record.rule.id, record.over) for record in records] == [("user", True), ("path", False)] * 2
@@ -98,9 +99,9 @@ async def test_those_who_are_too_slow_are_told_what_they_missed(
 
 async def test_questions_without_an_answer(tmp_path: Path) -> None:
     with pytest.raises(NotReady, match="keeps no decision log"):
-        await DecisionsService(None).find(pb.FindRequest(who=1))
+        await DecisionsService(None).find(pb.FindRequest(who=1), OPERATOR)
     with pytest.raises(BadRequest, match="give `who` or `number`"):
-        await DecisionsService(tmp_path).find(pb.FindRequest())
+        await DecisionsService(tmp_path).find(pb.FindRequest(), OPERATOR)
     find = DecisionsService(tmp_path).methods()["/headgate.v1.Decisions/Find"]
     with pytest.raises(BadRequest, match="malformed FindRequest"):
-        await find(b"\xff\xff", Operator("alice", "here"))
+        await find(b"\xff\xff", OPERATOR)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from headgate.config import load_settings
+from headgate.endpoint import tokens as token_files
 from headgate.endpoint.tls import TlsFiles
 from headgate.errors import ConfigError, Forbidden, Unauthenticated
-from headgate.exchange import identity
 from headgate.exchange.identity import Proof, RegionTokens, Security, check_exposure
 from headgate.runtime.access import exchange_security
 from structlog.testing import capture_logs
@@ -81,7 +81,7 @@ def test_a_file_that_is_none_of_tokens_is_named_and_never_repeated(tmp_path: Pat
 
 
 def test_too_many_tokens_are_another_kind_of_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "MAX_REGION_TOKENS", 2)
+    monkeypatch.setattr(token_files, "MAX_TOKENS", 2)
     with pytest.raises(ConfigError, match="3 tokens, at most 2 are accepted"):
         tokens_of(tmp_path / "t", "a\nb\nc\n")
 

@@ -7,11 +7,13 @@ from typing import Any
 from headgate.exchange.messages import Ack, Batch
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.sender import PeerSender
+from headgate.exchange.site import ExchangeSite
 from headgate.origin.exchange_protocol import Priority
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operations.begin_walk import BeginWalk
 from headgate.origin.operations.mark_filled import MarkFilled
 from headgate.origin.operations.read_changes import ReadChanges
+from structlog import get_logger
 
 from tests.support.clock import ManualClock
 from tests.unit.exchange.two_origins import START_MS
@@ -52,7 +54,8 @@ class Exchanger:
     def __init__(self, name: bytes, origin: Any, peer: Peer) -> None:
         self.name = name
         self.status = PeerStatus("us", "")
-        self._sender = PeerSender(origin, peer, status=self.status, owner=name, clock=CLOCK, random=random.Random(1))
+        site = ExchangeSite("eu", origin, name, CLOCK, random.Random(1), get_logger())
+        self._sender = PeerSender(site, peer, self.status)
 
     async def exchange(self) -> None:
         for priority in Priority:

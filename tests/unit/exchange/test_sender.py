@@ -147,7 +147,7 @@ async def test_names_of_keys_that_are_gone_are_swept_though_the_peer_is_away() -
     eu.clock.step(3 * WINDOW_MS)
     eu.count(1, b"live")
     for _ in range(6):
-        await sweep(eu.origin, 0, Priority.NORMAL, b"exchanger", b"g", 2)
+        await sweep(eu.site, 0, Priority.NORMAL, 2)
     assert list(eu.origin.memory.part(Outbox).indexes[Priority.NORMAL].changed) == [b"ea60::live"]
     assert SWEEPER not in {peer.encode() for peer in eu.peers}
 

@@ -17,7 +17,7 @@ from headgate.simulation.history import Key
 from headgate.simulation.network import shard_of
 from headgate.simulation.regions.generate import generate
 from headgate.simulation.regions.world import RegionsWorld, Site
-from headgate.simulation.trace import Silence
+from headgate.simulation.trace import Tracer
 
 from tests.support.region import virtually
 
@@ -43,7 +43,7 @@ async def two_regions(*keys: Key, shards: int = SHARDS) -> AsyncIterator[Regions
     history = replace(
         generate(0), regions=2, shards=shards, exchangers=1, offsets_ms=(0, 0), keys=keys, asks=(), faults=()
     )
-    world = RegionsWorld(history, Silence())
+    world = RegionsWorld(history, Tracer())
     await world.start()
     await asyncio.sleep(18)  # all have heard each other, and been connected for 10 s
     yield world

@@ -8,15 +8,17 @@ import pytest
 import structlog
 import structlog.testing
 from headgate.exchange import sender as sender_module
+from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.messages import Ack, Batch, LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.sender import FRESH_S, SEND_TIMEOUT_S, PeerSender
+from headgate.exchange.site import ExchangeSite
 from headgate.origin.exchange_protocol import Priority
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.names import exchange_key, exchange_name
 from headgate.origin.operations.call import Call
 from headgate.origin.protocol import CellReport, WindowReport
-from headgate.quota.exchanging import make_exchanger
+from headgate.quota.keeper import QuotaKeeper
 from headgate.simulation.loop import LoopClock, run_virtually
 
 UNIX_MS = 1_700_000_000_000
@@ -64,6 +66,10 @@ async def published(clock: LoopClock, keys: int = KEYS) -> MemoryOrigin:
     return origin
 
 
+def site(origin: MemoryOrigin, clock: LoopClock) -> ExchangeSite:
+    return ExchangeSite("eu", origin, b"me", clock, random.Random(1), structlog.get_logger())
+
+
 async def count(origin: MemoryOrigin, key: bytes, total: int) -> None:
     cells = (CellReport(UNIX_MS // WINDOW_MS, total, 0, 0, total),)
     name = exchange_name(key, key, WINDOW_MS)
@@ -80,8 +86,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_turn_ends_after_so_many_pages_and_says_that_there_is_more() -> None:
     async def play() -> tuple[list[tuple[bool, int]], Listening]:
         clock, link, status = LoopClock(UNIX_MS), Listening(), PeerStatus("us", "")
-        chance = random.Random(1)
-        sender = PeerSender(await published(clock), link, status=status, owner=b"me", clock=clock, random=chance)
+        sender = PeerSender(site(await published(clock), clock), link, status)
         return [(await sender.exchange(Priority.NORMAL), status.backlog) for _ in range(3)], link
 
     turns, link = run_virtually(play())
@@ -91,17 +96,7 @@ def test_a_turn_ends_after_so_many_pages_and_says_that_there_is_more() -> None:
 
 async def exchange_for(seconds: float, link: PeerLink) -> None:
     clock = LoopClock(UNIX_MS)
-    exchanger = make_exchanger(
-        await published(clock),
-        region="eu",
-        links={"us": link},
-        addresses={},
-        owner=b"me",
-        clock=clock,
-        random=random.Random(1),
-        logger=structlog.get_logger(),
-        interval_s=60.0,
-    )
+    exchanger = Exchanger(site(await published(clock), clock), {"us": link}, {}, QuotaKeeper, 60.0)
     exchanger.start()
     await asyncio.sleep(seconds)
     await exchanger.stop()
@@ -120,7 +115,7 @@ def test_what_changes_while_everything_is_told_does_not_wait_for_the_end_of_it()
         clock, link, status = LoopClock(UNIX_MS), Listening(), PeerStatus("us", "")
         link.delay_s = 0.1
         origin = await published(clock, 300)
-        sender = PeerSender(origin, link, status=status, owner=b"me", clock=clock, random=random.Random(1))
+        sender = PeerSender(site(origin, clock), link, status)
         hot = exchange_key(b"key-0", b"key-0")
         for second in range(1, 4):
             await count(origin, b"key-0", 5 + second)

@@ -8,6 +8,7 @@ from headgate.exchange.messages import Ack, Batch, LinkError
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender
+from headgate.exchange.site import ExchangeSite
 from headgate.keys.peek_key import PeekKey, WindowPeek
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.names import exchange_name
@@ -30,7 +31,8 @@ class Region:
         self.clock = ManualClock(now_ms)
         self.origin = MemoryOrigin(self.clock, region=name.encode())
         self.peers = {peer: PeerStatus(peer, "") for peer in peers}
-        self.receiver = OriginReceiver(self.origin, region=name, peers=self.peers, clock=self.clock, logger=LOGGER)
+        self.site = ExchangeSite(name, self.origin, b"exchanger", self.clock, random.Random(1), LOGGER)
+        self.receiver = OriginReceiver(self.site, self.peers)
         self._number = 0
 
     def count(
@@ -60,14 +62,7 @@ class Region:
         return record.current.used
 
     def sender_to(self, peer: "Region", link: "Handover | None" = None) -> PeerSender:
-        return PeerSender(
-            self.origin,
-            link or Handover(self, peer),
-            status=self.peers[peer.name],
-            owner=b"exchanger",
-            clock=self.clock,
-            random=random.Random(1),
-        )
+        return PeerSender(self.site, link or Handover(self, peer), self.peers[peer.name])
 
 
 class Handover:

@@ -15,6 +15,7 @@ from headgate.exchange.grpc_server import ExchangeServer, StreamBounds
 from headgate.exchange.hello import OURS, Hello, Regions, Versions
 from headgate.exchange.identity import Security
 from headgate.exchange.messages import Ack, Batch, Entry, LinkError
+from headgate.telemetry.bounded import BoundedLogger
 
 from tests.support.waiting import PATIENCE_S, until
 
@@ -67,9 +68,9 @@ async def listening(
         regions=regions,
         security=security or Security(LOG),
         clock=clock or SystemClock(),
-        logger=LOG,
+        logger=BoundedLogger(LOG, clock or SystemClock()),
         versions=versions,
-        bounds=bounds,
+        bounds=bounds or StreamBounds(),
         reuse_port=reuse_port,
     )
     await server.start()

@@ -14,7 +14,8 @@ import pytest
 from headgate.errors import BadRequest, ConfigError, NotReady
 from headgate.pending import PendingAnswer
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.transport.http import HttpLimits, HttpServer, HttpSources
+from headgate.transport.http import HttpServer, HttpSources
+from headgate.transport.http_listener import HttpEndpoint, HttpLimits
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 from tests.support.clock import ManualClock
@@ -68,7 +69,7 @@ class Service:
             version={"version": "1.2.3"},
         )
         logger = BoundedLogger(self.log, ManualClock())
-        self.server = HttpServer(address, sources, limits=HttpLimits(**limits), logger=logger)
+        self.server = HttpServer(HttpEndpoint(address, logger, HttpLimits(**limits)), sources)
 
     def answer(self, payload: bytes) -> bytes | PendingAnswer:
         """As a handler does."""

@@ -7,10 +7,10 @@ import structlog
 from headgate.config import Settings
 from headgate.endpoint.tokens import TokenFile
 from headgate.errors import Forbidden, Unauthenticated
-from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
+from headgate.runtime.access import grpc_callers, http_endpoints, open_tokens
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_access import HttpAccess, Surface
-from headgate.transport.http_listener import HttpLimits, HttpListener
+from headgate.transport.http_listener import HttpEndpoint, HttpListener
 
 from tests.support.clock import ManualClock
 from tests.support.source import ROOT
@@ -45,11 +45,18 @@ def test_decisions_and_rules_need_what_grpc_needs(tokens: TokenFile) -> None:
         assert allowed(HttpAccess(), path, {}) is True
 
 
+def listening(settings: Settings, tokens: TokenFile | None) -> list[tuple[str, HttpAccess]]:
+    logger = BoundedLogger(structlog.get_logger(), ManualClock())
+    endpoints = http_endpoints(settings, tokens, logger, max_body_bytes=1)
+    return [(endpoint.address, endpoint.access) for endpoint in endpoints]
+
+
 def test_settings_say_what_listens(tmp_path: Path, tokens: TokenFile) -> None:
-    one = http_listeners(Settings(rules=tmp_path, http="h:1"), tokens)
-    assert one == [("h:1", HttpAccess(Surface.EVERYTHING, tokens, False))]
+    assert listening(Settings(rules=tmp_path, http="h:1"), tokens) == [
+        ("h:1", HttpAccess(Surface.EVERYTHING, tokens, False))
+    ]
     # Two free ports are two listeners.
-    two = http_listeners(Settings(rules=tmp_path, http="h:0", admin="h:0", tls_client_ca=tmp_path), None)
+    two = listening(Settings(rules=tmp_path, http="h:0", admin="h:0", tls_client_ca=tmp_path), None)
     assert two == [("h:0", HttpAccess(Surface.CALLERS, None, True)), ("h:0", HttpAccess(Surface.OPERATORS, None))]
 
 
@@ -67,12 +74,12 @@ def test_settings_say_who_may_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["[::]:0", "127.0.0.1:0", "[::1]:0", "localhost:0"])
 async def test_a_listener_can_be_begun_again_where_it_was(address: str) -> None:
     logger = BoundedLogger(structlog.get_logger(), ManualClock())
-    first = HttpListener(address, [], limits=HttpLimits(), logger=logger)
+    first = HttpListener(HttpEndpoint(address, logger), [])
     await first.start()
     taken = first.address
     assert taken.rpartition(":")[0] == address.rpartition(":")[0]
     await first.stop()
-    again = HttpListener(taken, [], limits=HttpLimits(), logger=logger)
+    again = HttpListener(HttpEndpoint(taken, logger), [])
     await again.start()
     await again.stop()
 

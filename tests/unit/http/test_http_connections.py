@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from aiohttp import web
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.descriptors import Spares
-from headgate.transport.http_listener import HttpLimits, HttpListener, total_cut
+from headgate.transport.http_listener import HttpEndpoint, HttpLimits, HttpListener, total_cut
 
 from tests.support.clock import ManualClock
 from tests.support.waiting import PATIENCE_S, until
@@ -46,9 +46,8 @@ class Server:
         self.slow = 0
         routes = [web.get(FAST, self._fast), web.get(SLOW, self._slow)]
         logger = BoundedLogger(None, ManualClock())
-        self.listener = HttpListener(
-            "127.0.0.1:0", routes, limits=HttpLimits(max_connections=max_connections), logger=logger
-        )
+        limits = HttpLimits(max_connections=max_connections)
+        self.listener = HttpListener(HttpEndpoint("127.0.0.1:0", logger, limits), routes)
 
     async def _fast(self, _: web.Request) -> web.Response:
         return web.Response(text="fast")

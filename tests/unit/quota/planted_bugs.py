@@ -91,7 +91,7 @@ def written_by_the_receiver(patch: Patch) -> None:
         for giver, share in enumerate(state.rows.slices(now_ms)):
             if giver != self._me and lack > 20_000 and share > 200_000:
                 state.rows.give(giver, self._me, lack, now_ms)
-                self._table.changed(key, state)
+                self.table.changed(key, state)
                 return
 
     patch.setattr(QuotaLedger, "_move", pull)

@@ -104,9 +104,9 @@ def test_a_key_without_gifts_carries_nothing_and_old_rows_go() -> None:
 def test_a_gift_that_is_undone_leaves_no_trace() -> None:
     rows = GiveRows(WINDOW_MS, 2)
     rows.give(A, B, 10, LATE_MS)
-    rows.restore(100, A, B, 7)
+    rows.take_back(A, {(100, B): 7}, rows.given(A))
     assert rows.slices(LATE_MS) == [499_993, 500_007]
-    rows.restore(100, A, B, 0)
+    rows.take_back(A, {}, rows.given(A))
     assert list(rows.flat()) == []
     assert rows.slices(LATE_MS) == [500_000, 500_000]
 

@@ -23,7 +23,7 @@ from headgate.simulation.awaiting import future_of
 from headgate.simulation.history import Key
 from headgate.simulation.regions.history import RegionsHistory
 from headgate.simulation.regions.world import RegionsWorld, Site
-from headgate.simulation.trace import Silence
+from headgate.simulation.trace import Tracer
 
 from tests.support.region import virtually
 
@@ -53,9 +53,7 @@ class Traffic:
     """Three regions that are offered a key's cost, evenly over time and their nodes."""
 
     def __init__(self, history: RegionsHistory = HISTORY) -> None:
-        self.world = RegionsWorld(history, Silence())
-        self.errors: list[str] = []
-        self.world.on_error = self.errors.append
+        self.world = RegionsWorld(history, Tracer())
         self.limit = history.keys[0].limit
         self.admitted = [0] * history.regions
         self._charges = charges_of([Charge(KEY, self.limit, 1)])
@@ -105,7 +103,7 @@ class Traffic:
                 await self.world.kill_exchanger(site, number)
             for number in range(len(site.nodes)):
                 await self.world.kill_node(site, number)
-        assert self.errors == []
+        assert self.world.violations == []
 
 
 def run(history: Coroutine[Any, Any, None]) -> None:
@@ -271,7 +269,7 @@ def test_a_key_that_is_not_used_costs_no_entry_and_no_row() -> None:
         await asyncio.sleep(30)
         assert [traffic.keeper(region).keys for region in range(3)] == [0, 0, 0]
         for site in traffic.world.sites:
-            assert site.shards[0].memory.part(QuotaStore).rows(0) == (0, ())
+            assert site.shards[0].memory.part(QuotaStore).stored == {}
             assert all(not shard.memory.part(QuotaStore).shares for shard in site.shards)
         await traffic.stop()
 

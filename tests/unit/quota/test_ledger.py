@@ -26,9 +26,9 @@ def start(
 
 def save(ledger: QuotaLedger) -> dict[bytes, bytes]:
     saved = {}
-    for item in ledger.unsaved():
+    for item in ledger.table.unsaved():
         saved[item.key] = item.packed
-        ledger.saved(item)
+        ledger.table.saved(item)
     return saved
 
 
@@ -116,8 +116,8 @@ def test_with_its_mark_a_region_goes_on_where_it_was() -> None:
     a, _, now_ms = moved()
     again = start("a", at_ms=now_ms, mark=a.mark)
     assert again.filled
-    again.load(KEY, a.dump(KEY), now_ms)
-    assert again.dump(KEY) == a.dump(KEY)
+    again.table.load(KEY, a.table.dump(KEY), now_ms)
+    assert again.table.dump(KEY) == a.table.dump(KEY)
     assert again.enforced(KEY, WINDOW_MS, now_ms) == FLOOR
     assert again.enforced(b"other", WINDOW_MS, now_ms) == EVEN
 
@@ -135,14 +135,14 @@ def test_a_region_that_lost_its_store_is_told_what_it_gave() -> None:
     tell(b, "b", again, "a", now_ms + 2_000)
     again.tick(now_ms + 2_000)
     assert again.filled
-    assert again.dump(KEY) == a.dump(KEY)
+    assert again.table.dump(KEY) == a.table.dump(KEY)
     assert again.enforced(KEY, WINDOW_MS, now_ms + 2_000) == FLOOR
 
 
 def test_a_store_that_is_lost_under_a_ledger_that_lives_is_written_again() -> None:
     a, b, now_ms = moved()
-    assert a.unsaved() == []
-    packed = a.dump(KEY)
+    assert a.table.unsaved() == []
+    packed = a.table.dump(KEY)
     a.wiped(now_ms)
     assert (a.filled, a.mark) == (False, b"")
     assert save(a) == {KEY: packed}
@@ -174,7 +174,7 @@ def test_what_was_sent_before_a_loss_is_not_taken_in_after_it() -> None:
     assert again.filled
     b.incoming("a", late, now_ms + 2_000)
     assert b.counts.from_lost_store == 1
-    assert b.dump(KEY) == b""
+    assert b.table.dump(KEY) == b""
 
 
 def test_an_answer_counts_when_its_sender_knows_of_every_loss() -> None:
@@ -204,7 +204,7 @@ def test_nothing_is_sent_before_it_is_saved() -> None:
         now_ms += 1_000
         observe(a, now_ms, used=10, offered=10)
         a.tick(now_ms)
-    assert [item.key for item in a.unsaved()] == [KEY]
+    assert [item.key for item in a.table.unsaved()] == [KEY]
     held = a.outgoing("b", now_ms)
     assert (held.entries, held.whole) == ((), False)
     save(a)
@@ -220,11 +220,11 @@ def test_a_share_is_given_only_when_the_nodes_enforce_less_and_by_a_new_observat
     b.tick(now_ms)
     tell(b, "b", a, "a", now_ms)
     a.tick(now_ms)
-    assert a.dump(KEY) == b"", "its nodes may be using half of the limit"
+    assert a.table.dump(KEY) == b"", "its nodes may be using half of the limit"
     lower = a.enforced(KEY, WINDOW_MS, now_ms).share
     assert lower < 500_000
     a.tick(now_ms + 1_000)
-    assert a.dump(KEY) == b"", "what they use was read before they knew"
+    assert a.table.dump(KEY) == b"", "what they use was read before they knew"
     observe(a, now_ms + 1_000, used=450, offered=400)
     a.tick(now_ms + 1_000)
     assert unpacked(a) == {(EPOCH, 0, 1): 50_000}, "what is in use stays"
@@ -258,27 +258,27 @@ def test_of_two_ledgers_of_a_region_one_gives() -> None:
     """The other one's write is refused: the store does not have what it thought."""
     a, other, now_ms = two_that_give()
     stored = save(a)[KEY]
-    (refused,) = other.unsaved()
+    (refused,) = other.table.unsaved()
     assert refused.before == b"" != stored
-    other.overtaken(KEY, stored, now_ms)
+    other.table.overtaken(KEY, stored, now_ms)
     assert other.counts.overtaken == 1
-    assert (other.dump(KEY), other.stored(KEY)) == (stored, stored)
+    assert (other.table.dump(KEY), other.table.stored(KEY)) == (stored, stored)
     save(other)
     observe(other, now_ms + 1_000, used=10, offered=10)
     other.tick(now_ms + 1_000)
-    assert other.dump(KEY) == stored, "nothing is left to give"
+    assert other.table.dump(KEY) == stored, "nothing is left to give"
 
 
 def test_a_gift_that_is_refused_because_nodes_enforce_more_is_taken_back() -> None:
     a, other, now_ms = two_that_give()
-    (item,) = a.unsaved()
+    (item,) = a.table.unsaved()
     assert (item.before, item.told) == (b"", 100_000)
     assert other.enforced(KEY, WINDOW_MS, now_ms).share == 100_000
-    a.overtaken(KEY, b"", now_ms)
-    assert a.dump(KEY) == b""
+    a.table.overtaken(KEY, b"", now_ms)
+    assert a.table.dump(KEY) == b""
     assert a.enforced(KEY, WINDOW_MS, now_ms) == EVEN
     a.tick(now_ms)
-    assert a.dump(KEY) == b"", "not before it has been observed again"
+    assert a.table.dump(KEY) == b"", "not before it has been observed again"
 
 
 def test_what_others_gave_stays_when_a_write_is_refused() -> None:
@@ -286,12 +286,12 @@ def test_what_others_gave_stays_when_a_write_is_refused() -> None:
     rows = ((EPOCH, 1, 0, 7),)
     news = message(stores=(0, START_MS + 99_000), entries=(QuotaEntry(KEY, WINDOW_MS, 0, 0, rows),))
     a.incoming("b", news, now_ms)
-    a.overtaken(KEY, b"", now_ms)
+    a.table.overtaken(KEY, b"", now_ms)
     assert unpacked(a) == {(EPOCH, 1, 0): 7}
 
 
 def unpacked(ledger: QuotaLedger) -> dict[tuple[int, int, int], int]:
-    rows = unpack(ledger.dump(KEY), ledger.tag, len(ledger.names))
+    rows = unpack(ledger.table.dump(KEY), ledger.tag, len(ledger.names))
     assert rows is not None
     return {(epoch, giver, receiver): total for epoch, giver, receiver, total in rows.flat()}
 
@@ -338,7 +338,7 @@ def test_what_makes_no_sense_is_refused_and_counted(entry: QuotaEntry) -> None:
     a = start("a")
     a.incoming("b", message(entries=(entry,)), START_MS)
     assert a.counts.entries_refused == 1
-    assert a.unsaved() == []
+    assert a.table.unsaved() == []
 
 
 def test_a_key_with_another_window_is_refused() -> None:
@@ -362,14 +362,14 @@ def test_a_message_of_another_set_of_regions_is_a_sign_of_life_and_nothing_else(
     rows = ((EPOCH, 1, 0, 7),)
     a.incoming("b", message(tag=set_tag(("a", "b", "c")), entries=(QuotaEntry(KEY, WINDOW_MS, 9, 9, rows),)), START_MS)
     assert a.counts.other_set == 1
-    assert (a.unsaved(), a.watched()) == ([], [])
+    assert (a.table.unsaved(), a.watched()) == ([], [])
 
 
 def test_after_a_change_of_regions_nothing_that_was_saved_counts() -> None:
     """Every key is at its floor until all regions have the new set, or those that don't are lost."""
     a, _, now_ms = moved()
     three = start("a", regions=("a", "b", "c"), at_ms=now_ms, mark=a.mark)
-    three.load(KEY, a.dump(KEY), now_ms)
+    three.table.load(KEY, a.table.dump(KEY), now_ms)
     assert not three.filled
     assert three.enforced(KEY, WINDOW_MS, now_ms) == FLOOR
     assert save(three) == {KEY: b""}, "it is to be deleted"
@@ -380,7 +380,7 @@ def test_after_a_change_of_regions_nothing_that_was_saved_counts() -> None:
 def test_a_record_that_can_not_be_read_keeps_its_key_at_the_floor_and_no_other() -> None:
     a, _ = pair()
     now_ms = START_MS + 5_000
-    a.load(KEY, b"\xc1nonsense", now_ms)
+    a.table.load(KEY, b"\xc1nonsense", now_ms)
     assert a.counts.keys_unreadable == 1
     assert a.enforced(KEY, WINDOW_MS, now_ms) == FLOOR
     assert a.enforced(b"other", WINDOW_MS, now_ms) == EVEN
@@ -422,7 +422,7 @@ def test_a_key_that_was_busy_is_forgotten_when_its_epoch_is_over() -> None:
     assert save(a) == {KEY: b""}
     for _ in range(3):
         a.tick(now_ms)
-    assert a.unsaved() == []
+    assert a.table.unsaved() == []
     assert a.enforced(KEY, WINDOW_MS, now_ms) == EVEN
 
 

@@ -273,7 +273,7 @@ class World:
         now_ms = self.clock(region)
         ledger = QuotaLedger(region.name, region.names, run=now_ms, now_ms=now_ms, mark=region.mark)
         for key, packed in region.store.items():
-            ledger.load(key, packed, now_ms)
+            ledger.table.load(key, packed, now_ms)
         region.ledger = ledger
         region.under_way = {}
 
@@ -297,8 +297,8 @@ class World:
         ledger, now_ms, history = region.ledger, self.clock(region), self.history
         assert ledger is not None
         stored = region.store.get(KEY, b"")
-        if stored != ledger.stored(KEY):
-            ledger.overtaken(KEY, stored, now_ms)
+        if stored != ledger.table.stored(KEY):
+            ledger.table.overtaken(KEY, stored, now_ms)
         self._enforce(region)
         ledger.observe(
             KEY,
@@ -331,15 +331,15 @@ class World:
         if self.stuck.get(region.number, 0) > self.now_ms:
             return False
         ledger = inside(region.ledger)
-        for item in ledger.unsaved():
+        for item in ledger.table.unsaved():
             stored = region.store.get(item.key, b"")
             if stored != item.before or self.in_force(region) > max(item.told, self.floor):
-                ledger.overtaken(item.key, stored, self.clock(region))
+                ledger.table.overtaken(item.key, stored, self.clock(region))
                 continue
             region.store[item.key] = item.packed
             if not item.packed:
                 del region.store[item.key]
-            ledger.saved(item)
+            ledger.table.saved(item)
         region.mark = ledger.mark
         region.saved_rows = self.rows(region)
         return True

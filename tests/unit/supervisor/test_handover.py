@@ -5,21 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headgate.config import SETTINGS, Settings, load_settings
+from headgate.config import SETTINGS, Settings, kinds, load_settings
 from headgate.config.handover import settings_from_plain, settings_to_plain
-from headgate.config.kinds import (
-    AddressKind,
-    Boolean,
-    Choice,
-    FilePath,
-    HttpUrl,
-    ListOf,
-    NetworkKind,
-    Number,
-    OriginUrl,
-    Text,
-    Whole,
-)
+from headgate.config.kinds import Boolean, Choice, FilePath, ListOf, Number, Text, Whole
 from headgate.errors import ConfigError
 from headgate.runtime.context import ServiceState
 from headgate.supervisor.process import WorkerSpec, WorkerState
@@ -33,15 +21,15 @@ def other_than_default(setting: Any) -> Any:
             return str(setting.kind.low if setting.default != setting.kind.low else setting.kind.high)
         case Choice():
             return next(value for value in setting.kind.values if value != setting.default)
-        case AddressKind():
+        case kinds.ADDRESS:
             return f"unix:/run/{setting.name}"
-        case HttpUrl():
+        case kinds.HTTP_URL:
             return "https://collector:4318"
-        case OriginUrl():
+        case kinds.ORIGIN_URL:
             return "redis://:p%40ss@a:1,b:2/3"
         case FilePath():
             return f"dir/{setting.name}"
-        case ListOf(item=NetworkKind()):
+        case ListOf(item=kinds.NETWORK):
             return ["10.0.0.0/8", "fd00::/8"]
         case ListOf():
             return ["us=10.0.0.1:8082", "ap=[::1]:1"]

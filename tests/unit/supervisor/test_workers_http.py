@@ -15,7 +15,7 @@ from headgate.supervisor.process import WorkerState
 from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import MAX_ANSWER_BYTES, Upstream
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.transport.http_listener import HttpLimits, HttpListener
+from headgate.transport.http_listener import HttpEndpoint, HttpLimits, HttpListener
 from multidict import CIMultiDict
 
 from tests.support.clock import ManualClock
@@ -40,7 +40,7 @@ class Worker:
             web.get("/metrics", self._metrics),
             web.post("/json", self._json),
         ]
-        self.server = HttpListener(f"unix:{self.path}", routes, limits=HttpLimits(), logger=LOGGER)
+        self.server = HttpListener(HttpEndpoint(f"unix:{self.path}", LOGGER), routes)
 
     def describe(self) -> dict[str, Any]:
         return {"worker": self.index, "state": self.state}
@@ -104,12 +104,10 @@ async def front(path: Path, number: int = 2) -> AsyncIterator[Front]:
             stack.push_async_callback(upstream.close)
             members.append(Member(cast(WorkerSlot, worker), upstream))
         server = WorkersHttp(
-            "127.0.0.1:0",
+            HttpEndpoint("127.0.0.1:0", LOGGER, HttpLimits(max_body_bytes=1000)),
             members,
             state=lambda: "serving",
             own_metrics=lambda: b"own 1.0\n",
-            limits=HttpLimits(max_body_bytes=1000),
-            logger=LOGGER,
         )
         await server.start()
         stack.push_async_callback(server.stop)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from headgate.cli.metrics_page import all_instruments, metrics_page
 from headgate.telemetry.instrument import Instrument, InstrumentKind
 
+from tests.support.metrics_page import all_instruments, metrics_page
 from tests.support.promtool import promtool
 
 ROOT = Path(__file__).parents[3]

@@ -8,8 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headgate.console import descriptors
-from headgate.console.admin_call import add_servers, addresses_of, call, on_all
+from headgate.console.admin_call import SERVERS_HELP, addresses_of, call, on_all
 from headgate.console.output import EXIT_FAILED, EXIT_OK, printable, write
+from headgate.console.parsers import Commands
+from headgate.console.target import add_target
 from headgate.decision_log.explain.explanation import DecisionOutcome, DecisionQuestion, explain, lines_of
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
@@ -30,7 +32,7 @@ examples:
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add `headgate explain` to the commands."""
     parser = commands.add_parser(
         "explain",
@@ -38,10 +40,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description="Say why a request was decided as it was: which rule applied, in which version, what was counted "
         "and by whom, what was going on, and when it would have been admitted.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_sources(parser)
-    add_servers(parser)
+    add_target(parser, "", SERVERS_HELP)
     parser.add_argument("--domain", default="", help="the domain of the request")
     parser.add_argument("--descriptor", metavar="key=value[,key=value]", help=descriptors.HELP)
     parser.add_argument("--at", metavar="TIME", help=TIME_HELP)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from headgate.console.output import EXIT_OK, EXIT_USAGE, fail, printable, write
+from headgate.console.parsers import Commands
 from headgate.decision_log.commands.explain import add_sources, view_of
 from headgate.decision_log.schema import DecisionRecord
 from headgate.rules.ruleset import RuleSet
 
 
 def add_parser(
-    actions: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    actions: Commands,
     add_directory: Callable[[argparse.ArgumentParser], None],
 ) -> argparse.ArgumentParser:
     """Add `replay` to the subcommands of `headgate rules`; `add_directory` adds the arguments that name the rules."""
@@ -23,7 +24,6 @@ def add_parser(
         "(decision_log_values), and is exact where it holds every allowance (decision_log_allowances: 1).",
         epilog="exit status: 0 replayed, 2 the rules have problems, or nothing in the log can be replayed\n\n"
         "example:\n  headgate rules replay ./rules --log /var/lib/headgate",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_directory(parser)
     add_sources(parser)

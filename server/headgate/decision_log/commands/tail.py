@@ -7,16 +7,18 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from headgate.console import descriptors
-from headgate.console.admin_call import add_servers, addresses_of, call
+from headgate.console.admin_call import SERVERS_HELP, addresses_of, call
 from headgate.console.output import EXIT_OK, printable, warn, write
+from headgate.console.parsers import Commands
+from headgate.console.target import add_target
 from headgate.decision_log.follower import Follower
-from headgate.decision_log.json_lines import entry_of_line, event_to_json, record_to_json
+from headgate.decision_log.json_lines import entry_of_line, entry_to_json
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.rule_contents import PART
-from headgate.decision_log.schema import DecisionRecord, Event, text_of_time
+from headgate.decision_log.schema import Entry, Event, text_of_time
 from headgate.errors import ConfigError
 
 LOOK_EVERY_S: Final = 0.1
@@ -33,19 +35,18 @@ examples:
 """
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
     """Add `headgate tail` to the commands."""
     parser = commands.add_parser(
         "tail",
         help="follow decisions as they are made",
         description="Print logged decisions and events as they come, until interrupted.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir", type=Path, action="append", default=[], metavar="DIR", help="a data directory; repeatable"
     )
-    add_servers(parser)
+    add_target(parser, "", SERVERS_HELP)
     parser.add_argument("--domain", help="only decisions of this domain")
     parser.add_argument("--rule", metavar="ID", help="only of this rule, by its id")
     parser.add_argument("--path", metavar="PATH", help="only by this path, e.g. deny_cache or degraded_open")
@@ -66,16 +67,16 @@ def tail(args: argparse.Namespace) -> int:
     for entry in _entries(args, addresses):
         if not _passes(entry, args, who):
             continue
-        write(json.dumps(_as_json(entry)) if args.json else printable(_as_text(entry)))
+        write(json.dumps(entry_to_json(entry)) if args.json else printable(_as_text(entry)))
         shown += 1
         if shown == args.count:
             break
     return EXIT_OK
 
 
-def _entries(args: argparse.Namespace, addresses: list[str]) -> Iterator[DecisionRecord | Event]:
+def _entries(args: argparse.Namespace, addresses: list[str]) -> Iterator[Entry]:
     """From all sources, as they come. Threads are daemons: they end with the command."""
-    arrived: queue.Queue[DecisionRecord | Event] = queue.Queue(10_000)
+    arrived: queue.Queue[Entry] = queue.Queue(10_000)
     for path in args.data_dir:
         if not path.is_dir():
             raise ConfigError(f"{path}: there is no such directory")
@@ -86,14 +87,14 @@ def _entries(args: argparse.Namespace, addresses: list[str]) -> Iterator[Decisio
         yield arrived.get()
 
 
-def _follow(follower: Follower, arrived: "queue.Queue[DecisionRecord | Event]") -> None:
+def _follow(follower: Follower, arrived: "queue.Queue[Entry]") -> None:
     while True:
         for entry in follower.read():
             arrived.put(entry)
         time.sleep(LOOK_EVERY_S)
 
 
-def _follow_server(args: argparse.Namespace, address: str, arrived: "queue.Queue[DecisionRecord | Event]") -> None:
+def _follow_server(args: argparse.Namespace, address: str, arrived: "queue.Queue[Entry]") -> None:
     from headgate.v1 import decisions_pb2 as pb  # noqa: PLC0415 - only once something is asked
 
     cursor, method = 0, "/headgate.v1.Decisions/Tail"
@@ -122,7 +123,7 @@ def _who(args: argparse.Namespace) -> int | None:
     return hash_of_descriptor(args.domain, tuple(descriptors.parse_descriptor(args.descriptor)))
 
 
-def _passes(entry: DecisionRecord | Event, args: argparse.Namespace, who: int | None) -> bool:
+def _passes(entry: Entry, args: argparse.Namespace, who: int | None) -> bool:
     if isinstance(entry, Event):
         return entry.kind != PART and not (args.denied or args.domain or args.rule or args.path)
     return (
@@ -134,11 +135,7 @@ def _passes(entry: DecisionRecord | Event, args: argparse.Namespace, who: int | 
     )
 
 
-def _as_json(entry: DecisionRecord | Event) -> dict[str, Any]:
-    return record_to_json(entry) if isinstance(entry, DecisionRecord) else event_to_json(entry)
-
-
-def _as_text(entry: DecisionRecord | Event) -> str:
+def _as_text(entry: Entry) -> str:
     when, node = text_of_time(entry.time_ms), entry.source.node
     if isinstance(entry, Event):
         fields = " ".join([f"{name}={value}" for name, value in entry.fields.items()])

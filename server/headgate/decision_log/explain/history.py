@@ -69,7 +69,7 @@ class EventHistory:
         """Since when the shard was not asked, if it was not; None while its breaker was closed."""
         opened: Event | None = None
         for event in self.of_run(record):
-            if event.kind != "breaker_changed" or event.fields.get("shard") not in _shard_names(record):
+            if event.kind != "breaker_changed" or event.fields.get("shard") not in (record.shard, str(record.shard)):
                 continue
             if event.fields.get("state") == "closed":
                 opened = None
@@ -87,8 +87,8 @@ class EventHistory:
 
     def server_shadow(self, record: DecisionRecord) -> bool:
         """Tell whether the whole server denies nothing."""
-        starts = [event for event in self.of_run(record) if event.kind == "start"]
-        return bool(starts and starts[-1].fields.get("shadow_mode"))
+        start = _last(self.of_run(record), "start")
+        return start is not None and bool(start.fields.get("shadow_mode"))
 
     def rule_is_shadow(self, record: DecisionRecord) -> bool:
         """Tell whether the rule itself is in shadow mode, by what is known of it."""
@@ -104,21 +104,19 @@ class EventHistory:
 
     def active_regions(self, record: DecisionRecord) -> int | None:
         """Number of regions that shared limits then; None where nobody said."""
-        known = [event for event in self.of_run(record) if event.kind == "active_regions_changed"]
-        starts = [event for event in self.of_run(record) if event.kind == "start"]
-        if known:
-            return int(known[-1].fields.get("active", 1))
-        return int(starts[-1].fields.get("regions", 1)) if starts else None
+        known, start = [_last(self.of_run(record), kind) for kind in ("active_regions_changed", "start")]
+        if known is not None:
+            return int(known.fields.get("active", 1))
+        return None if start is None else int(start.fields.get("regions", 1))
 
     def override(self, record: DecisionRecord) -> Event | None:
         """The override of this descriptor's limit, if it was done through a node whose log is here."""
-        made = self._by_operators(record, "key_overridden")
-        return made[-1] if made else None
+        return self._by_operators(record, "key_overridden")
 
     def reset(self, record: DecisionRecord) -> Event | None:
         """The reset of this descriptor's key, if what that forgot would still have counted."""
-        made = [event for event in self._by_operators(record, "key_reset") if event.time_ms >= _counts_since_ms(record)]
-        return made[-1] if made else None
+        made = self._by_operators(record, "key_reset")
+        return made if made is not None and made.time_ms >= _counts_since_ms(record) else None
 
     def dropped(self, since_ms: int, until_ms: int) -> int:
         """Decisions that are missing in that time."""
@@ -127,10 +125,10 @@ class EventHistory:
 
     def rule_at(self, domain: str, entries: Entries, at_ms: int) -> tuple[str, Match | None] | None:
         """The version in force at a time, and the rule that a descriptor met in it; None where that is not known."""
-        sets = [event for event in self.events if event.kind == "rules_in_force" and event.time_ms <= at_ms]
-        if not sets:
+        in_force = _last([event for event in self.events if event.time_ms <= at_ms], "rules_in_force")
+        if in_force is None:
             return None
-        version = str(sets[-1].fields.get("version", ""))
+        version = str(in_force.fields.get("version", ""))
         rules = self._view.rules(version)
         return None if rules is None else (version, rules.match(domain, entries))
 
@@ -154,12 +152,12 @@ class EventHistory:
         same = self._view.same_node
         return [e for e in self.events if same(e.source, record.source) and e.time_ms <= record.time_ms]
 
-    def _by_operators(self, record: DecisionRecord, kind: str) -> list[Event]:
-        """Operators' changes to the key of this descriptor until then, through any node whose log is here."""
+    def _by_operators(self, record: DecisionRecord, kind: str) -> Event | None:
+        """Operators' last change to the key of this descriptor until then, through any node whose log is here."""
         entries = self._entries or record.entries
         key = f"{record.rule.domain}: " + ",".join([f"{name}={value}" for name, value in entries])
-        made = [event for event in self.events if event.kind == kind and event.fields.get("key") == key]
-        return [event for event in made if event.time_ms <= record.time_ms]
+        until = [e for e in self.events if e.fields.get("key") == key and e.time_ms <= record.time_ms]
+        return _last(until, kind)
 
     def _recent_ms(self, record: DecisionRecord, window_ms: int = 0) -> int:
         return max(RECENT_MS, 2 * record.terms.window_ms, window_ms)
@@ -167,6 +165,10 @@ class EventHistory:
 
 _UNKNOWN: Final = Match(Limit(0, Unit.SECOND), b"", "", ())
 """Match in a rule set that nobody kept, or of a descriptor that nobody named."""
+
+
+def _last(events: Sequence[Event], kind: str) -> Event | None:
+    return next((event for event in reversed(events) if event.kind == kind), None)
 
 
 def _same_set(event: Event, version: str) -> bool:
@@ -180,7 +182,3 @@ def _counts_since_ms(record: DecisionRecord) -> int:
         return record.time_ms - terms.burst * terms.window_ms // max(1, terms.limit)
     windows = 1 if terms.algorithm == "sliding_window" else 0
     return (record.time_ms // terms.window_ms - windows) * terms.window_ms
-
-
-def _shard_names(record: DecisionRecord) -> tuple[object, ...]:
-    return record.shard, str(record.shard)

@@ -11,32 +11,26 @@ from headgate.rules.explain import describe
 from headgate.rules.model import Match
 
 _WHY: Final[Mapping[CauseKind, str]] = {
-    CauseKind.LIMIT_LOWERED: "The limit was lowered from {limit_before} to {limit} at {at} (rules {version}, "
-    "before {version_before}): "
-    "under the old limit it would have been admitted.",
+    CauseKind.LIMIT_LOWERED: "The limit was lowered from {limit_before} to {limit} at {at} (rules {version}, before "
+    "{version_before}): under the old limit it would have been admitted.",
     CauseKind.RULE_ADDED: "The rule is new: it came into force at {at} with rules {version}; before, with "
     "{version_before}, no rule applied.",
-    CauseKind.ANOTHER_RULE: "Since {at} (rules {version}) another rule applies: before, with {version_before}, "
-    "it was {rule_before} "
-    "with a limit of {limit_before}.",
-    CauseKind.WINDOW_CHANGED: "The rule's window or algorithm was changed at {at} (rules {version}): it counts "
-    "anew since then, and differently.",
-    CauseKind.OVERRIDE: "The rule says {stated}, and this node enforced {enforced}: an operator has overridden "
-    "the limit of this key{by}.",
+    CauseKind.ANOTHER_RULE: "Since {at} (rules {version}) another rule applies: before, with {version_before}, it was "
+    "{rule_before} with a limit of {limit_before}.",
+    CauseKind.WINDOW_CHANGED: "The rule's window or algorithm was changed at {at} (rules {version}): it counts anew "
+    "since then, and differently.",
+    CauseKind.OVERRIDE: "The rule says {stated}, and this node enforced {enforced}: an operator has overridden the "
+    "limit of this key{by}.",
     CauseKind.REGIONAL_PART: "The rule says {stated} for all regions together; this region enforced its part, "
-    "{enforced} "
-    "(scope {scope}, {active_regions} regions active).",
-    CauseKind.SHARD_AWAY: "Shard {shard} was not being asked, because its breaker was open{since}: the rule's "
-    "failure policy, "
-    "on_error: {on_error}, decided.",
-    CauseKind.SHARD_SLOW: "Shard {shard} did not answer within the deadline: the rule's failure policy, "
-    "on_error: {on_error}, decided.",
-    CauseKind.NO_COUNTER: "The node had no room for another counter: every one it had was waiting for a shard. "
-    "The rule's failure policy, "
-    "on_error: {on_error}, decided.",
-    CauseKind.LIVE_NODES: "There were {live_nodes} nodes that could not ask each other, so this node counted "
-    "its own hits as "
-    "those of several: the counts it knew of would have had room.",
+    "{enforced} (scope {scope}, {active_regions} regions active).",
+    CauseKind.SHARD_AWAY: "Shard {shard} was not being asked, because its breaker was open{since}: the rule's failure "
+    "policy, on_error: {on_error}, decided.",
+    CauseKind.SHARD_SLOW: "Shard {shard} did not answer within the deadline: the rule's failure policy, on_error: "
+    "{on_error}, decided.",
+    CauseKind.NO_COUNTER: "The node had no room for another counter: every one it had was waiting for a shard. The "
+    "rule's failure policy, on_error: {on_error}, decided.",
+    CauseKind.LIVE_NODES: "There were {live_nodes} nodes that could not ask each other, so this node counted its own "
+    "hits as those of several: the counts it knew of would have had room.",
     CauseKind.FOREIGN_USAGE: "Other regions had used {counted}: without that it would have been admitted.",
     CauseKind.OTHER_NODES: "Other nodes of the region had admitted {counted}: without that it would have been "
     "admitted.",
@@ -45,17 +39,17 @@ _WHY: Final[Mapping[CauseKind, str]] = {
     CauseKind.OWN_USAGE: "This node had itself admitted {counted} in the current window.",
     CauseKind.BURST_USED_UP: "The bucket was used up: {used} of {burst} tokens were in use.",
     CauseKind.ALWAYS_DENIED: "The limit is 0: it denies always.",
-    CauseKind.COST_ABOVE_LIMIT: "The request's cost, {cost}, is more than the limit ever allows, {most}: it can "
-    "never be admitted.",
+    CauseKind.COST_ABOVE_LIMIT: "The request's cost, {cost}, is more than the limit ever allows, {most}: it can never "
+    "be admitted.",
     CauseKind.REQUEST_LIMIT: "The limit of {limit} came with the request itself, not from a rule.",
-    CauseKind.ANOTHER_DESCRIPTOR: "This descriptor had room. The request was denied by another descriptor of "
-    "it, which met rule {rules}.",
+    CauseKind.ANOTHER_DESCRIPTOR: "This descriptor had room. The request was denied by another descriptor of it, which "
+    "met rule {rules}.",
     CauseKind.SHADOW_RULE: "The rule is in shadow mode: it only counts what it would have denied.",
     CauseKind.SHADOW_MODE: "The whole server is in shadow mode: it denies nothing.",
-    CauseKind.QUOTA_MODE: "The rule has quota_mode: it denies only together with the request's other such "
-    "rules, and one of those had room.",
-    CauseKind.NODE_RESTARTED: "The node had restarted at {at} and counts in memory alone: what was admitted "
-    "before is not known to it.",
+    CauseKind.QUOTA_MODE: "The rule has quota_mode: it denies only together with the request's other such rules, and "
+    "one of those had room.",
+    CauseKind.NODE_RESTARTED: "The node had restarted at {at} and counts in memory alone: what was admitted before is "
+    "not known to it.",
     CauseKind.KEY_RESET: "An operator had reset the key at {at} ({who}: {why}): what was admitted before no longer "
     "counted.",
     CauseKind.REGIONS_APART: "Regions did not hear each other since {since_at}: what the other ones admitted since "

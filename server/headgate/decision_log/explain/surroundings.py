@@ -5,7 +5,7 @@ ago they had begun, and changes of not long before (new rules, another number of
 lost its memory or whose clock was set).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -59,33 +59,32 @@ def apart_since_ms(record: DecisionRecord, history: EventHistory) -> int | None:
 
 def _breakers(own: list[Event]) -> list[Ongoing]:
     """Shards that the process which decided did not ask."""
-    opened: dict[str, Event] = {}
-    for event in own:
-        if event.kind == "breaker_changed":
-            shard = str(event.fields.get("shard"))
-            if event.fields.get("state") == "closed":
-                opened.pop(shard, None)
-            else:
-                opened.setdefault(shard, event)
-    return [
-        Ongoing(Surrounding.BREAKER_OPEN, event.time_ms, {"shard": int(shard), "reason": event.fields.get("reason")})
-        for shard, event in opened.items()
-    ]
+    changes = [event for event in own if event.kind == "breaker_changed"]
+    opened = _lasting(changes, "shard", lambda event: event.fields.get("state") != "closed")
+    return [_ongoing(Surrounding.BREAKER_OPEN, event, shard=int(shard)) for shard, event in opened.items()]
 
 
 def _unreached(region: list[Event]) -> list[Ongoing]:
     """Other regions, by whoever of this region speaks to them."""
-    failed: dict[str, Event] = {}
-    for event in region:
-        other = str(event.fields.get("region", ""))
-        if event.kind == "peer_failed":
-            failed.setdefault(other, event)
-        elif event.kind == "peer_connected":
-            failed.pop(other, None)
-    return [
-        Ongoing(Surrounding.REGION_UNREACHED, event.time_ms, {"region": region, "reason": event.fields.get("reason")})
-        for region, event in failed.items()
-    ]
+    changes = [event for event in region if event.kind in ("peer_failed", "peer_connected")]
+    failed = _lasting(changes, "region", lambda event: event.kind == "peer_failed")
+    return [_ongoing(Surrounding.REGION_UNREACHED, event, region=other) for other, event in failed.items()]
+
+
+def _lasting(changes: list[Event], name: str, begins: Callable[[Event], bool]) -> dict[str, Event]:
+    """Find what began and has not ended, each by the value of its field `name`, and the event with which it began."""
+    found: dict[str, Event] = {}
+    for event in changes:
+        value = str(event.fields.get(name, ""))
+        if begins(event):
+            found.setdefault(value, event)
+        else:
+            found.pop(value, None)
+    return found
+
+
+def _ongoing(kind: Surrounding, event: Event, **facts: Any) -> Ongoing:
+    return Ongoing(kind, event.time_ms, {**facts, "reason": event.fields.get("reason")})
 
 
 def _not_heard(own: list[Event]) -> list[Ongoing]:
@@ -134,8 +133,7 @@ def _changes(record: DecisionRecord, history: EventHistory, own: list[Event]) ->
             )
             live_nodes = now
         elif event.kind == "shard_lost_memory":
-            facts = {"shard": event.fields.get("shard"), "reason": event.fields.get("reason")}
-            yield Ongoing(Surrounding.SHARD_LOST_MEMORY, event.time_ms, facts)
+            yield _ongoing(Surrounding.SHARD_LOST_MEMORY, event, shard=event.fields.get("shard"))
         elif event.kind == "shard_clock_set":
             facts = {"shard": event.fields.get("shard"), "by_ms": event.fields.get("by_ms")}
             yield Ongoing(Surrounding.SHARD_CLOCK_SET, event.time_ms, facts)

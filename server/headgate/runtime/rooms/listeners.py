@@ -3,20 +3,21 @@
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headgate import __version__
 from headgate.address import UnixAddress, parse_address
 from headgate.build import BUILD
+from headgate.endpoint.admins import AdminTokens
 from headgate.endpoint.instruments import register_certificates, register_tokens
 from headgate.endpoint.socketfile import LOCK_SUFFIX
 from headgate.endpoint.tokens import TokenFile
 from headgate.endpoint.trust import Trust
 from headgate.rules.describe import describe_rules
 from headgate.runtime import tracing
-from headgate.runtime.access import grpc_callers, http_listeners, open_tokens
-from headgate.runtime.admin import AdminSide, open_admin_side
+from headgate.runtime.access import admin_tls, grpc_callers, http_endpoints, open_admins, open_tokens
 from headgate.runtime.context import ProcessContext, ServiceState
 from headgate.runtime.from_settings import certificate_files, tls_files, transport_limits
 from headgate.runtime.room import CallerMethod, Room, Rooms, Task
@@ -27,8 +28,8 @@ from headgate.runtime.rooms.region import RegionRoom
 from headgate.runtime.rooms.rules import RulesRoom
 from headgate.runtime.rooms.telemetry import TelemetryRoom
 from headgate.telemetry.metrics import Metrics
-from headgate.transport.admin import Method
-from headgate.transport.http import HttpLimits, HttpServer, HttpSources
+from headgate.transport.admin import AdminServer, Method
+from headgate.transport.http import HttpServer, HttpSources
 from headgate.transport.http_access import OPEN
 from headgate.transport.http_listener import addresses_of
 from headgate.transport.instruments import register_grpc, register_http
@@ -57,8 +58,10 @@ class ListenersRoom(Room):
         """None where callers need none."""
         self._https: list[HttpServer] = []
         """One, or one for callers and one for operators."""
-        self._admin: AdminSide | None = None
+        self._admin: AdminServer | None = None
         """None where nobody may change keys."""
+        self._admin_tokens: AdminTokens | None = None
+        """None where operators need none."""
         self._listening: dict[str, Close] = {}
         """Function that closes each listener, by address, in the order in which they were opened."""
 
@@ -95,19 +98,11 @@ class ListenersRoom(Room):
     async def _bind_http(self) -> None:
         context, settings = self.context, self.context.settings
         sources = self._sources()
-        # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
-        listeners = http_listeners(settings, self._tokens) if context.worker is None else [(settings.http, OPEN)]
-        self._https = [
-            HttpServer(
-                address,
-                sources,
-                limits=HttpLimits(max_body_bytes=settings.max_message_bytes),
-                logger=context.bounded,
-                socket_mode=context.socket_mode,
-                access=access,
-            )
-            for address, access in listeners
-        ]
+        endpoints = http_endpoints(settings, self._tokens, context.bounded, settings.max_message_bytes)
+        if context.worker is not None:
+            # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
+            endpoints = [replace(endpoints[0], access=OPEN)]
+        self._https = [HttpServer(endpoint, sources) for endpoint in endpoints]
         for listener in self._https:
             await listener.start()
             self._listening[listener.address] = _without_patience(listener.stop)
@@ -128,13 +123,17 @@ class ListenersRoom(Room):
 
     async def _bind_admin(self) -> None:
         """Open the operators' side. Any one worker's is enough: what it does is done at the origin."""
+        settings, logger = self.context.settings, self.context.logger
+        if settings.admin_grpc is None:
+            return
         methods: dict[str, Method] = {}
         for room in self._rooms:
             methods |= room.admin_methods()
-        self._admin = open_admin_side(self.context.settings, methods, self.context.logger)
-        if self._admin is None:
-            return
-        server = self._admin.server
+        admins, tls = open_admins(settings, logger), admin_tls(settings, logger)
+        server = AdminServer(
+            settings.admin_grpc, methods, admins, logger, tls=tls, socket_mode=self.context.socket_mode
+        )
+        self._admin, self._admin_tokens = server, admins.tokens
         await server.start()
         self._listening[server.address] = _without_patience(server.stop)
 
@@ -142,8 +141,8 @@ class ListenersRoom(Room):
         tasks: dict[str, Task] = {}
         if self._tokens is not None:
             tasks["tokens"] = self._tokens.watch
-        if self._admin is not None and self._admin.tokens is not None:
-            tasks["admin_tokens"] = self._admin.tokens.watch
+        if self._admin_tokens is not None:
+            tasks["admin_tokens"] = self._admin_tokens.watch
         return tasks
 
     def register(self, metrics: Metrics) -> None:
@@ -160,7 +159,7 @@ class ListenersRoom(Room):
 
     def addresses(self) -> Mapping[str, str]:
         """Return the address of each listener, by what it is for."""
-        admin = {} if self._admin is None else {"admin_grpc": self._admin.server.address}
+        admin = {} if self._admin is None else {"admin_grpc": self._admin.address}
         return {"grpc": self.transport.address, **addresses_of(self._https), **admin}
 
     def _readiness(self) -> tuple[bool, Mapping[str, Any]]:

@@ -94,7 +94,7 @@ class RegionRoom(Room):
 
     def _live_nodes_changed(self, live_nodes: int) -> None:
         write_live_nodes(self.context.settings.data_dir, live_nodes)
-        self._log.logging.live_nodes_changed(live_nodes)
+        self._log.note("live_nodes", {"live_nodes": live_nodes})
 
     def _regions_changed(self, active: int) -> None:
         log = self._log.history.info if active == self._regions else self._log.history.warning

@@ -28,7 +28,7 @@ class RulesRoom(Room):
             data_dir=settings.data_dir,
             merge_domains=settings.merge_domains,
             logger=self._log.history,
-            on_source=self._log.logging.keep_rules,
+            on_source=self._log.keep_rules,
         )
         self.store.load_initial()
 

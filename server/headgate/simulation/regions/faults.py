@@ -1,41 +1,20 @@
 """Faults between regions and in them, and their end: from a history to the simulated world."""
 
-import asyncio
-from collections.abc import Coroutine
-from typing import Any
-
 from headgate.simulation.regions.history import RegionFault, RegionFaultKind
 from headgate.simulation.regions.world import RegionsWorld, Site
-from headgate.simulation.shard import Memory
+from headgate.simulation.schedule import FaultSchedule
 
 SLOWER = 20.0
 
 
-class RegionFaults:
+class RegionFaults(FaultSchedule[RegionFault]):
     """Lets a history's faults happen."""
 
     def __init__(self, world: RegionsWorld) -> None:
+        super().__init__(world)
         self._world = world
-        self._active: list[RegionFault] = []
-        self._replicas: dict[RegionFault, Memory] = {}
-        self._tasks: list[asyncio.Task[Any]] = []
 
-    async def run(self, faults: tuple[RegionFault, ...]) -> None:
-        """Let them happen; returns when the last one is over."""
-        events = [(fault.at_ms, 1, number, fault) for number, fault in enumerate(faults)]
-        events += [(fault.end_ms, 2, number, fault) for number, fault in enumerate(faults)]
-        for at_ms, order, _, fault in sorted(events, key=lambda event: event[:3]):
-            await asyncio.sleep(max(0.0, at_ms / 1000 - self._world.loop.time()))
-            if order == 1:
-                self._begin(fault)
-            else:
-                self._end(fault)
-        await asyncio.gather(*self._tasks)
-
-    def _begin(self, fault: RegionFault) -> None:
-        self._world.trace.say("fault", f"begins: {fault.describe().split('s  ', 1)[1]}")
-        self._active.append(fault)
-        self._arrange()
+    def _break(self, fault: RegionFault) -> None:
         site = self._world.sites[fault.region]
         shard = site.shards[fault.shard]
         match fault.kind:
@@ -51,8 +30,7 @@ class RegionFaults:
             case RegionFaultKind.REGION_LOST:
                 self._spawn(self._lose(site))
 
-    def _end(self, fault: RegionFault) -> None:
-        self._active.remove(fault)
+    def _mend(self, fault: RegionFault) -> None:
         site = self._world.sites[fault.region]
         match fault.kind:
             case RegionFaultKind.REGION_RESTART:
@@ -65,7 +43,6 @@ class RegionFaults:
                     self._world.start_exchanger(site, number)
             case RegionFaultKind.REGION_LOST:
                 self._spawn(self._come_back(site))
-        self._arrange()
 
     async def _lose(self, site: Site) -> None:
         for shard in site.shards:
@@ -79,7 +56,6 @@ class RegionFaults:
                 await self._world.start_node(site, number)
 
     def _arrange(self) -> None:
-        """Links and shards as the active faults leave them."""
         for (region, peer), path in self._world.links.items():
             kinds = [
                 fault
@@ -96,7 +72,7 @@ class RegionFaults:
             path.slower = SLOWER if RegionFaultKind.SLOW_LINK in share else 1.0
             path.connected = not share.keys() & {RegionFaultKind.ONE_WAY, RegionFaultKind.PARTITION}
             if RegionFaultKind.LINK_STALL in share:
-                path.stalled = True
+                path.stall()
             elif path.stalled:
                 path.resume()
         for site in self._world.sites:
@@ -113,6 +89,3 @@ class RegionFaults:
                     shard.stall()
                 else:
                     shard.resume()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(work))

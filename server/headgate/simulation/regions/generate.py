@@ -1,11 +1,12 @@
 """Histories of several regions made from seeds: one of a few kinds of bad day."""
 
 import random
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from headgate.limiter.limit import Algorithm, Limit, Scope, TrafficClass, Unit
 from headgate.simulation.history import Key
-from headgate.simulation.regions.history import RegionAsk, RegionFault, RegionFaultKind, RegionsHistory
+from headgate.simulation.regions.history import LINK_FAULTS, RegionAsk, RegionFault, RegionFaultKind, RegionsHistory
 
 UNIX_MS: Final = 1_700_000_000_000
 LENGTH_S: Final = (12.0, 22.0)
@@ -13,15 +14,6 @@ REQUESTS: Final = (600, 1_000)
 CROWD: Final = 4
 """Factor for the requests on a day without faults, on which limits must hold."""
 
-_LINKS = (
-    RegionFaultKind.LOST_BATCHES,
-    RegionFaultKind.LOST_ACKS,
-    RegionFaultKind.REPEATED,
-    RegionFaultKind.SLOW_LINK,
-    RegionFaultKind.ONE_WAY,
-    RegionFaultKind.PARTITION,
-    RegionFaultKind.LINK_STALL,
-)
 _LOSSES = (
     RegionFaultKind.REGION_FLUSH,
     RegionFaultKind.REGION_RESTART,
@@ -41,7 +33,7 @@ class RegionDay(NamedTuple):
 
 DAYS: Final = (
     RegionDay("quiet", (), 0),
-    RegionDay("links", _LINKS, 10),
+    RegionDay("links", LINK_FAULTS, 10),
     RegionDay("exchangers", (RegionFaultKind.EXCHANGER_CRASH, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED), 12),
     RegionDay("wiped", (*_LOSSES, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED, RegionFaultKind.ONE_WAY), 7),
     RegionDay("skewed", (RegionFaultKind.REGION_CLOCK, RegionFaultKind.SLOW_LINK, *_ORIGINS), 6),
@@ -65,19 +57,22 @@ SHIFTS: Final = 3
 
 def generate(seed: int) -> RegionsHistory:
     """The history of a seed: the same one every time."""
-    if seed % SCOPES_EVERY == SCOPES_AT:
-        return _generate_scopes(seed)
-    chance = random.Random(f"regions {seed}")  # noqa: S311 - to be repeated, not guessed at
+    scopes = seed % SCOPES_EVERY == SCOPES_AT
     day = DAYS[seed % len(DAYS)]
-    regions, shards = chance.choice([2, 3, 3, 3, 3, 4]), chance.randint(1, 2)
-    length_us = round(chance.uniform(*LENGTH_S) * 1e6)
-    keys = tuple([Key(b"key%d" % number, _limit(chance, regions)) for number in range(chance.randint(3, 8))])
+    name = "scopes" if scopes else day.name
+    chance = random.Random(f"{'scopes' if scopes else 'regions'} {seed}")  # noqa: S311 - to be repeated, not guessed at
+    regions = chance.choice([2, 3, 3, 3, 4] if scopes else [2, 3, 3, 3, 3, 4])
+    shards = chance.randint(1, 2)
+    length_us = round(chance.uniform(*(SCOPES_LENGTH_S if scopes else LENGTH_S)) * 1e6)
+    keys = _keys_of_all_scopes(chance, regions) if scopes else _keys(chance, regions)
     least_ms = chance.choice([1.0, 20.0, 80.0])
     faults = _faults(chance, day, length_us // 1000, regions, shards)
-    offsets = [0, 0, 40, -60, 700] if day.name != "skewed" else [0, 300, -2_500, 4_000]
+    if scopes:
+        faults = tuple([_longer(chance, fault) for fault in faults])
+    offsets = [0, 300, -2_500, 4_000] if name == "skewed" else [0, 0, 40, -60, 700]
     return RegionsHistory(
         seed=seed,
-        name=f"{day.name}-{seed}",
+        name=f"{name}-{seed}",
         regions=regions,
         nodes=2,
         shards=shards,
@@ -87,49 +82,28 @@ def generate(seed: int) -> RegionsHistory:
         unix_ms=UNIX_MS + chance.randrange(60_000),
         offsets_ms=tuple([chance.choice(offsets) for _ in range(regions)]),
         keys=keys,
-        asks=_asks(chance, keys, regions, length_us, times=1 if faults else CROWD),
+        asks=_shifting_asks(chance, keys, regions, length_us)
+        if scopes
+        else _asks(chance, keys, regions, length_us, times=1 if faults else CROWD),
         faults=faults,
         numbers=tuple(range(len(faults))),
     )
 
 
-def _generate_scopes(seed: int) -> RegionsHistory:
-    """Limits of all scopes, and what breaks on the same kinds of day."""
-    chance = random.Random(f"scopes {seed}")  # noqa: S311 - to be repeated, not guessed at
-    day = DAYS[seed % len(DAYS)]
-    regions, shards = chance.choice([2, 3, 3, 3, 4]), chance.randint(1, 2)
-    length_us = round(chance.uniform(*SCOPES_LENGTH_S) * 1e6)
-    keys = (
-        *(Key(b"quota%d" % number, _quota(chance, regions)) for number in range(chance.randint(1, 3))),
-        *(
-            Key(scope.value.encode(), _limit(chance, regions, scope))
-            for scope in (Scope.CELL, Scope.REGION, Scope.GLOBAL)
-        ),
-    )
-    least_ms = chance.choice([1.0, 20.0, 80.0])
-    faults = tuple([_longer(chance, fault) for fault in _faults(chance, day, length_us // 1000, regions, shards)])
-    return RegionsHistory(
-        seed=seed,
-        name=f"scopes-{seed}",
-        regions=regions,
-        nodes=2,
-        shards=shards,
-        exchangers=chance.choice([1, 2, 2]),
-        deadline_ms=chance.choice([50, 200]),
-        link_ms=(least_ms, least_ms * chance.choice([1, 2, 4])),
-        unix_ms=UNIX_MS + chance.randrange(60_000),
-        offsets_ms=tuple([chance.choice([0, 0, 40, -60, 700]) for _ in range(regions)]),
-        keys=keys,
-        asks=_shifting_asks(chance, keys, regions, length_us),
-        faults=faults,
-        numbers=tuple(range(len(faults))),
-    )
+def _keys(chance: random.Random, regions: int) -> tuple[Key, ...]:
+    return tuple([Key(b"key%d" % number, _limit(chance, regions)) for number in range(chance.randint(3, 8))])
+
+
+def _keys_of_all_scopes(chance: random.Random, regions: int) -> tuple[Key, ...]:
+    quotas = [Key(b"quota%d" % number, _quota(chance, regions)) for number in range(chance.randint(1, 3))]
+    scopes = (Scope.CELL, Scope.REGION, Scope.GLOBAL)
+    return (*quotas, *(Key(scope.value.encode(), _limit(chance, regions, scope)) for scope in scopes))
 
 
 def _longer(chance: random.Random, fault: RegionFault) -> RegionFault:
     """Make some faults so long that a region is lost to the others, or that no keeper holds its slices."""
     if fault.kind in LONG_FAULTS and chance.random() < 0.3:
-        return fault._replace(for_ms=chance.randint(*LONG_MS))
+        return replace(fault, for_ms=chance.randint(*LONG_MS))
     return fault
 
 

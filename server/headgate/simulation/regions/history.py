@@ -1,12 +1,10 @@
 """A history of several regions as a plain value: who asks what where, and what breaks, when."""
 
 import dataclasses
-from collections import Counter
-from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from headgate.simulation.history import Key, kept_faults
+from headgate.simulation.history import AnyFault, History
 
 
 class RegionFaultKind(StrEnum):
@@ -40,26 +38,31 @@ class RegionFaultKind(StrEnum):
     """Calls of a region's exchangers to one of its shards are lost, or the answers to them are."""
 
 
-class RegionFault(NamedTuple):
-    """Something that goes wrong: what, when, for how long, and where."""
+LINK_FAULTS: Final = (
+    RegionFaultKind.LOST_BATCHES,
+    RegionFaultKind.LOST_ACKS,
+    RegionFaultKind.REPEATED,
+    RegionFaultKind.SLOW_LINK,
+    RegionFaultKind.ONE_WAY,
+    RegionFaultKind.PARTITION,
+    RegionFaultKind.LINK_STALL,
+)
+"""Faults between regions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RegionFault(AnyFault):
+    """Something that goes wrong between regions or in one, and where."""
 
     kind: RegionFaultKind
-    at_ms: int
-    for_ms: int = 0
     region: int = 0
     peer: int = 0
     shard: int = 0
     amount: int = 0
 
-    @property
-    def end_ms(self) -> int:
-        return self.at_ms + self.for_ms
-
     def describe(self) -> str:
-        """One line of a schedule."""
-        lasting = f", for {self.for_ms} ms" if self.for_ms else ""
         where = f"region {self.region}, peer {self.peer}, shard {self.shard}"
-        return f"{self.at_ms / 1000:9.3f} s  {self.kind.value}{lasting}, {where}, amount {self.amount}"
+        return f"{super().describe()}, {where}, amount {self.amount}"
 
 
 class RegionAsk(NamedTuple):
@@ -72,36 +75,16 @@ class RegionAsk(NamedTuple):
     cost: int
 
 
-@dataclasses.dataclass(frozen=True)
-class RegionsHistory:
-    """All that happens in one run of several regions."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegionsHistory(History[RegionAsk, RegionFault]):
+    """The history of several regions: also how their clocks are, and the links between them."""
 
-    seed: int
-    name: str
     regions: int
-    nodes: int
-    """Per region."""
-    shards: int
     exchangers: int
-    deadline_ms: int
     link_ms: tuple[float, float]
     """Shortest and longest time of a message between two regions."""
-    unix_ms: int
     offsets_ms: tuple[int, ...]
     """Offset of each region's clocks."""
-    keys: tuple[Key, ...]
-    asks: tuple[RegionAsk, ...]
-    faults: tuple[RegionFault, ...]
-    numbers: tuple[int, ...] = ()
-
-    def cut(self, *, faults: Sequence[int] | None = None, requests: int | None = None) -> "RegionsHistory":
-        """Copy with some of the faults (by their numbers), and the first requests only."""
-        return dataclasses.replace(self, asks=self.asks[:requests], **kept_faults(self.numbers, self.faults, faults))
-
-    @property
-    def kinds(self) -> Counter[str]:
-        """Number of faults of each kind."""
-        return Counter(fault.kind.value for fault in self.faults)
 
     def describe(self) -> str:
         """Describe it in a line."""

@@ -3,14 +3,15 @@
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headgate.exchange.messages import Ack, Batch, LinkError, Receiver
 from headgate.origin.interface import OriginError
+from headgate.simulation.network import Way, settle
 
 
-@dataclass(slots=True)
-class LinkPath:
+@dataclass(slots=True, kw_only=True)
+class LinkPath(Way):
     """One direction between two regions, and how it is doing."""
 
     delay_ms: tuple[float, float]
@@ -18,27 +19,10 @@ class LinkPath:
     lose_ack: float = 0.0
     repeat: float = 0.0
     slower: float = 1.0
-    connected: bool = True
-    stalled: bool = False
-    held: list[Callable[[], None]] = field(default_factory=list)
 
     def hop_s(self, chance: random.Random) -> float:
         """Draw the time that a message takes; whole microseconds, so that a run is the same everywhere."""
         return max(1, round(chance.uniform(*self.delay_ms) * self.slower * 1000)) / 1e6
-
-    def arrive(self, deliver: Callable[[], None]) -> None:
-        """Deliver at the far end, if the path was good to its end."""
-        if self.stalled:
-            self.held.append(deliver)
-        elif self.connected:
-            deliver()
-
-    def resume(self) -> None:
-        """Deliver the messages that were held up."""
-        self.stalled = False
-        held, self.held = self.held, []
-        for deliver in held:
-            deliver()
 
 
 REPEATED_S = (0.1, 4.0)
@@ -68,12 +52,12 @@ class SimulatedLink:
         answer: asyncio.Future[Ack] = self._loop.create_future()
         path, chance = self._there, self._chance
         if not path.lose_batch or chance.random() >= path.lose_batch:
-            self._loop.call_later(path.hop_s(chance), path.arrive, lambda: self._arrive(batch, answer))
+            self._loop.call_later(path.hop_s(chance), path.pass_on, lambda: self._arrive(batch, answer))
         if path.repeat and chance.random() < path.repeat:
             again: asyncio.Future[Ack] = self._loop.create_future()
             later_s = round(chance.uniform(*REPEATED_S), 6)
-            self._loop.call_later(later_s, path.arrive, lambda: self._arrive(batch, again))
-        timer = self._loop.call_later(timeout_s, _give_up, answer)
+            self._loop.call_later(later_s, path.pass_on, lambda: self._arrive(batch, again))
+        timer = self._loop.call_later(timeout_s, settle, answer, LinkError("no acknowledgement in time"))
         try:
             return await answer
         finally:
@@ -100,14 +84,4 @@ class SimulatedLink:
             return
         path, chance = self._back, self._chance
         if not self._there.lose_ack or chance.random() >= self._there.lose_ack:
-            self._loop.call_later(path.hop_s(chance), path.arrive, lambda: _answer(answer, ack))
-
-
-def _answer(answer: "asyncio.Future[Ack]", ack: Ack) -> None:
-    if not answer.done():
-        answer.set_result(ack)
-
-
-def _give_up(answer: "asyncio.Future[Ack]") -> None:
-    if not answer.done():
-        answer.set_exception(LinkError("no acknowledgement in time"))
+            self._loop.call_later(path.hop_s(chance), path.pass_on, lambda: settle(answer, ack))

@@ -11,7 +11,6 @@ after a failover its region is not looked at.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from headgate.limiter.limit import Algorithm
@@ -22,24 +21,13 @@ from headgate.quota.operations.step import used_of
 from headgate.quota.protocol import QuotaKind, QuotaReport
 from headgate.quota.store import QuotaStore
 from headgate.simulation.history import Key
-from headgate.simulation.regions.history import RegionFault, RegionFaultKind
+from headgate.simulation.regions.history import LINK_FAULTS, RegionFault, RegionFaultKind
 from headgate.simulation.regions.world import RegionsWorld, Site
 
 CHECK_EVERY_S: Final = 0.25
 FAILED_OVER_MS: Final = 4_000
 """A turn of the keeper, and another one if the first began before."""
-OUTSIDE: Final = frozenset(
-    {
-        RegionFaultKind.LOST_BATCHES,
-        RegionFaultKind.LOST_ACKS,
-        RegionFaultKind.REPEATED,
-        RegionFaultKind.SLOW_LINK,
-        RegionFaultKind.ONE_WAY,
-        RegionFaultKind.PARTITION,
-        RegionFaultKind.LINK_STALL,
-        RegionFaultKind.EXCHANGER_CRASH,
-    }
-)
+OUTSIDE: Final = frozenset((*LINK_FAULTS, RegionFaultKind.EXCHANGER_CRASH))
 """Faults that no region has of its own: its nodes and shards are well."""
 KINDS: Final = {
     Algorithm.SLIDING_WINDOW: QuotaKind.SLIDING,
@@ -51,10 +39,10 @@ KINDS: Final = {
 class QuotaWatch:
     """Looks at every quota of a history."""
 
-    def __init__(self, world: RegionsWorld, violate: Callable[[str, str], None]) -> None:
+    def __init__(self, world: RegionsWorld) -> None:
         self.keys = [key for key in world.history.keys if key.limit.sliced]
         self._world = world
-        self._violate = violate
+        self._violate = world.violate
         self._floor = floor_share(world.history.regions)
         self._sound = {fault.kind for fault in world.history.faults} <= OUTSIDE
 

@@ -1,9 +1,7 @@
 """Run one history of several regions, and say what came of it."""
 
 import asyncio
-import zlib
-from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 from headgate.limiter.decision import Decision
 from headgate.simulation.awaiting import future_of
@@ -29,8 +27,7 @@ class _Clients:
     def __init__(self, world: RegionsWorld, watch: RegionsWatch) -> None:
         self._world = world
         self._watch = watch
-        self.asked = self.admitted = self.waited = self.unserved = self.digest = 0
-        self.paths: Counter[str] = Counter()
+        self.outcome = SimulationOutcome(world.history, world.violations)
         self._waiting: set[asyncio.Future[Decision]] = set()
 
     async def run(self) -> None:
@@ -44,16 +41,16 @@ class _Clients:
         site = self._world.sites[ask.region]
         node = site.nodes[ask.node] or next(self._world.nodes(site), None)
         if node is None:
-            self.unserved += 1
+            self.outcome.unserved += 1
             return
-        self.asked += 1
+        self.outcome.requests += 1
         asked_s = self._world.loop.time()
         self._watch.offered.append((asked_s, ask.key, ask.cost))
         decision = node.decide(self._world.charges(site, node, ask.key, ask.cost))
         if isinstance(decision, Decision):
             self._decided(ask, asked_s, decision)
             return
-        self.waited += 1
+        self.outcome.waited += 1
         future = future_of(decision)
         self._waiting.add(future)
         future.add_done_callback(lambda done: self._answered(ask, asked_s, done))
@@ -66,11 +63,8 @@ class _Clients:
     def _decided(self, ask: RegionAsk, asked_s: float, decision: Decision) -> None:
         now_s = self._world.loop.time()
         if now_s - asked_s > self._world.history.deadline_ms / 1000 + 0.001:
-            self._watch.violate("deadline", f"a request waited for {now_s - asked_s:.3f} s")
-        self.admitted += decision.admitted
-        self.paths[f"{decision.path.value} {'admitted' if decision.admitted else 'denied'}"] += 1
-        fact = b"%d %d %d %s" % (round(now_s * 1e6), ask.region, decision.admitted, decision.path.encode())
-        self.digest = zlib.crc32(fact, self.digest)
+            self._world.violate("deadline", f"a request waited for {now_s - asked_s:.3f} s")
+        self.outcome.decided(now_s, ask.region, decision)
         if decision.admitted:
             self._watch.admitted.append((now_s, ask.region, ask.key, ask.cost))
 
@@ -79,13 +73,9 @@ async def run_regions(history: RegionsHistory, trace: Tracer) -> SimulationOutco
     """Play a history; call on a virtual loop."""
     world = RegionsWorld(history, trace)
     watch = RegionsWatch(world)
-    quotas = QuotaWatch(world, watch.violate)
+    quotas = QuotaWatch(world)
     clients, faults = _Clients(world, watch), RegionFaults(world)
-
-    def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        watch.violate("tasks", f"{context.get('message')}: {context.get('exception')!r}")
-
-    world.loop.set_exception_handler(caught)
+    world.report_uncaught()
     await world.start()
     looking = asyncio.create_task(quotas.run())
     await asyncio.gather(clients.run(), faults.run(history.faults))
@@ -103,13 +93,4 @@ async def run_regions(history: RegionsHistory, trace: Tracer) -> SimulationOutco
             await world.kill_exchanger(site, number)
         for number in range(len(site.nodes)):
             await world.kill_node(site, number)
-    return SimulationOutcome(
-        history,
-        watch.violations,
-        clients.asked,
-        clients.admitted,
-        clients.waited,
-        clients.unserved,
-        clients.digest,
-        clients.paths,
-    )
+    return clients.outcome

@@ -4,30 +4,26 @@ Create it inside a running (virtual) loop. It decides nothing itself: faults.py 
 means.
 """
 
-import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
-
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.messages import Receiver
+from headgate.exchange.site import ExchangeSite
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Scope
 from headgate.limiter.scopes import LimitsOfRegion, charges_of
-from headgate.quota.exchanging import make_exchanger
 from headgate.quota.keeper import QuotaKeeper
 from headgate.quota.node_slices import NodeSlices
 from headgate.region.active import ActiveRegions
 from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock
-from headgate.simulation.network import NetworkedOrigin, NetworkPath, shard_of
+from headgate.simulation.network import NetworkedOrigin, NetworkPath
 from headgate.simulation.regions.history import RegionsHistory
 from headgate.simulation.regions.links import LinkPath, SimulatedLink
 from headgate.simulation.shard import SimulatedShard
+from headgate.simulation.stage import Stage
 from headgate.simulation.trace import Tracer
 
 INSIDE_MS = (0.2, 1.0)
@@ -57,22 +53,18 @@ def region_name(index: int) -> str:
     return f"region-{index}"
 
 
-class RegionsWorld:
+class RegionsWorld(Stage[RegionsHistory]):
     """All regions of one history."""
 
     def __init__(self, history: RegionsHistory, trace: Tracer) -> None:
-        self.history = history
-        self.trace = trace
-        self.loop = asyncio.get_running_loop()
-        self.chance = random.Random(f"regions {history.seed} world")  # noqa: S311 - to be repeated, not guessed at
+        super().__init__(history, trace)
         self.sites = [self._site(index) for index in range(history.regions)]
         self.links = {
-            (site.index, peer.index): LinkPath(history.link_ms)
+            (site.index, peer.index): LinkPath(delay_ms=history.link_ms)
             for site in self.sites
             for peer in self.sites
             if site is not peer
         }
-        self.on_error: Callable[[str], None] = lambda what: None
         self._charges: dict[tuple[int, int], tuple[Charge, ...]] = {}
 
     def charges(self, site: Site, node: RegionNode, key: int, cost: int) -> tuple[Charge, ...]:
@@ -95,21 +87,6 @@ class RegionsWorld:
         ]
         return Site(index, LoopClock(history.unix_ms, offset_ms=offset_ms), shards)
 
-    def _logger(self, who: str) -> FilteringBoundLogger:
-        def say(logger: Any, name: str, event: Any) -> Any:
-            facts = ", ".join(f"{fact} {value}" for fact, value in event.items() if fact != "event")
-            self.trace.say(who, f"{event['event']}: {facts}")
-            if name == "error":
-                self.on_error(f"{who}: {event['event']}: {facts}")
-            raise structlog.DropEvent
-
-        logger: FilteringBoundLogger = structlog.wrap_logger(None, processors=[say])
-        return logger
-
-    def shard_of(self, key: bytes) -> int:
-        """Index of the shard of a region that has a key."""
-        return shard_of(key, self.history.shards)
-
     def nodes(self, site: Site) -> Iterator[RegionNode]:
         """Nodes that live."""
         return (node for node in site.nodes if node is not None)
@@ -125,10 +102,6 @@ class RegionsWorld:
             for number in range(self.history.exchangers):
                 self.start_exchanger(site, number)
 
-    def _origin(self, site: Site, who: str, paths: list[NetworkPath]) -> NetworkedOrigin:
-        chance = random.Random(f"{self.history.seed} {who}")  # noqa: S311 - to be repeated, not guessed at
-        return NetworkedOrigin(site.shards, paths, chance)
-
     async def start_node(self, site: Site, number: int) -> None:
         """A new run of a node."""
         site.runs += 1
@@ -136,11 +109,11 @@ class RegionsWorld:
         limits = LimitsOfRegion(self.history.regions)
         active = ActiveRegions(limits, self.history.regions, site.clock, lambda regions: None)
         node = RegionNode(
-            self._origin(site, who, [NetworkPath(delay_ms=INSIDE_MS) for _ in site.shards]),
+            NetworkedOrigin(site.shards, [NetworkPath(delay_ms=INSIDE_MS) for _ in site.shards], self.chance(who)),
             run=who.encode(),
             clock=site.clock,
-            random=random.Random(f"{self.history.seed} {who}"),  # noqa: S311 - to be repeated, not guessed at
-            logger=self._logger(who),
+            random=self.chance(who),
+            logger=self.logger(who),
             max_cells=MAX_CELLS,
             deadline_s=self.history.deadline_ms / 1000,
             on_regions_heard=active.heard,
@@ -161,17 +134,14 @@ class RegionsWorld:
         """A new run of an exchanger."""
         site.runs += 1
         who = f"{site.name} exchanger {number} run {site.runs}"
-        chance = random.Random(f"{self.history.seed} {who}")  # noqa: S311 - to be repeated, not guessed at
+        chance = self.chance(who)
         peers = [peer for peer in self.sites if peer is not site]
-        exchanger = make_exchanger(
-            self._origin(site, who, site.exchange_paths),
-            region=site.name,
-            links={peer.name: self._link(site, peer, chance) for peer in peers},
-            addresses={},
-            owner=who.encode(),
-            clock=site.clock,
-            random=chance,
-            logger=self._logger(who),
+        origin = NetworkedOrigin(site.shards, site.exchange_paths, self.chance(who))
+        exchanger = Exchanger(
+            ExchangeSite(site.name, origin, who.encode(), site.clock, chance, self.logger(who)),
+            {peer.name: self._link(site, peer, chance) for peer in peers},
+            {},
+            QuotaKeeper,
         )
         site.exchangers[number] = exchanger
         exchanger.start()

@@ -13,19 +13,16 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from structlog.typing import FilteringBoundLogger
-
 from headgate.endpoint.trust import Trust
-from headgate.transport.callers import SanList
 from headgate.transport.descriptors import NO_DESCRIPTORS, Spares, room_for
 from headgate.transport.guard.budget import Backlog, Budget, BudgetShare
 from headgate.transport.guard.inspector import Inspector
+from headgate.transport.guard.passing import Frames
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.guard.relay import Relay
-from headgate.transport.guard.surroundings import Frames, GuardTimeouts, Scratch, Surroundings
+from headgate.transport.guard.surroundings import GuardTimeouts, Scratch, Surroundings
 from headgate.transport.guard.tls_relay import TlsRelay
-from headgate.transport.guard.unseen import Unseen
-from headgate.transport.interface import GuardStats, TransportLimits
+from headgate.transport.interface import GuardStats, Serving
 
 TICK_S = 0.5
 ACCEPTED_AT_ONCE = 64
@@ -45,15 +42,14 @@ class Guard:
         self,
         listeners: Sequence[socket.socket],
         connect: Callable[[], socket.socket],
+        endpoint: Serving,
         *,
-        limits: TransportLimits,
         refusals: Refusals,
         trust: Trust,
         tls_context: Callable[[], ssl.SSLContext] | None,
         stats: GuardStats,
-        names: SanList | None = None,
-        logger: FilteringBoundLogger,
     ) -> None:
+        limits = endpoint.limits
         self._loop = asyncio.get_running_loop()
         self._listeners = listeners
         self._connect = connect
@@ -62,11 +58,11 @@ class Guard:
         self._trust = trust
         self._tls_context = tls_context
         self._stats = stats
-        self._names = names
+        self._names = endpoint.callers.names
         """Names of client certificates that are allowed; None: any that the authority signed."""
         self._max_connections = room_for(limits.guard.max_connections)
         if self._max_connections < limits.guard.max_connections:
-            logger.warning(
+            endpoint.logger.warning(
                 "max_connections_lowered", max_connections=self._max_connections, reason="the limit on open files"
             )
         share_bytes = max(limits.guard.max_unfinished_bytes // UNFINISHED_SHARE, 2 * limits.max_message_bytes)
@@ -153,7 +149,7 @@ class Guard:
         relay.open()
 
     def _relay(self, caller: socket.socket, trusted: bool) -> Relay:
-        frames: Frames = Unseen() if trusted else self._inspector()
+        frames = Frames() if trusted else self._inspector()
         around = Surroundings(
             backlog=self._backlog,
             relieve=self._relieve,

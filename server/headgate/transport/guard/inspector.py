@@ -32,6 +32,7 @@ from headgate.transport.guard.frames import (
     window_update,
 )
 from headgate.transport.guard.messages import Body, Refuse
+from headgate.transport.guard.passing import Frames
 from headgate.transport.guard.refusals import Refusals
 
 MAX_HEADER_BLOCK_BYTES = 64 * 1024
@@ -69,22 +70,16 @@ class ProtocolViolation(Exception):
         self.reason = reason
 
 
-class Inspector:
+class Inspector(Frames):
     """Reads one caller's frames on their way to the front, and keeps back what is over a bound."""
 
     def __init__(
         self, max_message_bytes: int, max_streams: int, refusals: Refusals, share: BudgetShare, now: float
     ) -> None:
+        super().__init__()
         self.now = now
         self.open: dict[int, int] = {}
         """Calls under way: SILENT, ASKED or BEGUN."""
-        self.last_stream = 0
-        self.to_caller = b""
-        """Frames for the caller, to be sent at the next boundary."""
-        self.to_front: list[bytes] = []
-        """Not empty after `from_caller`: to be forwarded in place of what was received."""
-        self.rewritten: list[bytes] = []
-        """Not empty after `from_front`: to be forwarded in place of what was received."""
         self._max_message_bytes = max_message_bytes
         self._longest_frame = max_message_bytes + PREFIX.size
         self._max_streams = max_streams * STREAMS_SLACK

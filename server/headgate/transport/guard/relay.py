@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from headgate.transport.guard.frames import MAX_STREAM, NO_ERROR, PREFACE, goaway
 from headgate.transport.guard.inspector import ProtocolViolation
+from headgate.transport.guard.passing import Frames
 from headgate.transport.guard.retirement import Retirement
-from headgate.transport.guard.surroundings import BUFFER_BYTES, READ_BYTES, Frames, Surroundings
+from headgate.transport.guard.surroundings import BUFFER_BYTES, READ_BYTES, Surroundings
 
 MAX_KEPT_BYTES = BUFFER_BYTES + READ_BYTES
 """Kept for a side that does not take it: what was read at once, and what the guard has to add."""

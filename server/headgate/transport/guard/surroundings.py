@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from headgate.transport.guard.budget import Backlog
 from headgate.transport.guard.frames import MAX_FRAME_BYTES
@@ -12,24 +11,6 @@ READ_BYTES = 64 * 1024
 """Read at once: what a busy caller sends between two turns of the loop."""
 BUFFER_BYTES = READ_BYTES + 2 * MAX_FRAME_BYTES + 2048
 """Size with room for a frame, and a record of TLS, of which the beginning came before."""
-
-
-class Frames(Protocol):
-    """The part that looks at what passes: see Inspector."""
-
-    last_stream: int
-    to_caller: bytes
-    to_front: list[bytes]
-    rewritten: list[bytes]
-
-    @property
-    def at_boundary(self) -> bool: ...
-    @property
-    def busy(self) -> bool: ...
-    def from_caller(self, buffer: bytearray, end: int) -> int: ...
-    def from_front(self, buffer: bytearray, end: int) -> int: ...
-    def tick(self, now: float, timeout_s: float) -> bytes: ...
-    def close(self) -> None: ...
 
 
 class Scratch:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from headgate.endpoint.tls import names_of_certificate
 from headgate.transport.callers import SanList
+from headgate.transport.guard.passing import Frames
 from headgate.transport.guard.relay import Relay
-from headgate.transport.guard.surroundings import READ_BYTES, Frames, Surroundings
+from headgate.transport.guard.surroundings import READ_BYTES, Surroundings
 
 _AGAIN = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 

@@ -21,7 +21,7 @@ from headgate.endpoint.tls import TlsFiles, server_context
 from headgate.endpoint.trust import Trust
 from headgate.transport.guard.guard import Guard
 from headgate.transport.guard.refusals import Refusals
-from headgate.transport.interface import Serving, TransportStats
+from headgate.transport.interface import Serving, Transport
 from headgate.transport.native import NativeTransport
 from headgate.transport.private_directory import PrivateDirectory
 
@@ -29,25 +29,18 @@ from headgate.transport.private_directory import PrivateDirectory
 _FRONT_ON_LOOPBACK = "127.0.0.1:0"
 
 
-class GuardedTransport:
-    """Implements `Transport` with pygrpc-native behind a guard."""
+class GuardedTransport(Transport):
+    """A transport made with pygrpc-native, behind a guard."""
 
     name = "guarded"
 
     def __init__(self, endpoint: Serving, *, tls: TlsFiles | None = None, trust: Trust | None = None) -> None:
-        self.stats = TransportStats()
-        self._endpoint = endpoint
-        self._address = parse_address(endpoint.address)
+        super().__init__(endpoint)
         self._tls = tls
         self._trust = trust or Trust()
         self._refusals = Refusals()
-        self._cleanup = AsyncExitStack()
         self._stop_timeout_s = 0.0
         self._native: NativeTransport | None = None
-
-    @property
-    def address(self) -> str:
-        return str(self._address)
 
     def set_serving(self, serving: bool) -> None:
         if self._native is not None:
@@ -82,13 +75,11 @@ class GuardedTransport:
         guard = Guard(
             listeners,
             FrontDialler(front),
-            limits=self._endpoint.limits,
+            self._endpoint,
             refusals=self._refusals,
             trust=self._trust,
             tls_context=tls_context,
-            names=self._endpoint.callers.names,
             stats=self.stats.guard,
-            logger=self._endpoint.logger,
         )
         guard.start()
         return guard

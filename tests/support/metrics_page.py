@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md from the instruments: `python -m headgate.cli.metrics_page > docs/metrics.md`.
+"""Writes docs/metrics.md from the instruments: `python -m tests.support.metrics_page > docs/metrics.md`.
 
 A test compares the page with what this writes, so a metric can't be added without it.
 """
@@ -18,7 +18,7 @@ from headgate.telemetry.tallies import MAX_DOMAINS, MAX_LABEL_CHARS, MAX_RULES, 
 _HEAD = f"""\
 # Metrics
 
-<!-- Written by `python -m headgate.cli.metrics_page > docs/metrics.md` from the instruments -->
+<!-- Written by `python -m tests.support.metrics_page > docs/metrics.md` from the instruments -->
 
 `GET /metrics` has them as Prometheus' text, or as OpenMetrics with exemplars for a scraper that asks for it.
 With `otlp_endpoint` they are pushed too, under OpenTelemetry's names: `headgate_origin_wait_seconds`
