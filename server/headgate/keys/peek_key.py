@@ -15,6 +15,8 @@ from headgate.origin.operation import Operation, Packed
 from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_record import WindowRecord
 
+ALLOWANCES_FORMAT: Final = 4
+"""Format of records from which on `pressed` stands before refunds (common.lua)."""
 MOST_FIELDS: Final = 2_000
 """Runs and regions of one key that are shown: reading so many takes a shard about a millisecond."""
 WINDOW: Final = b"w"
@@ -191,9 +193,11 @@ def _rolled(current: Cell, previous: Cell, ahead: Cell, empty: Cell, by: int) ->
 
 
 def _packed_window(fields: dict[bytes, bytes]) -> RawWindow:
-    # The reset stands in between; refunds only where something was given back.
-    numbers = _numbers(fields[WINDOW], 13, most=19)
-    refunds = numbers[14:19] or [0] * 5
+    # The reset stands in between, from format 4 on with what else concerns allowances; refunds only where something was
+    # given back.
+    numbers = _numbers(fields[WINDOW], 13, most=20)
+    first = 15 if numbers[0] >= ALLOWANCES_FORMAT else 14
+    refunds = numbers[first : first + 5] or [0] * 5
     components, regions = [], []
     for name, packed in fields.items():
         if name.startswith(COMPONENT):

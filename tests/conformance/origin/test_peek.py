@@ -45,7 +45,7 @@ async def test_a_key_that_nobody_reported_has_no_record_and_gets_none(harness: H
 async def test_a_window_shows_every_node_and_every_region(harness: Harness) -> None:
     await harness.set_time(START_MS)
     report = window("b", 1, cell(3), cell(2, at=-1))
-    await harness.origin.run(0, said(window("a", 1, cell(5), precision=10), report), PATIENCE_S)
+    await harness.origin.run(0, said(window("a", 1, cell(5), want=5), report), PATIENCE_S)
     foreign = [ForeignCount(report.key, WINDOW_MS, SEQUENCE + at, b"eu", 7 + at) for at in (-1, 0, 1)]
     await harness.origin.run(0, ImportCounts(foreign), PATIENCE_S)
     expected = WindowPeek(
@@ -69,7 +69,7 @@ async def test_a_window_shows_every_node_and_every_region(harness: Harness) -> N
 
 async def test_a_bucket_shows_when_it_is_free_again(harness: Harness) -> None:
     await harness.set_time(START_MS)
-    report = bucket("a", 1, 2, since=START_MS, precision=2)
+    report = bucket("a", 1, 2, since=START_MS, want=1)
     await harness.origin.run(0, said(report), PATIENCE_S)
     found = await peek(harness, report.key)
     assert found.record == BucketPeek(10, START_MS + 2_000, 0, (ComponentPeek(b"a", 2, 0, 1),))
