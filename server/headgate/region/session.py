@@ -248,11 +248,12 @@ class ShardSession(Shard):
         answers = reply.answers
         for position, counter in enumerate(under_way.counters):
             answer = answers[position]
-            if answer.grant == UNREADABLE:
+            unreadable = answer.grant == UNREADABLE
+            if unreadable:
                 under_way.unreadable.add(position)
             if under_way.components[position] is not counter.component:
                 counter.failed()  # the counter has begun anew since
-            elif answer.grant == UNREADABLE:
+            elif unreadable:
                 self._unreadable(counter, now_s)
             else:
                 remembers = counter.answered(answer, usable_until_s, sent_s) and remembers
