@@ -35,6 +35,7 @@ class AnswerWriter:
         admitted, verdicts, shape = decision.admitted, decision.verdicts, plan.shape
         answer = wire.CODE_OK if admitted else wire.CODE_OVER_LIMIT
         hidden = _hidden(plan, verdicts) if shape.pairs else NOTHING
+        # Not `+=`: compiled, that of bytes goes through the interpreter.
         for index, charge in enumerate(plan.charges):
             answer = answer + shape.before[index]
             if hidden and index in hidden:

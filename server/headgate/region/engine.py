@@ -105,14 +105,12 @@ class RegionalEngine:
 
     def _conclude(self, legs: list[Leg], now_s: float) -> Decision | WaitingRequest:
         """Decide by the legs' outcomes; where a shard must be asked and nothing denies, the request waits."""
-        over = asks = short = False
+        over = asks = False
         for leg in legs:
-            if leg.outcome < 0:
-                short = True
-                if leg.outcome == OVER:
-                    over = True
-                else:
-                    asks = True
+            if leg.outcome == OVER:
+                over = True
+            elif must_ask(leg.outcome):
+                asks = True
         if over:
             charges = tuple([leg.charge for leg in legs])
             if denies(charges, [OVER if leg.outcome == OVER else 0 for leg in legs]):
@@ -123,7 +121,7 @@ class RegionalEngine:
         for leg in legs:
             if admitted(leg.outcome):
                 leg.counter.flush()
-        if not short:
+        if not over:
             verdicts = [admission_of(leg, leg.outcome, leg.counter.shard.time.at_ms(now_s)) for leg in legs]
             return Decision(True, LOCAL, verdicts)
         return decision_of(legs, True, LOCAL, now_s)

@@ -244,11 +244,12 @@ class ShardSession(Shard):
         answers = reply.answers
         for position, counter in enumerate(under_way.counters):
             answer = answers[position]
-            if answer.more == UNREADABLE:
+            unreadable = answer.more == UNREADABLE
+            if unreadable:
                 under_way.unreadable.add(position)
             if under_way.components[position] is not counter.component:
                 counter.failed()  # the counter has begun anew since
-            elif answer.more == UNREADABLE:
+            elif unreadable:
                 self._unreadable(counter, now_s)
             else:
                 limit = under_way.limits[position]

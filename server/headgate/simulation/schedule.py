@@ -4,6 +4,7 @@ The state of paths and servers follows from the faults that are active, so overl
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any, Generic
 
@@ -12,7 +13,7 @@ from headgate.simulation.shard import Memory
 from headgate.simulation.stage import Stage
 
 
-class FaultSchedule(Generic[F]):
+class FaultSchedule(ABC, Generic[F]):
     """Begins and ends a history's faults, each at its time. A subclass knows what each kind does."""
 
     def __init__(self, stage: Stage[Any]) -> None:
@@ -47,14 +48,14 @@ class FaultSchedule(Generic[F]):
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
 
+    @abstractmethod
     def _arrange(self) -> None:
         """Put paths and servers into the state in which the active faults leave them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _break(self, fault: F) -> None:
         """Do what a fault does once, when it begins."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _mend(self, fault: F) -> None:
         """Do what happens once, when a fault ends."""
-        raise NotImplementedError

@@ -5,6 +5,7 @@ bytes mean. It calls the handler on the asyncio loop, or, as the native one does
 loop's lock (shared_loop.py): one of them at a time, so that what is behind the handler needs no lock of its own.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -137,7 +138,7 @@ class Serving:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Transport:
+class Transport(ABC):
     """A gRPC server on one address, whichever library it is made with."""
 
     name: str
@@ -153,20 +154,20 @@ class Transport:
         """The address that a client would dial: `host:port` (the real port) or `unix:/path`."""
         return str(self._address)
 
+    @abstractmethod
     async def start(self) -> None:
         """Bind and accept. Raises ConfigError when the address can't be had."""
-        raise NotImplementedError
 
+    @abstractmethod
     def set_serving(self, serving: bool) -> None:
         """Set what gRPC health answers from now on, Watch streams included. Not serving until told."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def stop(self, timeout_s: float) -> None:
         """Wait, at most `timeout_s`, until nothing is pending, then close without losing an answer.
 
         What is still pending after that is answered UNAVAILABLE.
         """
-        raise NotImplementedError
 
 
 TransportFactory = Callable[[Serving], Transport]

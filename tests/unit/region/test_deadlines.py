@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from headgate.limiter.decision import Charge, Decision
@@ -15,6 +16,8 @@ from headgate.simulation.loop import run_virtually
 from tests.unit.region.support import OneShard, QuietShard, window_counter
 
 DEADLINE_S = 0.005
+CALLER: ContextVar[str] = ContextVar("caller", default="nobody")
+"""Stands for the trace of the request that is being decided."""
 
 
 class Clock:
@@ -34,6 +37,7 @@ class Request:
     def __init__(self, deadlines: Deadlines, clock: Clock) -> None:
         self.shard = QuietShard()
         self.ended_s: list[float] = []
+        self.ended_as: list[str] = []
         waits = Waits(OneShard(self.shard), RegionalStats(), lambda leg, now_s: 0)
         counter = window_counter(shard=self.shard)
         leg = Leg(Charge(counter.key, counter.limit, 1), counter, COLD)
@@ -44,6 +48,7 @@ class Request:
 
     def _end(self, decision: Decision) -> None:
         self.ended_s.append(round(asyncio.get_running_loop().time(), 6))
+        self.ended_as.append(CALLER.get())
 
     def answer(self) -> None:
         self._waiting.decided = True
@@ -71,6 +76,19 @@ def test_who_still_waits_at_the_deadline_is_decided_then_and_nobody_else() -> No
         requests = (first, second, later)
         assert [request.ended_s for request in requests] == [[], [0.005], [0.007]]
         assert [request.shard.late_questions for request in requests] == [0, 1, 1]
+
+    virtually(history())
+
+
+def test_nobody_is_decided_in_the_context_of_the_request_that_set_the_timer() -> None:
+    async def history() -> None:
+        clock = Clock()
+        deadlines = begun(clock)
+        traced = copy_context()
+        traced.run(CALLER.set, "traced")
+        requests = traced.run(Request, deadlines, clock), Request(deadlines, clock)
+        await asyncio.sleep(1)
+        assert [request.ended_as for request in requests] == [["nobody"], ["nobody"]]
 
     virtually(history())
 

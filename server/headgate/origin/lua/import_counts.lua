@@ -33,12 +33,8 @@ local function roll_foreign_refunds(packed, sequence)
   end
   if not ok or type(ahead) ~= 'number' then
     return 0, 0, 0
-  elseif known == sequence then
-    return current, previous, ahead
-  elseif known == sequence - 1 then
-    return ahead, current, 0
   end
-  return 0, known == sequence - 2 and ahead or 0, 0
+  return seldom.rolled(known, sequence, current, previous, ahead)
 end
 
 local function merge_foreign(record, packed, sequence, total, refunded)

@@ -31,18 +31,23 @@ local seldom = setmetatable({}, { __index = function(made, name)
     end
   end
 
-  -- Another region's current, previous and next count in the record's cells, from its field.
-  local function roll_foreign(packed, sequence)
-    local known, current, previous, ahead
-    if packed then
-      known, current, previous, ahead = field_numbers(packed)
-    end
+  -- Three numbers of the current, previous and next cell of window `known`, for those of window `sequence`.
+  local function rolled(known, sequence, current, previous, ahead)
     if known == sequence then
       return current, previous, ahead
     elseif known == sequence - 1 then
       return ahead, current, 0
     end
     return 0, known == sequence - 2 and ahead or 0, 0
+  end
+
+  -- Another region's current, previous and next count in the record's cells, from its field.
+  local function roll_foreign(packed, sequence)
+    local known, current, previous, ahead
+    if packed then
+      known, current, previous, ahead = field_numbers(packed)
+    end
+    return rolled(known, sequence, current, previous, ahead)
   end
 
   -- Whether a run's field has refunds in either of the record's cells.
@@ -146,7 +151,7 @@ local seldom = setmetatable({}, { __index = function(made, name)
   end
 
   made.raise_if_forbidden, made.may_forget, made.field_numbers = raise_if_forbidden, may_forget, field_numbers
-  made.roll_foreign, made.forget_fields, made.no_allowances = roll_foreign, forget_fields, no_allowances
+  made.rolled, made.roll_foreign, made.forget_fields, made.no_allowances = rolled, roll_foreign, forget_fields, no_allowances
   made.empty_window, made.refunds_of, made.come_to = empty_window, refunds_of, come_to
   return rawget(made, name)
 end })
