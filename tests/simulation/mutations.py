@@ -35,6 +35,7 @@ from headgate.region.window_counter import SharedWindow
 from headgate.simulation.world import World
 
 Patch = pytest.MonkeyPatch
+Planted = Callable[[Patch], None]
 
 
 def max_merge(patch: Patch) -> None:
@@ -475,6 +476,36 @@ def own_rest_is_free(patch: Patch) -> None:
     patch.setattr(WindowRecord, "fits", careless)
 
 
+def late_costs_beside_the_allowance(patch: Patch) -> None:
+    """A late cost leaves the allowance as it is: it is spent a second time."""
+    late = RegionalEngine._late
+
+    def careless(engine: RegionalEngine, counter: SharedCounter, *rest: Any) -> int:
+        before = counter.allowance
+        remaining = late(engine, counter, *rest)
+        counter.allowance = before
+        return remaining
+
+    patch.setattr(RegionalEngine, "_late", careless)
+
+
+def unmerged_is_free(patch: Patch) -> None:
+    """What was spent in a window that the shard has yet to reach is neither counted nor set aside."""
+    report_on = WindowRecord.report
+
+    def careless(record: WindowRecord, report: WindowReport, now_ms: int) -> int:
+        record.come_to(now_ms)
+        cells = tuple([cell for cell in report.cells if cell.sequence <= record.sequence])
+        return report_on(record, report._replace(cells=cells), now_ms)
+
+    patch.setattr(WindowRecord, "report", careless)
+
+
+def allowances_of_another_limit(patch: Patch) -> None:
+    """A node whose limit was lowered goes on with what it held."""
+    patch.setattr(SharedCounter, "void", lambda counter: None)
+
+
 def credit_in_buckets(patch: Patch) -> None:
     """What was charged in a bucket and not spent pays for a later admission, though it has drained by then."""
 
@@ -634,7 +665,7 @@ def teach_resets_once(patch: Patch) -> None:
 OF_PAUSES: Final = (pauses_of_ten, try_again_and_keep)
 """Those that are looked for in histories with pauses."""
 
-ALL: Final[tuple[Callable[[Patch], None], ...]] = (
+ALL: Final[tuple[Planted, ...]] = (
     max_merge,
     one_component_per_node,
     one_component_per_run,

@@ -1,0 +1,115 @@
+"""Histories of allowances that chance seldom plays, and in which simpler rules admit too much.
+
+Each is played by the rule that is in force, and by the simpler one, which it must find wanting.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import pytest
+from headgate.limiter.decision import Charge
+from headgate.limiter.limit import Algorithm, Limit, Unit
+from headgate.region.node import RegionNode
+from headgate.region.window_counter import SharedWindow
+
+from tests.simulation import mutations
+from tests.support.region import RegionWorld, virtually
+
+KEY: Final = b"key"
+HOURLY: Final = Limit(400, Unit.HOUR, precision_millionths=0)
+ASKED: Final = 60
+SECONDLY: Final = Limit(400, Unit.SECOND, algorithm=Algorithm.FIXED_WINDOW, precision_millionths=0)
+
+History = Callable[[], Coroutine[Any, Any, bool]]
+
+
+def counter_of(node: RegionNode) -> SharedWindow:
+    counter = node.engine.counters.find(KEY)
+    assert isinstance(counter, SharedWindow)
+    return counter
+
+
+async def holding_node(world: RegionWorld, limit: Limit) -> RegionNode:
+    """Return a node that is asked for often enough to hold ten units or more."""
+    node = await world.start_node()
+    for _ in range(ASKED):
+        await world.ask(node, Charge(KEY, limit, 1))
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert counter_of(node).spendable(world.clock.monotonic()) >= 10
+    return node
+
+
+async def take_all(world: RegionWorld, node: RegionNode, limit: Limit) -> None:
+    """Have a node take whatever it is given."""
+    for _ in range(limit.requests_per_unit):
+        await world.ask(node, Charge(KEY, limit, 1))
+
+
+async def a_late_cost() -> bool:
+    """A node knows of a cost late, as large as what it holds, after another took all the rest: whether it fits."""
+    world = RegionWorld(1)
+    node, other = await holding_node(world, HOURLY), await world.start_node()
+    held = counter_of(node).spendable(world.clock.monotonic())
+    await world.ask(other, Charge(KEY, HOURLY, HOURLY.requests_per_unit - ASKED - held))
+    await world.ask(node, Charge(KEY, HOURLY, held, late=True))
+    await take_all(world, node, HOURLY)
+    return world.worst(KEY, HOURLY) <= HOURLY.requests_per_unit
+
+
+async def a_window_that_the_shard_has_yet_to_reach() -> bool:
+    """The shard's clock goes back by a little at the end of a window: whether all is set aside that nodes may spend."""
+    world = RegionWorld(2)
+    node = await holding_node(world, SECONDLY)
+    shard, held = world.shards[0], counter_of(node).spendable(world.clock.monotonic())
+    await asyncio.sleep(1.0 - world.clock.now_ms() % 1000 / 1000 + 0.005)
+    shard.set_clock(-100)
+    sequence = shard.time_ms() // 1000
+    for _ in range(held // 2):
+        await world.ask(node, Charge(KEY, SECONDLY, 1))
+    await asyncio.sleep(0.03)  # half of it is spent: it is reported soon
+    counter, record = counter_of(node), world.record(KEY)
+    assert record.sequence == sequence == counter.sequence - 1
+    assert counter.current_cell.total
+    return counter.current_cell.total + counter.allowance <= record.allowances.held
+
+
+async def a_limit_that_was_lowered() -> bool:
+    """A node holds much of a limit that is lowered: whether it heeds what others have by now."""
+    world = RegionWorld(3)
+    node, other = await holding_node(world, HOURLY), await world.start_node()
+    held = counter_of(node).spendable(world.clock.monotonic())
+    await world.ask(other, Charge(KEY, HOURLY, 250))
+    lower = Limit(ASKED + 250 + held // 2, Unit.HOUR, precision_millionths=0)
+    await take_all(world, node, lower)
+    return world.worst(KEY, lower) <= lower.requests_per_unit
+
+
+HISTORIES: Final[tuple[tuple[History, mutations.Planted], ...]] = (
+    (a_late_cost, mutations.late_costs_beside_the_allowance),
+    (a_window_that_the_shard_has_yet_to_reach, mutations.unmerged_is_free),
+    (a_limit_that_was_lowered, mutations.allowances_of_another_limit),
+)
+
+
+def is_right(history: History) -> bool:
+    outcomes: list[bool] = []
+
+    async def played() -> None:
+        outcomes.append(await history())
+
+    virtually(played())
+    return outcomes[0]
+
+
+@pytest.mark.parametrize("history", [history for history, _ in HISTORIES])
+def test_allowances_are_covered(history: History) -> None:
+    assert is_right(history)
+
+
+@pytest.mark.pure("it plants a bug in a compiled class")
+@pytest.mark.parametrize(("history", "planted"), HISTORIES)
+def test_a_simpler_rule_is_found(history: History, planted: mutations.Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch)
+    assert not is_right(history)
