@@ -50,6 +50,8 @@ class ShardSession(Shard):
         super().__init__(index, ShardClock(clock))
         self.leaving = False
         """The node drains: everything is reported, and allowances are given back."""
+        self.beside_older = True
+        """There are nodes of a version that leaves no room for allowances beyond `P`, or may be."""
         self.stats = SessionStats()
         self.reports_sent = 0
         """Reports in the last call."""
@@ -89,7 +91,7 @@ class ShardSession(Shard):
 
     def keep_within(self, within: bool) -> None:
         """Have allowances stay within `P`, or no longer; in the first case what is held is given back."""
-        self.within = within
+        self.beside_older = within
         if within:
             for counter in self._owner.live_counters():
                 if counter.shard is self:
@@ -149,6 +151,7 @@ class ShardSession(Shard):
             wanted.setdefault(counter, 0)
         for counter in self._refills(MAX_REPORTS - len(wanted)):
             wanted.setdefault(counter, 0)
+        self.within = self.beside_older or now_s < self._refilled_s
         now_ms, numbers, reports = self.time.at_ms(now_s), self._owner.numbers, []
         for counter, asking in wanted.items():
             counter.advance(now_ms)

@@ -261,7 +261,7 @@ class ShardLink:
     def heard_older(self, older: int) -> None:
         """Keep allowances within `P` while there are nodes of a version that would not leave room for more."""
         session = self.session
-        if session.within == (older > 0):
+        if session.beside_older == (older > 0):
             return
         session.keep_within(older > 0)
         if older or self._said_older:
