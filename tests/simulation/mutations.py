@@ -506,6 +506,17 @@ def allowances_of_another_limit(patch: Patch) -> None:
     patch.setattr(SharedCounter, "void", lambda counter: None)
 
 
+def hold_on_after_a_loss(patch: Patch) -> None:
+    """A shard that lost its memory gives out all room, though not every node has noticed that nothing is held any more."""
+    terms = ShardSession.window_terms
+
+    def careless(session: ShardSession, *of: Any) -> Any:
+        session.within = False
+        return terms(session, *of)
+
+    patch.setattr(ShardSession, "window_terms", careless)
+
+
 def credit_in_buckets(patch: Patch) -> None:
     """What was charged in a bucket and not spent pays for a later admission, though it has drained by then."""
 

@@ -86,10 +86,29 @@ async def a_limit_that_was_lowered() -> bool:
     return world.worst(KEY, lower) <= lower.requests_per_unit
 
 
+async def a_shard_that_lost_its_memory() -> bool:
+    """A shard forgets all; those who notice tell it again: whether no more than `P` is set aside until all have."""
+    world, limit = RegionWorld(4), Limit(1_000, Unit.MINUTE, precision_millionths=10_000)
+    for _ in range(4):
+        await world.start_node()
+    await world.load(80, 3, Charge(KEY, limit, 1))
+    assert world.record(KEY).allowances.held > limit.precision
+    world.shards[0].wipe(b"another run")
+    most = 0
+    for _ in range(20):
+        await world.load(80, 0.1, Charge(KEY, limit, 1))
+        most = max(most, world.record(KEY).allowances.held)
+    await asyncio.sleep(2)
+    await world.load(80, 1, Charge(KEY, limit, 1))
+    assert world.record(KEY).allowances.held > limit.precision, "and beyond it afterwards"
+    return most <= limit.precision
+
+
 HISTORIES: Final[tuple[tuple[History, mutations.Planted], ...]] = (
     (a_late_cost, mutations.late_costs_beside_the_allowance),
     (a_window_that_the_shard_has_yet_to_reach, mutations.unmerged_is_free),
     (a_limit_that_was_lowered, mutations.allowances_of_another_limit),
+    (a_shard_that_lost_its_memory, mutations.hold_on_after_a_loss),
 )
 
 
