@@ -56,6 +56,9 @@ class Case:
     windows: int = 4
     """How many are played; the first is not counted, as the key is not at its limit yet."""
     precision: float = 0.05
+    lost: str = ""
+    """In the middle of the time the shard loses its memory, or is another "server"; from then on the load is three
+    times the limit."""
 
     @property
     def limit(self) -> Limit:
@@ -166,6 +169,7 @@ class Overload:
         self._meter = Meter(self._limit)
         self._result = Result(case, 0, 0, 0, 0, 0.0, 0)
         self._counting = False
+        self._load = case.load
 
     async def play(self) -> Result:
         case = self._case
@@ -179,6 +183,9 @@ class Overload:
         while (past_s := loop.time() - began_s) < case.seconds:
             if not self._counting and past_s >= warm_s:
                 self._counting, calls = True, self._calls()
+            if case.lost and self._load == case.load and past_s >= case.seconds / 2:
+                self._shard.wipe(b"another" if case.lost == "server" else None)
+                self._load = 3.0
             if case.demand == "bursts":
                 await self._burst(past_s)
             else:
@@ -202,7 +209,7 @@ class Overload:
     @property
     def _per_s(self) -> float:
         case = self._case
-        return case.requests / case.window_s * case.load * len(case.costs) / sum(case.costs)
+        return case.requests / case.window_s * self._load * len(case.costs) / sum(case.costs)
 
     def _node(self, index: int) -> RegionNode:
         chance = random.Random(self._chance.random())

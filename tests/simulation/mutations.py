@@ -507,7 +507,7 @@ def allowances_of_another_limit(patch: Patch) -> None:
 
 
 def hold_on_after_a_loss(patch: Patch) -> None:
-    """A shard that lost its memory gives out all room, though not every node has noticed that nothing is held any more."""
+    """A shard that lost its memory gives out all room, though some nodes still spend what it has forgotten."""
     terms = ShardSession.window_terms
 
     def careless(session: ShardSession, *of: Any) -> Any:
