@@ -40,16 +40,17 @@ local function keep_allowance(record, component, number, rest)
   return true
 end
 
+-- Work out what all reports of these terms have in common: what of P is given at the limit too, and what of the room
+-- stays free, about the noise while an allowance lives.
+local function prepare(terms, limit, span)
+  terms.most, terms.given = limit, max(0, terms.precision - floor(limit / SHARP))
+  terms.kept = floor(math.sqrt(floor(2 * limit * (span < LIVED_MS and span or LIVED_MS) / span)))
+end
+
 -- Set more aside for a report's run where so much room is left, and note how much more, and how much is left then.
-local function offer(report, room, limit, span)
+local function offer(report, room)
   local record, component, terms, want = report.record, report.component, report.terms, report.want
   local precision, rest, held = terms.precision, component.held, record.sum + record.previous_sum
-  if terms.most ~= limit or terms.span ~= span then
-    -- Known for all reports of these terms: what of P is given at the limit too, and what of the room stays free, about
-    -- the noise while an allowance lives.
-    terms.most, terms.span, terms.given = limit, span, max(0, precision - floor(limit / SHARP))
-    terms.kept = floor(math.sqrt(floor(2 * limit * (span < LIVED_MS and span or LIVED_MS) / span)))
-  end
   local beyond = terms.given
   if room > 2 * beyond + 1 and precision > beyond then
     beyond = floor(room / 2)

@@ -269,7 +269,10 @@ bucket_kind.finish = function(report)
   local record, component, index = report.record, report.component, report.index
   if report.more == 0 then
     local burst = report.burst
-    offer(report, bucket_kind.room(report), burst, max(1, (multiply_divide(burst, record.window, 0, record.rate))))
+    if report.terms.most ~= burst then
+      prepare(report.terms, burst, max(1, (multiply_divide(burst, record.window, 0, record.rate))))
+    end
+    offer(report, bucket_kind.room(report))
   end
   save_bucket(KEYS[index], record, report.terms.field, component)
   answers[index] = pack(component.n, record.ms, record.rest, report.more, report.left, record.reset)

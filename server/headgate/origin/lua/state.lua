@@ -79,14 +79,16 @@ local window_kind = { unreadable = '\0\0\0\0\0\0\0\254\0\0\192' }
 local bucket_kind = { unreadable = '\0\0\0\254\0\0' }
 local kinds = { [0] = window_kind, [FIXED] = window_kind, [BUCKET] = bucket_kind }
 
--- The terms by their place, and what all their reports have in common beside them: the window in which the shard is.
+-- The terms by their place, and what all their reports have in common beside them: the window in which the
+-- shard is, and how much of it is left.
 local terms_at = {}
 for place = 1, #described, 9 do
   local kind, window, sixth = described[place], described[place + 3], described[place + 6]
   terms_at[place] = {
     kind = kinds[kind], field = described[place + 1], limit = described[place + 2], window = window,
-    sequence = floor(now / window), precision = described[place + 4], leaving = described[place + 5] == 1,
-    fixed = kind == FIXED, publish_at = sixth, burst = sixth, debt = described[place + 7], within = described[place + 8] == 1,
+    sequence = floor(now / window), left = window - now % window, precision = described[place + 4],
+    leaving = described[place + 5] == 1, fixed = kind == FIXED, publish_at = sixth, burst = sixth,
+    debt = described[place + 7], within = described[place + 8] == 1,
   }
 end
 

@@ -46,7 +46,9 @@ window_kind.load = function(key, terms, _, record)
       if record.sequence ~= sequence or record.generation > latest_generation then
         mine = seldom.come_to(record, sequence, key, field) and mine
       end
-      record.before_t, record.before_previous_t = record.t, record.previous_t
+      if terms.publish_at > 0 then
+        record.before_t, record.before_previous_t = record.t, record.previous_t
+      end
     end
   end
   if not mine then
@@ -122,17 +124,17 @@ window_kind.merge = function(report, at)
 end
 
 window_kind.room = function(report)
-  local record = report.record
+  local record, terms = report.record, report.terms
   local refunds = record.refunds
   local used = record.t + record.f
   if refunds then
     used = used - refunds.r - refunds.fr
   end
   local previous = record.previous_t + record.previous_f
-  if previous > 0 and not report.terms.fixed then
+  if previous > 0 and not terms.fixed then
+    -- Of a window that the shard's clock has yet to reach, all is left.
     local window = record.window
-    -- The shard's time, or the beginning of a window that its clock has yet to reach.
-    local left = window - max(now, record.sequence * window) % window
+    local left = record.sequence == terms.sequence and terms.left or window
     if refunds then
       previous = previous - refunds.previous_r - refunds.previous_fr
     end
@@ -163,7 +165,10 @@ end
 window_kind.finish = function(report)
   local bytes, record, component, index, terms = bytes_of, report.record, report.component, report.index, report.terms
   if report.more == 0 then
-    offer(report, window_kind.room(report), report.limit, record.window)
+    if terms.most ~= report.limit then
+      prepare(terms, report.limit, record.window)
+    end
+    offer(report, window_kind.room(report))
   end
   local sequence, n, previous_n = bytes[record.sequence], bytes[component.n], bytes[component.previous_n]
   local mine = sequence .. n .. previous_n .. bytes[component.held] .. bytes[component.generation] .. pack(component.number)
