@@ -46,7 +46,7 @@ window_kind.load = function(key, terms, _, record)
       if record.sequence ~= sequence or record.generation > latest_generation then
         mine = seldom.come_to(record, sequence, key, field) and mine
       end
-      if terms.publish_at > 0 then
+      if names then
         record.before_t, record.before_previous_t = record.t, record.previous_t
       end
     end
