@@ -22,7 +22,7 @@ HORIZON_S: Final = 0.5
 """Time for which a node wants to hold, far from the limit; at most an eighth of the window."""
 SLOW_PER_S: Final = 8
 """A node that is asked for less wants a unit now and then, and keeps it for as long as its view is fresh."""
-BRIEF_S: Final = 0.25
+BRIEF_S: Final = 0.15
 """Time from sending for which a node spends what is a considerable part of what is left; then it reports again, and
 gives back what it did not need."""
 SMALL: Final = 16
@@ -44,12 +44,15 @@ def span_ms(limit: Limit) -> int:
     return limit.window_ms
 
 
-def turn_s(limit: Limit) -> float:
+def turn_ms(limit: Limit) -> int:
     """Return the longest time between two reports of a key that is near its limit and asked for."""
     length_ms = min(max(span_ms(limit) // TURNS, SHORTEST_TURN_MS), LONGEST_TURN_MS)
-    if limit.refund:
-        length_ms = min(length_ms, DENIAL_MS)  # what is given back is not denied for longer
-    return length_ms / 1000
+    return min(length_ms, DENIAL_MS) if limit.refund else length_ms  # what is given back is not denied for longer
+
+
+def turn_s(limit: Limit) -> float:
+    """Return a turn in seconds."""
+    return turn_ms(limit) / 1000
 
 
 def measured(rate: float, asked: int, passed_s: float) -> float:

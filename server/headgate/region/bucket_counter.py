@@ -131,6 +131,9 @@ class SharedBucket(SharedCounter):
     def room(self, now_ms: int) -> int:
         return RULES.room(self, self.limit, now_ms)
 
+    def has_room_by(self, time_ms: int) -> bool:
+        return self.room(time_ms) > 0
+
     def reset_ms(self, now_ms: int) -> int:
         return RULES.reset_ms(self, self.limit, now_ms)
 

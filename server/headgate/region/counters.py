@@ -21,6 +21,7 @@ from headgate.region.allowance import (
     SLOW_PER_S,
     SMALL,
     measured,
+    turn_ms,
     turn_s,
     wanted_far,
     wanted_near,
@@ -368,8 +369,7 @@ class SharedCounter(KeyCounter, ABC):
         pausing = self.pause.answered(limit, self.sequence, left, refused, short=short)
         pausing = pausing and self.asked_per_s * turn_s(limit) >= 1  # else asking for each costs no more calls
         due_s = self.pause.next_report_s(sent_s, chance(), pausing=pausing)
-        wanted = report.want and not self.is_full
-        if wanted or self.allowance or self.unacked:
+        if self.allowance or self.unacked or (report.want and self.has_room_by(self.shard.now_ms() + turn_ms(limit))):
             self.shard.report_at(self, due_s)
 
     def _meet(self, reset: int) -> None:
@@ -446,10 +446,9 @@ class SharedCounter(KeyCounter, ABC):
     def own_admitted(self) -> int:
         """Cost that this node itself admitted and that still counts: `on_error: open` is bounded by it."""
 
-    @property
-    def is_full(self) -> bool:
-        """True if nothing becomes free before the window ends."""
-        return False
+    @abstractmethod
+    def has_room_by(self, time_ms: int) -> bool:
+        """Return whether a unit is free at a time to come, by what is counted now: else there is nothing to ask for."""
 
     @property
     def is_over_limit(self) -> bool:

@@ -134,10 +134,6 @@ class SharedWindow(SharedCounter):
         return self.limit.requests_per_unit - self.current - self.previous
 
     @property
-    def is_full(self) -> bool:
-        return self.limit.algorithm is FIXED and self.current >= self.limit.requests_per_unit
-
-    @property
     def is_over_limit(self) -> bool:
         """True if the current window alone has more than the limit and its precision allow."""
         return self.current > self.limit.requests_per_unit + self.limit.precision
@@ -153,6 +149,9 @@ class SharedWindow(SharedCounter):
             return OVER
         previous = self.previous if limit.algorithm is SLIDING else 0
         return limit.requests_per_unit - used(self.current, previous, now_ms, self.window_ms)
+
+    def has_room_by(self, time_ms: int) -> bool:
+        return self.room(min(time_ms, (self.sequence + 1) * self.window_ms - 1)) > 0
 
     def reset_ms(self, now_ms: int) -> int:
         return self.window_ms - now_ms % self.window_ms

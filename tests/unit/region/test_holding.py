@@ -177,8 +177,8 @@ def test_an_overtaken_call_brings_nothing_and_ends_nothing() -> None:
     ("allowance", "used", "rate", "left", "until_s"),
     [
         pytest.param(30, 0, 100.0, PLENTY, 5.0, id="a small part of what is left: while the view is fresh"),
-        pytest.param(63, 0, 100.0, PLENTY, 0.25, id="a considerable part"),
-        pytest.param(30, 700, 100.0, PLENTY, 0.25, id="a considerable part of the little that is left"),
+        pytest.param(63, 0, 100.0, PLENTY, 0.15, id="a considerable part"),
+        pytest.param(30, 700, 100.0, PLENTY, 0.15, id="a considerable part of the little that is left"),
         pytest.param(1, 999, 1.0, PLENTY, 5.0, id="a unit of a slow node"),
         pytest.param(30, 0, 100.0, 12, 1.2, id="near the limit: two turns"),
     ],

@@ -98,11 +98,20 @@ def test_a_key_that_is_asked_for_less_than_once_a_turn_does_not_pause() -> None:
     assert counter.is_paused(1, NOW_S)
 
 
-def test_a_fixed_window_that_is_full_is_not_reported_before_it_ends() -> None:
-    counter = window_counter(limit(10, algorithm=Algorithm.FIXED_WINDOW))
+@pytest.mark.parametrize("algorithm", [Algorithm.FIXED_WINDOW, Algorithm.SLIDING_WINDOW])
+def test_a_window_in_which_nothing_becomes_free_within_a_turn_is_not_reported(algorithm: Algorithm) -> None:
+    counter = window_counter(limit(10, algorithm=algorithm))
     counter.learn(answer(Count(0, 10, 0)))
     concluded(counter)
     assert reports_at(counter) == []
+
+
+def test_one_in_which_something_does_is() -> None:
+    """Of the 990 of the window before, ten leave in each turn."""
+    counter = window_counter(limit(990))
+    counter.learn(answer(Count(0, 1, 0), previous=Count(0, 990, 0)))
+    concluded(counter)
+    assert len(reports_at(counter)) == 1
 
 
 def test_in_a_pause_only_what_did_not_fit_is_denied() -> None:
