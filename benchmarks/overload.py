@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import structlog
 from headgate.limiter.algorithm import OVER
@@ -142,19 +142,31 @@ class Meter:
         self._cells: Counter[int] = Counter()
         self._tat = 0
 
-    def admit(self, cost: int, now_ms: int) -> None:
+    def admit(self, cost: int, asked_ms: int, now_ms: int) -> None:
+        """Measure an admission. One that was asked for in the window before was charged there at the latest moment."""
         limit, window_ms = self._limit, self._limit.window_ms
         if limit.algorithm is Algorithm.GCRA:
             now = now_ms * limit.requests_per_unit
             self._tat = max(self._tat, now) + cost * window_ms
             self.over = max(self.over, (self._tat - now) // window_ms - limit.burst)
             return
+        if asked_ms // window_ms < now_ms // window_ms:
+            now_ms = (asked_ms // window_ms + 1) * window_ms - 1
         sequence = now_ms // window_ms
         self._cells[sequence] += cost
         effective = self._cells[sequence]
         if limit.algorithm is Algorithm.SLIDING_WINDOW:
             effective += self._cells[sequence - 1] * (window_ms - now_ms % window_ms) // window_ms
         self.over = max(self.over, effective - limit.requests_per_unit)
+
+
+class Asked(NamedTuple):
+    """One request: when it was asked, whether a perfect limiter admits it, and whether it counts yet."""
+
+    cost: int
+    at_ms: int
+    fits: bool
+    counting: bool
 
 
 class Overload:
@@ -227,29 +239,29 @@ class Overload:
         return sum(link.stats.calls for node in self._nodes for link in node.links)
 
     def _ask(self, past_s: float, node: RegionNode | None = None) -> None:
-        cost = self._chance.choice(self._case.costs)
+        cost, now_ms = self._chance.choice(self._case.costs), self._shard.time_ms()
         result = self._result
-        fits = ALGORITHMS[self._case.algorithm].take(self._perfect, self._limit, self._shard.time_ms(), cost) != OVER
+        fits = ALGORITHMS[self._case.algorithm].take(self._perfect, self._limit, now_ms, cost) != OVER
+        asked = Asked(cost, now_ms, fits, self._counting)
         result.perfect += cost * self._counting * fits
         result.offered += self._counting
         decision = (node or self._pick(past_s)).decide((self._charges[cost],))
         if isinstance(decision, Decision):
-            self._decided(decision, cost, fits, self._counting)
+            self._decided(decision, asked)
         else:
             result.waited += self._counting
-            counting = self._counting
-            future_of(decision).add_done_callback(lambda future: self._waited(future.result(), cost, fits, counting))
+            future_of(decision).add_done_callback(lambda future: self._waited(future.result(), asked))
 
-    def _waited(self, decision: Decision, cost: int, fits: bool, counting: bool) -> None:
-        self._result.cold += counting and decision.path is DecisionPath.ORIGIN
-        self._decided(decision, cost, fits, counting)
+    def _waited(self, decision: Decision, asked: Asked) -> None:
+        self._result.cold += asked.counting and decision.path is DecisionPath.ORIGIN
+        self._decided(decision, asked)
 
-    def _decided(self, decision: Decision, cost: int, fits: bool, counting: bool) -> None:
+    def _decided(self, decision: Decision, asked: Asked) -> None:
         if decision.admitted:
-            self._result.admitted += cost * counting
-            self._meter.admit(cost, self._shard.time_ms())
+            self._result.admitted += asked.cost * asked.counting
+            self._meter.admit(asked.cost, asked.at_ms, self._shard.time_ms())
         else:
-            self._result.false += cost * counting * fits
+            self._result.false += asked.cost * asked.counting * asked.fits
 
     def _pick(self, past_s: float) -> RegionNode:
         nodes, demand = self._nodes, self._case.demand

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 from headgate.build import BUILD
-from headgate.limiter.decision import Charge
+from headgate.limiter.decision import Charge, Verdict
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.region.cells import Hold
 from headgate.region.window_counter import SharedWindow
@@ -42,6 +42,7 @@ class Ledger:
 
     def _follow(self, monkeypatch: pytest.MonkeyPatch) -> None:
         spend, unspend, settle = SharedWindow.spend, SharedWindow.unspend, SharedWindow.settle
+        take, give = SharedWindow.from_allowance, SharedWindow.return_to_allowance
 
         def logged_spend(counter: SharedWindow, cost: int, missing: int, now_ms: int) -> None:
             spend(counter, cost, missing, now_ms)
@@ -56,6 +57,18 @@ class Ledger:
             if commit and hold.cell is not None:
                 self._add(counter, hold.cell.sequence, hold.cost)
 
+        def logged_take(counter: SharedWindow, charge: Charge, now_ms: int, now_s: float) -> Verdict | None:
+            verdict = take(counter, charge, now_ms, now_s)
+            if verdict is not None:
+                self._add(counter, counter.current_cell.sequence, charge.cost)
+            return verdict
+
+        def logged_give(counter: SharedWindow, charge: Charge) -> None:
+            give(counter, charge)
+            self._remove(counter, charge.cost)
+
+        monkeypatch.setattr(SharedWindow, "from_allowance", logged_take)
+        monkeypatch.setattr(SharedWindow, "return_to_allowance", logged_give)
         monkeypatch.setattr(SharedWindow, "spend", logged_spend)
         monkeypatch.setattr(SharedWindow, "unspend", logged_unspend)
         monkeypatch.setattr(SharedWindow, "settle", logged_settle)
