@@ -25,8 +25,9 @@ NODES: Final = (2, 4, 20, 100)
 LOADS: Final = (0.1, 0.5, 0.8, 0.95, 1.2, 3.0)
 DEMANDS: Final = ("even", "skewed", "moving", "bursts")
 PRECISIONS: Final = (0.0, 0.05, 0.2, 1.0)
+LEAST_REQUESTS: Final = 200
 MOST_REQUESTS: Final = 60_000
-"""Of a cell, in two windows: some seconds of one core."""
+"""Of a cell: fewer say little, more take longer than some seconds of one core."""
 MOST_BEATS: Final = 60_000
 """Heartbeats of a cell: nodes times seconds."""
 
@@ -55,7 +56,8 @@ def cells(count: int, seed: int) -> list[Case]:
     found: list[Case] = []
     while len(found) < count:
         requests, window_s, nodes = chance.choice(LIMITS), chance.choice(WINDOWS_S), chance.choice(NODES)
-        load, windows = chance.choice(LOADS), 6 if window_s == 1 else 2
+        load = chance.choice(LOADS)
+        windows = max(6 if window_s == 1 else 2, 2 + int(LEAST_REQUESTS / (requests * load)))
         algorithm, demand = chance.choice(ALGORITHMS), chance.choice(DEMANDS)
         precision = chance.choice(PRECISIONS)
         if requests * load * windows <= MOST_REQUESTS and nodes * window_s * windows <= MOST_BEATS:

@@ -730,5 +730,4 @@ ALL: Final[tuple[Planted, ...]] = (
     one_net_counter,
     refunds_restored_by_a_floor,
     denials_outlive_refunds,
-    teach_resets_once,
 )

@@ -372,3 +372,38 @@ def test_what_was_said_of_another_window_is_not_taken_for_lost(offset_ms: int) -
         assert world.record(KEY).current.region_total == 44
 
     virtually(history())
+
+
+async def lost_again_while_it_is_refilled() -> bool:
+    """A shard loses its memory a second time while it is told what it had lost; whether it knows of a reset then."""
+    world, limit = RegionWorld(6), Limit(10, Unit.HOUR)
+    node = await world.start_node(delay_ms=(20, 20))
+    for number in range(5_000):
+        world.ask_soon(node, one(limit, b"%d" % number))
+    await world.quiet()
+    reset = await node.reset(KEY, limit)
+    shard = world.shards[0]
+    shard.wipe(b"2")
+    while shard.record(KEY) is None:
+        await asyncio.sleep(0.005)
+    assert node.links[0].session.busy(), "what was lost takes longer than a heartbeat"
+    shard.wipe(b"3")
+    await world.quiet()
+    record = shard.record(KEY)
+    return record is not None and record.reset == reset
+
+
+def test_a_shard_that_loses_its_memory_again_is_taught_resets_again() -> None:
+    async def history() -> None:
+        assert await lost_again_while_it_is_refilled()
+
+    virtually(history())
+
+
+@pytest.mark.pure("it plants a bug in a compiled class")
+def test_taught_once_it_forgets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def history() -> None:
+        assert not await lost_again_while_it_is_refilled()
+
+    mutations.teach_resets_once(monkeypatch)
+    virtually(history())
