@@ -673,6 +673,16 @@ def teach_resets_once(patch: Patch) -> None:
     patch.setattr(ShardSession, "lost_memory", careless)
 
 
+OF_THEIR_OWN: Final[tuple[Planted, ...]] = (
+    late_costs_beside_the_allowance,
+    unmerged_is_free,
+    allowances_of_another_limit,
+    hold_on_after_a_loss,
+    the_new_window_alone,
+    teach_resets_once,
+)
+"""Those that chance seldom meets: each has a history of its own."""
+
 OF_PAUSES: Final = (pauses_of_ten, try_again_and_keep)
 """Those that are looked for in histories with pauses."""
 

@@ -94,6 +94,10 @@ def test_every_mutation_has_its_history_and_is_documented() -> None:
             rf"^\| `{mutation.__name__}` \|.*\| `{history}` \| `{invariant}` \|$", documented, re.MULTILINE
         )
     assert f"a fixed set of {len(SEEDS)} histories" in documented
+    for mutation in mutations.OF_THEIR_OWN:
+        found = re.search(rf"^\| `{mutation.__name__}` \|.*\| `(\w+\.py)` \|$", documented, re.MULTILINE)
+        assert found is not None
+        assert f"mutations.{mutation.__name__}" in (Path(__file__).parent / found[1]).read_text()
 
 
 @pytest.mark.pure("it plants a bug in a compiled class")

@@ -65,7 +65,7 @@ OF_OTHERS = {
 """Names in backticks that belong to other software, by whose they are."""
 ALLOWED = {name for names in OF_OTHERS.values() for name in names}
 CASE_NAMES = {case.name for case in CASES}
-MUTATIONS = {mutation.__name__ for mutation in (*mutations.ALL, *BETWEEN_REGIONS)}
+MUTATIONS = {mutation.__name__ for mutation in (*mutations.ALL, *mutations.OF_THEIR_OWN, *BETWEEN_REGIONS)}
 
 
 def name_of(page: Path) -> str:

@@ -305,10 +305,10 @@ class SharedCounter(KeyCounter, ABC):
             self.asked, self.measured_s = 0, now_s
         else:
             rate = max(self.asked_per_s, self.asked / MEASURED_S)
-        if not rate:
-            return 0
+        if rate < SLOW_PER_S:
+            return NOW_AND_THEN if rate else 0
         if self.pause is None:
-            return NOW_AND_THEN if rate < SLOW_PER_S else wanted_far(rate, self.limit)
+            return wanted_far(rate, self.limit)
         return wanted_near(rate, self.limit, short=self.pause.short)
 
     def answered(self, answer: Any, limit: Limit, usable_until_s: float, sent_s: float) -> bool:
@@ -369,7 +369,7 @@ class SharedCounter(KeyCounter, ABC):
         pausing = self.pause.answered(limit, self.sequence, left, refused, short=short)
         pausing = pausing and self.asked_per_s * turn_s(limit) >= 1  # else asking for each costs no more calls
         due_s = self.pause.next_report_s(sent_s, chance(), pausing=pausing)
-        if self.allowance or self.unacked or (report.want and self.has_room_by(self.shard.now_ms() + turn_ms(limit))):
+        if self.allowance or self.unacked or (report.want > 0 and self.has_room_by(self.shard.now_ms() + turn_ms(limit))):
             self.shard.report_at(self, due_s)
 
     def _meet(self, reset: int) -> None:
