@@ -191,7 +191,8 @@ def worst_window(case: Case, admitted: list[Answered]) -> int:
     for answer in sorted(admitted, key=lambda answer: answer.decided_ms):
         sequence, elapsed_ms = divmod(answer.decided_ms, window_ms)
         counts[sequence] += 1
-        worst = max(worst, counts[sequence] + counts[sequence - 1] * (window_ms - elapsed_ms) // window_ms)
+        previous = counts[sequence - 1] if case.algorithm is Algorithm.SLIDING_WINDOW else 0
+        worst = max(worst, counts[sequence] + previous * (window_ms - elapsed_ms) // window_ms)
     return worst
 
 

@@ -91,7 +91,8 @@ class Allowances:
         """Set more aside for a run that wants to hold `want`; return how much more, and how much is left.
 
         Far from the limit that is up to half of what is free beyond what is `kept` for the noise, and PLENTY is left.
-        Near it, it is what there is. `within`: all allowances together stay within `P`.
+        Near it, it is what there is. `within`: all allowances together stay within `P`, and nothing is noted that
+        nodes of an older version could not read.
         """
         rest = holding.held
         beyond = max(min(precision, max(0, room) // 2), precision - limit // SHARP)
@@ -104,6 +105,7 @@ class Allowances:
             left = max(0, free - max(0, more))
         if within:
             more = min(more, precision - self.held)
+            self.pressed = 0
         # A later report of the call may have emptied the record: then nothing is known of this run.
         more = max(0, more) if holding.number else 0
         holding.held += more

@@ -4,6 +4,7 @@
 has admitted since. (docs/convergence.md, section 7.)
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from headgate.limiter.counters import bucket_load
@@ -82,9 +83,11 @@ class SharedBucket(SharedCounter):
     def credit(self) -> int:
         return 0
 
-    def conclude(self, *call: Any) -> None:
+    def conclude(
+        self, report: Report, answer: Answer, limit: Limit, refused: int, sent_s: float, chance: Callable[[], float]
+    ) -> None:
         self._void_credit(self.own)
-        super().conclude(*call)
+        super().conclude(report, answer, limit, refused, sent_s, chance)
 
     def _void_credit(self, most: int) -> None:
         """Count as spent, on nobody, what was charged and not spent: it drains from the bucket from now on."""

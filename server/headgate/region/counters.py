@@ -50,8 +50,8 @@ class Shard(ABC):
         self.available = True
         """False while asking would only wait for nothing: then the failure policies decide at once."""
         self.within = True
-        """True while allowances must stay within `P`: beside nodes of a version that counts on it, and after a loss, until
-        every node has noticed that the shard has forgotten what it held."""
+        """True while allowances must stay within `P`: beside nodes of a version that counts on it, in a drain, and
+        after a loss, until every node has noticed that the shard has forgotten what it held."""
         self._interned = Interned()
 
     def now_ms(self) -> int:

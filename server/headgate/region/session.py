@@ -91,11 +91,13 @@ class ShardSession(Shard):
 
     def keep_within(self, within: bool) -> None:
         """Have allowances stay within `P`, or no longer; in the first case what is held is given back."""
-        self.beside_older = within
-        if within:
+        came, self.beside_older = within and not self.beside_older, within
+        if came:
             for counter in self._owner.live_counters():
                 if counter.shard is self:
                     counter.void()
+            # Also of keys that nobody asks for: an older node can't read their records until all is given back.
+            self._tell_again()
 
     def remembers(self, now_s: float) -> bool:
         """Return whether it knows what there is to give back. A shard that did not answer may come back empty."""
@@ -151,7 +153,8 @@ class ShardSession(Shard):
             wanted.setdefault(counter, 0)
         for counter in self._refills(MAX_REPORTS - len(wanted)):
             wanted.setdefault(counter, 0)
-        self.within = self.beside_older or now_s < self._refilled_s
+        # A node that leaves may be the last of its version: what stays behind is for older ones to read.
+        self.within = self.beside_older or self.leaving or now_s < self._refilled_s
         now_ms, numbers, reports = self.time.at_ms(now_s), self._owner.numbers, []
         for counter, asking in wanted.items():
             counter.advance(now_ms)

@@ -260,11 +260,8 @@ class ShardLink:
 
     def heard_older(self, older: int) -> None:
         """Keep allowances within `P` while there are nodes of a version that would not leave room for more."""
-        session = self.session
-        if session.beside_older == (older > 0):
-            return
-        session.keep_within(older > 0)
-        if older or self._said_older:
+        self.session.keep_within(older > 0)
+        if self._said_older != (older > 0):
             self._said_older = older > 0
             self._logger.info("allowances_within_precision", shard=self.index, older_nodes=older)
 

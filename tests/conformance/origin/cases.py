@@ -432,6 +432,16 @@ def _allowances() -> list[Case]:
             ],
         ),
         Case(
+            "while nodes of an older version live no key is pressed",
+            [
+                Step(0, said(window("a", 1, want=40)), (counts((0, 0), more=40, left=PLENTY),)),
+                Step(1, said(window("b", 1), wants=((70,),)), (counts((0, 0), more=0, left=PLENTY),), (False,)),
+                Step(2, said(window("b", 2, want=NOW_AND_THEN)), (counts((0, 0), more=0, left=PLENTY),)),
+                Step(3, said(window("a", 2, within=True)), (counts((0, 0), more=0, left=PLENTY),)),
+                Step(4, said(window("b", 3, want=NOW_AND_THEN)), (counts((0, 0), more=1, left=PLENTY),)),
+            ],
+        ),
+        Case(
             "what was set aside under a limit that shrank stays in the way until it is given back",
             [
                 Step(0, said(window("a", 1, want=40)), (counts((0, 0), more=40),)),

@@ -209,6 +209,25 @@ async def test_older_versions_read_a_record_while_its_allowances_are_within_p(ha
     assert _format(harness, "b", field) == 1
 
 
+@pytest.mark.parametrize("kind", ["window", "bucket"])
+async def test_older_versions_read_a_record_that_was_pressed(harness: RedisHarness, kind: str) -> None:
+    """Else they would decide the key by policy until its window ends, with nobody left who could write it anew."""
+
+    def report(run: str, number: int, *, want: int = 0, within: bool = False) -> Report:
+        if kind == "window":
+            return window(run, number, key="b", want=want, within=within)
+        return bucket(run, number, want=want, burst=100)._replace(within=within)
+
+    field = "w" if kind == "window" else "b"
+    await harness.origin.run(0, said(report("a", 1, want=40)), TIMEOUT_S)
+    reply = await harness.origin.run(0, said(report("b", 1), wants=((70,),)), TIMEOUT_S)
+    assert reply.charged == (False,), "allowances alone are in the way"
+    await harness.origin.run(0, said(report("a", 2)), TIMEOUT_S)
+    assert _format(harness, "b", field) == 4, "given back, and pressed"
+    await harness.origin.run(0, said(report("a", 3, within=True)), TIMEOUT_S)
+    assert _format(harness, "b", field) == 1
+
+
 async def test_a_heartbeat_tells_of_nodes_that_do_not_leave_room_for_allowances(harness: RedisHarness) -> None:
     client = harness.setup.first.client
     assert (await harness.origin.run(0, Heartbeat(b"new"), TIMEOUT_S)).older == 0

@@ -76,8 +76,9 @@ local function offer(report, room)
     more = want - rest < free and want - rest or free
     report.left = max(0, more > 0 and free - more or free)
   end
-  if terms.within and more > precision - held then
-    more = precision - held
+  if terms.within then
+    more = min(more, precision - held)
+    record.pressed = 0
   end
   -- A later report of the call may have emptied the record: then nothing is known of this run.
   if more > 0 and component.number > 0 then
