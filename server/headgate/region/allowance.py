@@ -3,7 +3,8 @@
 A node that holds units decides without asking. What it holds is kept from the others: so it wants what it is likely to
 be asked for until it reports next, and gives back what nobody asks for. (docs/convergence.md, section 4.)
 
-Pure: rates are in requests per second or, with their cost, in units, and nothing here is about safety, which is the shard's (origin/allowances.py).
+Pure: rates are in requests per second or, with their cost, in units. Nothing here is about safety, which is the shard's
+(origin/allowances.py).
 """
 
 from math import isqrt
@@ -21,7 +22,7 @@ SURE: Final = 8
 HORIZON_S: Final = 0.5
 """Time for which a node wants to hold, far from the limit; at most an eighth of the window."""
 SMALL_LIMIT: Final = 16
-"""Of a smaller limit nobody holds anything: a unit that lies with one node is much of it, and asking for each is cheap."""
+"""Of a smaller limit nobody holds anything: a unit that lies with one node is much of it, and asking is cheap."""
 SLOW_PER_S: Final = 8
 """A node that is asked less often wants a unit now and then, and keeps it for as long as its view is fresh."""
 BRIEF_S: Final = 0.15

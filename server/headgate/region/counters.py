@@ -382,7 +382,8 @@ class SharedCounter(KeyCounter, ABC):
         pausing = self.pause.answered(limit, self.sequence, left, refused, short=short)
         pausing = pausing and self.requests_per_s * turn_s(limit) >= 1  # else asking for each costs no more calls
         due_s = self.pause.next_report_s(sent_s, chance(), pausing=pausing)
-        if self.allowance or self.unacked or (report.want > 0 and self.has_room_by(self.shard.now_ms() + turn_ms(limit))):
+        soon_ms = self.shard.now_ms() + turn_ms(limit)
+        if self.allowance or self.unacked or (report.want > 0 and self.has_room_by(soon_ms)):
             self.shard.report_at(self, due_s)
 
     def _meet(self, reset: int) -> None:
