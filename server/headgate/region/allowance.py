@@ -22,7 +22,7 @@ SURE: Final = 8
 HORIZON_S: Final = 0.5
 """Time for which a node wants to hold, far from the limit; at most an eighth of the window."""
 SMALL_LIMIT: Final = 16
-"""Of a smaller limit nobody holds anything: a unit that lies with one node is much of it, and asking is cheap."""
+"""Limit below which nobody holds anything: a unit that lies with one node is much of it, and asking is cheap."""
 SLOW_PER_S: Final = 8
 """A node that is asked less often wants a unit now and then, and keeps it for as long as its view is fresh."""
 BRIEF_S: Final = 0.15
