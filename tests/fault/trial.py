@@ -117,8 +117,8 @@ class Trial:
 
     @property
     def open_bound(self) -> int:
-        # A node that restarts does not know what its former self admitted.
-        return NODES * OPEN_LIMIT + (0 if self.outage.restarts is None else WARM_ROUNDS)
+        # One and a half times the limit. A node that restarts does not know what its former self admitted.
+        return OPEN_LIMIT * 3 // 2 + (0 if self.outage.restarts is None else WARM_ROUNDS)
 
     @property
     def local_bound(self) -> int:

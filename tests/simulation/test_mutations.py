@@ -65,6 +65,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.refunds_restored_by_a_floor: ("refunds-114", "refunds"),
     mutations.denials_outlive_refunds: ("refunds-114", "denial"),
     mutations.teach_resets_once: ("refunds-2244", "reset"),
+    mutations.open_on_every_node: ("outage-184", "policy"),
 }
 """Each with a history of the fixed set and the invariant that it shows to be violated."""
 
