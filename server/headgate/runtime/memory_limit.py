@@ -15,7 +15,7 @@ are few. tests/e2e/test_memory_limit.py measures it; smaller would let a full ta
 PROCESS_BYTES: Final = 96 * MIB
 """Resident bytes of a process without counters, connections or many rules: 78 MiB measured."""
 COUNTERS_PART: Final = 0.6
-"""Of what the process leaves. The rest is for rules, plans, and calls that are pending or have not arrived whole."""
+"""Share of what the process leaves. The rest is for rules, plans, and calls that are pending or half there."""
 DEFAULT_COUNTERS: Final = 1_000_000
 """Without a limit, and the most that follow from one: who wants more has a reason, and says so."""
 LEAST_COUNTERS: Final = 1_000
