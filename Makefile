@@ -36,7 +36,7 @@ VALKEY       := $(CURDIR)/$(VENV)/valkey/valkey-server
 .PHONY: help run demo regions test test-parts test-processes test-lifecycle test-interfaces test-envoy test-regions test-client test-faults test-compiled conformance unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
-	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network)"
+	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network|floor)"
 	@echo "make regions three regions on this machine, and what a limit means in them"
 	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080"
 	@echo "make test    lint and all tests (promtool and Chromium come with apt)"

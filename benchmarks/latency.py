@@ -24,7 +24,6 @@ HALF = 0.5
 WANTED_P99 = 1.5
 """At half of saturation, as a multiple of the bare transport's."""
 SATURATION_CALLS = 20_000
-CONNECTIONS = 4
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,11 @@ def percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-def at_rate(server: Server, per_s: float, seconds: float, seed: int) -> Waits:
-    """One round of an open loop."""
-    ready = list(traffic.warm()(traffic.WARM_KEYS))
+def at_rate(
+    server: Server, per_s: float, seconds: float, seed: int, make: traffic.Traffic | None = None, connections: int = 4
+) -> Waits:
+    """One round of an open loop, of warm keys unless others are given."""
+    ready = list(traffic.warm()(traffic.WARM_KEYS) if make is None else make(round(per_s * seconds)))
     outcome = load.run_paced(
         [server.address],
         METHOD,
@@ -51,7 +52,7 @@ def at_rate(server: Server, per_s: float, seconds: float, seed: int) -> Waits:
         per_s=per_s,
         seconds=seconds,
         chooser=random.Random(seed),
-        connections=CONNECTIONS,
+        connections=connections,
     )
     assert outcome.failures == outcome.unanswered == 0, "calls got no answer"
     waits = sorted(outcome.waits_s)

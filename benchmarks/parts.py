@@ -80,7 +80,7 @@ def costs(quick: bool) -> dict[str, Any]:
 
 
 @contextmanager
-def _headgate(
+def node_over_redis(
     rules: str, *flags: str, shards: int = 1, grpc: str = "127.0.0.1:0"
 ) -> Iterator[tuple[Server, list[Any]]]:
     """One node over so many Redis servers."""
@@ -108,25 +108,25 @@ def more_costs(quick: bool) -> dict[str, Any]:
             rows[name] = _row(found)
             _say(name, rows[name])
 
-        with _headgate(traffic.RULES, *PATIENT) as (node, _):
+        with node_over_redis(traffic.RULES, *PATIENT) as (node, _):
             take("20 descriptors", node, lambda: traffic.warm(20))
-        with _headgate(traffic.NESTED_RULES, *PATIENT) as (node, _):
+        with node_over_redis(traffic.NESTED_RULES, *PATIENT) as (node, _):
             take("nested wildcards", node, traffic.nested)
-        with _headgate(traffic.many_rules(QUICK_RULES if quick else RULES), *PATIENT) as (node, _):
+        with node_over_redis(traffic.many_rules(QUICK_RULES if quick else RULES), *PATIENT) as (node, _):
             take(f"{QUICK_RULES if quick else RULES:,} rules", node, traffic.warm)
-        with _headgate(traffic.EXACT_RULES, *PATIENT) as (node, _):
+        with node_over_redis(traffic.EXACT_RULES, *PATIENT) as (node, _):
             take("exact rules (precision 0)", node, traffic.warm)
-        with _headgate(traffic.RULES, *PATIENT, shards=3) as (node, _):
+        with node_over_redis(traffic.RULES, *PATIENT, shards=3) as (node, _):
             take("three shards", node, traffic.warm)
             take("three shards, every key new", node, traffic.new)
-        with _headgate(traffic.RULES, shards=3) as (node, servers):
+        with node_over_redis(traffic.RULES, shards=3) as (node, servers):
             _stall(servers[1], node)
             take("three shards, one stalled", node, traffic.warm)
             os.kill(servers[1].process.pid, signal.SIGCONT)
         with tempfile.TemporaryDirectory() as directory:
             bare = start_floor(f"unix:{directory}/floor")
             stack.callback(bare.stop)
-            with _headgate(traffic.RULES, *PATIENT, grpc=f"unix:{directory}/headgate") as (node, _):
+            with node_over_redis(traffic.RULES, *PATIENT, grpc=f"unix:{directory}/headgate") as (node, _):
                 take("Unix socket (and bare on one)", node, traffic.warm, bare)
     return rows
 
@@ -159,7 +159,7 @@ def latency(quick: bool) -> dict[str, Any]:
 
 def idle(quick: bool) -> dict[str, Any]:
     """CPU of a node that nobody asks, as a part of one core; with Redis by itself."""
-    with _headgate(traffic.RULES, *PATIENT) as (node, _):
+    with node_over_redis(traffic.RULES, *PATIENT) as (node, _):
         cost.saturated(node, traffic.warm()(traffic.WARM_KEYS * 3))
         time.sleep(6)  # what was admitted is reported, and what it left is quiet
         before, own, began = node.cpu_s(), node.own_cpu_s(), time.monotonic()
@@ -174,7 +174,7 @@ def memory(quick: bool) -> dict[str, Any]:
     """Resident bytes per limit key of a node, on its own and of a region, once caches and allocator are warm."""
     cells = CELLS // 2 if quick else CELLS
     found = {}
-    with tempfile.TemporaryDirectory() as directory, _headgate(traffic.RULES, *PATIENT) as (regional, _):
+    with tempfile.TemporaryDirectory() as directory, node_over_redis(traffic.RULES, *PATIENT) as (regional, _):
         alone = start_headgate(Path(directory), rules=traffic.RULES)
         with contextlib.closing(_Stopping(alone)):
             for name, node in (("alone", alone), ("regional", regional)):

@@ -80,6 +80,9 @@ class Server:
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 def start_floor(address: str = "127.0.0.1:0") -> Server:

@@ -38,13 +38,13 @@ def _cycling(payloads: list[bytes]) -> Traffic:
     return lambda count: itertools.islice(endless, count)
 
 
-def warm(descriptors: int = 1) -> Traffic:
-    """The same thousand keys again and again, so many of them in each request."""
+def warm(descriptors: int = 1, keys: int = WARM_KEYS) -> Traffic:
+    """The same keys again and again, so many of them in each request."""
 
     def user(number: int) -> tuple[str, str]:
-        return "user", f"warm-{number % WARM_KEYS}"
+        return "user", f"warm-{number % keys}"
 
-    return _cycling([request(*[user(number + n * 7) for n in range(descriptors)]) for number in range(WARM_KEYS)])
+    return _cycling([request(*[user(number + n * 7) for n in range(descriptors)]) for number in range(keys)])
 
 
 def denied() -> Traffic:

@@ -164,6 +164,8 @@ RULES: Mapping[str, Schema] = {
     "exchange.service.loadBalancerSourceRanges": TEXTS,
     "service.type": one_of("ClusterIP", "NodePort", "LoadBalancer"),
     "service.annotations": STRINGS,
+    "service.trafficDistribution": one_of("", "PreferClose", "PreferSameZone", "PreferSameNode"),
+    "service.internalTrafficPolicy": one_of("", "Cluster", "Local"),
     "autoscaling.minReplicas": whole(1, 1000),
     "autoscaling.maxReplicas": whole(1, 1000),
     "autoscaling.targetCPUUtilizationPercentage": whole(1, 100),
@@ -323,6 +325,7 @@ helm install headgate charts/headgate -n headgate -f charts/headgate/examples/si
 
 What it installs, how to size it, upgrades, security: [docs/deploy.md](../../docs/deploy.md). Examples that are tested:
 [single-region.yaml](examples/single-region.yaml), [three-regions.yaml](examples/three-regions.yaml),
+[region-per-zone.yaml](examples/region-per-zone.yaml), [one-zone.yaml](examples/one-zone.yaml),
 [sidecar.yaml](examples/sidecar.yaml). A value that is not in this table, or not as it says, is refused with its name.
 Kubernetes 1.25 and later. Without Helm: `make manifests` writes plain ones for Kustomize into `build/manifests`.
 

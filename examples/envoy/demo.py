@@ -1,6 +1,6 @@
 """Headgate and Envoy on this machine, and a burst of requests that runs into a limit.
 
-    python examples/envoy/demo.py [tcp|unix|tls|network] [--once|--stay] [--free-ports]
+    python examples/envoy/demo.py [tcp|unix|tls|network|floor] [--once|--stay] [--free-ports]
 
 Both run as children of this process, on loopback only, with the files beside it just
 as they are; they end when it ends, however it ends short of SIGKILL. Whatever they
@@ -14,6 +14,7 @@ import contextlib
 import http.client
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from processes import DemoFailed, child, free_ports, leave_on_signals, shown, status, wait_ready
 
 HERE = Path(__file__).resolve().parent
-VARIANTS = ("tcp", "unix", "tls", "network")
+VARIANTS = ("tcp", "unix", "tls", "network", "floor")
 BURST = 8
 
 SHOWN_HEADERS = (
@@ -33,6 +34,7 @@ SHOWN_HEADERS = (
     "x-ratelimit-reset",
     "retry-after",
     "x-envoy-ratelimited",
+    "x-denied-by",
 )
 
 
@@ -73,9 +75,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="headgate-demo-") as directory:
         demo = Demo(arguments.variant, Ports(*free_ports(5)) if arguments.free_ports else Ports(), Path(directory))
         try:
-            with running(demo):
+            with running(demo) as headgate:
                 introduce(demo)
                 show_burst(demo)
+                if demo.variant == "floor":
+                    show_floor(demo, headgate)
                 if arguments.stay:
                     stay(demo)
         except DemoFailed as failure:
@@ -101,7 +105,8 @@ def _parse() -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def running(demo: Demo) -> Iterator[None]:
+def running(demo: Demo) -> "Iterator[subprocess.Popen[bytes]]":
+    """Both, ready; Headgate's process."""
     if demo.variant == "tls":
         from certificates import write_certificates  # noqa: PLC0415 - needs `cryptography`, which others don't
 
@@ -110,7 +115,7 @@ def running(demo: Demo) -> Iterator[None]:
         wait_ready(headgate, "headgate", demo.directory, lambda: status(demo.ports.http, "/readyz") == 200)
         with child(demo.directory, "envoy", envoy_command(demo)) as envoy:
             wait_ready(envoy, "envoy", demo.directory, lambda: status(demo.ports.admin, "/ready") == 200)
-            yield
+            yield headgate
 
 
 def headgate_command(demo: Demo) -> list[str]:
@@ -181,6 +186,17 @@ def commands(demo: Demo, where: str) -> Iterator[str]:
 def show_burst(demo: Demo) -> None:
     what = "connections" if demo.variant == "network" else "requests as user alice, who may send 5 a minute"
     print(f"\n{BURST} {what}:\n")
+    _burst(demo)
+
+
+def show_floor(demo: Demo, headgate: "subprocess.Popen[bytes]") -> None:
+    headgate.kill()
+    headgate.wait()
+    print(f"Headgate is killed. {BURST} more: Envoy's own limit is 10 a minute, and 5 of these are used:\n")
+    _burst(demo)
+
+
+def _burst(demo: Demo) -> None:
     for number in range(1, BURST + 1):
         print(f"  {number}  {_request(demo)}", flush=True)
     print()

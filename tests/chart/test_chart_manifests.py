@@ -2,8 +2,10 @@
 
 import copy
 import functools
+import itertools
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import pytest
 import yaml
 from headgate.cli import commands
 from headgate.cli.serve import flags_of
-from headgate.config import load_settings
+from headgate.config import Settings, load_settings
 from headgate.origin.redis_origin.url import parse_redis_url
+from headgate.runtime.memory_limit import COUNTER_BYTES, MIB, PROCESS_BYTES, counters_within
 
 from tests.chart import matrix
 from tests.chart.crds import custom_problems, is_custom
@@ -21,6 +24,7 @@ from tests.support import headgate
 from tests.support.helm import (
     CHART,
     EXAMPLES,
+    HelmError,
     Manifest,
     containers,
     helm,
@@ -56,7 +60,13 @@ def everything() -> Iterator[tuple[str, list[Manifest]]]:
 def test_the_matrix_has_every_pair_of_switches_and_at_least_forty_combinations() -> None:
     assert len(COMBINATIONS) >= 40
     assert matrix.pairs() <= set().union(*(matrix.met(combination) for combination in COMBINATIONS))
-    assert {path.stem for path in EXAMPLE_FILES} == {"single-region", "three-regions", "sidecar"}
+    assert {path.stem for path in EXAMPLE_FILES} == {
+        "single-region",
+        "three-regions",
+        "region-per-zone",
+        "one-zone",
+        "sidecar",
+    }
 
 
 @pytest.mark.parametrize("values", [None, *EXAMPLE_FILES], ids=lambda path: path.stem if path else "defaults")
@@ -92,6 +102,143 @@ def test_the_sidecars_snippet_is_a_valid_part_of_a_pod(case: str) -> None:
     (spec,) = [spec for spec in pod_specs(rendered(case)) if spec["containers"][0]["name"] == "headgate"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "with-sidecar"}, "spec": spec}
     assert [problem for version in versions() for problem in problems(pod, version)] == []
+
+
+def settings_of(container: Manifest) -> Settings:
+    """What its flags say; the file of `config` is not read."""
+    words = list(container["args"])
+    if "--config" in words:
+        place = words.index("--config")
+        del words[place : place + 2]
+    return load_settings({"rules": ".", **flags_of(commands._parser().parse_args(words))}, {})
+
+
+def sidecar_of(values: Any) -> Manifest:
+    (spec,) = [spec for spec in pod_specs(render(values)) if spec["containers"][0]["name"] == "headgate"]
+    return spec
+
+
+def test_the_sidecar_example_keeps_last_good_rules_and_the_decision_log_in_a_volume_of_the_pod() -> None:
+    pod = sidecar_of(EXAMPLES / "sidecar.yaml")
+    (container,) = pod["containers"]
+    settings = settings_of(container)
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == str(settings.data_dir)]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == mount["name"]]
+    assert "readOnly" not in mount
+    assert volume == {"name": "data", "emptyDir": {"sizeLimit": "1Gi"}}
+    assert pod["securityContext"]["fsGroup"], "or the server's user could not write there"
+    values = yaml.safe_load((EXAMPLES / "sidecar.yaml").read_text())
+    assert values["config"]["decision_log_bytes"] + 512 * MIB <= 1024 * MIB
+
+
+@pytest.mark.parametrize("cpu", [None, "1", "250m"])
+def test_a_sidecars_cpu_quota_is_an_option(cpu: str | None) -> None:
+    limits = {"memory": "512Mi", **({} if cpu is None else {"cpu": cpu})}
+    values = {"kind": "Sidecar", "sidecar": {"resources": {"limits": limits}}}
+    pod = sidecar_of(values)
+    assert pod["containers"][0]["resources"]["limits"] == limits
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "with-sidecar"}, "spec": pod}
+    assert [problem for version in versions() for problem in problems(manifest, version)] == []
+
+
+def test_counters_that_follow_from_a_memory_limit_fit_into_it_with_everything_else_that_is_bounded() -> None:
+    """Of each container that serves: the process, a full table, plans, and calls that are pending or half there."""
+    for case in ("defaults", *(path.stem for path in EXAMPLE_FILES)):
+        for pod in pod_specs(rendered(case)):
+            for container in pod["containers"]:
+                if "serve" in container["args"]:
+                    settings = settings_of(container)
+                    limit = mebibytes(container["resources"]["limits"]["memory"]) * MIB
+                    counters = counters_within(limit, settings.workers) * COUNTER_BYTES
+                    rest = settings.match_cache_bytes + settings.max_pending_bytes + settings.max_unfinished_bytes
+                    assert PROCESS_BYTES + counters + rest <= limit, case
+
+
+def mebibytes(size: str) -> int:
+    return int(size.removesuffix("Gi")) * 1024 if size.endswith("Gi") else int(size.removesuffix("Mi"))
+
+
+# Zones
+
+
+@pytest.mark.parametrize("preferred", ["PreferClose", "PreferSameZone", "PreferSameNode"])
+def test_callers_are_led_to_pods_of_their_own_zone(preferred: str) -> None:
+    manifests = render({"service": {"trafficDistribution": preferred}}, kubernetes="1.35.0")
+    service = only(manifests, "Service", "headgate")
+    assert service["spec"]["trafficDistribution"] == preferred
+    assert [problem for version in versions()[3:] for problem in problems(service, version)] == []
+    assert "trafficDistribution" not in only(manifests, "Service", "headgate-headless")["spec"], "it names every pod"
+
+
+@pytest.mark.parametrize(
+    ("preferred", "version", "needed"), [("PreferClose", "1.30.9", "1.31"), ("PreferSameZone", "1.33.0", "1.34")]
+)
+def test_an_older_kubernetes_that_would_lead_callers_anywhere_is_refused(
+    preferred: str, version: str, needed: str
+) -> None:
+    said = f"service.trafficDistribution: {preferred} needs Kubernetes {needed}, and this one is v{version}"
+    with pytest.raises(HelmError, match=re.escape(said)):
+        render({"service": {"trafficDistribution": preferred}}, kubernetes=version)
+
+
+def test_callers_of_a_daemon_set_are_led_to_their_own_machine() -> None:
+    values = {"kind": "DaemonSet", "origin": {"countAlone": True}, "service": {"internalTrafficPolicy": "Local"}}
+    service = only(render(values), "Service", "headgate")
+    assert service["spec"]["internalTrafficPolicy"] == "Local"
+    assert [problem for version in versions() for problem in problems(service, version)] == []
+
+
+@pytest.mark.parametrize("case", ["region-per-zone", "one-zone"])
+def test_pods_of_a_zone_run_in_it_alone_and_spread_over_its_machines(case: str) -> None:
+    manifests = rendered(case)
+    for pod in pod_specs(of_kind(manifests, "Deployment")):
+        assert pod["nodeSelector"] == {"topology.kubernetes.io/zone": "eu-1a"}
+        (spread,) = pod["topologySpreadConstraints"]
+        assert spread["topologyKey"] == "kubernetes.io/hostname"
+
+
+def said_by(example: Path) -> list[str]:
+    """The arguments that an example's first lines give to Helm for another region than its own."""
+    comment = itertools.takewhile(lambda line: line.startswith("#"), example.read_text().splitlines())
+    command = "\n".join(line.removeprefix("#") for line in comment if line.startswith("#   "))
+    words = shlex.split(command.replace("\\\n", " "))
+    assert words[:2] == ["helm", "install"]
+    assert words[words.index("-f") + 1] == example.name
+    return words[words.index("-f") + 2 :]
+
+
+def peers_of(manifests: list[Manifest], name: str) -> dict[str, str]:
+    (pod,) = [item["spec"]["template"]["spec"] for item in of_kind(manifests, "Deployment", name)]
+    return {peer.region: peer.address for peer in settings_of(pod["containers"][0]).peer}
+
+
+def test_the_other_of_three_regions_is_installed_as_the_example_says() -> None:
+    example = EXAMPLES / "three-regions.yaml"
+    assert set(peers_of(render(example), "headgate-exchange")) == {"us", "ap"}
+    manifests = render(example, more=said_by(example))
+    assert set(peers_of(manifests, "headgate-exchange")) == {"eu", "ap"}
+
+
+def test_the_other_zone_is_installed_as_the_example_says() -> None:
+    """Two regions that know each other by the names of Services that there are, each with a Redis of its own zone."""
+    example = EXAMPLES / "region-per-zone.yaml"
+    installed = {"eu-1a": render(example), "eu-1b": render(example, more=said_by(example))}
+    for zone, manifests in installed.items():
+        pod = only(manifests, "Deployment", f"headgate-{zone}")["spec"]["template"]["spec"]
+        assert pod["nodeSelector"] == {"topology.kubernetes.io/zone": zone}
+        settings = settings_of(pod["containers"][0])
+        assert settings.region == zone
+        assert f"@redis-{zone}." in settings.origin
+        others = {"eu-1a", "eu-1b", "eu-1c"} - {zone}
+        assert peers_of(manifests, f"headgate-{zone}") == {name: f"headgate-{name}-exchange:8082" for name in others}
+        assert only(manifests, "Service", f"headgate-{zone}-exchange")["spec"]["type"] == "ClusterIP"
+        assert [problem for m in manifests for version in versions() for problem in problems(m, version)] == []
+
+
+def test_the_zone_local_redis_is_two_replicated_shards() -> None:
+    pod = only(rendered("one-zone"), "Deployment", "headgate")["spec"]["template"]["spec"]
+    url = parse_redis_url(settings_of(pod["containers"][0]).origin)
+    assert url.services == ("limits-0", "limits-1")
 
 
 def test_names_are_no_longer_than_kubernetes_takes_and_unique() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from headgate_client import Headgate as Limiter
 
 from tests.conformance.origin.test_redis_faults import RIGHTS
@@ -166,6 +167,34 @@ def test_a_rendered_sidecar_is_asked_over_its_socket(redis: RedisServer, tmp_pat
         assert socket.stat().st_mode & 0o777 == 0o660
         asked = headgate.run("check", "--addr", server.grpc, "--timeout", "30", "--domain", "edge", "user=a")
         assert asked.returncode == 0, asked.stderr
+
+
+def test_a_sidecar_of_the_example_keeps_its_rules_and_its_decisions_over_a_restart(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """The container ends and is started anew in its pod, where rules are wrong by then: its volume is still there."""
+    example = yaml.safe_load((EXAMPLES / "sidecar.yaml").read_text())
+    of_example = {name: example[name] for name in ("kind", "sidecar", "data", "config")}
+    manifests, volumes = render(values_for(redis, **of_example)), Volumes(tmp_path)
+    (pod, *_) = [spec for spec in pod_specs(manifests) if spec["containers"][0]["name"] == "headgate"]
+    with running(pod, manifests, volumes) as server:
+        server.wait_ready()
+        with Limiter(server.grpc, "edge", timeout=PATIENCE_S) as limiter:
+            assert [bool(limiter.check(user="alice")) for _ in range(6)] == [True] * 5 + [False]
+        server.send(signal.SIGTERM)
+        assert server.wait_exit() == 0
+    wrong = [{**item, "data": {"edge.yaml": "domain: ["}} if is_rules(item) else item for item in manifests]
+    with running(pod, wrong, volumes) as server:
+        server.wait_ready()
+        assert remaining(server, "bob") == 4, "by the last good rules"
+        data = str(volumes.path("/var/lib/headgate"))
+        shown = headgate.run("explain", "--data-dir", data, "--domain", "edge", "--descriptor", "user=alice")
+        assert shown.returncode == 0, shown.stderr
+        assert "The request was denied" in shown.stdout
+
+
+def is_rules(manifest: Manifest) -> bool:
+    return manifest["kind"] == "ConfigMap" and str(manifest["metadata"]["name"]).endswith("-rules")
 
 
 @pytest.mark.parametrize(("requests", "status"), [(5, 0), (-5, 1)])

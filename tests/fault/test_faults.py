@@ -44,7 +44,7 @@ def test_an_outage_is_lived_through(outage: Outage, region: Region) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "admitted"), [("closed-exact", 0), ("open-tight", OPEN_LIMIT), ("local-tight", LOCAL_LIMIT // 2)]
+    ("rule", "admitted"), [("closed-exact", 0), ("open-tight", OPEN_LIMIT // 2), ("local-tight", LOCAL_LIMIT // 2)]
 )
 def test_requests_that_waited_together_are_held_to_one_bound(rule: str, admitted: int, region: Region) -> None:
     """Each of them would fit by itself when it begins to wait."""

@@ -117,12 +117,17 @@ class Trial:
 
     @property
     def open_bound(self) -> int:
+        """Each node its part of one and a half times the limit; or what `local` admits, if that is more."""
         # A node that restarts does not know what its former self admitted.
-        return NODES * OPEN_LIMIT + (0 if self.outage.restarts is None else WARM_ROUNDS)
+        parts = NODES * (OPEN_LIMIT * 3 // 2 // NODES) + (0 if self.outage.restarts is None else WARM_ROUNDS)
+        return max(parts, self._bound_by_knowledge(OPEN_LIMIT))
 
     @property
     def local_bound(self) -> int:
-        left = _known_left(self.outage)
+        return self._bound_by_knowledge(LOCAL_LIMIT)
+
+    def _bound_by_knowledge(self, limit: int) -> int:
+        left = _known_left(self.outage, limit)
         # While answers come now and then, what a node was heard to admit counts as one again, and
         # others do not know of it yet: then each is bound by what it knows itself.
         return WARM_ROUNDS * NODES + (sum(left) // 2 if self.outage.silent else sum(left))
@@ -287,6 +292,7 @@ def _judge(
     before = [r for r in log if r.key.shard in healthy and r.answered_s and r.sent_s < at["fault"]]
     during = [r for r in log if at["fault"] <= r.sent_s < at["heal"]]
     when_open = [r for r in during if r.sent_s >= at["open"] and r.answered_s < at["heal"]]
+    until_healed = [r for r in log if r.answered_s < at["heal"]]
     waits_when_open = stamps.grown("wants", sick, "open", "heal") if outage.steady else 0
     # What a slow shard still answers when breakers are open is credit, and pays for one more admission.
     settled_s = at["open"] + (0.0 if outage.silent else CALL_TIMEOUT_S)
@@ -306,8 +312,8 @@ def _judge(
         closed_denied=sum(not r.admitted for r in closed),
         closed_admitted=_admitted_after_denial(closed),
         closed_by_policy=stamps.admitted_by("degraded_closed", "fault", "after"),
-        open_admitted=_admitted(log, keys, sick, OnError.OPEN),
-        local_admitted=_admitted([r for r in log if r.answered_s < at["heal"]], keys, sick, OnError.LOCAL),
+        open_admitted=_admitted(until_healed, keys, sick, OnError.OPEN),
+        local_admitted=_admitted(until_healed, keys, sick, OnError.LOCAL),
         waits_when_open=waits_when_open,
         affected=stamps.grown("degraded", sick, "fault", "after"),
         long_waits=stamps.waits_over(load.deadline_s + load.slack_s, "fault", "after"),
@@ -336,11 +342,11 @@ def _admitted_after_denial(requests: Sequence[Request]) -> int:
     return found
 
 
-def _known_left(outage: Outage) -> list[int]:
-    """What each node knew to be left of a tight `local` key: it has heard of all hits before its own last one."""
-    left = [LOCAL_LIMIT - WARM_ROUNDS * NODES + (NODES - 1 - node) for node in range(NODES)]
+def _known_left(outage: Outage, limit: int) -> list[int]:
+    """What each node knew to be left of a tight key: it has heard of all hits before its own last one."""
+    left = [limit - WARM_ROUNDS * NODES + (NODES - 1 - node) for node in range(NODES)]
     if outage.restarts is not None:
-        left[outage.restarts] = LOCAL_LIMIT
+        left[outage.restarts] = limit
     return left
 
 

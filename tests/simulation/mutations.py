@@ -251,6 +251,11 @@ def alone_without_the_origin(patch: Patch) -> None:
     patch.setattr(policy, "weighted", lambda own, live_nodes: own)
 
 
+def open_on_every_node(patch: Patch) -> None:
+    """`open` admits up to the limit on every node, as if there were no other."""
+    patch.setattr(policy, "ceiling", lambda limit, live_nodes: limit.requests_per_unit)
+
+
 def nothing_is_reserved(patch: Patch) -> None:
     """A request that waits holds nothing until it commits."""
     patch.setattr(
@@ -717,6 +722,7 @@ ALL: Final[tuple[Planted, ...]] = (
     no_deadline,
     closed_admits,
     alone_without_the_origin,
+    open_on_every_node,
     nothing_is_reserved,
     the_cell_of_now,
     sent_for_another_window,

@@ -68,6 +68,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.one_net_counter: ("refunds-114", "beliefs"),
     mutations.refunds_restored_by_a_floor: ("refunds-114", "refunds"),
     mutations.denials_outlive_refunds: ("refunds-24", "denial"),
+    mutations.open_on_every_node: ("outage-184", "policy"),
 }
 """Each with a history of the fixed set and the invariant that it shows to be violated."""
 

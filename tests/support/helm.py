@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator
-from kubernetes_validate import utils as kubernetes
+from kubernetes_validate import utils as schemas
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
@@ -57,9 +57,17 @@ def helm(*arguments: str | Path) -> str:
     return ended.stdout
 
 
-def render(values: Mapping[str, Any] | Path | None = None, *, release: str = "headgate") -> list[Manifest]:
-    """Every manifest, hooks and tests included. Raises HelmError."""
-    arguments: list[str | Path] = ["template", release, CHART, "--namespace", "limits"]
+def render(
+    values: Mapping[str, Any] | Path | None = None,
+    *,
+    release: str = "headgate",
+    more: Sequence[str] = (),
+    kubernetes: str = "",
+) -> list[Manifest]:
+    """Every manifest, hooks and tests included; `more` are further arguments of Helm's. Raises HelmError."""
+    arguments: list[str | Path] = ["template", release, CHART, "--namespace", "limits", *more]
+    if kubernetes:
+        arguments += ["--kube-version", kubernetes]
     if isinstance(values, Path):
         return _parse(helm(*arguments, "--values", values))
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -118,7 +126,7 @@ def containers(pod: Manifest) -> list[Manifest]:
 
 def versions() -> tuple[str, ...]:
     """The oldest three and the newest three that there are schemas for."""
-    every = sorted(set(kubernetes.all_versions()), key=lambda version: [int(part) for part in version.split(".")])
+    every = sorted(set(schemas.all_versions()), key=lambda version: [int(part) for part in version.split(".")])
     return (*every[:3], *every[-3:])
 
 

@@ -252,27 +252,28 @@ def cluster_url(servers: Sequence[RedisServer]) -> str:
 
 
 class SentinelSetup:
-    """A primary, a replica and a Sentinel that watches them."""
+    """A service: a primary, a replica and a Sentinel that watches them."""
 
-    def __init__(self, servers: list[RedisServer], sentinel: RedisServer) -> None:
+    def __init__(self, servers: list[RedisServer], sentinel: RedisServer, service: str = SERVICE) -> None:
         self.servers = servers
         self.sentinel = sentinel
+        self.service = service
 
     @property
     def url(self) -> str:
-        return f"redis+sentinel://{self.sentinel.address}/{SERVICE}"
+        return f"redis+sentinel://{self.sentinel.address}/{self.service}"
 
     @property
     def primary(self) -> RedisServer:
         """The server that the Sentinel names."""
-        _, port = self.sentinel.command("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)
+        _, port = self.sentinel.command("SENTINEL GET-MASTER-ADDR-BY-NAME", self.service)
         return next(server for server in self.servers if server.port == int(port))
 
     def fail_over(self) -> None:
         """The replica becomes the primary, and the primary a replica of it."""
         self.settle()
         former = self.primary
-        wait_until(lambda: _start_failover(self.sentinel), "a Sentinel that can fail over")
+        wait_until(lambda: _start_failover(self), "a Sentinel that can fail over")
         wait_until(lambda: self.primary is not former and self._is_primary(self.primary), "another primary")
 
     def settle(self) -> None:
@@ -282,7 +283,7 @@ class SentinelSetup:
     def _is_settled(self) -> bool:
         primary = self.primary
         (replica,) = [server for server in self.servers if server is not primary]
-        known = self.sentinel.command("SENTINEL REPLICAS", SERVICE)
+        known = self.sentinel.command("SENTINEL REPLICAS", self.service)
         return (
             self._is_primary(primary)
             and replica.client.info("replication").get("master_link_status") == "up"
@@ -295,9 +296,9 @@ class SentinelSetup:
         return role == "master"
 
 
-def _start_failover(sentinel: RedisServer) -> bool:
+def _start_failover(setup: SentinelSetup) -> bool:
     try:
-        sentinel.command("SENTINEL FAILOVER", SERVICE)
+        setup.sentinel.command("SENTINEL FAILOVER", setup.service)
     except redis.ResponseError as error:
         return "INPROG" in str(error)
     return True
@@ -305,15 +306,27 @@ def _start_failover(sentinel: RedisServer) -> bool:
 
 @contextlib.contextmanager
 def redis_sentinel(down_after_ms: int = 5_000) -> Iterator[SentinelSetup]:
-    with contextlib.ExitStack() as stack:
-        primary = stack.enter_context(RedisServer())
-        replica = stack.enter_context(RedisServer("--replicaof", "127.0.0.1", str(primary.port)))
-        configuration = (
-            f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 1\n"
-            f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}\n"
-            f"sentinel failover-timeout {SERVICE} 2000\n"
-        )
-        sentinel = stack.enter_context(RedisServer(sentinel=configuration))
-        setup = SentinelSetup([primary, replica], sentinel)
-        setup.settle()
+    with redis_services(SERVICE, down_after_ms=down_after_ms) as (setup,):
         yield setup
+
+
+@contextlib.contextmanager
+def redis_services(*services: str, down_after_ms: int = 5_000) -> Iterator[list[SentinelSetup]]:
+    """Each with a primary and a replica of its own; one Sentinel watches all."""
+    with contextlib.ExitStack() as stack:
+        pairs = []
+        configuration = ""
+        for service in services:
+            primary = stack.enter_context(RedisServer())
+            replica = stack.enter_context(RedisServer("--replicaof", "127.0.0.1", str(primary.port)))
+            pairs.append([primary, replica])
+            configuration += (
+                f"sentinel monitor {service} 127.0.0.1 {primary.port} 1\n"
+                f"sentinel down-after-milliseconds {service} {down_after_ms}\n"
+                f"sentinel failover-timeout {service} 2000\n"
+            )
+        sentinel = stack.enter_context(RedisServer(sentinel=configuration))
+        setups = [SentinelSetup(pair, sentinel, service) for pair, service in zip(pairs, services, strict=True)]
+        for setup in setups:
+            setup.settle()
+        yield setups

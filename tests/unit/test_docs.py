@@ -46,7 +46,6 @@ OF_OTHERS = {
         "common_http_protocol_options",
         "disable_key",
         "failure_mode_deny_percent",
-        "filter_enabled",
         "header_value_match",
         "initial_metadata",
         "masked_remote_address",

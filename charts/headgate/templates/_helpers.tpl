@@ -566,10 +566,23 @@ checksum/config: {{ toYaml .Values.config | sha256sum }}
 {{- end -}}
 {{- end -}}
 
+{{/* An older Kubernetes would drop the field without a word, and lead callers anywhere. */}}
+{{- define "headgate.checkTraffic" -}}
+{{- $wanted := .Values.service.trafficDistribution -}}
+{{- $since := ternary "1.31.0-0" "1.34.0-0" (eq $wanted "PreferClose") -}}
+{{- if and $wanted (not (semverCompare (printf ">=%s" $since) .Capabilities.KubeVersion.Version)) -}}
+{{- fail (printf "service.trafficDistribution: %s needs Kubernetes %s, and this one is %s" $wanted (trimSuffix ".0-0" $since) .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if and (eq .Values.service.internalTrafficPolicy "Local") (ne .Values.kind "DaemonSet") -}}
+{{- fail "service.internalTrafficPolicy: Local leads callers nowhere on machines without a pod; use kind: DaemonSet, or service.trafficDistribution" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What no schema can say, because it is about two values. */}}
 {{- define "headgate.check" -}}
 {{- include "headgate.checkSidecar" . -}}
 {{- include "headgate.checkDataVolume" . -}}
+{{- include "headgate.checkTraffic" . -}}
 {{- include "headgate.checkFilter" (dict "root" . "name" "istio" "filter" .Values.istio) -}}
 {{- include "headgate.checkFilter" (dict "root" . "name" "envoyGateway" "filter" .Values.envoyGateway) -}}
 {{- $several := or (gt (int .Values.replicas) 1) .Values.autoscaling.enabled (eq .Values.kind "DaemonSet") -}}

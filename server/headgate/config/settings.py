@@ -380,10 +380,11 @@ class Settings:
         64 * _MIB,
         "gRPC calls that have not arrived whole; one connection may hold a sixteenth of it, or two messages.",
     )
-    max_cells: int = BOUNDS(
+    max_cells: int | None = BOUNDS(
         Whole(1000, 1_000_000_000),
-        1_000_000,
-        "Counters kept in memory. Beyond that expired ones go first, then those not used for longest.",
+        None,
+        "Counters kept in memory by each process. Beyond that expired ones go first, then those not used for longest.",
+        absent="what fits into the container's memory limit, at most 1000000",
     )
     match_cache_entries: int = BOUNDS(Whole(1, 100_000_000), 16_384, "Requests whose matching rules are remembered.")
     match_cache_bytes: int = BOUNDS(Whole(1, 2**40), 32 * _MIB, "What they may take in memory together, in bytes.")

@@ -1,9 +1,10 @@
 """Failure policies: what a rule admits while its shard can't be asked.
 
-`closed` denies. `open` admits up to a hard local ceiling. `local` decides from what is
-known, counting this node's own new hits once for every 1.5 live nodes, so that all
-nodes together admit at most 1.5 times the mean of what they knew to be left.
-(docs/convergence.md, section 8.)
+`closed` denies. `local` decides from what is known, counting this node's own new hits
+once for every 1.5 live nodes, so that all nodes together admit at most 1.5 times the
+mean of what they knew to be left. `open` admits what `local` does, and whatever others
+have used up to this node's part of 1.5 times the limit: N nodes that know nothing of
+each other admit 1.5 times the limit, not N times. (docs/convergence.md, section 8.)
 """
 
 from typing import Final
@@ -26,10 +27,10 @@ def admits(counter: SharedCounter, limit: Limit, cost: int, now_ms: int, live_no
     """Return whether the rule's policy admits the cost; nothing is charged. The counter has come under the limit."""
     if limit.on_error is OnError.CLOSED or not limit.requests_per_unit:
         return False
-    if limit.on_error is OnError.OPEN:
-        return counter.own_admitted + cost <= _capacity(limit)
     for_all = weighted(counter.own_unacked + counter.missing(cost), live_nodes)
-    return counter.fits_instead(for_all, now_ms)
+    if counter.fits_instead(for_all, now_ms):
+        return True
+    return limit.on_error is OnError.OPEN and counter.own_admitted + cost <= ceiling(limit, live_nodes)
 
 
 def weighted(own: int, live_nodes: int) -> int:
@@ -37,5 +38,7 @@ def weighted(own: int, live_nodes: int) -> int:
     return max(own, -(-own * 2 * live_nodes // 3))
 
 
-def _capacity(limit: Limit) -> int:
-    return limit.burst if limit.algorithm is Algorithm.GCRA else limit.requests_per_unit
+def ceiling(limit: Limit, live_nodes: int) -> int:
+    """Return a node's part of 1.5 times the limit: at most the limit, and 1 at least, or `open` might deny all."""
+    capacity = limit.burst if limit.algorithm is Algorithm.GCRA else limit.requests_per_unit
+    return min(capacity, max(1, capacity * 3 // (2 * live_nodes)))

@@ -8,6 +8,7 @@ from headgate.endpoint.tls import TlsFiles
 from headgate.handler import AnswerSettings
 from headgate.region.breaker import BreakerSettings
 from headgate.rules.request_limits import RequestLimits
+from headgate.runtime.memory_limit import counters_within, memory_limit_bytes
 from headgate.transport.interface import GuardLimits, TransportLimits
 from headgate.wire.ratelimit import RequestBounds
 
@@ -53,6 +54,13 @@ def transport_limits(settings: Settings) -> TransportLimits:
             max_unfinished_bytes=settings.max_unfinished_bytes,
         ),
     )
+
+
+def max_cells(settings: Settings) -> int:
+    """Return how many counters each process of these settings may keep."""
+    if settings.max_cells is not None:
+        return settings.max_cells
+    return counters_within(memory_limit_bytes(), settings.workers)
 
 
 def breaker_settings(settings: Settings) -> BreakerSettings:

@@ -107,7 +107,7 @@ class DecisionWatch(Watcher):
             self._evidence.disturb_buckets(index)
 
     def _by_policy(self, asked: Asked, decision: Decision, unplaced: bool) -> None:
-        """`closed` admits nothing; `open` no more than the limit, per node and cell; `local` only what fits."""
+        """`closed` admits nothing; `local` what fits if all do the same; `open` that, or its part of the limit."""
         enforced = not any(charge.shadow or charge.quota for charge in asked.charges)
         enforced &= any(charge.kind is not Kind.REFUND for charge in asked.charges)
         if decision.admitted and decision.path is DecisionPath.DEGRADED_CLOSED and enforced:
@@ -120,16 +120,18 @@ class DecisionWatch(Watcher):
         if not isinstance(counter, SharedWindow):
             return
         cell = counter.current_cell
-        if decision.path is DecisionPath.DEGRADED_OPEN and cell.total > limit.requests_per_unit:
-            self._violate("policy", f"{asked.slot.name} admitted {cell.total} by an open policy")
         known = cell.others + cell.foreign + max(cell.own, cell.total + cell.reserved)
         if counter.refunds is not None:
             known -= counter.refunds.current.given
         if decision.path is DecisionPath.DEGRADED_LOCAL and known > limit.requests_per_unit:
             self._violate("policy", f"{asked.slot.name} admitted although it knew of {known}")
-        for_all = cell.unacked * max(1.0, asked.node.live_nodes / 1.5)
-        if decision.path is DecisionPath.DEGRADED_LOCAL and known - cell.unacked + for_all > limit.requests_per_unit:
+        nodes = max(1.0, asked.node.live_nodes / 1.5)
+        too_many = known - cell.unacked + cell.unacked * nodes > limit.requests_per_unit
+        if decision.path is DecisionPath.DEGRADED_LOCAL and too_many:
             self._violate("policy", f"{asked.slot.name} admitted {cell.unacked}, which is too many if all do")
+        too_many &= cell.total > max(1, limit.requests_per_unit / nodes)
+        if decision.path is DecisionPath.DEGRADED_OPEN and too_many:
+            self._violate("policy", f"{asked.slot.name} admitted {cell.total} by an open policy")
 
     def _denied(self, asked: Asked, decision: Decision) -> None:
         """A denial is never wrong: by the truth it did not fit at some instant since it was asked, or a turn before."""

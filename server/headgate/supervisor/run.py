@@ -20,6 +20,7 @@ from headgate.endpoint.socketfile import LOCK_SUFFIX
 from headgate.endpoint.tokens import TokenFile
 from headgate.errors import ConfigError
 from headgate.runtime.access import http_endpoints, open_tokens
+from headgate.runtime.from_settings import max_cells
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
 from headgate.runtime.stopping import Stopping
@@ -213,6 +214,8 @@ class WorkerSupervisor:
         settings = replace(
             self.settings,
             workers=1,
+            # A part of what all may keep: a worker does not know how many there are.
+            max_cells=max_cells(self.settings),
             grpc=self._grpc.of(index),
             http=f"unix:{self._http_path(index)}",
             # Once all have served, a worker that replaces one is ready even if the origin is away.

@@ -19,7 +19,14 @@ from headgate.origin.select import open_origin
 from tests.conformance.origin.cases import said
 from tests.conformance.origin.conftest import RedisSetup
 from tests.support.clock import ManualClock
-from tests.support.redis_servers import RedisServer, SentinelSetup, redis_sentinel, refused_address, wait_until
+from tests.support.redis_servers import (
+    RedisServer,
+    SentinelSetup,
+    redis_sentinel,
+    redis_services,
+    refused_address,
+    wait_until,
+)
 from tests.support.waiting import PATIENCE_S, until
 
 TIMEOUT_S = PATIENCE_S
@@ -247,12 +254,12 @@ def small_sentinel() -> Iterator[SentinelSetup]:
         yield setup
 
 
-async def beaten(origin: Origin, until_not: bytes) -> bytes:
+async def beaten(origin: Origin, until_not: bytes, shard: int = 0) -> bytes:
     """Heartbeats until another run answers them; its epoch."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with contextlib.suppress(OriginError):
-                epoch = (await origin.run(0, Heartbeat(b"run"), 2.0)).epoch
+                epoch = (await origin.run(shard, Heartbeat(b"run"), 2.0)).epoch
                 if epoch != until_not:
                     return epoch
             await asyncio.sleep(0.02)
@@ -282,3 +289,79 @@ async def test_a_deposed_primary_that_still_takes_writes_is_left(sentinel: Any) 
         assert after.decode() == sentinel.setup.primary.run_id()
         reply = await origin.run(0, said(), TIMEOUT_S)
         assert reply.epoch == after, "calls follow as heartbeats do"
+
+
+# Several services: each a shard
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[list[SentinelSetup]]:
+    with redis_services("limits-0", "limits-1", "limits-2") as setups:
+        yield setups
+
+
+def services_url(setups: list[SentinelSetup]) -> str:
+    return f"redis+sentinel://{setups[0].sentinel.address}/{','.join(setup.service for setup in setups)}"
+
+
+async def test_each_service_is_a_shard_with_a_primary_of_its_own(services: list[SentinelSetup]) -> None:
+    async with opened(services_url(services)) as origin:
+        assert origin.shards == 3
+        assert {origin.shard_of(b"%d" % number) for number in range(100)} == {0, 1, 2}
+        for shard in range(3):
+            await counted(origin, shard, charge(1, 0, b"of %d" % shard))
+        states = origin.describe()
+        assert [state.name for state in states] == ["limits-0", "limits-1", "limits-2"]
+        assert [state.address for state in states] == [setup.primary.address for setup in services]
+    found = [setup.primary.client.keys("headgate:local/k:*") for setup in services]
+    assert found == [[b"headgate:local/k:of %d" % shard] for shard in range(3)]
+
+
+async def test_a_keys_shard_follows_from_the_names_of_the_services_and_not_from_their_order(
+    services: list[SentinelSetup],
+) -> None:
+    keys = [b"%d" % number for number in range(100)]
+    async with opened(services_url(services)) as one, opened(services_url(services[::-1])) as other:
+        assert [one.shard_of(key) for key in keys] == [2 - other.shard_of(key) for key in keys]
+
+
+async def test_a_failover_of_one_service_moves_no_other(services: list[SentinelSetup]) -> None:
+    for setup in services:
+        setup.settle()
+    async with opened(services_url(services)) as origin:
+        for shard in range(3):
+            await counted(origin, shard, charge(1, 0, b"fails over"))
+        before = [await origin.run(shard, Heartbeat(b"run"), TIMEOUT_S) for shard in range(3)]
+        states = origin.describe()
+        services[1].fail_over()
+        after = await beaten(origin, before[1].epoch, shard=1)
+        assert after.decode() == services[1].primary.run_id()
+        assert await counted(origin, 1, charge(2, 1, b"fails over", sent=1)) == [(2, 2, 0)], "its replica had the count"
+        for shard in (0, 2):
+            assert (await origin.run(shard, Heartbeat(b"run"), TIMEOUT_S)).epoch == before[shard].epoch
+            assert await counted(origin, shard, charge(2, 1, b"fails over", sent=1)) == [(2, 2, 0)]
+        moved = origin.describe()
+        assert [moved[shard] == states[shard] for shard in range(3)] == [True, False, True], "connected all the time"
+
+
+async def test_one_service_that_nobody_knows_does_not_touch_the_others(services: list[SentinelSetup]) -> None:
+    url = services_url(services[:1])
+    async with opened(f"{url},nothing") as origin:
+        with pytest.raises(OriginError, match="nothing: the Sentinels know no service 'nothing'"):
+            await origin.run(1, Heartbeat(b"run"), TIMEOUT_S)
+        await origin.run(0, Heartbeat(b"run"), TIMEOUT_S)
+        assert [state.connected for state in origin.describe()] == [True, False]
+
+
+async def test_a_sentinel_is_asked_once_for_all_services(services: list[SentinelSetup]) -> None:
+    def connections() -> int:
+        number: int = services[0].sentinel.client.info("stats")["total_connections_received"]
+        return number
+
+    async with opened(services_url(services)) as origin:
+        before = connections()
+        for _ in range(10):
+            for shard in range(3):
+                await origin.run(shard, Heartbeat(b"run"), TIMEOUT_S)
+                await asyncio.sleep(0.01)  # the Sentinel has answered long before: else it would not be asked again
+    assert 2 <= connections() - before <= 10

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.envoy import validate
 from tests.support.examples import EXAMPLES, example, exists, read_until_it_stays
@@ -23,7 +24,7 @@ def demo(*arguments: str) -> "AbstractContextManager[subprocess.Popen[str]]":
 
 
 def test_every_variant_has_a_file() -> None:
-    assert VARIANTS == ["network", "tcp", "tls", "unix"]
+    assert VARIANTS == ["floor", "network", "tcp", "tls", "unix"]
 
 
 def test_the_rules_are_good() -> None:
@@ -44,9 +45,9 @@ def test_the_demo_runs_into_the_limit_and_ends_by_itself(variant: str) -> None:
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     answers = [line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith("  ") and line[2].isdigit()]
-    assert len(answers) == 8, output
+    assert len(answers) == (16 if variant == "floor" else 8), output
     assert "curl -i" in output
-    admitted, denied = answers[0], answers[-2:]
+    admitted, denied = answers[0], answers[6:8]
     assert admitted.startswith("200 OK"), output
     if variant == "network":
         assert denied == ["closed by Envoy"] * 2
@@ -56,6 +57,39 @@ def test_the_demo_runs_into_the_limit_and_ends_by_itself(variant: str) -> None:
         assert answer.startswith("429 Too Many Requests"), output
         assert "retry-after: " in answer
         assert answer.endswith("x-envoy-ratelimited: true")
+
+
+def test_without_headgate_the_floor_denies_what_is_over_twice_the_limit() -> None:
+    """The rule is 5 a minute; the floor's bucket is 10, of which Headgate let 5 through before it was killed."""
+    with demo("floor", "--once") as process:
+        output, _ = process.communicate(timeout=60)
+    answers = [line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith("  ") and line[2].isdigit()]
+    before, after = answers[:8], answers[8:]
+    assert [answer[:3] for answer in before] == ["200"] * 5 + ["429"] * 3, output
+    assert not any("x-denied-by" in answer for answer in before), "while Headgate decides the floor denies nothing"
+    admitted = [answer for answer in after if answer.startswith("200")]
+    # Five are left in the bucket, and every 6 s there is one more.
+    assert 5 <= len(admitted) <= 7, output
+    denied = [answer for answer in after if answer not in admitted]
+    assert denied == ["429 Too Many Requests  x-denied-by: floor"] * (8 - len(admitted)), output
+
+
+def test_the_floors_numbers_follow_from_the_rule_and_the_number_of_envoys() -> None:
+    envoys = 1
+    (rule,) = [
+        rule
+        for rule in yaml.safe_load((ENVOY / "rules/demo.yaml").read_text())["descriptors"]
+        if rule["key"] == "user" and "value" not in rule
+    ]
+    listeners = yaml.safe_load((ENVOY / "floor.yaml").read_text())["static_resources"]["listeners"]
+    filters = listeners[0]["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"]
+    assert [item["name"].rpartition(".")[2] for item in filters] == ["ratelimit", "local_ratelimit", "router"]
+    (user,) = filters[1]["typed_config"]["descriptors"]
+    most = 2 * rule["rate_limit"]["requests_per_unit"] // envoys
+    assert user == {
+        "entries": [{"key": "user"}],
+        "token_bucket": {"max_tokens": most, "tokens_per_fill": most, "fill_interval": "60s"},
+    }
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)

@@ -28,7 +28,7 @@ def test_defaults_are_those_of_the_design() -> None:
     assert settings == Settings(rules=Path("some/rules"))
     assert (settings.grpc, settings.http, settings.exchange) == ("0.0.0.0:8081", "0.0.0.0:8080", "0.0.0.0:8082")
     assert (settings.region, settings.origin, settings.transport) == ("local", "memory://", "auto")
-    assert (settings.origin_deadline_ms, settings.drain_s, settings.max_cells) == (5, 5.0, 1_000_000)
+    assert (settings.origin_deadline_ms, settings.drain_s, settings.max_cells) == (5, 5.0, None)
     assert (settings.max_message_bytes, settings.response_headers, settings.workers) == (65536, False, 1)
 
 
@@ -108,6 +108,7 @@ def _another_value(name: str) -> str:
         "near_limit_ratio": "0.5",
         "trace_share": "0.5",
         "socket_mode": "0660",
+        "max_cells": "2048",
         "max_descriptors": "7",
         "max_entries": "7",
     }

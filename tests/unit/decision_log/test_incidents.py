@@ -647,13 +647,14 @@ def test_the_shard_was_down_and_the_rule_let_through(tmp_path: Path) -> None:
     assert answer["decision"]["path"] == "degraded_open"
 
 
-def test_the_shard_was_down_and_each_node_counted_for_several(tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_error", ["local", "open"])
+def test_the_shard_was_down_and_each_node_counted_for_several(tmp_path: Path, on_error: str) -> None:
     async def play(region: Region) -> None:
         await shard_goes_away(region)
         for _ in range(8):
             await region.nodes[0].ask_region(ANN)
 
-    answer = played(tmp_path, rules(user(10, "hour")), play, nodes=3)
+    answer = played(tmp_path, rules(user(10, "hour", on_error=on_error)), play, nodes=3)
     assert (answer["outcome"], answer["cause"]) == ("denied", "shard_away")
     assert kinds(answer)[1] == "live_nodes"
     assert answer["causes"][1]["live_nodes"] == 3

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 from headgate.limiter.limit import Algorithm, Limit, OnError
 from headgate.origin.protocol import BucketAnswer, Count
-from headgate.region.policy import admits, weighted
+from headgate.region.policy import admits, ceiling, weighted
 
 from tests.unit.region.support import (
     NOW_MS,
@@ -87,22 +87,47 @@ def test_the_most_that_local_admits_in_a_window(
 
 
 @pytest.mark.parametrize(
-    ("limit", "on_error", "known", "most"),
+    ("limit", "live_nodes", "part"),
     [
-        case(30, OnError.OPEN, Window(), 30, id="open: up to the limit"),
-        case(30, OnError.OPEN, Window(others=1000, total=4, own=4), 26, id="open: what others have does not matter"),
-        case(30, OnError.OPEN, WAITING, 24, id="open: what this node holds does"),
-        case(30, OnError.OPEN, Window(total=30, own=30), 0, id="open: a hard ceiling"),
-        case(30, OnError.CLOSED, Window(), -1, id="closed: nothing, not even a cost of nothing"),
-        case(0, OnError.OPEN, Window(), -1, id="a limit of 0 denies always, open"),
-        case(0, OnError.LOCAL, Window(), -1, id="a limit of 0 denies always, local"),
+        case(30, 1, 30, id="alone: the limit"),
+        case(30, 2, 22, id="two nodes: three quarters, rounded down"),
+        case(30, 3, 15, id="three nodes: half of it each, one and a half times in all"),
+        case(30, 30, 1, id="thirty nodes"),
+        case(30, 500, 1, id="more nodes than the limit: one each"),
+    ],
+)
+def test_all_nodes_parts_are_one_and_a_half_times_the_limit(limit: int, live_nodes: int, part: int) -> None:
+    assert ceiling(window_limit(limit), live_nodes) == part
+
+
+OTHERS = Window(others=1000, total=4, own=4)
+SKEWED = Window(total=20, own=20)
+"""This node alone has admitted, and more than its part if there are three."""
+
+
+@pytest.mark.parametrize(
+    ("limit", "on_error", "known", "live_nodes", "most"),
+    [
+        case(30, OnError.OPEN, Window(), 1, 30, id="open, alone: up to the limit"),
+        case(30, OnError.OPEN, Window(), 3, 15, id="open, three nodes: one and a half times the limit in all"),
+        case(30, OnError.OPEN, Window(), 500, 1, id="open, more nodes than the limit: one each"),
+        case(30, OnError.OPEN, OTHERS, 1, 26, id="open: what others have does not matter"),
+        case(30, OnError.OPEN, OTHERS, 3, 11, id="open, three nodes: nor there"),
+        case(30, OnError.OPEN, WAITING, 1, 24, id="open: what this node holds does"),
+        case(30, OnError.OPEN, WAITING, 3, 9, id="open, three nodes: there too"),
+        case(30, OnError.OPEN, Window(total=30, own=30), 1, 0, id="open: a hard ceiling"),
+        case(30, OnError.OPEN, Window(total=15), 3, 0, id="open, three nodes: a hard ceiling"),
+        case(30, OnError.OPEN, SKEWED, 3, 5, id="open: over its part, as much as local admits"),
+        case(30, OnError.LOCAL, SKEWED, 3, 5, id="local: half of what is left"),
+        case(30, OnError.CLOSED, Window(), 1, -1, id="closed: nothing, not even a cost of nothing"),
+        case(0, OnError.OPEN, Window(), 9, -1, id="a limit of 0 denies always, open"),
+        case(0, OnError.LOCAL, Window(), 9, -1, id="a limit of 0 denies always, local"),
     ],
 )
 def test_the_most_that_other_policies_admit_in_a_window(
-    limit: int, on_error: OnError, known: Window, most: int
+    limit: int, on_error: OnError, known: Window, live_nodes: int, most: int
 ) -> None:
-    for live_nodes in (1, 9):
-        assert _most_in_window(window_limit(limit, on_error=on_error), known, live_nodes) == most
+    assert _most_in_window(window_limit(limit, on_error=on_error), known, live_nodes) == most
 
 
 class Bucket(NamedTuple):
@@ -126,8 +151,10 @@ class Bucket(NamedTuple):
         case(OnError.LOCAL, Bucket(used=-5), 1, 10, id="full since five seconds: no more than the burst"),
         case(OnError.LOCAL, Bucket(total=2), 1, 8, id="two are not acknowledged"),
         case(OnError.LOCAL, Bucket(used=4, total=2), 3, 1, id="and are weighted"),
-        case(OnError.OPEN, Bucket(used=10, total=2), 9, 8, id="open: what others have does not matter"),
-        case(OnError.OPEN, Bucket(used=10, total=10), 9, 0, id="open: a hard ceiling"),
+        case(OnError.OPEN, Bucket(used=10, total=2), 1, 8, id="open: what others have does not matter"),
+        case(OnError.OPEN, Bucket(used=10, total=2), 3, 3, id="open, three nodes: one and a half bursts in all"),
+        case(OnError.OPEN, Bucket(used=10, total=10), 1, 0, id="open: a hard ceiling"),
+        case(OnError.OPEN, Bucket(used=10, total=5), 3, 0, id="open, three nodes: a hard ceiling"),
         case(OnError.CLOSED, Bucket(), 1, -1, id="closed"),
     ],
 )

@@ -121,7 +121,7 @@ def _degraded(record: DecisionRecord, history: EventHistory) -> list[Cause]:
         causes.append(Cause(CauseKind.SHARD_AWAY, policy))
     else:
         causes.append(Cause(CauseKind.SHARD_SLOW, policy))
-    weighted = record.terms.on_error == "local" and record.live_nodes > 1
+    weighted = record.terms.on_error in ("local", "open") and record.live_nodes > 1
     if weighted and record.over and record.counted + record.cost <= record.capacity:
         causes.append(Cause(CauseKind.LIVE_NODES, {"live_nodes": record.live_nodes}))
     return causes

@@ -221,7 +221,7 @@ class ClusterOrigin(RedisOrigin):
 
 async def _ask_slots(dialler: Dialler, address: RedisAddress) -> list[tuple[int, int, RedisAddress]]:
     """Slot ranges and their masters, in order."""
-    reply = await ask_once(dialler, address, ("CLUSTER", "SLOTS"))
+    (reply,) = await ask_once(dialler, address, ("CLUSTER", "SLOTS"))
     ranges = []
     for start, end, (host, port, *_), *_replicas in reply:
         # A node that does not know its own address is where it was asked.

@@ -144,11 +144,11 @@ async def ask(connection: Connection, command: tuple[str, ...]) -> Any:
     return await connection.read_response()
 
 
-async def ask_once(dialler: Dialler, address: RedisAddress, command: tuple[str, ...]) -> Any:
-    """One command on a connection of its own."""
+async def ask_once(dialler: Dialler, address: RedisAddress, *commands: tuple[str, ...]) -> list[Any]:
+    """Commands one after the other, on a connection of their own; their replies."""
     connection = await dialler.connect(address)
     try:
-        return await ask(connection, command)
+        return [await ask(connection, command) for command in commands]
     finally:
         await connection.disconnect(nowait=True)
 

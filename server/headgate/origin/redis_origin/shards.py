@@ -1,4 +1,4 @@
-"""Independent Redis servers, each a shard; or one, found by Sentinel."""
+"""Independent Redis servers, each a shard: at an address, or found by Sentinels."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -2,7 +2,7 @@
 
     redis://[user:password@]host[:port][,host[:port]…][/db]
     redis+cluster://[user:password@]host[:port][,…]
-    redis+sentinel://[user:password@]host[:port][,…]/service[/db]
+    redis+sentinel://[user:password@]host[:port][,…]/service[,service…][/db]
 
 `rediss` instead of `redis` is TLS; then `ca`, `cert` and `key` (files) and
 `verify=hostname|chain|none` may follow as query parameters. User name and password are
@@ -24,7 +24,7 @@ from headgate.errors import ConfigError
 ACCEPTED: Final = (
     "redis://[user:password@]host[:port][,host[:port]…][/db]",
     "redis+cluster://[user:password@]host[:port][,…]",
-    "redis+sentinel://[user:password@]host[:port][,…]/service[/db]",
+    "redis+sentinel://[user:password@]host[:port][,…]/service[,service…][/db]",
     "rediss for TLS in each",
     "file:/path of a file that holds one of these",
 )
@@ -35,7 +35,7 @@ MOST_SHARDS: Final = 256
 
 
 class Topology(StrEnum):
-    """Kind of what a URL names: independent servers, a Cluster, or a primary that Sentinels know."""
+    """Kind of what a URL names: independent servers, a Cluster, or primaries that Sentinels know."""
 
     SHARDS = ""
     CLUSTER = "cluster"
@@ -93,7 +93,8 @@ class RedisUrl:
     kind: Topology
     addresses: tuple[RedisAddress, ...]
     db: int = 0
-    service: str = ""
+    services: tuple[str, ...] = ()
+    """Names of what the Sentinels watch, each a shard."""
     credentials: Credentials = Credentials()
     sentinel_credentials: Credentials = Credentials()
     tls: RedisTls | None = None
@@ -115,12 +116,12 @@ def parse_redis_url(url: str) -> RedisUrl:
     userinfo, _, location = rest.rpartition("@")
     hosts, _, path = location.partition("/")
     parameters = _parameters(query, secure=secure, kind=kind)
-    service, db = _path(path, kind)
+    services, db = _path(path, kind)
     return RedisUrl(
         kind,
         _addresses(hosts, SENTINEL_PORT if kind is Topology.SENTINEL else REDIS_PORT),
         db,
-        service,
+        services,
         _credentials(userinfo, parameters.get("password_file")),
         _sentinel_credentials(parameters),
         _tls(parameters) if secure else None,
@@ -203,19 +204,29 @@ def _split_port(text: str, which: str) -> tuple[str, str]:
     return host, port
 
 
-def _path(path: str, kind: Topology) -> tuple[str, int]:
+def _path(path: str, kind: Topology) -> tuple[tuple[str, ...], int]:
     parts = path.split("/") if path else []
-    service = ""
+    services: tuple[str, ...] = ()
     if kind is Topology.SENTINEL:
-        if not parts or not parts[0]:
-            raise _refuse("the Sentinels' service name is missing (redis+sentinel://host/service)")
-        service = unquote(parts.pop(0))
+        services = _services(parts.pop(0) if parts else "")
     if len(parts) > 1:
         raise _refuse("the path has one part too many")
     db = _db(parts[0]) if parts and parts[0] else 0
     if db and kind is Topology.CLUSTER:
         raise _refuse("a Cluster has no databases but 0")
-    return service, db
+    return services, db
+
+
+def _services(text: str) -> tuple[str, ...]:
+    services = tuple(unquote(name) for name in text.split(","))
+    if "" in services:
+        raise _refuse("the Sentinels' service name is missing (redis+sentinel://host/service)")
+    if len(services) > MOST_SHARDS:
+        raise _refuse(f"there are {len(services)} services, and at most {MOST_SHARDS} are allowed")
+    doubled = [number for number, name in enumerate(services, 1) if name in services[: number - 1]]
+    if doubled:
+        raise _refuse(f"service {doubled[0]} is there twice")
+    return services
 
 
 def _db(text: str) -> int:

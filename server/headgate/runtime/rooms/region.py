@@ -19,7 +19,7 @@ from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
 from headgate.region.region_map import RegionMapReplica
 from headgate.runtime.context import ProcessContext
-from headgate.runtime.from_settings import breaker_settings
+from headgate.runtime.from_settings import breaker_settings, max_cells
 from headgate.runtime.regions import number_of_regions, open_regions_origin
 from headgate.runtime.room import Room, Rooms
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
@@ -62,7 +62,7 @@ class RegionRoom(Room):
 
     async def _stay_alone(self) -> None:
         context = self.context
-        self.decider = self.engine = Engine(context.clock, max_cells=context.settings.max_cells)
+        self.decider = self.engine = Engine(context.clock, max_cells=max_cells(context.settings))
         self.region_map = RegionMapReplica(
             self.origin,
             now_ms=context.clock.now_ms,
@@ -74,20 +74,21 @@ class RegionRoom(Room):
 
     async def _join(self) -> None:
         context, settings = self.context, self.context.settings
+        most = max_cells(settings)
         node = self.node = RegionNode(
             self.origin,
             run=context.run,
             clock=context.clock,
             random=context.random,
             logger=self._log.history,
-            max_cells=settings.max_cells,
+            max_cells=most,
             deadline_s=settings.origin_deadline_ms / 1000,
             breaker=breaker_settings(settings),
             live_nodes=read_live_nodes(settings.data_dir),
             on_live_nodes=self._live_nodes_changed,
             on_regions_heard=self._active.heard,
             data_dir=settings.data_dir,
-            extension=partial(NodeSlices, monotonic=context.clock.monotonic, most=settings.max_cells),
+            extension=partial(NodeSlices, monotonic=context.clock.monotonic, most=most),
         )
         self.decider, self.engine, self.region_map = node, node.engine, node.region_map
         await node.start()
