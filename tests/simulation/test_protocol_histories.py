@@ -52,14 +52,14 @@ def test_a_retry_across_a_wipe_counts_once(identical: bool) -> None:
         first = calls[0]
         await world.ask(other, one(EXACT, cost=0))  # and so knows of the ten
         world.shards[0].wipe()
-        await world.ask(other, one(EXACT))
-        assert world.record(KEY).current.region_total == 11, "the ten are back, and nobody's"
+        await world.ask(other, one(EXACT, cost=2))  # more than it may hold
+        assert world.record(KEY).current.region_total == 12, "the ten are back, and nobody's"
         world.networks[0].lose_reply = 0.0
         if identical:
             world.shards[0].apply(first)
         await world.quiet(3)
-        assert admitted(world) == 11
-        assert world.record(KEY).current.region_total == (21 if identical else 11)
+        assert admitted(world) == 12
+        assert world.record(KEY).current.region_total == (22 if identical else 12)
 
     virtually(history())
 

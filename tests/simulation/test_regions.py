@@ -21,7 +21,7 @@ SEEDS: Final = (*range(12), 15, 18, 27, 29, 33, 54, 64, 669, 1030, 1049)
 FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.republish_what_is_foreign: ("quiet-0", "owner"),
     mutations.add_what_is_foreign: ("quiet-0", "owner"),
-    mutations.believe_the_latest: ("exchangers-2", "agree"),
+    mutations.believe_the_latest: ("scopes-8", "agree"),
     mutations.add_what_comes_back: ("world-5", "doubled"),
     mutations.what_comes_back_is_foreign: ("world-5", "owner"),
     mutations.what_comes_back_is_kept: ("world-1049", "agree"),
