@@ -132,3 +132,21 @@ def test_allowances_are_covered(history: History) -> None:
 def test_a_simpler_rule_is_found(history: History, planted: mutations.Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     planted(monkeypatch)
     assert not is_right(history)
+
+
+@pytest.mark.parametrize(
+    ("most", "cost", "gap_s"), [(10, 1, 0.01), (10, 1, 0.5), (2, 1, 0.01), (20, 10, 0.01), (20, 10, 0.5)]
+)
+def test_a_small_limit_is_used_up_before_it_denies(most: int, cost: int, gap_s: float) -> None:
+    """Whoever tries a limit of ten by hand, on nodes in turn, gets ten: no unit of it lies with a node in vain."""
+    limit, admitted = Limit(most, Unit.MINUTE, precision_millionths=0), list[bool]()
+
+    async def history() -> None:
+        world = RegionWorld(5)
+        nodes = [await world.start_node() for _ in range(2)]
+        for number in range(most // cost + 2):
+            admitted.append((await world.ask(nodes[number % 2], Charge(KEY, limit, cost))).admitted)
+            await asyncio.sleep(gap_s)
+
+    virtually(history())
+    assert admitted == [True] * (most // cost) + [False] * 2

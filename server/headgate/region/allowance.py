@@ -3,7 +3,8 @@
 A node that holds units decides without asking. What it holds is kept from the others: so it wants what it is likely to
 be asked for until it reports next, and gives back what nobody asks for. (docs/convergence.md, section 4.)
 
-Pure: rates are in units per second, and nothing here is about safety, which is the shard's (origin/allowances.py).
+Pure: rates are in requests per second or, with their cost, in units. Nothing here is about safety, which is the shard's
+(origin/allowances.py).
 """
 
 from math import isqrt
@@ -17,11 +18,13 @@ MEASURED_S: Final = 0.25
 LONGEST_MEASURED_S: Final = 2.0
 """Longest: a burst after an hour is no rate of nothing."""
 SURE: Final = 8
-"""Units from which on a measurement counts alone; with fewer it counts as much as the last one."""
+"""Requests from which on a measurement counts alone; with fewer it counts as much as the last one."""
 HORIZON_S: Final = 0.5
 """Time for which a node wants to hold, far from the limit; at most an eighth of the window."""
+SMALL_LIMIT: Final = 16
+"""Of a smaller limit nobody holds anything: a unit that lies with one node is much of it, and asking is cheap."""
 SLOW_PER_S: Final = 8
-"""A node that is asked for less wants a unit now and then, and keeps it for as long as its view is fresh."""
+"""A node that is asked less often wants a unit now and then, and keeps it for as long as its view is fresh."""
 BRIEF_S: Final = 0.15
 """Time from sending for which a node spends what is a considerable part of what is left; then it reports again, and
 gives back what it did not need."""
@@ -55,12 +58,12 @@ def turn_s(limit: Limit) -> float:
     return turn_ms(limit) / 1000
 
 
-def measured(rate: float, asked: int, passed_s: float) -> float:
-    """Return the rate of a key after so much was asked for in the time that has passed since the last measurement."""
-    if not asked:
+def measured(rate: float, requests: int, passed_s: float) -> float:
+    """Return the rate of a key after so many requests in the time that has passed since the last measurement."""
+    if not requests:
         return 0.0
-    now = asked / min(passed_s, LONGEST_MEASURED_S)
-    return now if asked >= SURE else (rate + now) / 2
+    now = requests / min(passed_s, LONGEST_MEASURED_S)
+    return now if requests >= SURE else (rate + now) / 2
 
 
 def wanted_far(rate: float, limit: Limit) -> int:

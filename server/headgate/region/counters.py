@@ -20,6 +20,7 @@ from headgate.region.allowance import (
     MEASURED_S,
     SLOW_PER_S,
     SMALL,
+    SMALL_LIMIT,
     measured,
     turn_ms,
     turn_s,
@@ -93,8 +94,8 @@ class SharedCounter(KeyCounter, ABC):
         "allowance",
         "allowance_until_s",
         "asked",
-        "asked_per_s",
         "component",
+        "cost_per_request",
         "credit_offered",
         "first_wanted",
         "flush_below",
@@ -107,6 +108,8 @@ class SharedCounter(KeyCounter, ABC):
         "place",
         "refill",
         "refunds",
+        "requests",
+        "requests_per_s",
         "reset",
         "shard",
         "usable_until_s",
@@ -150,9 +153,13 @@ class SharedCounter(KeyCounter, ABC):
         self.flush_below = 0
         """Another report may be due, sooner, when less than so much is left of the allowance."""
         self.asked = 0
-        """Cost of all requests since the rate was last measured, whatever became of them."""
-        self.asked_per_s = 0.0
-        """Units per second that are asked for, as last measured."""
+        """Cost of all requests since their rate was last measured, whatever became of them."""
+        self.requests = 0
+        """Number of these."""
+        self.requests_per_s = 0.0
+        """Requests per second, as last measured."""
+        self.cost_per_request = 1.0
+        """Mean cost of one, as last measured."""
         self.measured_s = 0.0
         """The time of that."""
         self.refill = False
@@ -184,6 +191,7 @@ class SharedCounter(KeyCounter, ABC):
         """Count a request on the key, whatever becomes of it; of a cost that never fits nothing is wanted."""
         if cost <= self.most:
             self.asked += cost
+            self.requests += 1
 
     def spendable(self, now_s: float) -> int:
         """Return how much of the allowance may be spent now: nothing once its time is up."""
@@ -299,17 +307,22 @@ class SharedCounter(KeyCounter, ABC):
 
     def _want(self, now_s: float) -> int:
         """Measure the rate, if it is time; return how much to hold by it: nothing if nobody asked."""
-        passed_s = now_s - self.measured_s
+        passed_s, cost = now_s - self.measured_s, self.cost_per_request
+        if self.requests:
+            cost = self.asked / self.requests
         if passed_s >= MEASURED_S:
-            self.asked_per_s = rate = measured(self.asked_per_s, self.asked, passed_s)
-            self.asked, self.measured_s = 0, now_s
+            self.requests_per_s = rate = measured(self.requests_per_s, self.requests, passed_s)
+            self.cost_per_request, self.measured_s = cost, now_s
+            self.asked = self.requests = 0
         else:
-            rate = max(self.asked_per_s, self.asked / MEASURED_S)
+            rate = max(self.requests_per_s, self.requests / MEASURED_S)
+        if not rate or self.most < SMALL_LIMIT:
+            return 0
         if rate < SLOW_PER_S:
-            return NOW_AND_THEN if rate else 0
+            return NOW_AND_THEN if cost <= 1 else 0  # a unit does not pay for more
         if self.pause is None:
-            return wanted_far(rate, self.limit)
-        return wanted_near(rate, self.limit, short=self.pause.short)
+            return wanted_far(rate * cost, self.limit)
+        return wanted_near(rate * cost, self.limit, short=self.pause.short)
 
     def answered(self, answer: Any, limit: Limit, usable_until_s: float, sent_s: float) -> bool:
         """Take in the answer to a report under a limit. False: the shard has forgotten something that this report did
@@ -339,7 +352,7 @@ class SharedCounter(KeyCounter, ABC):
         self.allowance += more
         if not plenty:
             until_s = sent_s + 2 * turn_s(self.limit)
-        elif self.asked_per_s < SLOW_PER_S or self.allowance * SMALL <= self.spare:
+        elif self.requests_per_s < SLOW_PER_S or self.allowance * SMALL <= self.spare:
             until_s = self.usable_until_s
         else:
             until_s = sent_s + BRIEF_S
@@ -367,9 +380,10 @@ class SharedCounter(KeyCounter, ABC):
         self.pause = self.pause or Pause(limit)
         short = refused > 0 or report.rest + answer.more < report.want
         pausing = self.pause.answered(limit, self.sequence, left, refused, short=short)
-        pausing = pausing and self.asked_per_s * turn_s(limit) >= 1  # else asking for each costs no more calls
+        pausing = pausing and self.requests_per_s * turn_s(limit) >= 1  # else asking for each costs no more calls
         due_s = self.pause.next_report_s(sent_s, chance(), pausing=pausing)
-        if self.allowance or self.unacked or (report.want > 0 and self.has_room_by(self.shard.now_ms() + turn_ms(limit))):
+        soon_ms = self.shard.now_ms() + turn_ms(limit)
+        if self.allowance or self.unacked or (report.want > 0 and self.has_room_by(soon_ms)):
             self.shard.report_at(self, due_s)
 
     def _meet(self, reset: int) -> None:

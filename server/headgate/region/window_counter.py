@@ -240,6 +240,7 @@ class SharedWindow(SharedCounter):
             return None
         self.allowance -= cost
         self.asked += cost
+        self.requests += 1
         self.current += cost
         cell.total += cost
         return False, remaining, reset_ms
@@ -247,6 +248,7 @@ class SharedWindow(SharedCounter):
     def return_to_allowance(self, charge: Charge) -> None:
         self.allowance += charge.cost
         self.asked -= charge.cost
+        self.requests -= 1
         self.current -= charge.cost
         self.current_cell.total -= charge.cost
 

@@ -62,7 +62,7 @@ def test_what_is_wanted_follows_the_rate(rate: float, of: Limit, far: int, calm:
 @pytest.mark.parametrize(("asked", "want"), [(0, 0), (1, NOW_AND_THEN), (7, NOW_AND_THEN), (8, 1 + 1 + 1)])
 def test_a_slow_node_wants_a_unit_now_and_then(asked: int, want: int) -> None:
     counter = warm(of=limit())
-    counter.asked_per_s, counter.asked = float(asked), asked
+    counter.requests_per_s, counter.requests, counter.asked = float(asked), asked, asked
     assert sent(counter, after_s=1.0)[1] == want
 
 
@@ -84,7 +84,7 @@ def sent(counter: SharedWindow, *, wanted: int = 0, leaving: bool = False, after
 
 def test_a_report_gives_up_what_is_beyond_the_need_before_it_is_written() -> None:
     counter = warm(40)
-    counter.asked = 25
+    counter.asked = counter.requests = 25
     assert sent(counter, after_s=1.0) == (12 + 3 + 1, 12 + 3 + 1)
     assert counter.allowance == 12 + 3 + 1
 
@@ -97,20 +97,20 @@ def test_what_nobody_asks_for_is_given_back() -> None:
 
 def test_a_call_that_asks_gives_up_all_of_it_first() -> None:
     counter = warm(4)
-    counter.asked = 50
+    counter.asked = counter.requests = 50
     assert sent(counter, wanted=9, after_s=1.0)[0] == 0
     assert counter.allowance == 0
 
 
 def test_a_drain_wants_nothing_and_gives_all_back() -> None:
     counter = warm(40)
-    counter.asked = 50
+    counter.asked = counter.requests = 50
     assert sent(counter, leaving=True, after_s=1.0) == (0, 0)
 
 
 def test_what_a_waiting_request_holds_is_a_part_of_the_rest_until_it_is_charged() -> None:
     counter = warm(10)
-    counter.asked = 100
+    counter.asked = counter.requests = 100
     hold = counter.hold(3, NOW_MS)
     assert (counter.allowance, counter.uncovered) == (7, 3)
     assert sent(counter, after_s=1.0)[0] == 10
@@ -187,7 +187,7 @@ def test_an_allowance_is_spent_for_as_long_as_that_harms_nobody(
     allowance: int, used: int, rate: float, left: int, until_s: float
 ) -> None:
     counter = window_counter(limit(1_000, 60))
-    counter.asked_per_s = rate
+    counter.requests_per_s = rate
     counter.pin(1)
     counter.answered(answer(Count(0, used, 0), more=allowance, left=left), counter.limit, NOW_S + 5, NOW_S)
     assert counter.allowance_until_s == pytest.approx(NOW_S + until_s)
@@ -201,10 +201,10 @@ def test_an_allowance_is_spent_for_as_long_as_that_harms_nobody(
 def test_half_of_a_turn_is_wanted_until_a_call_brings_too_little() -> None:
     counter = warm(of=limit(1_000, 60))
     counter.pause = Pause(counter.limit)
-    counter.asked = 100
+    counter.asked = counter.requests = 100
     assert sent(counter, after_s=1.0)[1] == 30
     counter.pause.short = True
-    counter.asked = 100
+    counter.asked = counter.requests = 100
     assert sent(counter, after_s=2.0)[1] == 60
 
 

@@ -23,7 +23,7 @@ def concluded(
     under = of or counter.limit
     told = answer(Count(0, 1, 0), at=at, more=more, left=left)
     report = WindowReport(b"k", b"run.0", 1, rest, want, under.requests_per_unit, under.window_ms, 0, True, False, ())
-    counter.asked_per_s = rate
+    counter.requests_per_s = rate
     counter.conclude(report, told, under, refused, NOW_S, lambda: chance)
 
 
