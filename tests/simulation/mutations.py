@@ -686,6 +686,7 @@ OF_THEIR_OWN: Final[tuple[Planted, ...]] = (
     hold_on_after_a_loss,
     the_new_window_alone,
     teach_resets_once,
+    late_answers_are_answers,
 )
 """Those that chance seldom meets: each has a history of its own."""
 
