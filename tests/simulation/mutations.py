@@ -24,6 +24,7 @@ from headgate.region.cells import CellView, Hold
 from headgate.region.counters import SharedCounter
 from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
+from headgate.region.lateness import Lateness
 from headgate.region.node import RegionNode
 from headgate.region.pause import Pause
 from headgate.region.refunds import Refunds
@@ -522,6 +523,11 @@ def hold_on_after_a_loss(patch: Patch) -> None:
     patch.setattr(ShardSession, "window_terms", careless)
 
 
+def late_answers_are_answers(patch: Patch) -> None:
+    """A shard that answers late for everybody is asked by everybody, up to their deadlines."""
+    patch.setattr(Lateness, "missed", lambda lateness, asked, now_s: "")
+
+
 def credit_in_buckets(patch: Patch) -> None:
     """What was charged in a bucket and not spent pays for a later admission, though it has drained by then."""
 
@@ -685,6 +691,7 @@ OF_THEIR_OWN: Final[tuple[Planted, ...]] = (
     hold_on_after_a_loss,
     the_new_window_alone,
     teach_resets_once,
+    late_answers_are_answers,
 )
 """Those that chance seldom meets: each has a history of its own."""
 

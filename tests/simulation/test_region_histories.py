@@ -487,7 +487,7 @@ def test_the_bounds_of_a_shards_time_follow_its_answers() -> None:
     assert shard.now_ms() == 900_000, "set: the node follows"
 
 
-@pytest.mark.parametrize(("round_trip_ms", "opens"), [(340, True), (150, False)])
+@pytest.mark.parametrize(("round_trip_ms", "opens"), [(340, True), (150, True), (90, False)])
 def test_a_breaker_opens_for_a_slow_shard_though_few_ask_it(round_trip_ms: float, opens: bool) -> None:
     """Every call is answered in the end, and so few requests wait that no second has a share of failures."""
     exact = Limit(1_000_000, Unit.HOUR, precision_millionths=0)

@@ -216,6 +216,12 @@ class Settings:
         0.01,
         "The share of failed calls to a shard, over a second, at which nobody waits for it any more.",
     )
+    breaker_missed_share: float = REGIONS(
+        Number(0.01, 1, "SHARE"),
+        0.5,
+        "The share of a second's requests to a shard that may miss their deadlines, each call being answered in the end; "
+        "beyond it nobody waits for that shard any more. 1 waits for as slow a shard as there is.",
+    )
     breaker_min_samples: int = REGIONS(
         Whole(1, 10_000), 20, "Calls in that second below which there is no share to speak of."
     )

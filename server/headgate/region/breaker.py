@@ -35,12 +35,13 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerSettings:
-    """Settings of a breaker: the share of failures and the least number of samples; and for how long."""
+    """Settings of a breaker: shares of failed calls and of missed deadlines, the least number of samples; how long."""
 
     error_rate: float = 0.01
     min_samples: int = 20
     cooldown_s: float = 0.5
     max_cooldown_s: float = 2.0
+    missed_share: float = 0.5
 
 
 class Breaker:
@@ -96,6 +97,11 @@ class Breaker:
             self._sample(ok)
             if not ok and self._too_many():
                 self._open(reason)
+
+    def trip(self, reason: str) -> None:
+        """Open it for a reason that no single call shows; while not closed it is open already, or a probe decides."""
+        if self.state is BreakerState.CLOSED:
+            self._open(reason)
 
     def _sample(self, ok: bool) -> None:
         now_s = self._monotonic()

@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.origin.interface import Origin, OriginError
 from headgate.region.breaker import Breaker, BreakerSettings, BreakerState
+from headgate.region.lateness import Lateness
 from headgate.region.session import MAX_REPORTS, ShardSession
 from headgate.region.session_owner import Chances, SessionOwner
 from headgate.region.waiting import Decided
@@ -27,6 +28,9 @@ STALLED_S: Final = 0.05
 Shorter blames a shard for a busy machine; longer lets more requests wait in vain before the breaker opens."""
 MOST_STALLED_S: Final = 0.2
 """However long requests may wait: a call that takes longer is no accident of a busy machine."""
+SHARDS_FAULT: Final = 0.9
+"""Part of a deadline for which a call must have been under way for the shard to be late: where this process sent it late,
+or was too busy to, the shard is not to blame."""
 PROBE_CALLS: Final = 3
 """Calls of one probe: one to connect, one to be timed, and one for an accident. A slow shard is late in all."""
 FAULT_PAUSE_S: Final = 0.1
@@ -76,6 +80,7 @@ class ShardLink:
         self._timer_at_s = math.inf
         """The time at which the timer rings; never, while there is none."""
         self._loop: asyncio.AbstractEventLoop
+        self._lateness = Lateness(terms.breaker.missed_share)
         self._sent_s = math.inf
         """The time at which the call under way was sent; never, while there is none."""
         self._missed = False
@@ -179,9 +184,9 @@ class ShardLink:
             in_time = took_s <= self._deadline_s
             if not in_time and not decisive:
                 return
-        self.breaker.record(in_time, f"a call took {took_s * 1000:.1f} ms")
-        if in_time:
-            self.last_error = ""
+        too_long = f"a call took {took_s * 1000:.1f} ms"
+        self.last_error = "" if in_time else too_long
+        self.breaker.record(in_time, too_long)
 
     def _failed(self, error: str) -> None:
         self._sent_s = math.inf
@@ -252,11 +257,17 @@ class ShardLink:
 
     def missed_deadline(self) -> None:
         """Note that a request's deadline passed before its question was answered."""
-        # One late answer says little: a shard that answers late but steadily is still asked, up to each request's
-        # deadline. What counts is a call that has been under way for so long that it seems stalled.
         self._missed = True
-        if self._monotonic() - self._sent_s > self._stalled_s:
+        now_s = self._monotonic()
+        under_way_s = now_s - self._sent_s
+        if under_way_s > self._stalled_s:
             self.breaker.record(False, "a request's deadline passed, and the shard seems stalled")
+        elif under_way_s >= SHARDS_FAULT * self._deadline_s:
+            # One late answer says little. But a shard that is late for most is as bad for them as one that is away.
+            too_many = self._lateness.missed(self.stats.wants, now_s)
+            if too_many:
+                self.last_error = too_many
+                self.breaker.trip(too_many)
 
     def heard_older(self, older: int) -> None:
         """Keep allowances within `P` while there are nodes of a version that would not leave room for more."""

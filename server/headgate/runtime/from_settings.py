@@ -70,6 +70,7 @@ def breaker_settings(settings: Settings) -> BreakerSettings:
         settings.breaker_min_samples,
         settings.breaker_cooldown_s,
         settings.breaker_cooldown_s * BREAKER_COOLDOWN_GROWTH,
+        settings.breaker_missed_share,
     )
 
 

@@ -1,0 +1,40 @@
+"""Most of a second's questions that miss their deadlines, and what is not most of a second's."""
+
+import pytest
+from headgate.region.lateness import Lateness
+
+
+def verdicts(share: float, seconds: list[tuple[int, int]]) -> list[str]:
+    """Return what is said in seconds in which so many are asked, and so many of them miss, evenly."""
+    lateness, asked, said = Lateness(share), 0, list[str]()
+    for second, (asks, misses) in enumerate(seconds):
+        for number in range(asks):
+            asked += 1
+            if number * misses // asks != (number + 1) * misses // asks:
+                said.append(lateness.missed(asked, second + number / asks))
+    return [reason for reason in said if reason]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "times"),
+    [
+        pytest.param([(100, 100)] * 3, 2, id="all of them"),
+        pytest.param([(100, 60)] * 3, 2, id="most of them"),
+        pytest.param([(100, 40)] * 3, 0, id="less than half"),
+        pytest.param([(100, 10)] * 30, 0, id="a tenth, all the time"),
+        pytest.param([(100, 100)], 0, id="a burst within a second"),
+        pytest.param([(3, 3)] * 10, 0, id="too few to speak of a share"),
+        pytest.param([(100, 100), (100, 0), (100, 0), (100, 100), (100, 0)], 0, id="one second now and then"),
+        pytest.param([(10, 10)] * 2, 1, id="ten a second"),
+    ],
+)
+def test_most_of_a_second_is_said_when_it_is_over(seconds: list[tuple[int, int]], times: int) -> None:
+    assert len(verdicts(0.5, seconds)) == times
+
+
+def test_it_says_how_many() -> None:
+    assert verdicts(0.5, [(20, 20)] * 2) == ["21 of 21 requests missed their deadline within a second"]
+
+
+def test_a_share_of_one_says_nothing() -> None:
+    assert verdicts(1.0, [(100, 100)] * 9) == []
