@@ -210,6 +210,23 @@ def run_paced(
 
     As many as `per_s` gives in `seconds`: where the machine is too busy for that it takes longer, and not fewer.
     """
+    opened = [Connection(address, path) for address in addresses for _ in range(connections)]
+    outcome = run_paced_on(opened, payload_of, per_s=per_s, seconds=seconds, chooser=chooser, on_answer=on_answer)
+    for connection in opened:
+        connection.socket.close()
+    return outcome
+
+
+def run_paced_on(
+    opened: list[Connection],
+    payload_of: Callable[[int], bytes],
+    *,
+    per_s: float,
+    seconds: float,
+    chooser: random.Random,
+    on_answer: OnAnswer | None = None,
+) -> Outcome:
+    """Do the same on connections that are there already, and stay so."""
     calls = round(per_s * seconds)
     outcome = Outcome()
     dues: list[float] = []
@@ -223,7 +240,6 @@ def run_paced(
     began = time.monotonic()
     due, number, heard = began, 0, began
     with selectors.DefaultSelector() as selector:
-        opened = [Connection(address, path) for address in addresses for _ in range(connections)]
         for connection in opened:
             selector.register(connection.socket, selectors.EVENT_READ, connection)
         while True:
@@ -245,7 +261,5 @@ def run_paced(
                 key.data.receive(count)
                 heard = now
         outcome.unanswered = sum(connection.under_way for connection in opened)
-        for connection in opened:
-            connection.socket.close()
     outcome.seconds = time.monotonic() - began
     return outcome

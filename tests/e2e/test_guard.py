@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from headgate_client import Client, RateLimitError, Tls
+from headgate_client import Client, Tls
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conformance.transport.certificates import authority, issued_by
@@ -66,7 +66,7 @@ def test_workers_have_a_guard_each_on_one_port(
         assert len(+live) == 2, "24 connections ended at one worker"
 
 
-def test_health_and_callers_are_served_while_others_take_all_connections(
+def test_health_callers_and_newcomers_are_served_while_others_take_all_connections(
     rules: Path, flags: tuple[str, ...], tls: Tls
 ) -> None:
     """The process may open few files, and many connections come that say nothing."""
@@ -80,13 +80,13 @@ def test_health_and_callers_are_served_while_others_take_all_connections(
         host, _, port = headgate.grpc.rpartition(":")
         for _ in range(400):
             stack.enter_context(socket.create_connection((host, int(port)), TIMEOUT_S))
-        wait_until(
-            lambda: samples(headgate, "headgate_grpc_connections_refused_total")["connections"] > 300, "refusals"
-        )
+        wait_until(lambda: samples(headgate, "headgate_grpc_connections_closed_total")["room"] > 300, "room made")
         for _ in range(20):
             assert headgate.get("/healthz").status == 200
         assert client.should_rate_limit("edge", BULK).admitted
         assert samples(headgate, "headgate_grpc_connections")[""] == lowered["max_connections"]
-        stranger = stack.enter_context(Client(headgate.grpc, tls=tls, timeout_s=1.0))
-        with pytest.raises(RateLimitError):
-            stranger.should_rate_limit("edge", BULK)
+        newcomer = stack.enter_context(Client(headgate.grpc, tls=tls, timeout_s=TIMEOUT_S))
+        assert newcomer.should_rate_limit("edge", BULK).admitted
+        # The first caller has still its connection.
+        assert client.should_rate_limit("edge", BULK).admitted
+        assert samples(headgate, "headgate_grpc_connections_accepted_total")[""] == 402

@@ -356,10 +356,24 @@ class Settings:
     max_connections: int = BOUNDS(
         Whole(1, 1_000_000),
         1_000,
-        "gRPC connections, through the guard; less where the process may not open three files for each.",
+        "gRPC connections, through the guard; less where the process may not open three files for each. For one more, "
+        "the one whose last call is longest ago is closed.",
     )
     max_connections_per_address: int = BOUNDS(
-        Whole(1, 1_000_000), 200, "The same, from one address outside of the trusted networks."
+        Whole(1, 1_000_000),
+        200,
+        "The same, from one address (in IPv6, one /64) outside of the trusted networks; more are refused.",
+    )
+    max_new_connections_per_s: float = BOUNDS(
+        Number(0.01, 100_000, "CONNECTIONS"),
+        20.0,
+        "New gRPC connections in a second from one such address, once it has made as many as it may have at once.",
+    )
+    max_open_calls: int = BOUNDS(
+        Whole(1, 10_000_000),
+        10_000,
+        "gRPC calls under way, through the guard, on all connections together: each takes up to 35 KB. Of more, those "
+        "on connections with more than their share are refused.",
     )
     handshake_timeout_s: float = BOUNDS(
         Number(0.1, 3600, "SECONDS"),

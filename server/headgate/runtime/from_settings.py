@@ -47,6 +47,8 @@ def transport_limits(settings: Settings) -> TransportLimits:
         guard=GuardLimits(
             max_connections=settings.max_connections,
             max_connections_per_address=settings.max_connections_per_address,
+            max_new_connections_per_s=settings.max_new_connections_per_s,
+            max_open_calls=settings.max_open_calls,
             handshake_timeout_s=settings.handshake_timeout_s,
             message_timeout_s=settings.message_timeout_s,
             idle_timeout_s=settings.idle_timeout_s,

@@ -24,6 +24,7 @@ from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
 from headgate.transport.calls import RateLimitCalls, not_bytes
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
+from headgate.transport.guard.addresses import counted_as_peer
 from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, Transport
 from headgate.transport.reflection import Reflection
 from headgate.transport.services import method_handlers
@@ -89,6 +90,17 @@ class GrpcioTransport(Transport):
             ("grpc.so_reuseport", int(self._endpoint.reuse_port)),
             ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_INTERVAL_MS),
             ("grpc.keepalive_permit_without_calls", 1),
+            *self._connection_options(),
+        ]
+
+    def _connection_options(self) -> list[tuple[str, int]]:
+        """The bounds of the guard that grpc-core has too; those per address and on the loop's time it has not."""
+        limits = self._endpoint.limits.guard
+        return [
+            ("grpc.max_allowed_incoming_connections", limits.max_connections),
+            ("grpc.server_handshake_timeout_ms", _ms(limits.handshake_timeout_s)),
+            ("grpc.max_connection_idle_ms", _ms(limits.idle_timeout_s)),
+            ("grpc.max_connection_age_ms", _ms(limits.max_connection_age_s)),
         ]
 
     def _methods(self) -> MethodHandlers:
@@ -169,7 +181,7 @@ class GrpcioTransport(Transport):
     async def _watch(self, payload: bytes, context: _Context) -> AsyncIterator[bytes]:
         statuses: _Statuses = asyncio.Queue(_KEPT_STATUSES)
         try:
-            self._health.watch(statuses, payload, partial(_put, statuses))
+            self._health.watch(statuses, payload, partial(_put, statuses), counted_as_peer(context.peer()))
             while (status := await statuses.get()) is not None:
                 yield status
             raise NotReady(STOPPING)
@@ -181,6 +193,10 @@ class GrpcioTransport(Transport):
     async def _abort(self, context: _Context, error: Exception) -> Never:
         code, message = self._failures.answer(error)
         await context.abort(CODES[code], message)
+
+
+def _ms(seconds: float) -> int:
+    return min(int(seconds * 1000), _NO_BOUND)
 
 
 def _settle(reply: asyncio.Future[bytes], outcome: bytes | Exception) -> None:

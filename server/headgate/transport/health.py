@@ -18,6 +18,8 @@ WATCH_METHOD = f"/{SERVICE}/Watch"
 SERVICE_NAMES = ("", "ratelimit")
 # A proxy or probe holds one stream; this many are a mistake or an attack.
 MAX_WATCHERS = 256
+# Of one caller, by address: so one alone can't keep all others from watching.
+MAX_WATCHERS_EACH = 32
 
 Send = Callable[[bytes], None]
 Key = TypeVar("Key", bound=Hashable)
@@ -47,6 +49,7 @@ class Health(Generic[Key]):
     def __init__(self) -> None:
         self._serving = False
         self._watchers: dict[Key, Send] = {}
+        self._callers: dict[Key, str] = {}
 
     @property
     def watchers(self) -> list[Key]:
@@ -65,11 +68,14 @@ class Health(Generic[Key]):
             raise NotFound(f"unknown service {service!r}")
         return self._status()
 
-    def watch(self, key: Key, payload: bytes, send: Send) -> None:
-        """Send the status now, and again whenever it changes until `unwatch`."""
+    def watch(self, key: Key, payload: bytes, send: Send, caller: str) -> None:
+        """Send the status now, and again whenever it changes until `unwatch`. `caller` is counted by that name."""
         service = _service_name(payload)
         if len(self._watchers) >= MAX_WATCHERS:
             raise NotReady(f"overloaded: more than {MAX_WATCHERS} Watch streams are open")
+        if sum(each == caller for each in self._callers.values()) >= MAX_WATCHERS_EACH:
+            raise NotReady(f"overloaded: more than {MAX_WATCHERS_EACH} Watch streams of this caller are open")
+        self._callers[key] = caller
         known = service in SERVICE_NAMES
         # Registered even when unknown: an open stream counts, whatever it watches.
         self._watchers[key] = send if known else _ignore
@@ -77,6 +83,7 @@ class Health(Generic[Key]):
 
     def unwatch(self, key: Key) -> None:
         self._watchers.pop(key, None)
+        self._callers.pop(key, None)
 
     def _status(self) -> bytes:
         return _SERVING if self._serving else _NOT_SERVING

@@ -17,6 +17,7 @@ def register_grpc(metrics: Metrics, stats: TransportStats) -> None:
         yield stats.refused_unauthenticated, {"reason": "unauthenticated"}
         yield stats.refused_forbidden, {"reason": "forbidden"}
         yield stats.refused_unfinished, {"reason": "unfinished"}
+        yield stats.guard.refused_calls, {"reason": "open_calls"}
 
     metrics.histogram(
         "headgate_decision_duration_seconds",
@@ -59,6 +60,11 @@ def _register_connections(metrics: Metrics, stats: GuardStats) -> None:
         "Ended, by the bound that was reached or who left.",
         ("reason",),
         by_reason(stats.closed),
+    )
+    metrics.counter(
+        "headgate_grpc_connections_slowed",
+        "Times that a connection was not read because it took more than its share of the event loop.",
+        lambda: stats.slowed,
     )
     metrics.gauge(
         "headgate_grpc_unfinished_bytes", "Held for calls that have not arrived whole.", lambda: stats.unfinished_bytes

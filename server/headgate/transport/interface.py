@@ -45,6 +45,10 @@ class GuardLimits:
 
     max_connections: int = 1_000
     max_connections_per_address: int = 200
+    max_new_connections_per_s: float = 20.0
+    """New ones, once an address has made as many at once as it may have."""
+    max_open_calls: int = 10_000
+    """Calls under way on all connections together."""
     handshake_timeout_s: float = 10.0
     """Time from the connection to the first bytes of HTTP/2, TLS included."""
     message_timeout_s: float = 10.0
@@ -76,6 +80,10 @@ class GuardStats:
     closed: Counter[str] = field(default_factory=Counter)
     unfinished_bytes: int = 0
     """Bytes at the last tick."""
+    slowed: int = 0
+    """Times that a connection took more than its share of the loop, at the last tick."""
+    refused_calls: int = 0
+    """Calls for which there was no place among all that are open, at the last tick."""
 
     @property
     def live(self) -> int:

@@ -12,6 +12,7 @@ who aren't trusted it stands behind a guard (see guard/), which has both.
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -30,6 +31,7 @@ from headgate.transport.batches import RATE_LIMIT, BatchDecider, KeptBack
 from headgate.transport.calls import RateLimitCalls, not_bytes
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
+from headgate.transport.guard.addresses import counted_as_peer
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.intake import HealthBatch, Intake
 from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, Transport, TransportStats
@@ -59,10 +61,17 @@ class NativeTransport(Transport):
     name = "native"
 
     def __init__(
-        self, endpoint: Serving, *, stats: TransportStats | None = None, refusals: Refusals | None = None
+        self,
+        endpoint: Serving,
+        *,
+        stats: TransportStats | None = None,
+        refusals: Refusals | None = None,
+        caller_of: Callable[[str], str] = counted_as_peer,
     ) -> None:
+        """`caller_of` names who is behind a connection, by the front's name for it: a guard knows better."""
         super().__init__(endpoint, stats)
         self._refusals = refusals
+        self._caller_of = caller_of
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[int] = health.Health()
         self._timeouts = Timeouts()
@@ -234,7 +243,9 @@ class NativeTransport(Transport):
                 if method == _CHECK:
                     self._front.respond(call_id, self._health.check(payload))
                 else:
-                    self._health.watch(call_id, payload, partial(self._send, call_id))
+                    # Those with a deadline have one name: the front does not tell both.
+                    caller = self._caller_of(timeout) if isinstance(timeout, str) else ""
+                    self._health.watch(call_id, payload, partial(self._send, call_id), caller)
             except Exception as error:
                 self.fail(call_id, error)
         self._calls.complete(calls, size)

@@ -90,6 +90,13 @@ class RawClient:
                 return answer
         return answer | {"gone": "yes"}
 
+    async def data(self) -> bytes:
+        """What the first frame of DATA holds that comes, on whichever stream."""
+        async for event in self._events():
+            if isinstance(event, h2.events.DataReceived):
+                return bytes(event.data or b"")
+        return b""
+
     async def _events(self) -> AsyncIterator[h2.events.Event]:
         while data := await asyncio.wait_for(self._reader.read(65536), TIMEOUT_S):
             events: Sequence[h2.events.Event] = self.h2.receive_data(data)
@@ -99,8 +106,8 @@ class RawClient:
 
 
 @asynccontextmanager
-async def raw_client(port: int) -> AsyncIterator[RawClient]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def raw_client(port: int, source: str = "127.0.0.1") -> AsyncIterator[RawClient]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
         client = RawClient(reader, writer)
         await client.flush()

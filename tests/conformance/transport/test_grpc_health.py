@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
-from headgate.transport.health import MAX_WATCHERS
+from headgate.transport.health import MAX_WATCHERS, MAX_WATCHERS_EACH
 from headgate.transport.interface import TransportLimits
 
 from tests.conformance.transport.harness import (
@@ -19,6 +19,8 @@ from tests.conformance.transport.harness import (
     serving,
     status_of_call,
 )
+from tests.conformance.transport.raw import call_headers, message, raw_client
+from tests.conformance.transport.server_process import ServerProcess, server_process
 
 CHECK = "/grpc.health.v1.Health/Check"
 WATCH = "/grpc.health.v1.Health/Watch"
@@ -119,7 +121,10 @@ async def test_watch_streams_end_with_the_server(kind: Kind) -> None:
         assert await status_of_call(watch.stream.read()) == (grpc.StatusCode.UNAVAILABLE, "the server is stopping")
 
 
-async def test_number_of_watch_streams_is_bounded_and_those_that_end_count_no_more(kind: Kind) -> None:
+async def test_number_of_watch_streams_is_bounded_and_those_that_end_count_no_more(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.transport.health.MAX_WATCHERS_EACH", MAX_WATCHERS)
     async with serving(kind, limits=TransportLimits(max_concurrent_streams=1000)) as server:
         async with dialled(server.address) as channel:
             watches = [Watch(channel, "") for _ in range(MAX_WATCHERS)]
@@ -132,6 +137,25 @@ async def test_number_of_watch_streams_is_bounded_and_those_that_end_count_no_mo
             await _eventually_watchable(channel)
         async with dialled(server.address) as channel:
             await _eventually_watchable(channel)
+
+
+async def test_one_caller_takes_its_part_of_the_watch_streams_and_others_have_theirs(kind: Kind) -> None:
+    """By address, on as many connections as it likes. In a process of its own: the front numbers connections in one."""
+    with server_process(kind) as server:
+        await _take_watches(server)
+
+
+async def _take_watches(server: ServerProcess) -> None:
+    async with dialled(server.address) as one, dialled(server.address) as two:
+        watches = [Watch(channel, "") for channel in (one, two) for _ in range(MAX_WATCHERS_EACH // 2)]
+        assert await asyncio.gather(*(watch.next() for watch in watches)) == [SERVING] * MAX_WATCHERS_EACH
+        for channel in (one, two):
+            code, details = await status_of_call(Watch(channel, "").stream.read())
+            assert code == grpc.StatusCode.UNAVAILABLE
+            assert details == f"overloaded: more than {MAX_WATCHERS_EACH} Watch streams of this caller are open"
+        async with raw_client(server.port, source="127.0.0.2") as other:
+            await other.open(call_headers(**{":path": WATCH}), message(_request("")))
+            assert message(health_pb2.HealthCheckResponse(status=SERVING).SerializeToString()) in await other.data()
 
 
 async def _eventually_watchable(channel: grpc.aio.Channel) -> None:

@@ -16,13 +16,18 @@ import h2.exceptions
 import pytest
 from headgate.transport.interface import GuardLimits, TransportLimits
 
-from tests.conformance.transport.harness import TIMEOUT_S, call, dialled, status_of_call
+from tests.conformance.transport.harness import TIMEOUT_S, call, dialled, eventually, status_of_call
 from tests.conformance.transport.raw import PREFACE, call_headers, frame, message, raw_client
 from tests.conformance.transport.server_process import ServerProcess, server_process
 
 MEBIBYTE = 1024 * 1024
 LIMITS = TransportLimits(
-    guard=GuardLimits(max_connections=60, max_connections_per_address=50, max_unfinished_bytes=2 * MEBIBYTE)
+    guard=GuardLimits(
+        max_connections=60,
+        max_connections_per_address=50,
+        max_new_connections_per_s=1_000.0,
+        max_unfinished_bytes=2 * MEBIBYTE,
+    )
 )
 # What a process may grow by in an attack: its bounds and its allocator's slack, and nothing like what was sent.
 GROWTH_BYTES = 24 * MEBIBYTE
@@ -198,3 +203,22 @@ async def test_data_after_a_refusal_is_not_held(process: ServerProcess, honest: 
         await asyncio.to_thread(attack, stack)
         assert await call(honest, b"meanwhile") == b"echo:meanwhile"
         assert process.rss_bytes() - before < GROWTH_BYTES
+
+
+async def test_the_memory_of_calls_that_are_held_comes_back(process: ServerProcess, honest: grpc.aio.Channel) -> None:
+    """Thousands of calls of headers alone take some; when they are gone, so is it."""
+    before = process.rss_bytes()
+
+    def attack(stack: ExitStack) -> None:
+        attackers = [Attacker(stack, process.port) for _ in range(40)]
+        for attacker in attackers:
+            for _ in range(90):
+                attacker.begin(b"")
+        for attacker in attackers:
+            attacker.until_all_was_read()
+
+    with ExitStack() as stack:
+        await asyncio.to_thread(attack, stack)
+        assert await call(honest, b"meanwhile") == b"echo:meanwhile"
+        assert process.rss_bytes() - before > GROWTH_BYTES
+    await eventually(lambda: process.rss_bytes() - before < GROWTH_BYTES)

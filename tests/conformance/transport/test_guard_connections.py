@@ -15,6 +15,7 @@ import h2.connection
 import pytest
 from headgate.endpoint.tls import TlsFiles
 from headgate.endpoint.trust import Trust
+from headgate.transport.guard.share import FIRST_STEPS
 from headgate.transport.interface import GuardLimits, TransportLimits
 
 from tests.conformance.transport.certificates import authority, issued_by
@@ -80,22 +81,39 @@ def closed(server: Server) -> dict[str, int]:
 # Number
 
 
-async def test_connections_are_bounded_in_number_and_room_is_used_again() -> None:
-    async with guarded(max_connections=3) as server:
-        async with connected(server), connected(server), connected(server) as (_, third):
-            await eventually(lambda: server.transport.stats.guard.live == 3)
-            async with connected(server) as (reader, _):
-                assert await all_until_the_end(reader) == b""
-            assert server.transport.stats.guard.refused == {"connections": 1}
-            third.transport.abort()
-            await eventually(lambda: server.transport.stats.guard.live == 2)
-            async with dialled(server.address) as channel:
-                assert await call(channel, b"x") == b"echo:x"
-        await eventually(lambda: server.transport.stats.guard.live == 0)
+async def test_when_there_are_too_many_who_has_not_called_for_longest_makes_room() -> None:
+    """First who never did, then whose last answer is longest ago; who calls stays."""
+    async with guarded(max_connections=3) as server, raw_client(server.port) as caller:
+        stats = server.transport.stats.guard
+        await eventually(lambda: stats.live == 1)
+        async with connected(server) as (silent, _), raw_client(server.port) as former:
+            await eventually(lambda: stats.live == 3)
+            for client in (former, caller):
+                await answered(client)
+                # A tick comes between the two.
+                await asyncio.sleep(0.15)
+            async with dialled(server.address) as newcomer:
+                assert await call(newcomer, b"x") == b"echo:x"
+                assert await all_until_the_end(silent) == b""
+                assert closed(server) == {"room": 1}
+                await answered(caller)
+                await asyncio.sleep(0.15)
+                async with dialled(server.address) as another:
+                    assert await call(another, b"x") == b"echo:x"
+                    assert "gone" in await former.outcome(1_001)
+                    assert closed(server) == {"room": 2}
+                    await answered(caller)
+        assert stats.live <= 3
+        assert stats.refused == {}
+
+
+async def answered(client: RawClient) -> None:
+    stream = await client.open(call_headers(), message(b"x"))
+    assert (await client.outcome(stream))["grpc-status"] == "0"
 
 
 async def test_connections_from_one_address_are_bounded_in_number() -> None:
-    async with guarded(max_connections_per_address=2) as server:
+    async with guarded(max_connections_per_address=2, max_new_connections_per_s=1_000.0) as server:
         async with connected(server), connected(server):
             await eventually(lambda: server.transport.stats.guard.live == 2)
             async with connected(server) as (reader, _):
@@ -104,6 +122,22 @@ async def test_connections_from_one_address_are_bounded_in_number() -> None:
         await eventually(lambda: server.transport.stats.guard.live == 0)
         async with dialled(server.address) as channel:
             assert await call(channel, b"x") == b"echo:x"
+
+
+async def test_connections_from_one_address_are_bounded_per_second() -> None:
+    """It may make all that it may have at once, and then few; others are not concerned."""
+    async with guarded(max_connections_per_address=20, max_new_connections_per_s=0.01) as server:
+        stats = server.transport.stats.guard
+        for count in range(1, 21):
+            async with connected(server):
+                await eventually(lambda count=count: stats.accepted == count)  # type: ignore[misc]
+        for _ in range(5):
+            async with connected(server) as (reader, _):
+                assert await all_until_the_end(reader) == b""
+        assert stats.refused == {"connection_rate": 5}
+        async with raw_client(server.port, source=FRIEND) as other:
+            await answered(other)
+        assert stats.accepted == 21
 
 
 async def test_a_trusted_network_is_bounded_altogether_only_and_not_looked_at(quick_retirement: None) -> None:
@@ -318,25 +352,147 @@ def _calls_given_up(count: int) -> bytes:
     return speaker.data_to_send()
 
 
+CALL = frame(1, 4, 1, b"\x82") + frame(0, 0, 1, message(b"", length=60_000))
 FLOODS = {
-    "header_block": frame(1, 0, 1, b"\x82") + frame(9, 0, 1, b"") * 100,
-    "other_frames": frame(6, 0, 0, b"pingping") * 3_000,
-    "frame_size": frame(0, 0, 1, b"x" * 20_000),
-    "protocol": frame(1, 0, 1, b"\x82") + frame(6, 0, 0, b"pingping"),
-    "resets": _calls_given_up(1_100),
+    "header_block": [frame(1, 0, 1, b"\x82") + frame(9, 0, 1, b"") * 100],
+    "frame_size": [frame(0, 0, 1, b"x" * 20_000)],
+    "protocol": [frame(1, 0, 1, b"\x82") + frame(6, 0, 0, b"pingping")],
+    "share": [
+        frame(6, 0, 0, b"pingping") * 3_000,
+        frame(4, 0, 0, b"") * 3_000,
+        frame(99, 0, 0, b"x") * 3_000,
+        CALL + frame(0, 0, 1, b"x") * 3_000,
+        CALL + frame(0, 8, 1, b"\x04\0\0\0\0") * 3_000,
+        CALL + frame(0, 0, 1, b"") * 3_000,
+    ],
 }
 
 
-@pytest.mark.parametrize("reason", FLOODS)
-async def test_a_flood_costs_its_own_connection(reason: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "flood"), [(reason, flood) for reason, floods in FLOODS.items() for flood in floods]
+)
+async def test_a_flood_costs_its_own_connection(reason: str, flood: bytes) -> None:
     async with guarded() as server, dialled(server.address) as channel:
         assert await call(channel, b"before") == b"echo:before"
         async with connected(server) as (reader, writer):
-            # At once, so that no tick comes between.
-            writer.write(PREFACE + SETTINGS + FLOODS[reason])
-            assert 7 in kinds_of(await all_until_the_end(reader))
-        await eventually(lambda: closed(server) == {reason: 1})
+            writer.write(PREFACE + SETTINGS + flood)
+            ends = await all_until_the_end(reader)
+            assert kinds_of(ends)[-1] == 7
+            writer.close()
+            await eventually(lambda: closed(server) == {reason: 1})
         assert await call(channel, b"after") == b"echo:after"
+        assert bool(server.transport.stats.guard.slowed) == (reason == "share")
+        cut_off = [each.kwargs for each in server.log.calls if each.kwargs["event"] == "connection_cut_off"]
+        assert [(each["reason"], each["address"]) for each in cut_off] == [(reason, "127.0.0.1")]
+
+
+async def test_calls_that_are_given_up_cost_their_own_connection() -> None:
+    """The front may be the first to have enough of it."""
+    async with guarded() as server, dialled(server.address) as channel:
+        assert await call(channel, b"before") == b"echo:before"
+        async with connected(server) as (reader, writer):
+            writer.write(PREFACE + SETTINGS + _calls_given_up(1_100))
+            assert 7 in kinds_of(await all_until_the_end(reader))
+            writer.close()
+            await eventually(lambda: closed(server) in ({"share": 1}, {"closed": 1}))
+        assert await call(channel, b"after") == b"echo:after"
+
+
+async def test_who_is_slowed_is_not_read_and_goes_on_when_its_calls_are_answered() -> None:
+    """More than the account begins with, and no tick fills it: the answer to a call that waits for one does."""
+    async with guarded() as server, raw_client(server.port) as client:
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        server.script.reply = answer
+        stream = await client.open(call_headers(), message(b"x"))
+        await eventually(lambda: server.transport.stats.pending_calls == 1)
+        client.writer.write(frame(6, 0, 0, b"pingping") * (FIRST_STEPS + 4))
+        await eventually(lambda: server.transport.stats.guard.slowed == 1)
+        answer.set_result(b"late")
+        assert (await client.outcome(stream))["grpc-status"] == "0"
+        server.script.reply = None
+        await answered(client)
+        assert closed(server) == {}
+
+
+async def test_records_of_a_byte_are_paid_for_like_frames(tmp_path: Path) -> None:
+    ca = authority("ca")
+    files = TlsFiles(*issued_by(ca, "server").write(tmp_path, "server"))
+    context = ssl.create_default_context(cadata=ca.cert_pem.decode())
+    context.set_alpn_protocols(["h2"])
+    async with guarded(tls=files) as server:
+
+        def attack() -> bytes:
+            with (
+                socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as plain,
+                context.wrap_socket(plain, server_hostname="localhost") as caller,
+            ):
+                caller.sendall(PREFACE + SETTINGS)
+                # Whole frames that cost nothing by themselves, a byte in each record.
+                for byte in _large_frames():
+                    try:
+                        caller.sendall(bytes([byte]))
+                    except OSError:
+                        break
+                with suppress(OSError):
+                    while part := caller.recv(1 << 16):
+                        received.append(part)
+            return b"".join(received)
+
+        received: list[bytes] = []
+        assert kinds_of(await asyncio.to_thread(attack))[-1] == 7
+        await eventually(lambda: closed(server) == {"share": 1})
+
+
+def _large_frames() -> bytes:
+    body = message(b"x" * 60_000)
+    parts = [frame(0, 0, 1, body[at : at + 1_000]) for at in range(0, len(body), 1_000)]
+    return frame(1, 4, 1, b"\x82") + b"".join(parts)
+
+
+# Calls
+
+
+async def test_calls_under_way_are_bounded_over_all_connections_and_who_has_few_has_room() -> None:
+    async with (
+        guarded(max_open_calls=20) as server,
+        raw_client(server.port) as greedy,
+        raw_client(server.port) as other,
+    ):
+        never = asyncio.get_running_loop().create_future()
+        server.script.reply = lambda _payload: never
+        streams = [await greedy.open(call_headers(), message(b"x")) for _ in range(21)]
+        assert await greedy.outcome(streams[-1]) == {"reset": "7"}
+        await eventually(lambda: server.transport.stats.pending_calls == 20)
+        server.script.reply = None
+        # It has less than its half.
+        await answered(other)
+        await eventually(lambda: server.transport.stats.guard.refused_calls == 1)
+        assert len(server.script.payloads) == 21
+        never.set_result(b"late")
+        assert (await greedy.outcome(streams[0]))["grpc-status"] == "0"
+        await answered(greedy)
+
+
+@pytest.mark.parametrize("window", [0, 1, 6])
+async def test_an_answer_that_cannot_be_sent_is_given_up(window: int) -> None:
+    """The caller reads, and its windows let nothing pass: other calls get their answers when they let them."""
+    async with guarded(message_timeout_s=0.2) as server, raw_client(server.port) as client:
+        client.h2.update_settings({4: window})
+        stream = await client.open(call_headers(), message(b"x"))
+        assert (await client.outcome(stream))["reset"] == "11"
+        client.h2.update_settings({4: 65_535})
+        await client.flush()
+        await answered(client)
+        assert closed(server) == {}
+
+
+async def test_a_stream_of_answers_may_stay_open(quick_retirement: None) -> None:
+    async with guarded(message_timeout_s=0.1) as server, raw_client(server.port) as client:
+        await client.open(call_headers(**{":path": "/grpc.health.v1.Health/Watch"}), message(b""))
+        assert await client.data()
+        await asyncio.sleep(0.5)
+        server.transport.set_serving(False)
+        assert await client.data()
 
 
 # The end

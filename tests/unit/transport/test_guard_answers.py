@@ -17,8 +17,8 @@ from headgate.transport.guard.frames import (
     reset,
     window_update,
 )
-from headgate.transport.guard.inspector import ProtocolViolation
 from headgate.transport.guard.refusals import Refusal, Refusals
+from headgate.transport.guard.violation import ProtocolViolation
 
 from tests.unit.transport.guard_wire import NOW, REFUSALS, Wire, answer, call, message
 

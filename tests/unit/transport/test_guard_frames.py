@@ -5,8 +5,6 @@ import random
 import zlib
 
 import pytest
-from headgate.transport.guard import inspector as inspecting
-from headgate.transport.guard.budget import BudgetShare
 from headgate.transport.guard.frames import (
     CONTINUATION,
     DATA,
@@ -21,14 +19,13 @@ from headgate.transport.guard.frames import (
     PRIORITY,
     RST_STREAM,
     SETTINGS,
-    WINDOW_UPDATE,
     data_frames,
     frame,
     reset,
     window_update,
 )
-from headgate.transport.guard.inspector import Inspector, ProtocolViolation
 from headgate.transport.guard.refusals import Refusal
+from headgate.transport.guard.violation import ProtocolViolation
 
 from tests.unit.transport.guard_wire import MAX_MESSAGE, NOW, REFUSALS, Wire, answer, call, message, refusal
 
@@ -192,9 +189,7 @@ def test_unfinished_messages_are_bounded_on_a_connection() -> None:
 
 def test_unfinished_messages_are_bounded_altogether() -> None:
     one = Wire(budget=800)
-    two = Wire()
-    two.budget = one.budget
-    two.inspector = Inspector(MAX_MESSAGE, 10, REFUSALS, BudgetShare(one.budget), NOW)
+    two = Wire(budget=one.budget)
     one.up(call(1, message(b"x", length=500), end=False))
     assert two.up(call(1, message(b"x", length=500), end=False)).endswith(refusal(1, Refusal.UNFINISHED, 500))
     one.inspector.close()
@@ -306,10 +301,6 @@ FORBIDDEN = {
         frame(HEADERS, END_HEADERS, 2**31 + 1, b"h"),
     ],
     "frame_size": [frame(DATA, 0, 1, b"x" * (MAX_FRAME_BYTES + 1))[:size] for size in (None, -1, 9)],
-    "other_frames": [
-        frame(kind, 0, 0, b"12345678") * (inspecting.MAX_OTHER_FRAMES + 1)
-        for kind in (PING, SETTINGS, WINDOW_UPDATE, 99)
-    ],
     "streams": [b"".join(frame(HEADERS, END_HEADERS, stream, b"h") for stream in range(1, 203, 2))],
 }
 
@@ -318,39 +309,6 @@ FORBIDDEN = {
 def test_what_ends_a_connection(reason: str, frames: bytes) -> None:
     wire = Wire()
     assert violation_of(wire, frames) == reason
-
-
-def test_empty_frames_of_a_call_are_bounded_too() -> None:
-    empty = frame(DATA, 0, 1, b"")
-    wire = Wire()
-    wire.up(call(1, b"", end=False))
-    assert (
-        violation_of(wire, empty * (inspecting.MAX_OTHER_FRAMES + inspecting.OTHER_FRAMES_PER_CALL)) == "other_frames"
-    )
-
-
-def test_calls_that_are_given_up_are_bounded_by_those_that_are_not() -> None:
-    def given_up(first: int, count: int) -> bytes:
-        return b"".join(call(stream, message(b"x")) + reset(stream, 8) for stream in range(first, first + 2 * count, 2))
-
-    wire = Wire()
-    for stream in range(1, 201, 2):
-        wire.up(call(stream, message(b"x")))
-        wire.down(answer(stream))
-    wire.up(given_up(201, inspecting.MAX_RESETS + 100))
-    assert violation_of(wire, given_up(9_001, 1)) == "resets"
-    wire = Wire()
-    wire.up(given_up(1, inspecting.MAX_RESETS))
-    wire.inspector.tick(NOW + 1, 10.0)
-    wire.up(given_up(9_001, inspecting.MAX_RESETS))
-
-
-def test_more_calls_allow_more_of_what_goes_with_them() -> None:
-    wire = Wire()
-    for stream in range(1, 2001, 2):
-        wire.up(call(stream, message(b"x")))
-        wire.down(answer(stream))
-    wire.up(frame(WINDOW_UPDATE, 0, 0, b"1234") * (inspecting.MAX_OTHER_FRAMES + 4_000))
 
 
 def test_calls_under_way_are_known() -> None:

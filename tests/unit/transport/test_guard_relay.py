@@ -7,10 +7,12 @@ from contextlib import suppress
 
 import pytest
 from headgate.transport.guard.budget import Backlog, Budget, BudgetShare
-from headgate.transport.guard.frames import DATA, PREFACE, SETTINGS, frame
+from headgate.transport.guard.frames import DATA, PING, PREFACE, SETTINGS, frame
 from headgate.transport.guard.inspector import Inspector
+from headgate.transport.guard.open_calls import OpenCalls, Places
 from headgate.transport.guard.relay import Relay
 from headgate.transport.guard.retirement import RETIRE_MAX_S, RETIRE_S
+from headgate.transport.guard.share import FIRST_STEPS, SLICE_STEPS, SLOWED_TICKS, Account, Turns
 from headgate.transport.guard.surroundings import GuardTimeouts, Scratch, Surroundings
 
 from tests.conformance.transport.harness import eventually
@@ -31,15 +33,19 @@ class Setup:
         self.ended: list[str] = []
         self.budget = Budget(100_000, 100_000)
         self.backlog = Backlog(1_000_000)
+        self.turns = Turns(asyncio.get_running_loop().call_soon)
+        self.account = Account(self.turns)
         around = Surroundings(
+            turns=self.turns,
             backlog=self.backlog,
             relieve=lambda: None,
             scratch=Scratch(),
             timeouts=TIMEOUTS,
-            connect=lambda: self._connected,
+            connect=lambda: (self._connected, "unix:1"),
             now=NOW,
         )
-        inspector = Inspector(MAX_MESSAGE, 10, REFUSALS, BudgetShare(self.budget), NOW)
+        calls = OpenCalls(Places(10_000))
+        inspector = Inspector(MAX_MESSAGE, 10, REFUSALS, BudgetShare(self.budget), calls, self.account, NOW)
         self.relay = Relay(ours, inspector, around, lambda _relay, reason: self.ended.append(reason))
         self.relay.open()
         self.to_front = b""
@@ -184,3 +190,51 @@ async def test_a_side_that_takes_nothing_stops_the_other_and_nothing_is_lost(set
         await asyncio.sleep(0)
     assert received == HELLO + calls[: len(received) - len(HELLO)]
     assert setup.backlog.bytes == 0
+
+
+async def test_who_has_had_its_share_is_not_read_and_what_it_sent_passes_in_order(setup: Setup) -> None:
+    """Calls among pings: a slice in each turn, then no more until answers fill the account."""
+    await setup.up(HELLO)
+    ping = frame(PING, 0, 0, b"12345678")
+    sent = call(1, message(b"x")) + ping * (FIRST_STEPS + 50) + call(3, message(b"x"))
+    setup.caller.send(sent)
+    await eventually(lambda: setup.account.is_empty)
+    setup.to_front += _there(setup.front)
+    passed = len(setup.to_front) - len(HELLO)
+    assert setup.turns.number >= FIRST_STEPS // SLICE_STEPS
+    assert setup.turns.slowed == 1
+    assert sent.startswith(setup.to_front[len(HELLO) :])
+    assert passed < len(sent)
+    # Nothing more is read meanwhile, and nothing passes.
+    setup.caller.send(ping)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert _there(setup.front) == b""
+    for stream in range(1, 15, 2):
+        setup.relay._frames.open[stream] = 1  # type: ignore[attr-defined]
+        setup.front.send(answer(stream))
+    setup.to_front = await _until(setup.front, setup.to_front, sent + ping)
+    assert setup.to_front == HELLO + sent + ping
+
+
+async def test_who_is_slowed_for_too_long_is_cut_off(setup: Setup) -> None:
+    await setup.up(HELLO)
+    setup.caller.send(frame(PING, 0, 0, b"12345678") * 1_000)
+    await eventually(lambda: setup.account.is_empty)
+    for number in range(SLOWED_TICKS):
+        await eventually(lambda: setup.account.is_empty)
+        assert setup.goaways() == 0
+        setup.tick(number * 0.5)
+    assert setup.goaways() == 1
+    assert setup.to_caller.endswith(b"\0\0\0\x0b")
+
+
+async def test_a_byte_at_a_time_is_paid_for(setup: Setup) -> None:
+    """A frame of which each read has a byte, and none its end."""
+    await setup.up(HELLO)
+    steps = setup.account.steps
+    for byte in frame(DATA, 0, 1, b"x" * 20)[:20]:
+        kept = len(setup.relay._from_caller)
+        setup.caller.send(bytes([byte]))
+        await eventually(lambda kept=kept: len(setup.relay._from_caller) > kept)  # type: ignore[misc]
+    assert steps - setup.account.steps == 20

@@ -254,7 +254,7 @@ def test_watchers_hear_changes_until_they_leave() -> None:
     health: Health[str] = Health()
     heard: list[tuple[str, bytes]] = []
     for name in ("a", "b"):
-        health.watch(name, b"", lambda status, name=name: heard.append((name, status)))  # type: ignore[misc]
+        health.watch(name, b"", lambda status, name=name: heard.append((name, status)), "")  # type: ignore[misc]
     health.unwatch("a")
     health.unwatch("nobody")
     health.set(True)
@@ -271,8 +271,8 @@ def test_a_watcher_who_leaves_while_it_is_told_disturbs_nobody() -> None:
         if status == b"\x08\x01":
             health.unwatch("first")
 
-    health.watch("first", b"", leave_on_change)
-    health.watch("second", b"", heard.append)
+    health.watch("first", b"", leave_on_change, "")
+    health.watch("second", b"", heard.append, "")
     health.set(True)
     assert heard == [b"\x08\x02", b"\x08\x01"]
     assert health.watchers == ["second"]

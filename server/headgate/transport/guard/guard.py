@@ -1,36 +1,53 @@
 """Accepting callers, within bounds, and looking after their connections.
 
 Owns the listening sockets. Each connection is a Relay; a tick looks at all of them, so that
-nothing on the way of a call has to look at a clock.
+nothing on the way of a call has to look at a clock. When there are too many, the one whose last call is longest ago
+makes room for a new one.
 """
 
 import asyncio
 import contextlib
+import heapq
 import math
 import random
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from headgate.clock import SystemClock
 from headgate.endpoint.trust import Trust
+from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport.allocator import Trimmer
 from headgate.transport.descriptors import NO_DESCRIPTORS, Spares, room_for
+from headgate.transport.guard.addresses import Addresses, counted_as
 from headgate.transport.guard.budget import Backlog, Budget, BudgetShare
+from headgate.transport.guard.connection import Connection
 from headgate.transport.guard.inspector import Inspector
+from headgate.transport.guard.open_calls import OpenCalls, Places
 from headgate.transport.guard.passing import Frames
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.guard.relay import Relay
+from headgate.transport.guard.share import Account, Turns, unbounded
 from headgate.transport.guard.surroundings import GuardTimeouts, Scratch, Surroundings
 from headgate.transport.guard.tls_relay import TlsRelay
 from headgate.transport.interface import GuardStats, Serving
 
 TICK_S = 0.5
-ACCEPTED_AT_ONCE = 64
-"""Connections taken in one turn of the loop: calls that are under way have theirs in between."""
+ACCEPTED_AT_ONCE = 16
+"""Connections taken, or refused, in one turn of the loop: calls that are under way have theirs in between."""
+ACCEPT_STEPS = 4
+"""Cost of a new connection in its turn (share.py), TLS not included."""
+TRIMMED_FROM = 500
+"""Connections and calls of which half have ended, after which it is worth it to give memory back."""
+MADE_ROOM_AT_ONCE = 16
+"""Connections that are chosen together to make room: looking at all of them for each new one would take longer."""
 AGE_JITTER = 0.1
 """Connections that began together, as after a restart, must not end together."""
 CLOSE_S = 0.5
 """Time for callers to take the last answers and close their side, once the front is gone."""
+CUT_OFF = frozenset({"share", "header_block", "frame_size", "streams", "protocol"})
+"""Ends of connections that are logged, a few in each 10 s: somebody does what no honest caller does."""
 UNFINISHED_SHARE = 16
 """One connection may hold this part of all unfinished bytes, and never less than a message."""
 
@@ -41,23 +58,27 @@ class Guard:
     def __init__(
         self,
         listeners: Sequence[socket.socket],
-        connect: Callable[[], socket.socket],
+        connect: Callable[[], tuple[socket.socket, str]],
         endpoint: Serving,
         *,
+        callers: dict[str, str],
         refusals: Refusals,
         trust: Trust,
         tls_context: Callable[[], ssl.SSLContext] | None,
         stats: GuardStats,
     ) -> None:
+        """`callers` is kept by it: who is behind each connection, by what the front calls it."""
         limits = endpoint.limits
         self._loop = asyncio.get_running_loop()
         self._listeners = listeners
         self._connect = connect
+        self._callers = callers
         self._limits = limits
         self._refusals = refusals
         self._trust = trust
         self._tls_context = tls_context
         self._stats = stats
+        self._logger = BoundedLogger(endpoint.logger, SystemClock())
         self._names = endpoint.callers.names
         """Names of client certificates that are allowed; None: any that the authority signed."""
         self._max_connections = room_for(limits.guard.max_connections)
@@ -69,8 +90,16 @@ class Guard:
         self._budget = Budget(limits.guard.max_unfinished_bytes, share_bytes)
         self._backlog = Backlog(limits.guard.max_unfinished_bytes)
         self._scratch = Scratch()
-        self._relays: dict[Relay, str] = {}
-        self._per_address: Counter[str] = Counter()
+        self._turns = Turns(self._loop.call_soon)
+        self._places = Places(limits.guard.max_open_calls)
+        self._relays: dict[Connection, str] = {}
+        """All connections, and what their callers are counted by."""
+        self._addresses = Addresses(limits.guard.max_connections_per_address, limits.guard.max_new_connections_per_s)
+        self._idlest: list[tuple[float, float, int, Connection]] = []
+        """Connections that may make room, the first to go last."""
+        self._trimmer = Trimmer()
+        self._most_connections = 0
+        """Most at once since memory was given back."""
         self._random = random.Random()  # noqa: S311 (only spreads ends over time)
         self._spare = Spares(1)
         self._timer: asyncio.TimerHandle | None = None
@@ -116,13 +145,16 @@ class Guard:
                 # Or its caller left while it was in line.
                 continue
             # Callers on a Unix socket have no address.
-            host = peer[0] if isinstance(peer, tuple) else ""
-            trusted = self._trust.trusts_caller(host)
+            host = counted_as(peer[0]) if isinstance(peer, tuple) else ""
+            trusted = self._trust.trusts_caller(peer[0] if host else "")
+            self._turns.take(ACCEPT_STEPS)
             if (reason := self._why_not(host, trusted)) is not None:
                 self._stats.refused[reason] += 1
                 caller.close()
-                continue
-            self._open(caller, host, trusted)
+            else:
+                self._open(caller, host, trusted)
+            if self._turns.left <= 0:
+                return
 
     def _turn_away(self, listener: socket.socket) -> None:
         """Accept the next one in line and close it, or it would wait, and wake us, for ever."""
@@ -132,35 +164,57 @@ class Guard:
         self._spare.refill()
 
     def _why_not(self, host: str, trusted: bool) -> str | None:
-        if len(self._relays) >= self._max_connections:
+        if host and not trusted:
+            reason = self._addresses.why_not(host, self._loop.time())
+            if reason is not None:
+                return reason
+        if len(self._relays) >= self._max_connections and not self._make_room():
             return "connections"
-        if host and not trusted and self._per_address[host] >= self._limits.guard.max_connections_per_address:
-            return "connections_per_address"
         return None
+
+    def _make_room(self) -> bool:
+        """Close the connection whose last answer is longest ago, or that never had one. False: all are trusted."""
+        while True:
+            if not self._idlest:
+                ranked = ((*relay.last_use(), id(relay), relay) for relay in self._relays)
+                self._idlest = heapq.nsmallest(MADE_ROOM_AT_ONCE, ranked)[::-1]
+            answered_at, opened_at, _, relay = self._idlest.pop()
+            if relay in self._relays and relay.last_use() == (answered_at, opened_at):
+                if answered_at == math.inf:
+                    return False
+                relay.make_room()
+                return True
 
     def _open(self, caller: socket.socket, host: str, trusted: bool) -> None:
         caller.setblocking(False)
         with contextlib.suppress(OSError):
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        relay = self._relay(caller, trusted)
+        relay = self._relay(caller, host, trusted)
         self._relays[relay] = host
-        self._per_address[host] += 1
+        self._addresses.add(host, self._loop.time())
+        self._most_connections = max(self._most_connections, len(self._relays))
         self._stats.accepted += 1
         relay.open()
 
-    def _relay(self, caller: socket.socket, trusted: bool) -> Relay:
-        frames = Frames() if trusted else self._inspector()
+    def _relay(self, caller: socket.socket, host: str, trusted: bool) -> Relay:
+        frames = Frames(unbounded(self._turns)) if trusted else self._inspector()
         around = Surroundings(
+            turns=self._turns,
             backlog=self._backlog,
             relieve=self._relieve,
             scratch=self._scratch,
             timeouts=self._timeouts(trusted),
-            connect=self._connect,
+            connect=partial(self._dial, host),
             now=self._loop.time(),
         )
         if self._tls_context is None:
             return Relay(caller, frames, around, self._forget)
         return TlsRelay(caller, frames, around, self._forget, self._tls_context(), self._names)
+
+    def _dial(self, host: str) -> tuple[socket.socket, str]:
+        front, name = self._connect()
+        self._callers[name] = host
+        return front, name
 
     def _inspector(self) -> Inspector:
         limits = self._limits
@@ -169,6 +223,8 @@ class Guard:
             limits.max_concurrent_streams,
             self._refusals,
             BudgetShare(self._budget),
+            OpenCalls(self._places),
+            Account(self._turns),
             self._loop.time(),
         )
 
@@ -180,11 +236,12 @@ class Guard:
         age_s = guard.max_connection_age_s * self._random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)
         return GuardTimeouts(guard.handshake_timeout_s, guard.message_timeout_s, guard.idle_timeout_s, age_s)
 
-    def _forget(self, relay: Relay, reason: str) -> None:
-        host = self._relays.pop(relay)
-        self._per_address[host] -= 1
-        if not self._per_address[host]:
-            del self._per_address[host]
+    def _forget(self, relay: Connection, reason: str) -> None:
+        address = self._relays.pop(relay)
+        self._addresses.remove(address)
+        self._callers.pop(relay.front_name, None)
+        if reason in CUT_OFF:
+            self._logger.warning("connection_cut_off", reason=reason, address=address)
         self._stats.closed[reason] += 1
         self._one_left.set()
 
@@ -200,5 +257,19 @@ class Guard:
         now = self._loop.time()
         for relay in list(self._relays):
             relay.tick(now)
+        self._addresses.tick(now)
         self._stats.unfinished_bytes = self._budget.used_bytes + self._backlog.bytes
+        self._stats.slowed = self._turns.slowed
+        self._stats.refused_calls = self._places.refused
+        self._trim_if_due(now)
         self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    def _trim_if_due(self, now: float) -> None:
+        """Give back the memory of many calls and connections once they are gone; it takes a while, so in a thread."""
+        places, held = self._places, len(self._relays) + self._places.taken
+        most = self._most_connections + places.most_taken
+        if most >= TRIMMED_FROM and held <= most // 2:
+            self._most_connections, places.most_taken = len(self._relays), places.taken
+            self._trimmer.note(now)
+        if now >= self._trimmer.due_at:
+            self._loop.run_in_executor(None, self._trimmer.run)

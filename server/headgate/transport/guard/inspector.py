@@ -8,6 +8,7 @@ caller has to be told is left in `to_caller`, to be sent between two frames of t
 from headgate.errors import Status
 from headgate.transport.guard.budget import BudgetShare
 from headgate.transport.guard.frames import (
+    CANCEL,
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -22,8 +23,11 @@ from headgate.transport.guard.frames import (
     NO_ERROR,
     PADDED,
     PREFIX,
+    PREFIX_BYTES,
     PROTOCOL_ERROR,
+    REFUSED_STREAM,
     RST_STREAM,
+    SETTINGS,
     WINDOW_UPDATE,
     data_frames,
     frame,
@@ -31,27 +35,26 @@ from headgate.transport.guard.frames import (
     reset,
     window_update,
 )
-from headgate.transport.guard.messages import Body, Refuse
+from headgate.transport.guard.header_block import HeaderBlock
+from headgate.transport.guard.messages import Body, Refuse, TooManyMessages
+from headgate.transport.guard.open_calls import ASKED, BEGUN, SILENT, TOLD, OpenCalls
 from headgate.transport.guard.passing import Frames
 from headgate.transport.guard.refusals import Refusals
+from headgate.transport.guard.share import Account
+from headgate.transport.guard.violation import ProtocolViolation
 
-MAX_HEADER_BLOCK_BYTES = 64 * 1024
-"""Size as sent, over all its frames. The front refuses the call alone from 16 KiB unpacked."""
-MAX_HEADER_BLOCK_FRAMES = 16
-"""Frames may be empty, so their number needs a bound of its own."""
-MAX_OTHER_FRAMES = 2_000
-"""Frames between two ticks that are no part of a call: pings, settings, priorities, unknown ones."""
-OTHER_FRAMES_PER_CALL = 4
-"""Frames that honest callers send with each call: windows, and pings that measure the way."""
-MAX_RESETS = 1_000
-"""Calls that a caller gives up between two ticks, beyond those that it waits for."""
+RESET_STEPS = 2
+"""Cost of a call that its caller gives up: the front has begun it. In steps, as all that follow (share.py)."""
+LARGE_BYTES = 512
+"""From so much of a message on, a frame costs no step: its bytes take longer to come than to be looked at."""
 STREAMS_SLACK = 10
 """A caller who has not read the front's settings yet may open too many streams; the front refuses
 them one by one. So many times as allowed is a flood."""
 
-SILENT, ASKED, BEGUN = range(3)
-"""States of a call: its headers came alone; a part of its message, or its end; a part of its answer."""
+_UNKNOWN_BYTES = 2**40
+"""Length of a message whose prefix was cut in two, as by a window of a byte: it never ends."""
 
+_BEGINNING_BYTES = HEADER_BYTES + PREFIX_BYTES
 _STATUS_200 = 0x88
 _TOO_LARGE_HEADERS = (
     literal(b"content-type", b"application/grpc")
@@ -61,54 +64,48 @@ _TOO_LARGE_HEADERS = (
 """Headers that make an answer of plain HTTP one that gRPC understands. The front has only one such answer."""
 
 
-class ProtocolViolation(Exception):
-    """The connection must end: a GOAWAY with this code, and why, for the metric."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(code, reason)
-        self.code = code
-        self.reason = reason
-
-
 class Inspector(Frames):
     """Reads one caller's frames on their way to the front, and keeps back what is over a bound."""
 
     def __init__(
-        self, max_message_bytes: int, max_streams: int, refusals: Refusals, share: BudgetShare, now: float
+        self,
+        max_message_bytes: int,
+        max_streams: int,
+        refusals: Refusals,
+        share: BudgetShare,
+        calls: OpenCalls,
+        account: Account,
+        now: float,
     ) -> None:
-        super().__init__()
+        super().__init__(account)
         self.now = now
-        self.open: dict[int, int] = {}
-        """Calls under way: SILENT, ASKED or BEGUN."""
+        self.answered_at = 0.0
+        self.open = calls.states
+        self._calls = calls
         self._max_message_bytes = max_message_bytes
-        self._longest_frame = max_message_bytes + PREFIX.size
+        self._longest_frame = max_message_bytes + PREFIX_BYTES
         self._max_streams = max_streams * STREAMS_SLACK
         self._refusals = refusals
         self._share = share
         self._bodies: dict[int, Body] = {}
-        self._silent_since: dict[int, float] = {}
-        """Calls that were silent at the last tick, and since which tick."""
-        self._block_stream = 0
-        self._block_bytes = 0
-        self._block_frames = 0
-        self._block_since = 0.0
-        self._block_ends = False
+        self._missing_bytes: dict[int, int] = {}
+        """Bytes that are still to come of the messages, by stream, of which the front has sent a part."""
+        self._block = HeaderBlock(share)
         self._skip = 0
         """Bytes of the front's current frame that are still to come."""
         self._debt_bytes = 0
         """Bytes that the front was sent beyond what the caller spent of its window; it will give them back, too."""
-        self._calls = 0
-        self._others = 0
-        self._resets = 0
         self._answered = 0
+        """Answers, or messages of one, for which the account has nothing yet."""
 
     # From the caller
 
     def from_caller(self, buffer: bytearray, end: int) -> int:
         """Return how much of `buffer[:end]` are whole frames: forward these, or `to_front` where it is not empty."""
         position = copied = 0
-        block = self._block_stream
-        unpack, streams, bodies = HEADER.unpack_from, self.open, self._bodies
+        self.has_more = False
+        block, places = self._block.stream, self._calls.places
+        unpack, prefix, streams, bodies = HEADER.unpack_from, PREFIX.unpack_from, self.open, self._bodies
         while end - position >= HEADER_BYTES:
             head, flags, stream = unpack(buffer, position)
             length = head >> 8
@@ -119,24 +116,32 @@ class Inspector(Frames):
                 break
             kind = head & 0xFF
             # The usual call is one HEADERS, and one DATA with one message that ends it.
-            if kind == HEADERS and flags & END_HEADERS and not block and self.last_stream < stream <= MAX_STREAM:
+            if (
+                kind == HEADERS
+                and flags & END_HEADERS
+                and self.last_stream < stream <= MAX_STREAM
+                and len(streams) < places
+                and not block
+            ):
                 streams[stream] = ASKED if flags & END_STREAM else SILENT
                 self.last_stream = stream
-                self._calls += 1
             elif (
                 kind == DATA
                 and flags == END_STREAM
-                and PREFIX.size <= length <= self._longest_frame
-                and PREFIX.unpack_from(buffer, position + HEADER_BYTES) == (0, length - PREFIX.size)
+                and PREFIX_BYTES <= length <= self._longest_frame
+                and prefix(buffer, position + HEADER_BYTES) == (0, length - PREFIX_BYTES)
+                and streams.get(stream) == SILENT
                 and stream not in bodies
                 and not block
             ):
-                if streams.get(stream) == SILENT:
-                    streams[stream] = ASKED
+                streams[stream] = ASKED
+            elif not self._may_go_on():
+                self.has_more = True
+                break
             else:
                 payload = bytes(buffer[position + HEADER_BYTES : following])
                 replaced = self._unusual(kind, flags, stream, payload)
-                block = self._block_stream
+                block, places = self._block.stream, self._calls.places
                 if replaced is not None:
                     self.to_front.append(bytes(buffer[copied:position]))
                     self.to_front.append(replaced)
@@ -148,61 +153,59 @@ class Inspector(Frames):
             raise ProtocolViolation(ENHANCE_YOUR_CALM, "streams")
         return position
 
+    def _may_go_on(self) -> bool:
+        """Say whether the caller's share allows another frame that is not of a usual call."""
+        account = self.account
+        if not account.may_go_on and account.is_empty:
+            self.settle_answers()
+        return account.may_go_on
+
+    def settle_answers(self) -> None:
+        if self._answered:
+            self.account.earn(self._answered)
+            self.answered_at, self._answered = self.now, 0
+
     def _unusual(self, kind: int, flags: int, stream: int, payload: bytes) -> bytes | None:
         """Return what to forward in place of the frame; None for the frame itself."""
         if stream > MAX_STREAM:
             raise ProtocolViolation(PROTOCOL_ERROR, "protocol")
-        if self._block_stream or kind in (HEADERS, CONTINUATION):
-            self._continue_block(kind, flags, stream, len(payload))
-            return None
-        if kind == DATA:
-            if not payload and not flags & END_STREAM:
-                self._count_other()
+        if kind == DATA and not self._block.stream:
             return self._data(flags, stream, payload)
-        if kind == RST_STREAM:
-            self._resets += 1
-            if self._resets > MAX_RESETS + self._answered:
-                raise ProtocolViolation(ENHANCE_YOUR_CALM, "resets")
+        self.account.charge(self._steps_of(kind))
+        if self._block.stream or kind in (HEADERS, CONTINUATION):
+            whole = self._block.take(kind, flags, stream, len(payload), self.now)
+            if whole and not self._end_headers(stream):
+                return frame(kind, flags, stream, payload) + self._refuse(stream)
+        elif kind == RST_STREAM:
             self._close(stream)
-            return None
-        self._count_other()
         return None
 
-    def _count_other(self) -> None:
-        self._others += 1
-        if self._others > MAX_OTHER_FRAMES + OTHER_FRAMES_PER_CALL * self._calls:
-            raise ProtocolViolation(ENHANCE_YOUR_CALM, "other_frames")
+    def _steps_of(self, kind: int) -> int:
+        if kind == RST_STREAM:
+            return RESET_STEPS
+        # Other windows let the front send a frame for each call.
+        return 1 + len(self.open) if kind == SETTINGS else 1
 
-    def _continue_block(self, kind: int, flags: int, stream: int, length: int) -> None:
-        """A header block in several frames: nothing may come between them."""
-        if kind != (CONTINUATION if self._block_stream else HEADERS) or stream != (self._block_stream or stream):
-            raise ProtocolViolation(PROTOCOL_ERROR, "protocol")
-        if not self._block_stream:
-            self._block_since = self.now
-            self._block_ends = bool(flags & END_STREAM)
-        self._block_frames += 1
-        self._block_bytes += length
-        if (
-            self._block_bytes > MAX_HEADER_BLOCK_BYTES
-            or self._block_frames > MAX_HEADER_BLOCK_FRAMES
-            or not self._share.take(length)
-        ):
-            raise ProtocolViolation(ENHANCE_YOUR_CALM, "header_block")
-        self._block_stream = stream
-        if flags & END_HEADERS:
-            # Else it is the end of a call that is known.
-            if stream > self.last_stream:
-                self.open[stream] = SILENT
-                self.last_stream = stream
-                self._calls += 1
-            if self._block_ends:
-                self._asked(stream)
-            self._share.give(self._block_bytes)
-            self._block_stream = self._block_bytes = self._block_frames = 0
+    def _refuse(self, stream: int) -> bytes:
+        """Tell the caller and the front, which has to see the headers because they share their compression."""
+        self.to_caller += reset(stream, REFUSED_STREAM)
+        return reset(stream, CANCEL)
+
+    def _end_headers(self, stream: int) -> bool:
+        """Take a call with its headers, or with them the end of one that is known. False: there is no place for it."""
+        if stream > self.last_stream:
+            self.last_stream = stream
+            if not self._calls.has_place():
+                return False
+            self.open[stream] = SILENT
+        if self._block.ends:
+            self._asked(stream)
+        return True
 
     def _data(self, flags: int, stream: int, payload: bytes) -> bytes:
         ended = bool(flags & END_STREAM)
         body = self._bodies.get(stream)
+        self.account.charge(1 if len(payload) < LARGE_BYTES else 0)
         if stream not in self.open or (body is not None and body.refused):
             # Answered already; the caller could not know it when it sent this.
             self._credit(len(payload))
@@ -223,12 +226,20 @@ class Inspector(Frames):
             passed += PREFIX.pack(0, len(message)) + message
             self._credit(received - len(passed))
             body.refused = True
+        except TooManyMessages:
+            raise ProtocolViolation(ENHANCE_YOUR_CALM, "share") from None
+        self._charge_messages(body)
         if ended or body.pending or body.refused:
             self._asked(stream)
         forwarded = data_frames(stream, bytes(passed), end=ended or body.refused)
         if ended:
             self._forget(stream)
         return forwarded
+
+    def _charge_messages(self, body: Body) -> None:
+        steps, body.steps = body.steps, 0
+        if steps:
+            self.account.charge(steps)
 
     def _asked(self, stream: int) -> None:
         if self.open.get(stream) == SILENT:
@@ -242,6 +253,8 @@ class Inspector(Frames):
             self._debt_bytes = 0
 
     def _forget(self, stream: int) -> None:
+        if self._missing_bytes:
+            self._missing_bytes.pop(stream, None)
         body = self._bodies.pop(stream, None)
         if body is not None:
             self._share.give(body.reserved)
@@ -254,8 +267,9 @@ class Inspector(Frames):
 
     def from_front(self, buffer: bytearray, end: int) -> int:
         """Return how much of `buffer[:end]` to forward now: `rewritten` in its place where that is not empty."""
-        position, copied = self._skip, 0
-        unpack, streams, bodies = HEADER.unpack_from, self.open, self._bodies
+        position, copied, answered = self._skip, 0, 0
+        unpack, prefix, streams, bodies = HEADER.unpack_from, PREFIX.unpack_from, self.open, self._bodies
+        missing = self._missing_bytes
         while end - position >= HEADER_BYTES:
             head, flags, stream = unpack(buffer, position)
             kind = head & 0xFF
@@ -267,20 +281,36 @@ class Inspector(Frames):
                 elif following > end:
                     break  # looked at when it is whole
                 else:
-                    self._answered += 1
-                    begun = streams.pop(stream, BEGUN) == BEGUN
+                    begun = streams.pop(stream, BEGUN) >= BEGUN
+                    if not begun:
+                        answered += 1
                     if not begun and buffer[position + HEADER_BYTES] != _STATUS_200:
                         block = bytes(buffer[position + HEADER_BYTES : following]) + _TOO_LARGE_HEADERS
                         self.rewritten.append(bytes(buffer[copied:position]))
                         self.rewritten.append(frame(HEADERS, flags, stream, block))
                         copied = following
-                    if bodies:
+                    if bodies or missing:
                         self._ended(stream)
-            elif kind == RST_STREAM or (kind == DATA and flags & END_STREAM):
+            elif kind == DATA and not flags & END_STREAM:
+                length = head >> 8
+                if (
+                    following <= end
+                    and length >= PREFIX_BYTES
+                    and stream not in missing
+                    and prefix(buffer, position + HEADER_BYTES)[1] == length - PREFIX_BYTES
+                ):
+                    answered += 1
+                    if stream in streams:
+                        streams[stream] = TOLD
+                elif following > end and end - position < _BEGINNING_BYTES:
+                    break  # looked at when its message's length has come
+                else:
+                    self._part_of_answer(stream, length, buffer, position + HEADER_BYTES)
+                if stream in bodies:
+                    self._settle(bodies[stream])
+            elif kind in (RST_STREAM, DATA):
                 streams.pop(stream, None)
                 self._ended(stream)
-            elif kind == DATA and stream in bodies:
-                self._settle(bodies[stream])
             elif kind == WINDOW_UPDATE and not stream and self._debt_bytes:
                 if following > end:
                     break
@@ -290,11 +320,29 @@ class Inspector(Frames):
                 self.rewritten.append(window_update(0, increment) if increment > 0 else b"")
                 copied = following
             position = following
+        self._answered += answered
         self._skip = max(position - end, 0)
         forwarded = min(position, end)
         if self.rewritten:
             self.rewritten.append(bytes(buffer[copied:forwarded]))
         return forwarded
+
+    def _part_of_answer(self, stream: int, length: int, buffer: bytearray, position: int) -> None:
+        """Note whether the front's message, of which these are `length` bytes, is whole now."""
+        if not length:
+            return
+        missing = self._missing_bytes.pop(stream, 0)
+        if not missing:
+            announced = PREFIX.unpack_from(buffer, position)[1] if length >= PREFIX_BYTES else _UNKNOWN_BYTES
+            missing = announced + PREFIX_BYTES
+        if stream not in self.open:
+            return
+        if missing > length:
+            self._missing_bytes[stream] = missing - length
+            self.open[stream] = BEGUN
+        else:
+            self._answered += 1
+            self.open[stream] = TOLD
 
     def _ended(self, stream: int) -> None:
         body = self._bodies.get(stream)
@@ -323,13 +371,11 @@ class Inspector(Frames):
     def tick(self, now: float, timeout_s: float) -> bytes:
         """Once in a while: what to send to the front for calls that took too long to arrive."""
         self.now = now
-        self._calls = self._others = self._resets = self._answered = 0
-        if self._block_stream and now - self._block_since > timeout_s:
+        self.settle_answers()
+        if self._block.stream and now - self._block.since > timeout_s:
             raise ProtocolViolation(ENHANCE_YOUR_CALM, "unfinished")
         late = [stream for stream, body in self._bodies.items() if body.pending and now - body.since > timeout_s]
-        known, silent = self._silent_since, [stream for stream, state in self.open.items() if state == SILENT]
-        self._silent_since = {stream: known.get(stream, now) for stream in silent}
-        late += [stream for stream, since in self._silent_since.items() if now - since > timeout_s]
+        late += [stream for stream in self._calls.late(now, timeout_s) if stream not in late]
         for stream in late:
             self._close(stream)
             self.to_caller += reset(stream, ENHANCE_YOUR_CALM)
@@ -338,8 +384,8 @@ class Inspector(Frames):
     def close(self) -> None:
         for stream in list(self._bodies):
             self._forget(stream)
-        self._share.give(self._block_bytes)
-        self._block_bytes = 0
+        self._calls.close()
+        self._block.drop()
 
 
 def _unpadded(payload: bytes) -> bytes:

@@ -14,6 +14,13 @@ from headgate.transport.guard.refusals import Refusal
 _GZIP = b"\x1f\x8b"
 """The first bytes of gzip; the front unpacks nothing else."""
 _GZIP_FORMAT = 16 + zlib.MAX_WBITS
+LEAST_PART_BYTES = 1024
+"""Each part of gzip counts as if it unpacked to so many bytes, or there could be thousands of empty ones."""
+PART_STEPS = 2
+MAX_STEPS_PER_FRAME = 32
+"""Steps after which no further message may begin in a frame, which is looked at as a whole: no method takes several."""
+_STEP_BYTES = 16 * 1024
+"""Bytes that are unpacked in the time of a step."""
 
 Reserve = Callable[[int], bool]
 """Asks for so many bytes; False where they are not to be had."""
@@ -28,10 +35,24 @@ class Refuse(Exception):
         self.size = size
 
 
+class TooManyMessages(Exception):
+    """One frame has more messages than anybody has reason to send in one."""
+
+
 class Body:
     """One stream's messages, as their bytes pass: their announced lengths, and what they expand to."""
 
-    __slots__ = ("_compressed", "_max_bytes", "_prefix", "_remaining", "_reserve", "refused", "reserved", "since")
+    __slots__ = (
+        "_compressed",
+        "_max_bytes",
+        "_prefix",
+        "_remaining",
+        "_reserve",
+        "refused",
+        "reserved",
+        "since",
+        "steps",
+    )
 
     def __init__(self, max_bytes: int, reserve: Reserve, now: float) -> None:
         self.reserved = 0
@@ -40,6 +61,8 @@ class Body:
         """Answered already: whatever still comes is dropped."""
         self.since = now
         """Time at which the oldest byte came that was not answered yet."""
+        self.steps = 0
+        """Steps (share.py) that the last frames took here: messages that began, and what was unpacked."""
         self._max_bytes = max_bytes
         self._reserve = reserve
         self._prefix = b""
@@ -57,7 +80,10 @@ class Body:
         return len(self._prefix) + len(self._compressed or b"")
 
     def feed(self, content: bytes, passed: bytearray) -> None:
-        """Add to `passed` what may be forwarded now. After Refuse nothing more of this body may be."""
+        """Add to `passed` what may be forwarded now. After Refuse nothing more of this body may be.
+
+        Raises TooManyMessages, too.
+        """
         position = 0
         while position < len(content):
             if self._remaining:
@@ -78,6 +104,9 @@ class Body:
         return self._unless_it_expands() if not self._remaining else b""
 
     def _begin(self) -> bytes:
+        if self.steps > MAX_STEPS_PER_FRAME:
+            raise TooManyMessages
+        self.steps += 1
         prefix, self._prefix = self._prefix, b""
         compressed, length = PREFIX.unpack(prefix)
         if length > self._max_bytes:
@@ -95,24 +124,26 @@ class Body:
     def _unless_it_expands(self) -> bytes:
         message, self._compressed = bytes(self._compressed or b""), None
         packed = message[PREFIX.size :]
-        if packed.startswith(_GZIP) and _expands(packed, self._max_bytes):
+        if packed.startswith(_GZIP) and self._expands(packed):
             raise Refuse(Refusal.EXPANDS, len(packed))
         return message
 
+    def _expands(self, packed: bytes) -> bool:
+        """Say whether it is more than `max_bytes` unpacked; no more than that is ever unpacked here.
 
-def _expands(packed: bytes, max_bytes: int) -> bool:
-    """Say whether it is more than `max_bytes` unpacked; no more than that is ever unpacked here.
-
-    The format allows several parts in a row, each of which counts.
-    """
-    room = max_bytes
-    while packed:
-        unpacking = zlib.decompressobj(_GZIP_FORMAT)
-        try:
-            room -= len(unpacking.decompress(packed, room + 1))
-        except zlib.error:
-            return False  # it is for the front to say so
-        if room < 0:
-            return True
-        packed = unpacking.unused_data
-    return False
+        The format allows several parts in a row, each of which counts.
+        """
+        room = self._max_bytes
+        while packed:
+            unpacking = zlib.decompressobj(_GZIP_FORMAT)
+            try:
+                unpacked = len(unpacking.decompress(packed, room + 1))
+            except zlib.error:
+                return False  # it is for the front to say so
+            self.steps += PART_STEPS + unpacked // _STEP_BYTES
+            packed = unpacking.unused_data
+            # The last one may be as small as it likes.
+            room -= max(unpacked, LEAST_PART_BYTES) if packed else unpacked
+            if room < 0:
+                return True
+        return False

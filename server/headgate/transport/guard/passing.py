@@ -1,11 +1,20 @@
 """Frames on their way between a caller and the front."""
 
+import math
+
+from headgate.transport.guard.share import Account
+
 
 class Frames:
     """Frames that pass as they are: those of callers who are trusted by their address. Others have an Inspector."""
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account) -> None:
+        self.account = account
         self.last_stream = 0
+        self.answered_at = math.inf
+        """Tick (its time) before the last answer; 0: there was none. Nobody knows it of frames that are not read."""
+        self.has_more = False
+        """After `from_caller`: whole frames are left for another turn."""
         self.to_caller = b""
         """Frames for the caller, to be sent at the next boundary."""
         self.to_front: list[bytes] = []
@@ -20,6 +29,9 @@ class Frames:
     def from_front(self, buffer: bytearray, end: int) -> int:
         """Return how much of `buffer[:end]` to forward now."""
         return end
+
+    def settle_answers(self) -> None:
+        """Add to the account what comes with the calls that were answered."""
 
     @property
     def busy(self) -> bool:

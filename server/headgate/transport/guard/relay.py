@@ -1,117 +1,55 @@
-"""One connection: bytes between a caller and the front, in both directions.
+"""One connection's traffic: bytes between a caller and the front, in both directions.
 
-Everything happens in callbacks of the event loop, without tasks or streams. What one side
-does not take is kept, and the other side is not read until it is gone: no direction ever
-holds more than one buffer. The caller's side ends in order: what the front said last is
-delivered, and its end is told before the socket goes.
+Everything happens in callbacks of the event loop, without tasks or streams. What one side does not take is kept, and
+the other side is not read until it is gone: no direction ever holds more than one buffer. Nor is a caller read who has
+had its share of a turn, until what it sent has been looked at in the next ones, or of the loop's time (share.py).
 """
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
 
-from headgate.transport.guard.frames import MAX_STREAM, NO_ERROR, PREFACE, goaway
-from headgate.transport.guard.inspector import ProtocolViolation
+from headgate.transport.guard.connection import AGAIN, LINGER_S, Connection
+from headgate.transport.guard.frames import ENHANCE_YOUR_CALM, MAX_STREAM, NO_ERROR, PREFACE, goaway
 from headgate.transport.guard.passing import Frames
 from headgate.transport.guard.retirement import Retirement
 from headgate.transport.guard.surroundings import BUFFER_BYTES, READ_BYTES, Surroundings
+from headgate.transport.guard.violation import ProtocolViolation
 
 MAX_KEPT_BYTES = BUFFER_BYTES + READ_BYTES
 """Kept for a side that does not take it: what was read at once, and what the guard has to add."""
-LINGER_S = 2.0
-"""Time that a caller may take to read the end and close its side."""
-
-_AGAIN = (BlockingIOError, InterruptedError)
 
 
-class Relay:
+class Relay(Connection):
     """Relays one connection, from an accepted socket to its end."""
 
     def __init__(
-        self, caller: socket.socket, frames: Frames, around: Surroundings, on_end: Callable[["Relay", str], None]
+        self, caller: socket.socket, frames: Frames, around: Surroundings, on_end: Callable[[Connection, str], None]
     ) -> None:
-        """`on_end` is called once, with the reason."""
-        self._loop = asyncio.get_running_loop()
-        self._caller = caller
-        self._front: socket.socket | None = None
-        self._frames = frames
-        self._backlog = around.backlog
+        super().__init__(caller, frames, around, on_end)
         self._relieve = around.relieve
-        self._scratch = around.scratch
-        self._timeouts = around.timeouts
-        self._connect = around.connect
-        self._on_end = on_end
-        # Frames of which the end has not come: from the caller, from the front.
-        self._from_caller = b""
         self._from_front = b""
-        # What a socket did not take yet.
-        self._to_front = b""
-        self._to_caller = b""
-        self._reason = "closed"
-        self._ended = False
-        self._finishing = False
-        self._now = self._opened_at = self._partial_since = around.now
+        """A frame of the front's of which the end has not come."""
+        self._partial_since = around.now
+        self._held = False
+        """Bytes of the caller wait for another turn, and no more are read."""
+        self._slowed = False
+        """It waits for its account, too."""
+        self._in_line = False
         self._retirement = Retirement(around.timeouts, around.now)
-        self._finished_at = 0.0
-        self.stalled_since = 0.0
-        """Since when one side does not take what is kept for it; 0 while there is nothing."""
 
-    def open(self) -> None:
-        self._loop.add_reader(self._caller, self._on_opening)
-
-    @property
-    def is_delivering(self) -> bool:
-        """The caller may still be told something that the front has said."""
-        return self._front is not None or self._finishing
-
-    # The caller's socket; with TLS it is another one (see tls_relay.py)
-
-    def _receive(self, offset: int) -> int:
-        """Bytes read to `offset` of the buffer; 0 at the end. Raises OSError, BlockingIOError among them."""
-        return self._caller.recv_into(self._scratch.view[offset : offset + READ_BYTES])
-
-    def _encode(self, data: "bytes | memoryview") -> "bytes | memoryview":
-        """Return the bytes that go over the wire for it."""
-        return data
-
-    def _farewell(self) -> bytes:
-        """Return the bytes that go over the wire last."""
-        return b""
-
-    # Opening: nothing reaches the front before the caller has said that it speaks HTTP/2.
-
-    def _on_opening(self) -> None:
-        kept = self._from_caller
-        self._scratch.buffer[: len(kept)] = kept
-        try:
-            received = self._receive(len(kept))
-        except _AGAIN:
-            return None
-        except OSError:
-            return self.close("caller_gone")
-        end = len(kept) + received
-        begun = bytes(self._scratch.view[: min(end, len(PREFACE))])
-        if not received or not PREFACE.startswith(begun):
-            return self.close("handshake")
-        if len(begun) < len(PREFACE):
-            self._from_caller = begun
-            return None
-        return self._begin(bytes(self._scratch.view[len(PREFACE) : end]))
+    # From the caller to the front
 
     def _begin(self, first: bytes) -> None:
         try:
-            self._front = self._connect()
+            self._front, self.front_name = self._connect()
         except OSError:
             return self.close("front")
-        self._from_caller = b""
         self._loop.add_reader(self._caller, self._on_caller)
         self._loop.add_reader(self._front, self._on_front)
         self._forward(PREFACE)
         self._scratch.buffer[: len(first)] = first
         return self._inspect(len(first))
-
-    # From the caller to the front
 
     def _on_caller(self) -> None:
         kept = self._from_caller
@@ -120,7 +58,7 @@ class Relay:
             self._scratch.buffer[:offset] = kept
         try:
             received = self._receive(offset)
-        except _AGAIN:
+        except AGAIN:
             return
         except OSError:
             self.close("caller_gone")
@@ -135,14 +73,12 @@ class Relay:
         try:
             done = frames.from_caller(self._scratch.buffer, end)
         except ProtocolViolation as violation:
-            self.finish(goaway(frames.last_stream, violation.code), violation.reason)
+            self._cut_off(violation)
             return
         if done == end:
             self._from_caller = b""
         else:
-            if done or not self._from_caller:
-                self._partial_since = self._now
-            self._from_caller = bytes(self._scratch.view[done:end])
+            self._keep_rest(done, end)
         if frames.to_front:
             data, frames.to_front = b"".join(frames.to_front), []
             self._forward(data)
@@ -151,6 +87,62 @@ class Relay:
         if frames.to_caller:
             self._tell()
 
+    def _keep_rest(self, done: int, end: int) -> None:
+        if done or not self._from_caller:
+            self._partial_since = self._now
+        self._from_caller = bytes(self._scratch.view[done:end])
+        if not done and not self._frames.has_more:
+            # A read that completed nothing.
+            self._account.charge(1)
+        if self._frames.has_more or self._account.is_empty:
+            self._hold()
+
+    # The caller's share of the loop
+
+    def _hold(self) -> None:
+        """Read no more of the caller until another turn, or until its account is filled."""
+        if self._ended or self._finishing:
+            return
+        self._held = True
+        self._loop.remove_reader(self._caller)
+        if not self._account.is_empty:
+            self._stand_in_line()
+        elif not self._slowed:
+            self._slowed = True
+            self._turns.slowed += 1
+
+    def _stand_in_line(self) -> None:
+        if not self._in_line:
+            self._in_line = True
+            self._turns.stand_in_line(self._go_on)
+
+    def _go_on(self) -> None:
+        """Take up what was held; what the front did not take comes first."""
+        self._in_line = False
+        if self._held and not self._to_front and not self._ended and not self._finishing:
+            self._held = False
+            self._look_again()
+            self._read_again()
+
+    def _look_again(self) -> None:
+        kept = self._from_caller
+        self._scratch.buffer[: len(kept)] = kept
+        self._inspect(len(kept))
+
+    def _read_again(self) -> None:
+        if not (self._held or self._to_front or self._ended or self._finishing):
+            self._loop.add_reader(self._caller, self._on_caller)
+
+    def _resume(self) -> None:
+        """Let a slowed caller go on whose account may be filled again."""
+        self._frames.settle_answers()
+        if not self._account.is_empty:
+            self._slowed = False
+            self._stand_in_line()
+
+    def _cut_off(self, violation: ProtocolViolation) -> None:
+        self.finish(goaway(self._frames.last_stream, violation.code), violation.reason)
+
     def _forward(self, data: "bytes | memoryview") -> None:
         if self._front is None:
             return
@@ -158,7 +150,7 @@ class Relay:
         if not self._to_front:
             try:
                 sent = self._front.send(data)
-            except _AGAIN:
+            except AGAIN:
                 pass
             except OSError:
                 # It is closing. What it said before is still to be read, and then its end.
@@ -174,7 +166,7 @@ class Relay:
             return
         try:
             sent = front.send(self._to_front)
-        except _AGAIN:
+        except AGAIN:
             return
         except OSError:
             self._loop.remove_writer(front)
@@ -184,7 +176,9 @@ class Relay:
         if not self._to_front:
             self._unless_stalled()
             self._loop.remove_writer(front)
-            self._loop.add_reader(self._caller, self._on_caller)
+            if self._held and not self._slowed:
+                self._stand_in_line()
+            self._read_again()
 
     def _caller_ended(self) -> None:
         """It may still read what it asked for; the front is told, and ends its side in turn."""
@@ -207,12 +201,12 @@ class Relay:
             scratch.buffer[:offset] = kept
         try:
             received = front.recv_into(scratch.view[offset : offset + READ_BYTES])
-        except _AGAIN:
+        except AGAIN:
             return
         except OSError:
             received = 0
         if not received:
-            self._front_ended()
+            self.finish(b"", "closed")
             return
         frames, end = self._frames, offset + received
         done = frames.from_front(scratch.buffer, end)
@@ -224,6 +218,8 @@ class Relay:
             self._write(scratch.view[:done])
         if frames.to_caller:
             self._tell()
+        if self._slowed:
+            self._resume()
 
     def _tell(self) -> None:
         """The caller, what the guard has to say; between two frames of the front."""
@@ -242,7 +238,7 @@ class Relay:
         if not self._to_caller:
             try:
                 sent = self._caller.send(data)
-            except _AGAIN:
+            except AGAIN:
                 pass
             except OSError:
                 self.close("caller_gone")
@@ -254,7 +250,7 @@ class Relay:
     def _flush_caller(self) -> None:
         try:
             sent = self._caller.send(self._to_caller)
-        except _AGAIN:
+        except AGAIN:
             return
         except OSError:
             self.close("caller_gone")
@@ -295,67 +291,6 @@ class Relay:
         if not self._to_caller and not self._to_front:
             self.stalled_since = 0.0
 
-    # The end
-
-    def _front_ended(self) -> None:
-        self.finish(b"", "closed")
-
-    def finish(self, last: bytes, reason: str) -> None:
-        """Close the front's side, say `last` to the caller where that is possible, and end in order."""
-        if self._ended or self._finishing:
-            return
-        self._finished_at = self._now
-        self._reason = reason
-        self._loop.remove_reader(self._caller)
-        self._drop_front()
-        if last and self._frames.at_boundary:
-            self._write(last)
-        self._finishing = True
-        if not self._to_caller and not self._ended:
-            self._shut()
-
-    def _shut(self) -> None:
-        try:
-            if farewell := self._farewell():
-                self._caller.send(farewell)
-            self._caller.shutdown(socket.SHUT_WR)
-        except OSError:
-            self.close(self._reason)
-            return
-        # A socket that is closed with bytes unread takes back what its peer has not read yet.
-        self._loop.add_reader(self._caller, self._on_linger)
-
-    def _on_linger(self) -> None:
-        try:
-            if self._caller.recv_into(self._scratch.buffer):
-                return
-        except _AGAIN:
-            return
-        except OSError:
-            pass
-        self.close(self._reason)
-
-    def close(self, reason: str) -> None:
-        """At once."""
-        if self._ended:
-            return
-        self._ended = True
-        self._drop_front()
-        self._loop.remove_reader(self._caller)
-        self._loop.remove_writer(self._caller)
-        self._caller.close()
-        self._backlog.bytes -= len(self._to_caller) + len(self._to_front)
-        self._to_caller = self._to_front = b""
-        self._frames.close()
-        self._on_end(self, reason)
-
-    def _drop_front(self) -> None:
-        if self._front is not None:
-            self._loop.remove_reader(self._front)
-            self._loop.remove_writer(self._front)
-            self._front.close()
-            self._front = None
-
     # Time
 
     def tick(self, now: float) -> None:
@@ -378,9 +313,13 @@ class Relay:
         frames = self._frames
         try:
             late = frames.tick(now, self._timeouts.message_s)
+            if not self._account.tick(self._slowed):
+                raise ProtocolViolation(ENHANCE_YOUR_CALM, "share")
         except ProtocolViolation as violation:
-            self.finish(goaway(frames.last_stream, violation.code), violation.reason)
+            self._cut_off(violation)
             return
+        if self._slowed:
+            self._resume()
         if late:
             self._forward(late)
         if frames.to_caller:

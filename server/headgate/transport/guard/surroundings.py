@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headgate.transport.guard.budget import Backlog
 from headgate.transport.guard.frames import MAX_FRAME_BYTES
+from headgate.transport.guard.share import Turns
 
 READ_BYTES = 64 * 1024
 """Read at once: what a busy caller sends between two turns of the loop."""
@@ -36,13 +37,14 @@ class GuardTimeouts:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Things that relays share: buffers, bounds, and the way to the front."""
+    """Things that relays share: the loop's turns, buffers, bounds, and the way to the front."""
 
+    turns: Turns
     backlog: Backlog
     relieve: Callable[[], None]
     """Called when the backlog is over its bound."""
     scratch: Scratch
     timeouts: GuardTimeouts
-    connect: Callable[[], socket.socket]
-    """Connects to the front. Raises OSError."""
+    connect: Callable[[], tuple[socket.socket, str]]
+    """Connects to the front, and says what the front calls the connection. Raises OSError."""
     now: float

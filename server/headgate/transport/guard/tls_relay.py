@@ -10,9 +10,16 @@ from collections.abc import Callable
 
 from headgate.endpoint.tls import names_of_certificate
 from headgate.transport.callers import SanList
+from headgate.transport.guard.connection import Connection
 from headgate.transport.guard.passing import Frames
 from headgate.transport.guard.relay import Relay
 from headgate.transport.guard.surroundings import READ_BYTES, Surroundings
+
+RECORDS_AT_ONCE = 64
+"""Records that are taken apart in one turn: a busy caller's calls, or as many bytes by themselves."""
+RECORDS_PER_STEP = 8
+HANDSHAKE_STEPS = 32
+"""Cost of a handshake, of which there are so many fewer in one turn; not the caller's to pay, who has but one."""
 
 _AGAIN = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -25,7 +32,7 @@ class TlsRelay(Relay):
         caller: socket.socket,
         frames: Frames,
         around: Surroundings,
-        on_end: Callable[[Relay, str], None],
+        on_end: Callable[[Connection, str], None],
         context: ssl.SSLContext,
         names: SanList | None = None,
     ) -> None:
@@ -33,12 +40,25 @@ class TlsRelay(Relay):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._names = names
+        self._more_records = False
+        """Records were left for another turn."""
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def open(self) -> None:
         self._loop.add_reader(self._caller, self._on_handshake)
 
     def _on_handshake(self) -> None:
+        if self._turns.left > 0:
+            return self._take_handshake()
+        self._loop.remove_reader(self._caller)
+        return self._turns.stand_in_line(self._wait_for_handshake)
+
+    def _wait_for_handshake(self) -> None:
+        if not self._ended:
+            self._loop.add_reader(self._caller, self._on_handshake)
+            self._take_handshake()
+
+    def _take_handshake(self) -> None:
         scratch = self._scratch
         try:
             received = self._caller.recv_into(scratch.encrypted)
@@ -59,6 +79,8 @@ class TlsRelay(Relay):
             self._loop.add_reader(self._caller, self._on_opening)
             if self._incoming.pending:
                 self._on_opening()
+        else:
+            self._charge_opening()
         return None
 
     def _is_allowed(self) -> bool:
@@ -69,10 +91,22 @@ class TlsRelay(Relay):
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             return False
+        finally:
+            if self._outgoing.pending:
+                # It was more than a part of a message.
+                self._turns.take(HANDSHAKE_STEPS)
         return True
+
+    def _look_again(self) -> None:
+        if self._frames.has_more or not self._more_records:
+            super()._look_again()
+        else:
+            self._on_caller()
 
     def _receive(self, offset: int) -> int:
         incoming, scratch = self._incoming, self._scratch
+        if self._more_records:
+            return self._decrypt(offset)
         try:
             received = self._caller.recv_into(scratch.encrypted)
             if not received:
@@ -86,16 +120,25 @@ class TlsRelay(Relay):
 
     def _decrypt(self, offset: int) -> int:
         tls, incoming, view = self._tls, self._incoming, self._scratch.view
-        start = offset
+        start, records = offset, 0
+        self._more_records = False
         try:
             while True:
                 offset += tls.read(READ_BYTES, view[offset:])  # type: ignore[operator]  # with a buffer, a number
+                records += 1
                 if not incoming.pending and not tls.pending():
+                    break
+                if records == RECORDS_AT_ONCE:
+                    self._more_records = True
                     break
         except _AGAIN:
             pass
         except ssl.SSLZeroReturnError:
             return offset - start
+        if records >= RECORDS_PER_STEP or offset == start:
+            self._account.charge(records // RECORDS_PER_STEP or 1)
+        if self._more_records or self._account.is_empty:
+            self._hold()
         if self._outgoing.pending and not self._to_caller:
             self._write(b"")
         if offset == start:

@@ -39,6 +39,8 @@ class GuardedTransport(Transport):
         self._tls = tls
         self._trust = trust or Trust()
         self._refusals = Refusals()
+        self._callers: dict[str, str] = {}
+        """Who is behind each of the front's connections, by the front's name for it."""
         self._stop_timeout_s = 0.0
         self._native: NativeTransport | None = None
 
@@ -56,7 +58,7 @@ class GuardedTransport(Transport):
             behind = replace(
                 self._endpoint, address=self._front_address(cleanup), reuse_port=False, socket_mode=OWNER_ONLY
             )
-            native = NativeTransport(behind, stats=self.stats, refusals=self._refusals)
+            native = NativeTransport(behind, stats=self.stats, refusals=self._refusals, caller_of=self._caller_of)
             await native.start()
             try:
                 guard = self._guard(listeners, native.address, tls_context)
@@ -76,6 +78,7 @@ class GuardedTransport(Transport):
             listeners,
             FrontDialler(front),
             self._endpoint,
+            callers=self._callers,
             refusals=self._refusals,
             trust=self._trust,
             tls_context=tls_context,
@@ -83,6 +86,9 @@ class GuardedTransport(Transport):
         )
         guard.start()
         return guard
+
+    def _caller_of(self, name: str) -> str:
+        return self._callers.get(name, name)
 
     def _front_address(self, cleanup: AsyncExitStack) -> str:
         try:
@@ -103,15 +109,16 @@ class GuardedTransport(Transport):
 
 
 class FrontDialler:
-    """Connects to the front, at once."""
+    """Connects to the front, at once. Nobody else does."""
 
     def __init__(self, address: str) -> None:
         parsed = parse_address(address)
         self._family = socket.AF_UNIX if isinstance(parsed, UnixAddress) else socket.AF_INET
         self._target = parsed.path if isinstance(parsed, UnixAddress) else (parsed.host, parsed.port)
+        self._connections = 0
 
-    def __call__(self) -> socket.socket:
-        """Raises OSError, also where too many others are in line."""
+    def __call__(self) -> tuple[socket.socket, str]:
+        """Return a connection, and what the front calls it. Raises OSError, also where too many others are in line."""
         front = socket.socket(self._family, socket.SOCK_STREAM)
         try:
             front.setblocking(False)
@@ -119,7 +126,15 @@ class FrontDialler:
             # Over TCP it takes a moment, in which the socket takes nothing.
             if failed not in (0, errno.EINPROGRESS):
                 raise OSError(failed, os.strerror(failed))
+            return front, self._name(front)
         except BaseException:
             front.close()
             raise
-        return front
+
+    def _name(self, front: socket.socket) -> str:
+        if self._family == socket.AF_INET:
+            host, port = front.getsockname()
+            return f"ipv4:{host}:{port}"
+        # The front numbers those on Unix sockets, in the order in which they came; a process has one front.
+        self._connections += 1
+        return f"unix:{self._connections}"

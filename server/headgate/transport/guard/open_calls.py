@@ -1,0 +1,78 @@
+"""Calls under way: bounded over all connections, and in the time that each of their phases may last. Pure."""
+
+SILENT, ASKED, BEGUN, TOLD = range(4)
+"""States of a call: its headers came alone; a part of its message, or its end; a part of its answer; whole messages."""
+
+PLACES_AT_ONCE = 8
+"""Places that a connection takes in one go: so most calls need not ask."""
+
+
+class Places:
+    """Places for calls, of all connections together."""
+
+    def __init__(self, max_places: int) -> None:
+        self.max_places = max_places
+        self.taken = 0
+        self.most_taken = 0
+        """Most that were taken at once, until whoever asks sets it back."""
+        self.connections = 0
+        self.refused = 0
+        """Calls for which there was none."""
+
+    def take(self, own: int) -> int:
+        """Take some for a connection that has `own`: 0 where there are none, and it has its share of what there is."""
+        if self.taken + PLACES_AT_ONCE <= self.max_places:
+            places = PLACES_AT_ONCE
+        elif self.taken < self.max_places or own < self.max_places // self.connections:
+            places = 1
+        else:
+            self.refused += 1
+            return 0
+        self.taken += places
+        self.most_taken = max(self.most_taken, self.taken)
+        return places
+
+
+class OpenCalls:
+    """One connection's calls."""
+
+    __slots__ = ("_all", "_hanging", "places", "states")
+
+    def __init__(self, places: Places) -> None:
+        self.states: dict[int, int] = {}
+        """State of each, by stream."""
+        self.places = 0
+        """Calls that this connection has places for."""
+        self._all = places
+        self._hanging: dict[int, tuple[int, float]] = {}
+        """State of those that were in one that must not last, and the tick (its time) since which they are."""
+        places.connections += 1
+
+    def has_place(self) -> bool:
+        """Say whether there is a place for one more, having taken some if need be."""
+        if len(self.states) >= self.places:
+            self.places += self._all.take(self.places)
+        return len(self.states) < self.places
+
+    def late(self, now: float, timeout_s: float) -> list[int]:
+        """Return those that did not get on: nothing follows their headers, or their answer is not taken.
+
+        Once per tick. Places that are not needed are given back.
+        """
+        known = self._hanging
+        self._hanging = {
+            stream: known[stream] if stream in known and known[stream][0] == state else (state, now)
+            for stream, state in self.states.items()
+            if state in (SILENT, BEGUN)
+        }
+        self._give_back(self.places - len(self.states))
+        return [stream for stream, (_, since) in self._hanging.items() if now - since > timeout_s]
+
+    def close(self) -> None:
+        """Give all places back, once: the connection has ended."""
+        self._give_back(self.places)
+        self._all.connections -= 1
+
+    def _give_back(self, places: int) -> None:
+        self.places -= places
+        self._all.taken -= places

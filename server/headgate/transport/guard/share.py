@@ -1,0 +1,125 @@
+"""The loop's time, and each connection's share of it: counted in steps, so that no clock and no machine decides.
+
+Calls in their usual form (one HEADERS, one DATA) take no step. Whatever else a connection has done for it does: a
+frame of any other kind, a message's beginning, a part of gzip, a read that completes no frame. A step is some ten
+microseconds of the loop. Each connection pays its steps from an account, which answered calls and time fill again, so
+who calls is never short of them; who only costs is not read for as long as its account is empty, and cut off if that
+lasts.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+TURN_STEPS = 128
+"""Steps of all connections together in one turn of the loop: about a millisecond, for which a call may have to wait."""
+SLICE_STEPS = 32
+"""Steps of one connection in one turn. The rest is for its next turns, and it is not read before."""
+LEAST_STEPS = 4
+"""Steps that one connection may take in a turn whatever others took: what goes along with an honest call."""
+
+FIRST_STEPS = 100
+"""An account's beginning. Callers begin with some ten frames; who connects again and again gets it each time."""
+MAX_STEPS = 500
+"""Most that an account can hold, or who saved for a while could stop the loop with it."""
+STEPS_PER_TICK = 10
+"""Steps that come with time: pings and windows of who does not call. Of a thousand connections, a fifth of the loop."""
+STEPS_PER_ANSWER = 8
+"""Steps that come with each answer: who makes his calls in the most costly form costs twice as much as others."""
+SLOWED_TICKS = 10
+"""Ticks in a row at which an account is found empty: then the connection ends."""
+
+
+class Turns:
+    """Turns of the loop, and who stands in line for the next ones. Only turns with steps in them are counted."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        """`call_soon` has a function called in the loop's next turn."""
+        self.number = 0
+        self.left = TURN_STEPS
+        """Steps that this turn has left for all."""
+        self.slowed = 0
+        """Times that a connection was slowed."""
+        self._call_soon = call_soon
+        self._line: deque[Callable[[], None]] = deque()
+        self._scheduled = False
+
+    def take(self, steps: int) -> None:
+        """Count steps that were taken in this turn."""
+        self.left -= steps
+        self._schedule()
+
+    def stand_in_line(self, go_on: Callable[[], None]) -> None:
+        """Have it called in one of the next turns, after those who came before."""
+        self._line.append(go_on)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._scheduled = False
+        self.number += 1
+        self.left = TURN_STEPS
+        # Who stands in line again meanwhile is for the next turn.
+        for _ in range(len(self._line)):
+            if self.left <= 0:
+                break
+            self._line.popleft()()
+        if self._line:
+            self._schedule()
+
+
+class Account:
+    """The steps that one connection may take, now and over time."""
+
+    __slots__ = ("_most", "_number", "_slowed_ticks", "_taken", "_turns", "steps")
+
+    def __init__(self, turns: Turns, first: int = FIRST_STEPS, most: int = MAX_STEPS) -> None:
+        self.steps = first
+        """Steps that may still be taken. Below 0 by what the last one cost more than was there."""
+        self._most = most
+        self._turns = turns
+        self._number = -1
+        self._taken = 0
+        """Steps in turn `_number`."""
+        self._slowed_ticks = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.steps <= 0
+
+    @property
+    def may_go_on(self) -> bool:
+        """In this turn: it has steps, and neither it nor all together have taken too many."""
+        if self.steps <= 0:
+            return False
+        turns = self._turns
+        if self._number != turns.number:
+            return True
+        return self._taken < LEAST_STEPS or (self._taken < SLICE_STEPS and turns.left > 0)
+
+    def charge(self, steps: int) -> None:
+        """Pay for steps that were taken."""
+        turns = self._turns
+        if self._number != turns.number:
+            self._number, self._taken = turns.number, 0
+        self._taken += steps
+        self.steps -= steps
+        turns.take(steps)
+
+    def earn(self, answers: int) -> None:
+        """Add what comes with so many answered calls."""
+        self.steps = min(self.steps + answers * STEPS_PER_ANSWER, self._most)
+
+    def tick(self, slowed: bool) -> bool:
+        """Add what comes with time. False if the connection, which is `slowed` or not, was so for too long."""
+        self._slowed_ticks = self._slowed_ticks + 1 if slowed else 0
+        self.steps = min(self.steps + STEPS_PER_TICK, self._most)
+        return self._slowed_ticks < SLOWED_TICKS
+
+
+def unbounded(turns: Turns) -> Account:
+    """Make the account of a caller who is trusted by its address: it is never empty."""
+    return Account(turns, 2**62, 2**62)
