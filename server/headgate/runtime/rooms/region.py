@@ -135,6 +135,9 @@ class RegionRoom(Room):
             instruments.register(metrics, self.node)
         if self.context.settings.peer:
             instruments.register_active(metrics, self._active)
+            cell_instruments.register_cell_scope(
+                metrics, self.engine.counters, self.limits, self.context.settings.region, self.context.clock.now_ms
+            )
 
     def shard_now_ms(self, shard: int) -> int:
         """Return the time of a shard; of a node on its own, the clock's."""
