@@ -1,10 +1,10 @@
 """Measured use of limits of scope `cell`: how much of the whole of a limit this region admitted.
 
-Regions tell each other nothing of such a limit's keys; and when it is exceeded, because they do not hear each other, they
-could not. So every node shows its region's use, and whoever reads the metrics of all regions adds it up. Users are no
-labels: keys are shown by slots, the same in every region, and of a slot the key that has used most. So the sum over
-regions is never below what they admitted of any one key together; it is above it where different keys of a slot are
-busy in different regions.
+Regions tell each other nothing of such a limit's keys; and when it is exceeded, because they do not hear each other,
+they could not. So every node shows its region's use, and whoever reads the metrics of all regions adds it up. Users
+are no labels: keys are shown by slots, the same in every region, and of a slot the key that has used most. So the sum
+over regions is never below what they admitted of any one key together; it is above it where different keys of a slot
+are busy in different regions.
 """
 
 from collections.abc import Iterable
@@ -33,8 +33,8 @@ def used_by_slot(counters: Iterable[KeyCounter], now_ms: int) -> dict[int, float
 
 
 def _admitted(counter: KeyCounter, now_ms: int) -> float:
-    """Return the cost admitted in the current window or in the one before, whichever is more; of a bucket, the cost that
-    it holds now."""
+    """Return the cost admitted in the current window or in the one before, whichever is more; of a bucket, the cost
+    that it holds now."""
     limit = counter.limit
     if limit.algorithm is Algorithm.GCRA:
         return counter.load(now_ms) * limit.burst / 1000

@@ -124,7 +124,7 @@ class Limit:
 
     window_ms: int = field(init=False)
     whole: int = field(init=False)
-    """Requests per window, or the burst, of all regions together where each enforces a part (scopes.py); else its own."""
+    """Requests per window, or the burst; where each region enforces a part, of all regions together (scopes.py)."""
     precision: int = field(init=False)
     """`P`: the most that all nodes of a region together may hold unacknowledged."""
     debt: int = field(init=False)

@@ -74,8 +74,8 @@ def test_a_limit_of_scope_cell_is_divided_by_the_regions(world: World) -> None:
 
 
 def test_what_cells_admit_together_is_measured(world: World) -> None:
-    """A limit of 1 is admitted once by each region, because a part is at least 1: three times the limit, while the alarm
-    that goes by who is heard has no reason to ring."""
+    """A limit of 1 is admitted once by each region, because a part is at least 1: three times the limit, while the
+    alarm that goes by who is heard has no reason to ring."""
 
     def attempt(number: int) -> float:
         value, before = f"small-{number}", world.degraded()

@@ -45,8 +45,9 @@ def level(name: str, fires: str, quiet: str) -> Case:
 
 def cells_used(**cells: tuple[float, ...]) -> Series:
     """Shares by slot of each cell, as two of its nodes know them: one of them is behind."""
+    name = "headgate_cell_scope_used_ratio"
     return {
-        f'headgate_cell_scope_used_ratio{{cell="{cell}",slot="{slot}",instance="{cell}-{node}"}}': f"{share / node}+0x30"
+        f'{name}{{cell="{cell}",slot="{slot}",instance="{cell}-{node}"}}': f"{share / node}+0x30"
         for cell, shares in cells.items()
         for slot, share in enumerate(shares)
         for node in (1, 2)
