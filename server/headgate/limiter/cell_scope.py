@@ -7,29 +7,66 @@ over regions is never below what they admitted of any one key together; it is ab
 are busy in different regions.
 """
 
-from collections.abc import Iterable
-from typing import Final, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
 from zlib import crc32
 
-from headgate.limiter.counters import KeyCounter, WindowCounts
+from headgate.clock import Clock
+from headgate.limiter.counters import CounterTable, KeyCounter, WindowCounts
 from headgate.limiter.limit import Algorithm, Scope
+from headgate.limiter.scopes import LimitsOfRegion
 
 SLOTS: Final = 256
 """Series of a node at most. Fewer would mix more keys; and every region must have as many."""
 
-LOOKED_AT: Final = 10_000
-"""Most recently used counters, which are read at each scrape: a millisecond or two. Busy keys are among them."""
+LOOKED_AT: Final = 500
+"""Most recently used counters, which are read in one look, ten times a second: under half a millisecond. A key that
+has used much was used often, and is among them at one of its uses."""
+
+PERIOD_S: Final = 60.0
+"""What was seen is shown for one to two periods: so scrapes see windows that are shorter than the time between them."""
 
 
-def used_by_slot(counters: Iterable[KeyCounter], now_ms: int) -> dict[int, float]:
-    """Return by slot the largest share of a whole limit of scope `cell` that its region admitted on one key."""
-    most: dict[int, float] = {}
+class CellUse:
+    """The use of limits of scope `cell` as one node sees it, over the last minute or two."""
+
+    def __init__(self, counters: CounterTable[Any], limits: LimitsOfRegion, clock: Clock) -> None:
+        self._counters = counters
+        self._limits = limits
+        self._clock = clock
+        self._now: dict[int, float] = {}
+        self._before: dict[int, float] = {}
+        self._began_s = clock.monotonic()
+
+    def look(self) -> None:
+        """Take in what the most recently used counters hold."""
+        if not self._limits.divides:
+            return
+        self._turn()
+        note_use(self._now, self._counters.recent(LOOKED_AT), self._clock.now_ms())
+
+    def by_slot(self) -> Mapping[int, float]:
+        """Return by slot the largest share of a whole limit that the region admitted on one key."""
+        self._turn()
+        return {slot: max(self._now.get(slot, 0.0), self._before.get(slot, 0.0)) for slot in self._now | self._before}
+
+    def _turn(self) -> None:
+        passed_s = self._clock.monotonic() - self._began_s
+        if passed_s >= PERIOD_S:
+            self._before = self._now if passed_s < 2 * PERIOD_S else {}
+            self._now = {}
+            self._began_s += passed_s
+
+
+def note_use(most: dict[int, float], counters: Iterable[KeyCounter], now_ms: int) -> None:
+    """Raise, by slot, the largest share of a whole limit of scope `cell` to what these counters hold."""
     for counter in counters:
         limit = counter.limit
         if limit.scope is Scope.CELL and limit.regions > 1 and limit.whole and counter.expires_ms > now_ms:
+            share = _admitted(counter, now_ms) / limit.whole
             slot = crc32(counter.key) % SLOTS
-            most[slot] = max(most.get(slot, 0.0), _admitted(counter, now_ms) / limit.whole)
-    return most
+            if share > most.get(slot, 0.0):
+                most[slot] = share
 
 
 def _admitted(counter: KeyCounter, now_ms: int) -> float:

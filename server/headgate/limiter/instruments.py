@@ -1,11 +1,9 @@
 """Metrics of the counters in a node's memory."""
 
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from headgate.limiter.cell_scope import LOOKED_AT, used_by_slot
+from headgate.limiter.cell_scope import CellUse
 from headgate.limiter.counters import CounterTable
-from headgate.limiter.scopes import LimitsOfRegion
 from headgate.telemetry.metrics import Metrics
 
 
@@ -33,21 +31,12 @@ def register(metrics: Metrics, cells: CounterTable[Any]) -> None:
     )
 
 
-def register_cell_scope(
-    metrics: Metrics, cells: CounterTable[Any], limits: LimitsOfRegion, region: str, now_ms: Callable[[], int]
-) -> None:
+def register_cell_scope(metrics: Metrics, use: CellUse, region: str) -> None:
     """Export how much of limits of scope `cell` this region admitted, for whoever adds it up over all regions."""
-
-    def used() -> Iterable[tuple[float, Mapping[str, str]]]:
-        if not limits.divides:
-            return []
-        slots = used_by_slot(cells.recent(LOOKED_AT), now_ms())
-        return [(share, {"cell": region, "slot": str(slot)}) for slot, share in sorted(slots.items())]
-
     metrics.labelled_gauge(
         "headgate_cell_scope_used_ratio",
-        "Largest share of a whole limit of scope cell that this region, the cell, admitted on one key of a slot, "
-        "in this window or the one before; keys have the same slot in all regions.",
+        "Largest share of a whole limit of scope cell that this region, the cell, admitted on one key of a slot "
+        "in a window of the last minute or two; keys have the same slot in all regions.",
         ("cell", "slot"),
-        used,
+        lambda: [(share, {"cell": region, "slot": str(slot)}) for slot, share in sorted(use.by_slot().items())],
     )

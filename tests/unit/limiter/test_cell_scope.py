@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from headgate.limiter.cell_scope import SLOTS, used_by_slot
+from headgate.limiter.cell_scope import SLOTS, CellUse
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Algorithm, Limit, Scope, Unit
@@ -22,6 +22,7 @@ class Region:
         self.clock = ManualClock(NOW_MS)
         self.limits = LimitsOfRegion(regions)
         self.engine = Engine(self.clock, max_cells=1000)
+        self.use = CellUse(self.engine.counters, self.limits, self.clock)
 
     def admit(self, key: bytes, limit: Limit, requests: int) -> int:
         """So many requests of cost 1; how many were admitted."""
@@ -34,7 +35,8 @@ class Region:
         return decision.admitted
 
     def used(self) -> list[float]:
-        return sorted(used_by_slot(self.engine.counters.recent(1000), self.clock.now_ms()).values())
+        self.use.look()
+        return sorted(self.use.by_slot().values())
 
 
 def cell(requests: int, **more: Any) -> Limit:
@@ -64,14 +66,25 @@ def test_a_limit_below_the_number_of_regions_is_used_as_a_whole_by_each() -> Non
     assert region.used() == [1.0]
 
 
-def test_the_window_before_counts_until_it_is_over_too() -> None:
+def test_a_window_that_is_over_is_shown_for_a_minute_or_two() -> None:
+    """So scrapes see windows that are shorter than the time between them."""
     region = Region()
-    region.admit(b"k", cell(90, algorithm=Algorithm.FIXED_WINDOW), 100)
-    region.clock.advance(60_000)
-    region.admit(b"k", cell(90, algorithm=Algorithm.FIXED_WINDOW), 3)
+    region.admit(b"k", Limit(90, Unit.SECOND, scope=Scope.CELL), 100)
+    region.use.look()
+    region.clock.advance(59_000)
     assert region.used() == [pytest.approx(1 / 3)]
-    region.clock.advance(120_000)
+    region.clock.advance(60_000)
+    assert region.used() == [pytest.approx(1 / 3)]
+    region.clock.advance(61_000)
     assert region.used() == []
+
+
+def test_what_the_window_before_held_is_not_lost_at_its_end() -> None:
+    region, limit = Region(), cell(90, algorithm=Algorithm.FIXED_WINDOW)
+    region.admit(b"k", limit, 100)
+    region.clock.advance(60_000)
+    region.admit(b"k", limit, 3)
+    assert region.used() == [pytest.approx(1 / 3)]
 
 
 def test_other_scopes_and_a_region_alone_show_nothing() -> None:
@@ -86,7 +99,9 @@ def test_a_slot_shows_its_busiest_key_and_there_are_so_many_slots() -> None:
     region = Region()
     for number in range(700):
         region.admit(b"key-%d" % number, cell(90), 1 + number % 2)
-    used = used_by_slot(region.engine.counters.recent(1000), NOW_MS)
+        if number % 100 == 99:
+            region.use.look()
+    used = region.use.by_slot()
     assert set(used) <= set(range(SLOTS))
     assert len(used) > 0.8 * SLOTS
     assert set(used.values()) == {1 / 90, 2 / 90}
