@@ -24,7 +24,7 @@ LOOKED_AT: Final = 500
 has used much was used often, and is among them at one of its uses."""
 
 PERIOD_S: Final = 60.0
-"""What was seen is shown for one to two periods: so scrapes see windows that are shorter than the time between them."""
+"""A share is shown for this time, or twice it: so scrapes see windows shorter than the time between them."""
 
 
 class CellUse:
