@@ -1,8 +1,10 @@
-"""Denials that are known: until its `retry_after` a denied call is denied again without asking.
+"""Denials that are known: for a time a denied call is denied again without asking.
 
-A denial charges nothing and stays right until then, so nothing is lost by not asking; and callers
-who hammer at their limit cost the server nothing. Only the very same request (its domain, descriptors
-and cost) is answered from here: a smaller cost might still fit.
+A denial charges nothing and stays right until the time that the server meant by its `retry_after`, so
+nothing is lost by not asking; and callers who hammer at their limit cost the server nothing. The server tells
+later times than it means, to spread callers out: after the earliest that it may have meant it is asked again.
+Only the very same request (its domain, descriptors and cost) is answered from here: a smaller cost might still
+fit.
 
 Bounded: in number by `max_denials`, in bytes because large requests are not kept, in time by
 `keep_s`, because somebody may raise the limit meanwhile. Safe to use from several threads.
@@ -13,6 +15,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from headgate_client.spread import earliest_s
 from headgate_client.values import Decision, DescriptorStatus
 
 MAX_DENIALS: Final = 8192
@@ -54,7 +57,7 @@ class Denials:
 
     def keep(self, request: bytes, decision: Decision, now_s: float) -> None:
         """Remember it if it is a denial that says when to come back."""
-        keep_s = min(decision.retry_after, self._keep_s)
+        keep_s = min(earliest_s(decision.retry_after), self._keep_s)
         if decision.allowed or keep_s <= 0 or len(request) > MAX_REQUEST_BYTES:
             return
         with self._lock:

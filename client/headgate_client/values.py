@@ -96,24 +96,25 @@ class Decision:
     @property
     def limit(self) -> int | None:
         """How many a window has; None when no limit applies, or none is known."""
-        nearest = self._nearest()
+        nearest = self.nearest
         return None if nearest is None or nearest.limit is None else nearest.limit.requests_per_unit
 
     @property
     def remaining(self) -> int | None:
         """What is left after this call; None when no limit applies, or none is known."""
-        nearest = self._nearest()
+        nearest = self.nearest
         return None if nearest is None else nearest.remaining
 
     @property
     def retry_after(self) -> float:
-        """Seconds until the same call would be admitted; 0 when it was, or when nobody knows."""
+        """Seconds after which the same call would be admitted, as the server tells them: up to a fifth more than
+        needed, so that callers come back apart; 0 when it was admitted, or when nobody knows."""
         return max((s.reset_ms or 0 for s in self.statuses if not s.allowed), default=0) / 1000
 
     @property
     def reset_after(self) -> float | None:
-        """Seconds until the limit resets; None when no limit applies, or none is known."""
-        nearest = self._nearest()
+        """Seconds until the limit resets, as the server tells them; None when no limit applies, or none is known."""
+        nearest = self.nearest
         return None if nearest is None else nearest.reset_after
 
     @property
@@ -121,8 +122,9 @@ class Decision:
         """The former name of `allowed`."""
         return self.allowed
 
-    def _nearest(self) -> DescriptorStatus | None:
-        """Of those that deny the one that denies longest, or else the one with the least left."""
+    @property
+    def nearest(self) -> DescriptorStatus | None:
+        """The status that matters most: the one that denies longest, or else the one with the least left."""
         limited = [status for status in self.statuses if status.limit is not None]
         return min(limited, key=lambda s: (s.allowed, s.remaining, -(s.reset_ms or 0)), default=None)
 

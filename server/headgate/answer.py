@@ -1,5 +1,6 @@
 """The answer to a request: from a decision to bytes, written by hand from parts that the plan has ready."""
 
+import itertools
 import random
 from typing import Final
 
@@ -8,12 +9,21 @@ from headgate.limiter.rule_name import rule_id
 from headgate.plan import AnswerSettings, Plan
 from headgate.rules.model import Version
 from headgate.wire import ratelimit as wire
+from headgate.wire.limit_headers import HeaderNames, limit_headers, retry_after
 
 REASON: Final = "headgate"
 """The key of an answer's dynamic metadata under which the reason stands."""
 
-RETRY_JITTER: Final = 0.2
-"""`Retry-After` is stretched by up to this share, so that clients denied together come back apart."""
+STRETCH: Final = 194
+"""Times that callers are told are stretched by up to so many 1024ths, so that those who were denied together come back
+apart; with the rounding below that is up to a fifth, on which clients rely (headgate_client/spread.py)."""
+
+DRAWN: Final = 4_096
+"""Stretches that are drawn when a process starts, and used in turn: so an answer costs no draw of its own."""
+
+TOLD_BITS: Final = 8
+"""Significant bits of a stretched time, which is rounded up: 0.8% at most. So few different ones are told that nearly
+all are found as they were written before (wire/ratelimit.py)."""
 
 NOTHING: Final[frozenset[int]] = frozenset()
 
@@ -23,16 +33,21 @@ class AnswerWriter:
 
     def __init__(self, settings: AnswerSettings, random: random.Random) -> None:
         self._settings = settings
-        self._random = random
+        self._names = HeaderNames(
+            settings.header_limit, settings.header_remaining, settings.header_reset, settings.header_retry_after
+        )
+        drawn = [0] if settings.exact_reset else [random.randint(1, STRETCH) for _ in range(DRAWN)]
+        self._stretches = itertools.cycle(drawn)
         self._says_why = bool(settings.reason_header) or settings.reason_metadata
         self._has_headers = settings.response_headers
 
     def write(self, plan: Plan, decision: Decision, number: int) -> bytes:
         """Write the answer: overall code, a status per descriptor, and whatever else the settings add.
 
-        `number` is the decision's id in the log; 0: it has none.
+        `number` is the decision's id in the log; 0: it has none. All times in one answer are stretched alike.
         """
         admitted, verdicts, shape = decision.admitted, decision.verdicts, plan.shape
+        stretch = next(self._stretches)
         answer = wire.CODE_OK if admitted else wire.CODE_OVER_LIMIT
         hidden = _hidden(plan, verdicts) if shape.pairs else NOTHING
         # Not `+=`: compiled, that of bytes goes through the interpreter.
@@ -43,25 +58,21 @@ class AnswerWriter:
             over, remaining, reset_ms = verdicts[index]
             head = shape.heads[index]
             code = head.over if over and not charge.shadow else head.ok
-            answer = answer + wire.encode_status(code, remaining, reset_ms)
+            answer = answer + wire.encode_status(code, remaining, told_ms(reset_ms, stretch))
         answer = answer + shape.after
         if self._has_headers:
-            answer = answer + wire.encode_headers(self._headers(plan, decision))
+            answer = answer + wire.encode_headers(self._headers(plan, decision, stretch))
         answer = answer + (shape.trailer if admitted else shape.denied)
         return answer + self._reason(plan, decision, number) if self._says_why else answer
 
-    def _headers(self, plan: Plan, decision: Decision) -> list[tuple[str, str]]:
+    def _headers(self, plan: Plan, decision: Decision, stretch: int) -> list[tuple[str, str]]:
         """Headers of the descriptor that matters most: the longest denial, or the least left."""
-        settings = self._settings
         charge, (_, remaining, reset_ms) = _deciding(plan, decision)
-        headers = [
-            (settings.header_limit, str(charge.limit.requests_per_unit)),
-            (settings.header_remaining, str(remaining)),
-            (settings.header_reset, str(_ceil_seconds(reset_ms))),
-        ]
+        told = told_ms(reset_ms, stretch)
+        limits = [met.limit for met in plan.charges]
+        headers = limit_headers(self._names, limits, charge.limit, remaining, told)
         if not decision.admitted:
-            stretched_ms = reset_ms * (1 + self._random.random() * RETRY_JITTER)
-            headers.append((settings.header_retry_after, str(max(1, _ceil_seconds(stretched_ms)))))
+            headers.append(retry_after(self._names, told))
         return headers
 
     def _reason(self, plan: Plan, decision: Decision, number: int) -> bytes:
@@ -75,6 +86,16 @@ class AnswerWriter:
         if self._settings.reason_metadata:
             parts += wire.encode_dynamic_metadata({REASON: reason})
         return parts
+
+
+def told_ms(exact_ms: int, stretch: int) -> int:
+    """Return the time that callers are told, stretched by so many 1024ths and never earlier than the exact one; with a
+    stretch of 0 the exact one."""
+    if not stretch:
+        return exact_ms
+    told = exact_ms + (exact_ms * stretch >> 10)
+    coarse = told.bit_length() - TOLD_BITS
+    return told if coarse <= 0 else -(-told >> coarse) << coarse
 
 
 def _deciding(plan: Plan, decision: Decision) -> tuple[Charge, Verdict]:
@@ -110,7 +131,3 @@ def _hidden(plan: Plan, verdicts: list[Verdict]) -> frozenset[int]:
 def _room(charge: Charge, verdict: Verdict) -> tuple[bool, int, int]:
     over, remaining, reset_ms = verdict
     return not over or charge.shadow, remaining, -reset_ms
-
-
-def _ceil_seconds(ms: float) -> int:
-    return int(-(-ms // 1000))

@@ -29,6 +29,8 @@ class AnswerSettings:
     header_remaining: str = "RateLimit-Remaining"
     header_reset: str = "RateLimit-Reset"
     header_retry_after: str = "Retry-After"
+    exact_reset: bool = False
+    """Tell everybody the exact time to come back, instead of times that are spread."""
     denied_body: str = ""
     shadow_mode: bool = False
     dynamic_metadata: bool = False

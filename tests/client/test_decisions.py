@@ -79,6 +79,22 @@ def test_a_denial_is_known_until_its_time_and_for_the_same_call_alone(
     assert len(headgate_server.requests) == asked + 3, "its time is up"
 
 
+def test_a_denial_is_asked_for_again_when_its_server_may_have_meant_it(
+    make_fake: Make, headgate_server: FakeServer
+) -> None:
+    """The server told a fifth more than it meant: the room that there is by then is not denied from memory."""
+    client = make_fake()
+    client.check(user="alice", cost=5)
+    told_s = client.check(user="alice").retry_after
+    asked = len(headgate_server.requests)
+    headgate_server.clock.advance(told_s / 1.2 - 0.001)
+    client.check(user="alice")
+    assert len(headgate_server.requests) == asked, "answered from memory"
+    headgate_server.clock.advance(0.002)
+    client.check(user="alice")
+    assert len(headgate_server.requests) == asked + 1
+
+
 def test_a_denial_is_kept_no_longer_than_keep_denials(make_fake: Make, headgate_server: FakeServer) -> None:
     headgate_server.limit("edge", "1/day", org="*")
     client = make_fake(keep_denials=10)

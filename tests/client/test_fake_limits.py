@@ -92,7 +92,7 @@ class Both:
             rules=lambda: rules,
             engine=self._engine,
             random=random.Random(1),
-            settings=AnswerSettings(),
+            settings=AnswerSettings(exact_reset=True),
         )
 
     def ask(self, request: RateLimitRequest) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -4,8 +4,10 @@ import asyncio
 import concurrent.futures
 import contextlib
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Iterator
+from random import Random
 from typing import Any
 
 import grpc
@@ -17,6 +19,7 @@ from headgate_client.middleware import grpc_client, grpc_server, grpc_server_aio
 from headgate_client.middleware.grpc_call import RpcCall
 from headgate_client.middleware.obeying import Obey
 from headgate_client.middleware.rpc_status import denial_metadata, retry_delay_s
+from headgate_client.spread import SPREAD
 from headgate_client.testing import FakeClock, FakeServer
 
 from tests.client.support import PATIENT_S
@@ -141,8 +144,8 @@ def assert_denial(error: Any, retry_after: float) -> None:
     assert (status.code, status.message) == (8, "over the rate limit")
     info = error_details_pb2.RetryInfo()
     assert status.details[0].Unpack(info)
-    assert info.retry_delay.ToMilliseconds() == pytest.approx(retry_after * 1000, abs=1)
-    assert retry_delay_s(error.trailing_metadata()) == pytest.approx(retry_after, abs=0.001)
+    assert retry_after * 1000 - 1 <= info.retry_delay.ToMilliseconds() <= retry_after * 1000 * (1 + SPREAD) + 1
+    assert retry_delay_s(error.trailing_metadata()) == info.retry_delay.ToMilliseconds() / 1000
 
 
 def test_a_server_of_threads(server: FakeServer) -> None:
@@ -307,6 +310,25 @@ def test_grpcs_own_retry_policies_obey(headgate_server: FakeServer, rate: str, t
 def test_a_denial_that_nobody_knows_the_end_of_is_not_for_at_once() -> None:
     denied = Decision(Code.OVER_LIMIT, error=RateLimitError("UNAVAILABLE", "away"))
     assert retry_delay_s(denial_metadata(denied)) == 1.0
+
+
+def test_denials_are_told_times_apart_the_same_in_all_forms_of_one(headgate_server: FakeServer) -> None:
+    """Never before the time that the server told, and up to a fifth later."""
+    headgate_server.limit("edge", "1/minute", user="*")
+    limiter = headgate_server.client("edge")
+    limiter.check(user="alice")
+    denied = limiter.check(user="alice")
+    chance = Random(3)
+    seen = set()
+    for _ in range(55):
+        metadata = dict(denial_metadata(denied, chance.random))
+        wait_s = retry_delay_s(metadata.items())
+        assert wait_s is not None
+        seen.add(wait_s)
+        whole_s = str(math.ceil(wait_s))
+        assert (metadata["retry-after"], metadata["ratelimit-reset"]) == (whole_s, whole_s)
+    assert denied.retry_after <= min(seen) < max(seen) <= denied.retry_after * (1 + SPREAD) + 0.001
+    assert len(seen) > 50
 
 
 @pytest.mark.parametrize(

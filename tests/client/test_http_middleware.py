@@ -2,12 +2,14 @@
 
 import contextlib
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 from headgate_client.middleware import asgi, wsgi
-from headgate_client.middleware.http import RETRY_JITTER, HttpRequest
+from headgate_client.middleware.http import HttpRequest, limit_headers
+from headgate_client.spread import SPREAD
 from headgate_client.testing import FakeServer
 
 from tests.client.serving import get, serve_asgi, serve_wsgi
@@ -57,6 +59,21 @@ def serve(request: pytest.FixtureRequest, server: FakeServer) -> Serve:
     return serve
 
 
+def test_denials_of_one_answer_are_told_times_apart(server: FakeServer) -> None:
+    """The client remembers one denial, and each of its callers is told another time: reset and wait alike."""
+    limiter = server.client("edge")
+    for _ in range(2):
+        limiter.check(user="alice")
+    denied = limiter.check(user="alice")
+    chance = random.Random(2)
+    answers = [dict(limit_headers(denied, chance.random)) for _ in range(55)]
+    assert all(answer["RateLimit-Reset"] == answer["Retry-After"] for answer in answers)
+    assert all(answer["RateLimit"] == f'"2 per 60 s";r=0;t={answer["Retry-After"]}' for answer in answers)
+    waits = {int(answer["Retry-After"]) for answer in answers}
+    assert denied.retry_after <= min(waits) < max(waits) <= math.ceil(denied.retry_after * (1 + SPREAD))
+    assert len(waits) > 8
+
+
 def test_answers_say_what_is_left_and_a_denial_when_to_come_back(serve: Serve, server: FakeServer) -> None:
     with serve() as (address, _):
         first, second, third = (get(address, x_user="alice") for _ in range(3))
@@ -64,10 +81,12 @@ def test_answers_say_what_is_left_and_a_denial_when_to_come_back(serve: Serve, s
         assert (first.body, first.headers["x-own"]) == (b"hello", "1")
         assert first.headers["ratelimit-limit"] == "2"
         assert [answer.headers["ratelimit-remaining"] for answer in (first, second, third)] == ["1", "0", "0"]
-        assert first.headers["ratelimit-reset"] == "60"
+        assert 60 <= int(first.headers["ratelimit-reset"]) <= 72
+        assert first.headers["ratelimit-policy"] == '"2 per 60 s";q=2;w=60'
+        assert first.headers["ratelimit"] == f'"2 per 60 s";r=1;t={first.headers["ratelimit-reset"]}'
         assert "retry-after" not in first.headers
         wait_s = server.client("edge").check(user="alice").retry_after
-        assert wait_s <= int(third.headers["retry-after"]) <= math.ceil(wait_s * (1 + RETRY_JITTER))
+        assert wait_s <= int(third.headers["retry-after"]) <= math.ceil(wait_s * (1 + SPREAD))
         assert third.json() == {"error": "too many requests"}
         assert third.headers["content-type"] == "application/json"
         assert get(address, x_user="bob").status == 200

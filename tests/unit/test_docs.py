@@ -12,11 +12,13 @@ import pytest
 from headgate.clock import SystemClock
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.site import ExchangeSite
+from headgate.limiter.limit import DEFAULT_PRECISION_MILLIONTHS
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.memory import MemoryOrigin
 from headgate.quota.keeper import QuotaKeeper
 from headgate.region.active import ActiveRegions
 from headgate.region.instruments import register_active
+from headgate.region.session import USABLE_S
 from headgate.runtime.regions import register_exchange
 from headgate.telemetry.metrics import Metrics
 from structlog import get_logger
@@ -172,6 +174,16 @@ def test_every_metric_of_the_exchange_is_explained() -> None:
     assert len(named) > 15
     page = (DOCS / "regions.md").read_text()
     assert {name for name in named if not re.search(rf"`{name}\b", page)} == set()
+
+
+def test_headers_are_said_to_be_approximate_wherever_callers_read_of_them() -> None:
+    """With the bound and the age, which are those of the code."""
+    page = (DOCS / "envoy.md").read_text()
+    (said,) = re.findall(r"^\*\*Headers are approximate: .*?(?=^#)", page, re.MULTILINE | re.DOTALL)
+    assert f"{DEFAULT_PRECISION_MILLIONTHS / 10_000:g}% unless" in said
+    assert f"at most {USABLE_S:g} s ago" in said
+    for name in ("envoy.md", "client.md", "client/asgi.md", "configuration.md"):
+        assert "a guide, not a precise count" in (DOCS / name).read_text(), name
 
 
 # The words

@@ -1,5 +1,6 @@
 """One request through rules, engine and wire: what a caller sees for it."""
 
+import math
 import random
 import re
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import UInt64Value
+from headgate.answer import STRETCH, told_ms
 from headgate.errors import BadRequest
 from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.decision import Decision, DecisionPath, OnDecided
@@ -19,6 +21,7 @@ from headgate.planner import MAX_CACHED_REQUEST_BYTES
 from headgate.rules.directory import load_directory
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import RuleSet
+from headgate.wire.ratelimit import MAX_RESETS
 from headgate_client.values import decode_response
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
@@ -48,10 +51,24 @@ descriptors:
 """
 
 
-class World:
-    """A handler over rules that can be swapped, on a clock that can be moved."""
+POLICIES = r"""
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: {name: per user, unit: minute, requests_per_unit: 3}
+  - key: path
+    rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 2}
+  - key: odd
+    rate_limit: {name: 'a "b" \ é', unit: hour, requests_per_unit: 9}
+  - key: tenant
+    rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 2}
+"""
 
-    def __init__(self, load: Callable[[str], RuleSet], **settings: Any) -> None:
+
+class World:
+    """A handler over rules that can be swapped, on a clock that can be moved; it tells exact times unless told."""
+
+    def __init__(self, load: Callable[[str], RuleSet], *, exact_reset: bool = True, **settings: Any) -> None:
         self.load = load
         self.rules = load(RULES)
         self.clock = ManualClock(NOW_MS)
@@ -61,7 +78,7 @@ class World:
             rules=lambda: self.rules,
             engine=self.engine,
             random=random.Random(4),
-            settings=AnswerSettings(**settings),
+            settings=AnswerSettings(exact_reset=exact_reset, **settings),
             overrides=self.overrides,
         )
 
@@ -257,20 +274,78 @@ def test_headers_speak_for_the_tightest_descriptor(load: Callable[[str], RuleSet
         "RateLimit-Limit": "3",
         "RateLimit-Remaining": "2",
         "RateLimit-Reset": "60",
+        "RateLimit-Policy": '"100 per 3600 s";q=100;w=3600, "3 per 60 s";q=3;w=60',
+        "RateLimit": '"3 per 60 s";r=2;t=60',
     }
     assert headers(world.ask(d("nobody=x"))) == {}
 
 
-def test_retry_after_is_stretched_upwards_and_never_below_the_exact_time(load: Callable[[str], RuleSet]) -> None:
-    world = World(load, response_headers=True)
+def test_denials_of_one_moment_are_told_times_apart_and_never_too_early(load: Callable[[str], RuleSet]) -> None:
+    """60.001 s are left: each answer says between that and a fifth more, the same in its status and its headers."""
+    world = World(load, exact_reset=False, response_headers=True)
     world.ask(d("user=alice"), hits=3)
     seen = set()
-    for _ in range(200):
-        answer = headers(world.ask(d("user=alice")))
-        assert (answer["RateLimit-Remaining"], answer["RateLimit-Reset"]) == ("0", "61")
-        seen.add(int(answer["Retry-After"]))
-    assert min(seen) >= 61
-    assert 70 < max(seen) <= 73, "up to a fifth more than 60.001 s"
+    for _ in range(55):
+        response = world.ask(d("user=alice"))
+        told_ms, answer = response.statuses[0].duration_until_reset.ToMilliseconds(), headers(response)
+        seen.add(told_ms)
+        told_s = str(math.ceil(told_ms / 1000))
+        assert (answer["RateLimit-Reset"], answer["Retry-After"]) == (told_s, told_s)
+        assert answer["RateLimit"].endswith(f";t={told_s}")
+    assert 60_001 <= min(seen) < max(seen) <= 60_001 * 1.2
+    assert len(seen) > 20, "clients come back at many instants"
+
+
+def test_admissions_are_told_times_apart_too_and_all_statuses_of_one_answer_alike(
+    load: Callable[[str], RuleSet],
+) -> None:
+    """Who has used up a limit waits for its reset as who was denied does."""
+    world = World(load, exact_reset=False)
+    seen = set()
+    for _ in range(20):
+        first, second = [
+            status.duration_until_reset.ToMilliseconds()
+            for status in world.ask(d("tenant=t"), d("tenant=u"), hits=0).statuses
+        ]
+        assert first == second
+        seen.add(first)
+    assert len(seen) > 10
+
+
+def test_exact_times_are_told_to_whoever_asks_for_them(load: Callable[[str], RuleSet]) -> None:
+    world = World(load, exact_reset=True, response_headers=True)
+    world.ask(d("user=alice"), hits=3)
+    denials = [world.ask(d("user=alice")) for _ in range(20)]
+    assert {denial.statuses[0].duration_until_reset.ToMilliseconds() for denial in denials} == {60_001}
+    assert {headers(denial)["Retry-After"] for denial in denials} == {"61"}
+
+
+@pytest.mark.parametrize("exact_ms", [0, 1, 9, 999, 60_001, 3_600_000, 365 * 86_400_000])
+def test_a_told_time_is_between_the_exact_one_and_a_fifth_more(exact_ms: int) -> None:
+    told = {told_ms(exact_ms, stretch) for stretch in range(1, STRETCH + 1)}
+    assert exact_ms <= min(told) <= max(told) <= exact_ms * 1.2
+    assert told_ms(exact_ms, 0) == exact_ms
+
+
+def test_few_different_times_are_told() -> None:
+    """All that are ever told of windows up to a month fit the table of those that are kept as they were written."""
+    chance = random.Random(6)
+    month_ms = 30 * 86_400_000
+    told = {told_ms(int(month_ms ** chance.random()), chance.randint(1, STRETCH)) for _ in range(200_000)}
+    assert len(told) < MAX_RESETS
+
+
+def test_the_ietf_s_fields_name_all_policies_and_the_state_of_the_one_that_matters(
+    load: Callable[[str], RuleSet],
+) -> None:
+    world = World(load, response_headers=True)
+    world.rules = load(POLICIES)
+    answer = headers(world.ask(d("user=alice"), d("path=/"), d("odd=x"), d("tenant=t")))
+    assert answer["RateLimit-Policy"] == (
+        '"per user";q=3;w=60, "2 per 300 s";q=2;w=300, "a \\"b\\" \\\\ ?";q=9;w=3600'
+    ), "the policy of `tenant` is that of `path`"
+    assert re.fullmatch(r'"2 per 300 s";r=1;t=\d+', answer["RateLimit"])
+    assert answer["RateLimit-Limit"] == "2"
 
 
 def test_retry_after_is_at_least_a_second(load: Callable[[str], RuleSet]) -> None:
@@ -291,8 +366,8 @@ def test_header_names_and_the_denied_body_are_settings(load: Callable[[str], Rul
         denied_body="slow down",
     )
     allowed, denied = world.ask(d("user=alice"), hits=3), world.ask(d("user=alice"))
-    assert list(headers(allowed)) == ["X-Limit", "X-Left", "X-Reset"]
-    assert list(headers(denied)) == ["X-Limit", "X-Left", "X-Reset", "X-Retry"]
+    assert list(headers(allowed)) == ["X-Limit", "X-Left", "X-Reset", "RateLimit-Policy", "RateLimit"]
+    assert list(headers(denied)) == [*headers(allowed), "X-Retry"]
     assert (allowed.raw_body, denied.raw_body) == (b"", b"slow down")
 
 
@@ -343,7 +418,9 @@ class LaterEngine:
 
 def waiting_handler(load: Callable[[str], RuleSet]) -> tuple[RateLimitHandler, LaterEngine, bytes]:
     rules, engine = load(RULES), LaterEngine()
-    handler = RateLimitHandler(rules=lambda: rules, engine=engine, random=random.Random(4), settings=AnswerSettings())
+    handler = RateLimitHandler(
+        rules=lambda: rules, engine=engine, random=random.Random(4), settings=AnswerSettings(exact_reset=True)
+    )
     request = RateLimitRequest(domain="edge", descriptors=[d("user=alice")])
     return handler, engine, request.SerializeToString()
 

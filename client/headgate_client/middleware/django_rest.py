@@ -22,7 +22,7 @@ from rest_framework.throttling import BaseThrottle
 from headgate_client.arguments import OnError
 from headgate_client.client import Headgate
 from headgate_client.limits import Given, as_descriptors
-from headgate_client.middleware.http import REMAINING, limit_headers, retry_after_s
+from headgate_client.middleware.http import REMAINING, RETRY_AFTER, limit_headers
 from headgate_client.values import Decision
 
 
@@ -37,6 +37,7 @@ class HeadgateThrottle(BaseThrottle):  # type: ignore[misc]  # it has no types
     """How many a dry run would have denied."""
 
     decision: Decision | None = None
+    _wait_s: float | None = None
 
     def get_key(self, request: Any, view: Any) -> Given | None:
         """A descriptor, or a list of them, for a request to a view."""
@@ -55,19 +56,22 @@ class HeadgateThrottle(BaseThrottle):  # type: ignore[misc]  # it has no types
             as_descriptors(given), cost=self.get_cost(request, view), on_error=self.on_error
         )
         if not self.dry_run:
-            _show(view, self.decision)
+            headers = dict(limit_headers(self.decision))
+            if RETRY_AFTER in headers:
+                self._wait_s = float(headers.pop(RETRY_AFTER))  # the framework writes the header
+            _show(view, headers)
             return self.decision.allowed
         type(self).would_deny += not self.decision.allowed
         return True
 
     def wait(self) -> float | None:
         """Seconds until it may be tried again."""
-        return None if self.decision is None else float(retry_after_s(self.decision))
+        return self._wait_s
 
 
-def _show(view: Any, decision: Decision) -> None:
+def _show(view: Any, limit: dict[str, str]) -> None:
     """A view's `headers` go into its answer, whether that is a response or an exception."""
-    if decision.limit is None or not isinstance(headers := getattr(view, "headers", None), dict):
+    if REMAINING not in limit or not isinstance(headers := getattr(view, "headers", None), dict):
         return
-    if REMAINING not in headers or int(headers[REMAINING]) >= (decision.remaining or 0):
-        headers.update({name: value for name, value in limit_headers(decision) if name != "Retry-After"})
+    if REMAINING not in headers or int(headers[REMAINING]) >= int(limit[REMAINING]):
+        headers.update(limit)

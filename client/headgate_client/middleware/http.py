@@ -1,19 +1,29 @@
 """What HTTP middleware shares: a request as key functions see it, and the headers of answers."""
 
 import math
-import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from headgate_client.values import Decision
+from headgate_client.clock import SYSTEM_CLOCK
+from headgate_client.spread import stretched_s
+from headgate_client.values import Decision, Limit
 
-RETRY_JITTER: Final = 0.2
-"""`Retry-After` is up to so much longer than needed: who was denied together comes back apart."""
 BODY: Final = b'{"error": "too many requests"}'
 CONTENT_TYPE: Final = "application/json"
 REMAINING: Final = "RateLimit-Remaining"
+RETRY_AFTER: Final = "Retry-After"
+UNIT_S: Final[Mapping[str, int]] = {
+    "SECOND": 1,
+    "MINUTE": 60,
+    "HOUR": 3_600,
+    "DAY": 86_400,
+    "WEEK": 7 * 86_400,
+    "MONTH": 30 * 86_400,
+    "YEAR": 365 * 86_400,
+}
+"""Seconds of a window by its unit; a window of several units has none on the wire."""
 
 
 class Peer(NamedTuple):
@@ -54,25 +64,38 @@ class HttpRequest:
                 yield name.replace("_", "-").lower(), value
 
 
-def stretched_s(decision: Decision) -> float:
-    """When to come back: never too early, and not when everybody else does."""
-    return decision.retry_after * (1 + RETRY_JITTER * random.random())  # noqa: S311  spreads callers out
+def limit_headers(decision: Decision, random: Callable[[], float] = SYSTEM_CLOCK.random) -> list[tuple[str, str]]:
+    """What is left and when it resets, in two forms; on a denial also when to come back.
 
-
-def retry_after_s(decision: Decision) -> int:
-    """Whole seconds, as the header has them: never 0, and never too early."""
-    return max(1, math.ceil(stretched_s(decision)))
-
-
-def limit_headers(decision: Decision) -> list[tuple[str, str]]:
-    """What is left and when it resets; on a denial also when to come back."""
+    The first three are of early versions of the IETF's draft, `RateLimit-Policy` and `RateLimit` of its version 10.
+    All times are stretched alike: whole seconds, never too early, and `Retry-After` never 0 and not before the reset.
+    """
+    uniform, nearest = random(), decision.nearest
     headers: list[tuple[str, str]] = []
-    if decision.limit is not None:
+    if nearest is not None and nearest.limit is not None:
+        reset_s = math.ceil(stretched_s(nearest.reset_after or 0, uniform))
+        limits = [status.limit for status in decision.statuses if status.limit is not None]
         headers = [
-            ("RateLimit-Limit", str(decision.limit)),
-            (REMAINING, str(decision.remaining or 0)),
-            ("RateLimit-Reset", str(math.ceil(decision.reset_after or 0))),
+            ("RateLimit-Limit", str(nearest.limit.requests_per_unit)),
+            (REMAINING, str(nearest.remaining)),
+            ("RateLimit-Reset", str(reset_s)),
+            ("RateLimit-Policy", ", ".join(dict.fromkeys(_policy(limit) for limit in limits))),
+            ("RateLimit", f"{_policy_name(nearest.limit)};r={nearest.remaining};t={reset_s}"),
         ]
     if not decision.allowed:
-        headers.append(("Retry-After", str(retry_after_s(decision))))
+        headers.append((RETRY_AFTER, str(max(1, math.ceil(stretched_s(decision.retry_after, uniform))))))
     return headers
+
+
+def _policy(limit: Limit) -> str:
+    window = f";w={UNIT_S[limit.unit]}" if limit.unit in UNIT_S else ""
+    return f"{_policy_name(limit)};q={limit.requests_per_unit}{window}"
+
+
+def _policy_name(limit: Limit) -> str:
+    """The limit's name as a String of RFC 9651, which is ASCII; without one its quota, as the server names it."""
+    window = f" per {UNIT_S[limit.unit]} s" if limit.unit in UNIT_S else ""
+    name = limit.name or f"{limit.requests_per_unit}{window}"
+    plain = "".join(char if " " <= char <= "~" else "?" for char in name)
+    escaped = plain.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

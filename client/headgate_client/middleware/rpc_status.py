@@ -5,13 +5,15 @@ meet anybody's copy of the official ones.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, duration_pb2, message_factory
 from google.protobuf.message import DecodeError
 
-from headgate_client.middleware.http import limit_headers, stretched_s
+from headgate_client.clock import SYSTEM_CLOCK
+from headgate_client.middleware.http import limit_headers
+from headgate_client.spread import stretched_s
 from headgate_client.values import Decision
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -51,19 +53,22 @@ def _messages() -> tuple[Any, Any]:
 _Status, _RetryInfo = _messages()
 
 
-def denial_metadata(decision: Decision) -> list[tuple[str, str | bytes]]:
-    """The trailing metadata of a denial."""
+def denial_metadata(
+    decision: Decision, random: Callable[[], float] = SYSTEM_CLOCK.random
+) -> list[tuple[str, str | bytes]]:
+    """The trailing metadata of a denial. All times in it are stretched alike."""
+    uniform = random()
+    wait_s = stretched_s(decision.retry_after, uniform) or UNKNOWN_S
+    wait_ms = math.ceil(wait_s * 1000)
     info = _RetryInfo()
-    info.retry_delay.FromMilliseconds(math.ceil((decision.retry_after or UNKNOWN_S) * 1000))
+    info.retry_delay.FromMilliseconds(wait_ms)
     status = _Status(code=RESOURCE_EXHAUSTED, message=MESSAGE)
     status.details.add(type_url=RETRY_INFO_URL, value=info.SerializeToString())
-    headers: list[tuple[str, str | bytes]] = [(name.lower(), value) for name, value in limit_headers(decision)]
-    return [*headers, (PUSHBACK_KEY, str(_pushback_ms(decision))), (DETAILS_KEY, status.SerializeToString())]
-
-
-def _pushback_ms(decision: Decision) -> int:
-    wait_s = stretched_s(decision) or UNKNOWN_S
-    return math.ceil(wait_s * 1000) if wait_s <= LONGEST_PUSHBACK_S else -1
+    return [
+        *[(name.lower(), value) for name, value in limit_headers(decision, lambda: uniform)],
+        (PUSHBACK_KEY, str(wait_ms if wait_s <= LONGEST_PUSHBACK_S else -1)),
+        (DETAILS_KEY, status.SerializeToString()),
+    ]
 
 
 def retry_delay_s(metadata: Iterable[tuple[str, str | bytes]] | None) -> float | None:

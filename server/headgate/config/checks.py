@@ -83,7 +83,7 @@ def _check_peers(values: Mapping[str, Any], at: str) -> Iterator[str]:
 
 
 def _check_headers(values: Mapping[str, Any], at: Any) -> Iterator[str]:
-    names: dict[str, str] = {}
+    names = {"ratelimit": "the IETF's field", "ratelimit-policy": "the IETF's field"}
     for name in ("header_limit", "header_remaining", "header_reset", "header_retry_after", "reason_header"):
         header = (values[name] or "").lower()
         if not header:

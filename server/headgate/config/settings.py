@@ -274,15 +274,23 @@ class Settings:
     )
 
     response_headers: bool = ANSWERS(
-        Boolean(), False, "Add the headers below to answers, for Envoy to hand to its caller."
+        Boolean(),
+        False,
+        "Add the headers below to answers, and `RateLimit-Policy` and `RateLimit` of the IETF's draft 10, for Envoy to "
+        "hand to its caller. A denial over `/json` has `Retry-After` in any case. See docs/envoy.md.",
     )
     header_limit: str = ANSWERS(HEADER, "RateLimit-Limit", "Header with the limit.")
-    header_remaining: str = ANSWERS(HEADER, "RateLimit-Remaining", "Header with what is left.")
+    header_remaining: str = ANSWERS(
+        HEADER, "RateLimit-Remaining", "Header with what is left: a guide, not a precise count."
+    )
     header_reset: str = ANSWERS(HEADER, "RateLimit-Reset", "Header with the seconds until the limit resets.")
-    header_retry_after: str = ANSWERS(
-        HEADER,
-        "Retry-After",
-        "Header with the seconds to wait, on denials only; up to 20% longer than needed, so that clients spread out.",
+    header_retry_after: str = ANSWERS(HEADER, "Retry-After", "Header with the seconds to wait, on denials only.")
+    exact_reset: bool = ANSWERS(
+        Boolean(),
+        False,
+        "Tell everybody the exact time to come back. Else the times in an answer (`duration_until_reset`, the reset, "
+        "`Retry-After`) are up to 20% longer, never shorter, each answer's by itself: so callers who were denied "
+        "together come back apart. The decision log has the exact times in any case.",
     )
     denied_body: str = ANSWERS(BODY, "", "Body for Envoy to send with a denial.", absent="Envoy's own")
     shadow_mode: bool = ANSWERS(Boolean(), False, "Decide and count everything, deny nothing.")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from headgate.limiter.cell_scope import CellUse
 from headgate.limiter.counters import CounterTable
 from headgate.telemetry.metrics import Metrics
 
@@ -27,4 +28,15 @@ def register(metrics: Metrics, cells: CounterTable[Any]) -> None:
         "headgate_cells_evicted_denying",
         "Of these, counters that were denying: nothing lighter was there to let go.",
         lambda: stats.evicted_denying,
+    )
+
+
+def register_cell_scope(metrics: Metrics, use: CellUse, region: str) -> None:
+    """Export how much of limits of scope `cell` this region admitted, for whoever adds it up over all regions."""
+    metrics.labelled_gauge(
+        "headgate_cell_scope_used_ratio",
+        "Largest share of a whole limit of scope cell that this region, the cell, admitted on one key of a slot "
+        "in a window of the last minute or two; keys have the same slot in all regions.",
+        ("cell", "slot"),
+        lambda: [(share, {"cell": region, "slot": str(slot)}) for slot, share in sorted(use.by_slot().items())],
     )

@@ -123,6 +123,8 @@ class Limit:
     metadata: Mapping[str, Any] | None = None
 
     window_ms: int = field(init=False)
+    whole: int = field(init=False)
+    """Requests per window, or the burst; where each region enforces a part, of all regions together (scopes.py)."""
     precision: int = field(init=False)
     """`P`: the most that all nodes of a region together may hold unacknowledged."""
     debt: int = field(init=False)
@@ -137,6 +139,7 @@ class Limit:
         base = self.burst if self.algorithm is Algorithm.GCRA else self.requests_per_unit
         window_ms = 0 if self.unlimited else UNIT_MS[self.unit] * self.unit_multiplier
         object.__setattr__(self, "window_ms", window_ms)
+        object.__setattr__(self, "whole", base)
         scope = self.scope_in_force
         sharing = self.regions if scope in (Scope.GLOBAL, Scope.QUOTA) else 1
         object.__setattr__(self, "precision", base * self.precision_millionths // MILLION // sharing)

@@ -30,6 +30,8 @@ class LimitsOfRegion:
         self._refund = refund
         self._as_written = regions == 1 and not overdraft and not refund
         self._active = regions
+        self.divides = False
+        """At least one limit of scope `cell` was bound: each region enforces a part of it."""
         self._bound: dict[int, tuple[Limit, Limit]] = {}
 
     @property
@@ -59,8 +61,9 @@ class LimitsOfRegion:
         return bound
 
     def _in_region(self, limit: Limit) -> Limit:
-        parts = self._active if limit.scope_in_force is Scope.CELL else 1
-        return dataclasses.replace(
+        divided = limit.scope_in_force is Scope.CELL
+        parts = self._active if divided else 1
+        bound = dataclasses.replace(
             limit,
             requests_per_unit=part(limit.requests_per_unit, parts),
             burst=part(limit.burst, parts),
@@ -68,6 +71,9 @@ class LimitsOfRegion:
             overdraft=self._overdraft if limit.overdraft is None else limit.overdraft,
             refund=self._refund if limit.refund is None else limit.refund,
         )
+        self.divides = self.divides or divided
+        object.__setattr__(bound, "whole", limit.whole)
+        return bound
 
 
 def part(amount: int, regions: int) -> int:

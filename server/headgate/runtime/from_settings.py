@@ -24,6 +24,7 @@ def answer_settings(settings: Settings) -> AnswerSettings:
         header_remaining=settings.header_remaining,
         header_reset=settings.header_reset,
         header_retry_after=settings.header_retry_after,
+        exact_reset=settings.exact_reset,
         denied_body=settings.denied_body,
         shadow_mode=settings.shadow_mode,
         dynamic_metadata=settings.dynamic_metadata,

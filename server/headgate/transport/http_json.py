@@ -12,6 +12,7 @@ from headgate_client.wire.envoy.service.ratelimit.v3 import rls_pb2
 
 from headgate.errors import BadRequest
 
+RETRY_AFTER = "Retry-After"
 OVER_LIMIT = rls_pb2.RateLimitResponse.OVER_LIMIT
 
 
@@ -44,7 +45,17 @@ def response_to_json(response: rls_pb2.RateLimitResponse) -> str:
 
 
 def response_headers(response: rls_pb2.RateLimitResponse) -> list[tuple[str, str]]:
-    """The headers that Envoy would add to the answer of its caller."""
-    return [
+    """The headers that Envoy would add to the answer of its caller; and on a denial `Retry-After` in any case."""
+    headers = [
         (header.key, header.value or header.raw_value.decode("latin-1")) for header in response.response_headers_to_add
     ]
+    told = any(name.lower() == RETRY_AFTER.lower() for name, _ in headers)
+    if response.overall_code == OVER_LIMIT and not told:
+        headers.append((RETRY_AFTER, str(_retry_after_s(response))))
+    return headers
+
+
+def _retry_after_s(response: rls_pb2.RateLimitResponse) -> int:
+    """Whole seconds, rounded up and at least one, until the longest of the denials is over."""
+    denials = [status.duration_until_reset for status in response.statuses if status.code == OVER_LIMIT]
+    return max([1, *(-(-reset.ToMilliseconds() // 1000) for reset in denials)])

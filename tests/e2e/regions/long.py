@@ -127,6 +127,7 @@ def leaving() -> str:
         world.start_nodes(*NAMES)
         left = ("eu", "us")
         wait_until(lambda: active(world, NAMES) == {3}, "all regions to be heard")
+        assert world.admit("ap", "cell", "left", CELL_LIMIT) == CELL_LIMIT // 3
         for node in world.nodes["ap"]:
             node.send(signal.SIGSTOP)
         took_s = timed(lambda: active(world, left) == {2}, "the lost region to count no more")
@@ -138,6 +139,8 @@ def leaving() -> str:
         for node in world.nodes["ap"]:
             node.send(signal.SIGCONT)
         wait_until(lambda: active(world, NAMES) == {3}, "the region to be heard again")
+        together = (2 * each + CELL_LIMIT // 3) / CELL_LIMIT
+        wait_until(lambda: abs(world.cells_used() - together) < 0.001, "what the regions admitted together")
         world.stop_nodes()
         return f"a lost region counts no more after {took_s:.0f} s; the others enforce {each} of {CELL_LIMIT} each"
 

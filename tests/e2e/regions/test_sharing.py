@@ -83,6 +83,22 @@ def test_a_limit_of_scope_cell_is_divided_by_the_regions(world: World) -> None:
     undisturbed(attempt)
 
 
+def test_what_cells_admit_together_is_measured(world: World) -> None:
+    """A limit of 1 is admitted once by each region, because a part is at least 1: three times the limit, while the
+    alarm that goes by who is heard has no reason to ring."""
+
+    def attempt(number: int) -> float:
+        value, before = f"small-{number}", world.degraded()
+        admitted = [world.admit(region, "small", value, 2) for region in NAMES]
+        disturbed = world.degraded() - before
+        if not disturbed:
+            assert admitted == [1, 1, 1]
+            wait_until(lambda: world.cells_used() == len(NAMES), "nodes that know what their regions admitted")
+        return disturbed
+
+    undisturbed(attempt)
+
+
 def test_all_regions_are_heard_and_no_alarm_rings(world: World) -> None:
     def quiet() -> bool:
         samples = [scrape(node) for node in world.everyone()]

@@ -50,6 +50,8 @@ descriptors:
   rate_limit: {{unit: second, unit_multiplier: {QUOTA_WINDOW_S}, requests_per_unit: {QUOTA_LIMIT}, scope: quota}}
 - key: cell
   rate_limit: {{unit: year, requests_per_unit: {CELL_LIMIT}, precision: 0, scope: cell}}
+- key: small
+  rate_limit: {{unit: year, requests_per_unit: 1, precision: 0, scope: cell}}
 - key: tokens
   rate_limit: {{unit: year, requests_per_unit: {LATE_LIMIT}, overdraft: true}}
 - key: back
@@ -161,6 +163,18 @@ class World:
 
         with ThreadPoolExecutor(len(nodes)) as pool:
             return sum(pool.map(ask, nodes, each))
+
+    def cells_used(self) -> float:
+        """How many times a limit of scope `cell` all regions admitted together, at most: as the alert adds it up."""
+        most: dict[tuple[str, str], float] = {}
+        for node in self.everyone():
+            for (name, labels), share in scrape(node).items():
+                if name == "headgate_cell_scope_used_ratio":
+                    where = dict(labels)
+                    of = where["slot"], where["cell"]
+                    most[of] = max(most.get(of, 0.0), share)
+        slots = {slot for slot, _ in most}
+        return max((sum(share for of, share in most.items() if of[0] == slot) for slot in slots), default=0.0)
 
     def _client(self, node: Headgate) -> Client:
         client = self._clients.get(node)

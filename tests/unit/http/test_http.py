@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http import HttpServer, HttpSources
 from headgate.transport.http_listener import HttpEndpoint, HttpLimits
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+from multidict import CIMultiDictProxy
 
 from tests.support.clock import ManualClock
 from tests.support.waiting import PATIENCE_S, until
@@ -76,7 +77,7 @@ class Service:
         self.requests.append(RateLimitRequest.FromString(payload))
         return self._answer(payload)
 
-    async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any, Mapping[str, str]]:
+    async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any, CIMultiDictProxy[str]]:
         async with (
             aiohttp.ClientSession() as session,
             session.request(method, f"http://{self.server.address}{path}", **more) as response,
@@ -130,7 +131,19 @@ async def test_a_denial_is_429_with_its_headers() -> None:
     async with served(lambda _: DENIAL.SerializeToString()) as service:
         status, body, headers = await service.call("POST", "/json", json=REQUEST)
         assert (status, body["overallCode"]) == (429, "OVER_LIMIT")
-        assert headers["Retry-After"] == "7"
+        assert headers.getall("Retry-After") == ["7"]
+
+
+async def test_a_denial_says_when_to_come_back_without_being_set_to() -> None:
+    """By the longest of the denials, rounded up; an admission says nothing."""
+    denial = RateLimitResponse(overall_code=RateLimitResponse.OVER_LIMIT)
+    for code, reset_ms in (("OVER_LIMIT", 900), ("OVER_LIMIT", 6_001), ("OK", 90_000)):
+        denial.statuses.add(code=code).duration_until_reset.FromMilliseconds(reset_ms)
+    async with served(lambda _: denial.SerializeToString()) as service:
+        status, _, headers = await service.call("POST", "/json", json=REQUEST)
+        assert (status, headers.getall("Retry-After")) == (429, ["7"])
+    async with served() as service:
+        assert "Retry-After" not in (await service.call("POST", "/json", json=REQUEST))[2]
 
 
 @pytest.mark.slow

@@ -43,6 +43,17 @@ def level(name: str, fires: str, quiet: str) -> Case:
     return Case({name: fires}, {name: quiet})
 
 
+def cells_used(**cells: tuple[float, ...]) -> Series:
+    """Shares by slot of each cell, as two of its nodes know them: one of them is behind."""
+    name = "headgate_cell_scope_used_ratio"
+    return {
+        f'{name}{{cell="{cell}",slot="{slot}",instance="{cell}-{node}"}}': f"{share / node}+0x30"
+        for cell, shares in cells.items()
+        for slot, share in enumerate(shares)
+        for node in (1, 2)
+    }
+
+
 CASES: dict[str, Case] = {
     "HeadgateNotReady": level("headgate_ready", "0+0x30", "0 0 0 1+0x30"),
     "HeadgateFailsOpen": Case(
@@ -110,6 +121,17 @@ CASES: dict[str, Case] = {
     "HeadgateCellScopeExceeded": Case(
         {'headgate_cell_scope_exceeded{times="1.5"}': "1+0x30"},
         {'headgate_cell_scope_exceeded{times="1.5"}': "0+0x30"},
+    ),
+    "HeadgateCellScopeExceededThrice": Case(
+        {'headgate_cell_scope_exceeded{times="3"}': "1+0x30"},
+        {'headgate_cell_scope_exceeded{times="3"}': "0+0x30", 'headgate_cell_scope_exceeded{times="1.5"}': "1+0x30"},
+    ),
+    "HeadgateCellScopeAdmitted": Case(
+        cells_used(eu=(0.2, 0.8), us=(0.4, 0.9)),
+        cells_used(eu=(0.2, 1.0), us=(1.0, 0.4)),  # two keys, in two slots
+    ),
+    "HeadgateCellScopeAdmittedThrice": Case(
+        cells_used(eu=(1.0, 0.1), us=(1.0, 0.1), ap=(1.0, 0.1)), cells_used(eu=(1.0, 0.1), us=(1.0, 1.0), ap=(0.9, 1.0))
     ),
     "HeadgateQuotaNoKeeper": Case(
         {'headgate_quota_keeper{instance="a"}': "0+0x30", 'headgate_quota_keeper{instance="b"}': "0+0x30"},

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from headgate.errors import ConfigError
 from headgate.limiter import instruments as cell_instruments
+from headgate.limiter.cell_scope import CellUse
 from headgate.limiter.engine import Engine
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import Origin
@@ -59,6 +60,7 @@ class RegionRoom(Room):
             await self._stay_alone()
         else:
             await self._join()
+        self._cell_use = CellUse(self.engine.counters, self.limits, context.clock)
 
     async def _stay_alone(self) -> None:
         context = self.context
@@ -129,6 +131,7 @@ class RegionRoom(Room):
 
     def tick(self) -> None:
         self.region_map.expire()
+        self._cell_use.look()
 
     def register(self, metrics: Metrics) -> None:
         cell_instruments.register(metrics, self.engine.counters)
@@ -136,6 +139,7 @@ class RegionRoom(Room):
             instruments.register(metrics, self.node)
         if self.context.settings.peer:
             instruments.register_active(metrics, self._active)
+            cell_instruments.register_cell_scope(metrics, self._cell_use, self.context.settings.region)
 
     def shard_now_ms(self, shard: int) -> int:
         """Return the time of a shard; of a node on its own, the clock's."""
