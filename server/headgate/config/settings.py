@@ -309,10 +309,10 @@ class Settings:
 
     request_limits: Literal["allow", "lower", "refuse"] = ANSWERS(
         Choice(("allow", "lower", "refuse")),
-        "allow",
-        "Limits that come with a request (`limit` in a descriptor): `allow` takes them instead of the rule's, "
-        "`lower` lets them only take away, `refuse` answers INVALID_ARGUMENT. A rules file may say otherwise for "
-        "its domain. See docs/rules.md.",
+        "lower",
+        "Limits that come with a request (`limit` in a descriptor): `lower` lets them only take away, `allow` takes "
+        "them instead of the rule's, as envoyproxy/ratelimit does, `refuse` answers INVALID_ARGUMENT. A rules file may "
+        "say otherwise for its domain. See docs/rules.md.",
     )
 
     tls_cert: Path | None = CALLERS(
