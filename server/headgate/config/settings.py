@@ -390,6 +390,13 @@ class Settings:
     max_descriptors: int = BOUNDS(Whole(1, 32), 32, "Descriptors of one request; with more it is INVALID_ARGUMENT.")
     max_entries: int = BOUNDS(Whole(1, 256), 32, "Entries of one descriptor; with more it is INVALID_ARGUMENT.")
 
+    reservation_max_ttl_s: float = BOUNDS(
+        Number(1, 86_400, "SECONDS"),
+        3_600.0,
+        "How long a reservation may wait to be settled; who asks for more gets INVALID_ARGUMENT. The origin remembers "
+        "each that was settled for as long as its caller asked for. See docs/reservations.md.",
+    )
+
     decision_log: bool = DECISION_LOG(
         Boolean(),
         True,
