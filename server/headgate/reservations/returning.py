@@ -1,4 +1,4 @@
-"""Giving back: a settlement returns what still counts and no more, or quota of windows that are over could be saved up."""
+"""Giving back: a settlement returns only what still counts, or quota of past windows could be saved up."""
 
 from collections.abc import Iterable
 

@@ -71,8 +71,8 @@ class WorkersHttp(HttpListener):
             web.get("/metrics", self._metrics),
             web.get("/version", self._version),
             web.get("/regions", self._first),
-            web.get("/decisions", self._first),
-            web.get("/explain", self._first),
+            web.get("/decisions", self._log),
+            web.get("/explain", self._log),
             web.get("/top", self._top),
             web.post("/json", self._json),
         ]
@@ -134,9 +134,21 @@ class WorkersHttp(HttpListener):
         return web.json_response(_noting(body, "digests", digests), dumps=pretty)
 
     async def _first(self, request: web.Request) -> web.Response:
-        """The first worker's answer: it speaks to the other regions, and all read the same log."""
+        """The first worker's answer: it speaks to the other regions."""
         _, answer = await self._first_answer(request.path_qs)
         return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+    async def _log(self, request: web.Request) -> web.Response:
+        """The first worker's answer, however long that takes: another one would read the same log once more."""
+        for member in self._answering():
+            try:
+                answer = await member.upstream.get(request.path_qs, self.limits.request_timeout_s)
+            except NotReached:
+                continue
+            except NoAnswer as error:
+                raise NotReady(f"worker {member.name}: {error}") from error
+            return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        raise NotReady("no worker is ready")
 
     async def _first_answer(self, target: str) -> tuple[Member, WorkerAnswer]:
         for member in self._answering():
