@@ -52,7 +52,8 @@ def get(address: str, path: str, headers: dict[str, str] | None = None) -> Answe
 
 
 def post(address: str, headers: dict[str, str] | None = None) -> Answer:
-    return http_request(address, "POST", "/json", json.dumps(REQUEST).encode(), headers)
+    said = {"Content-Type": "application/json", **(headers or {})}
+    return http_request(address, "POST", "/json", json.dumps(REQUEST).encode(), said)
 
 
 def test_a_token_is_demanded_on_grpc_and_on_http_alike(rules: Path, tokens: Path) -> None:

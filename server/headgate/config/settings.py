@@ -15,6 +15,7 @@ from headgate.config.kinds import (
     BODY,
     DIRECTORY,
     HEADER,
+    HOST,
     HTTP_URL,
     MODE,
     NAME,
@@ -108,6 +109,14 @@ class Settings:
     rules: Path = SERVING(DIRECTORY, REQUIRED, "Directory of rule files (`*.yaml`, `*.yml`); watched for changes.")
     grpc: str = SERVING(ADDRESS, "0.0.0.0:8081", "Where gRPC listens.")
     http: str = SERVING(ADDRESS, "0.0.0.0:8080", "Where HTTP listens: /json, health, metrics, the current rules.")
+    http_host: tuple[str, ...] = SERVING(
+        ListOf(HOST),
+        (),
+        "A name by which `http` and `admin` may be asked for /json, /rules, /regions, /top, /decisions and /explain "
+        "where no token is needed, beside addresses, this machine's name and names that no public DNS has; `*` is any. "
+        "May be repeated. See docs/security.md.",
+        absent="no other name",
+    )
     socket_mode: str = SERVING(
         MODE,
         "0600",
@@ -341,7 +350,9 @@ class Settings:
         absent="no token",
     )
 
-    max_message_bytes: int = BOUNDS(Whole(1024, 16 * _MIB, "BYTES"), 64 * 1024, "The largest request, gRPC or HTTP.")
+    max_message_bytes: int = BOUNDS(
+        Whole(1024, 16 * _MIB, "BYTES"), 64 * 1024, "The largest request over gRPC; over HTTP it is 8 KiB at most."
+    )
     max_pending_calls: int = BOUNDS(
         Whole(1, 1_000_000), 10_000, "Calls waiting for an answer; more are refused as UNAVAILABLE."
     )

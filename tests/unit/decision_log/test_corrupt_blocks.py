@@ -108,8 +108,10 @@ JSON = st.recursive(
     max_leaves=8,
 )
 KINDS = st.sampled_from(
-    ["start", "rules_in_force", "breaker_changed", "peer_failed", "active_regions_changed", "live_nodes", "dropped"]
-    + ["rules_content", "key_reset", "key_overridden", "rules_refused", "shard_lost_memory", "shard_clock_set"]
+    [
+        *("start", "rules_in_force", "breaker_changed", "peer_failed", "active_regions_changed", "live_nodes"),
+        *("dropped", "rules_content", "key_reset", "key_overridden", "rules_refused", "shard_lost_memory"),
+    ]
 )
 NAMES = ["version", "shard", "state", "region", "active", "of", "live_nodes", "decisions", "regions", "key"]
 FIELDS = st.dictionaries(st.sampled_from([*NAMES, "digest", "part", "data", "allowances", "origin", "by_ms"]), JSON)
