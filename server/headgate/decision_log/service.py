@@ -6,7 +6,6 @@ bytes.
 """
 
 import asyncio
-import json
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from headgate import plain_json
 from headgate.decision_log.batch import RecordFilter
 from headgate.decision_log.follower import Follower
 from headgate.decision_log.json_lines import entry_to_json
@@ -141,4 +141,4 @@ def _rule_sets(directory: Path, records: Iterable[DecisionRecord], events: Itera
 
 
 def _lines(entries: Iterable[Entry]) -> list[str]:
-    return [json.dumps(entry_to_json(entry), ensure_ascii=False) for entry in entries]
+    return [plain_json.dumps(entry_to_json(entry)) for entry in entries]

@@ -20,7 +20,7 @@ OVER_LIMIT = rls_pb2.RateLimitResponse.OVER_LIMIT
 MOST_DESCRIPTORS: Final = 32
 """The highest that the setting `max_descriptors` allows."""
 MOST_ENTRIES: Final = 256
-"""The same of `max_entries`."""
+"""The highest that `max_entries` allows."""
 
 _DIGITS: Final = re.compile("[0-9]{1,20}")
 
@@ -29,7 +29,7 @@ Read = Callable[[Any, str], Any]
 _Fields = dict[str, tuple[str, Read]]
 
 
-class _Refused(Exception):
+class _NotRequest(Exception):
     """A value is not what its field takes; the message says which, and what it does."""
 
 
@@ -44,7 +44,7 @@ def request_from_json(body: bytes) -> bytes:
         raise BadRequest("the body is nested too deeply") from None
     except UnicodeEncodeError:
         raise BadRequest("the body is not text: half of a surrogate pair is in it") from None
-    except (_Refused, ValueError, TypeError) as error:
+    except (_NotRequest, ValueError, TypeError) as error:
         raise BadRequest(f"the body is not a RateLimitRequest in JSON: {error}") from None
 
 
@@ -53,12 +53,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _Refused(f"{twice!r} stands in an object twice")
+        raise _NotRequest(f"{twice!r} stands in an object twice")
     return found
 
 
 def _no_constant(text: str) -> None:
-    raise _Refused(f"{text} is no JSON")
+    raise _NotRequest(f"{text} is no JSON")
 
 
 # Kinds of values. None (`null`) is as good as none, for all of them.
@@ -66,13 +66,13 @@ def _no_constant(text: str) -> None:
 
 def _text(value: Any, at: str) -> str:
     if not isinstance(value, str):
-        raise _Refused(f"{at}: text is expected")
+        raise _NotRequest(f"{at}: text is expected")
     return value
 
 
 def _flag(value: Any, at: str) -> bool:
     if not isinstance(value, bool):
-        raise _Refused(f"{at}: true or false is expected")
+        raise _NotRequest(f"{at}: true or false is expected")
     return value
 
 
@@ -86,7 +86,7 @@ def _whole(bits: int) -> Read:
         if isinstance(value, float) and value.is_integer():
             number = int(value)
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << bits:
-            raise _Refused(f"{at}: a whole number from 0 to {(1 << bits) - 1} is expected")
+            raise _NotRequest(f"{at}: a whole number from 0 to {(1 << bits) - 1} is expected")
         return number
 
     return read
@@ -98,7 +98,7 @@ def _unit(value: Any, at: str) -> int:
         return units.Value(value)
     if isinstance(value, int) and not isinstance(value, bool) and value in units.values():
         return value
-    raise _Refused(f"{at}: one of {', '.join(units.keys())} is expected")
+    raise _NotRequest(f"{at}: one of {', '.join(units.keys())} is expected")
 
 
 def _message(fields: _Fields) -> Read:
@@ -107,14 +107,14 @@ def _message(fields: _Fields) -> Read:
 
     def read(value: Any, at: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise _Refused(f"{at or 'the body'}: a JSON object is expected")
+            raise _NotRequest(f"{at or 'the body'}: a JSON object is expected")
         found: dict[str, Any] = {}
         for spelling, inner in value.items():
             if spelling not in known:
-                raise _Refused(f"{_below(at, spelling[:40])}: there is no such field")
+                raise _NotRequest(f"{_below(at, spelling[:40])}: there is no such field")
             name, reads = known[spelling]
             if name in found:
-                raise _Refused(f"{_below(at, spelling)}: it is there twice, spelled in two ways")
+                raise _NotRequest(f"{_below(at, spelling)}: it is there twice, spelled in two ways")
             if inner is not None:
                 found[name] = reads(inner, _below(at, spelling))
         return found
@@ -125,9 +125,9 @@ def _message(fields: _Fields) -> Read:
 def _list_of(read_one: Read, most: int) -> Read:
     def read(value: Any, at: str) -> list[Any]:
         if not isinstance(value, list):
-            raise _Refused(f"{at}: a list is expected")
+            raise _NotRequest(f"{at}: a list is expected")
         if len(value) > most:
-            raise _Refused(f"{at}: {len(value)} of them, at most {most} are accepted")
+            raise _NotRequest(f"{at}: {len(value)} of them, at most {most} are accepted")
         return [read_one(inner, f"{at}[{index}]") for index, inner in enumerate(value)]
 
     return read

@@ -65,7 +65,7 @@ class HttpLimits:
     max_connections: int = 128
     """Connections of one listener. Scrapers and callers of /json are few; for volume there is gRPC."""
     max_connections_per_address: int = 64
-    """The same from one address, of IPv6 from one /64: half of all, because a proxy may stand for many."""
+    """Connections from one address, of IPv6 from one /64: half of all, because a proxy may stand for many."""
     scrape_kept_s: float = 1.0
     """Time for which rendered metrics are kept, for all who ask: scrapers come every few seconds."""
 
