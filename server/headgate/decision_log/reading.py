@@ -11,12 +11,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from headgate.decision_log.segments import ReadStats
 from headgate.errors import NotReady
 
 DEADLINE_S: Final = 5.0
-"""Time for one answer: half of what HTTP waits for. Over a whole log of the default size it takes about two."""
+"""Time for one answer: half of what HTTP waits for. Over a whole log of the default size it takes about two. After half
+of it no more is looked for."""
 MOST_WAITING: Final = 4
 """Questions in line behind the one that is answered: more people than look at one node."""
+REFUSED_AFTER_S: Final = 1.0
+"""Time after which whoever comes while as many wait is told so."""
 SLICE_S: Final = 0.001
 """Time that a reading takes before it lets others run: the loop waits no longer than that for the interpreter."""
 BREAK_S: Final = 0.001
@@ -37,6 +41,14 @@ class Patience:
     def begin(self) -> None:
         """Count the time from now on."""
         self._ends_s = time.monotonic() + self._seconds
+
+    def stats(self) -> ReadStats:
+        """Return the counts of a reading that asks this one."""
+        return ReadStats(on_block=self.check, enough=self.is_half_over)
+
+    def is_half_over(self) -> bool:
+        """Tell whether the rest of the time is for making an answer of what was found."""
+        return time.monotonic() >= self._ends_s - self._seconds / 2
 
     def give_up(self) -> None:
         """End the reading at its next block: nobody waits for it any more."""
@@ -64,6 +76,8 @@ class LogReading:
     async def run(self, read: Callable[[Patience], Answer]) -> Answer:
         """Return what `read` finds. Raises NotReady where too many wait, or when it takes too long."""
         if len(self._asked) > MOST_WAITING:
+            # Whoever asks again and again is held up by it, and costs little more than his connection.
+            await asyncio.sleep(REFUSED_AFTER_S)
             raise NotReady("the log is being read for others: ask again in a few seconds")
         patience = Patience()
         self._asked.add(patience)

@@ -127,7 +127,8 @@ class LogSearch:
         left_bytes, records = MOST_BYTES, 0
         for number, (entry, segment) in enumerate(found):
             left_bytes -= entry.length
-            if number and (number >= MOST_BLOCKS or left_bytes < 0 or records >= MOST_RECORDS):
+            most = number >= MOST_BLOCKS or left_bytes < 0 or records >= MOST_RECORDS
+            if number and (most or self._stats.enough()):
                 self._stats.left_blocks += len(found) - number
                 return
             for record in self._read(segment, [(entry.offset, entry.length)], want):

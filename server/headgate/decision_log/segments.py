@@ -160,6 +160,8 @@ class ReadStats:
     """JSON lines that are none of ours."""
     on_block: Callable[[], None] = lambda: None
     """Called before a block is inflated, or an index read; raises whatever is to end the reading."""
+    enough: Callable[[], bool] = lambda: False
+    """True when a search is to make do with what it has found: it begins with what is nearest."""
 
     def read_block(self, size: int) -> None:
         """Count a block that is to be inflated."""

@@ -21,7 +21,6 @@ from headgate.decision_log.reader import LogView
 from headgate.decision_log.reading import LogReading, Patience
 from headgate.decision_log.rule_contents import load_content
 from headgate.decision_log.schema import DecisionRecord, Entry, Event
-from headgate.decision_log.segments import ReadStats
 from headgate.endpoint.admins import AdminMethod, Operator, admin_method
 from headgate.errors import BadRequest, NotReady
 from headgate.v1 import decisions_pb2 as pb
@@ -97,7 +96,7 @@ class DecisionsService:
         self._reading.close()
 
     def _find(self, directory: Path, request: pb.FindRequest, patience: Patience) -> pb.FindResponse:
-        view = LogView([directory], stats=ReadStats(on_block=patience.check))
+        view = LogView([directory], stats=patience.stats())
         want = RecordFilter(
             descriptor_hashes=frozenset((request.who,) if request.who else ()),
             numbers=frozenset((request.number,) if request.number else ()),

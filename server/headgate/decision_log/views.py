@@ -22,7 +22,6 @@ from headgate.decision_log.follower import Follower
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.reading import LogReading, Patience
 from headgate.decision_log.schema import DecisionRecord, Event
-from headgate.decision_log.segments import ReadStats
 from headgate.errors import BadRequest, NotFound
 from headgate.limiter.decision import Entries
 
@@ -72,7 +71,7 @@ class DecisionViews:
         if self._follower is None:
             self._follower = Follower(directory)
             now_ms = self._clock.now_ms()
-            view = LogView([directory], stats=ReadStats(on_block=patience.check))
+            view = LogView([directory], stats=patience.stats())
             found = view.decisions(RecordFilter(since_ms=now_ms - FIRST_LOOK_MS), now_ms)
         else:
             found = self._follower.read()
@@ -104,7 +103,7 @@ def _denial(record: DecisionRecord) -> dict[str, Any]:
 
 
 def _explain(directory: Path, question: DecisionQuestion, patience: Patience) -> dict[str, Any]:
-    view = LogView([directory], stats=ReadStats(on_block=patience.check))
+    view = LogView([directory], stats=patience.stats())
     return explain(view, question).to_json()
 
 

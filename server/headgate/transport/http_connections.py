@@ -20,8 +20,9 @@ from aiohttp import web
 from headgate.endpoint.trust import network_of
 from headgate.transport.descriptors import NO_DESCRIPTORS, Spares
 
-ACCEPTED_AT_ONCE: Final = 64
-"""Connections that are being opened: decisions have their turns in between. Fewer than may be open."""
+ACCEPTED_AT_ONCE: Final = 8
+"""Connections that are opened in one turn of the loop, about a millisecond's work: decisions have their turns in
+between."""
 MOST_PROBES: Final = 16
 """Health checks that are answered at a time, beside all other connections: each takes a millisecond."""
 MOST_SILENT: Final = 64

@@ -56,12 +56,17 @@ async def turn(until: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_one_at_a_time_and_the_others_wait_in_line(log_reading: LogReading) -> None:
+async def test_one_at_a_time_and_the_others_wait_in_line(
+    log_reading: LogReading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "REFUSED_AFTER_S", 0.05)
     held = Held()
     tasks = [asyncio.create_task(log_reading.run(held)) for _ in range(1 + reading.MOST_WAITING)]
     await turn(lambda: held.running == 1)
+    began_s = time.monotonic()
     with pytest.raises(NotReady, match="for others"):
         await log_reading.run(held)
+    assert time.monotonic() - began_s >= 0.05, "whoever asks without an end is held up"
     held.let_go.set()
     assert await asyncio.gather(*tasks) == ["read"] * len(tasks)
     assert (held.most, set(held.threads)) == (1, {"test_0"})
@@ -110,6 +115,23 @@ async def test_the_log_is_looked_at_block_by_block_for_whether_to_go_on(tmp_path
     with pytest.raises(NotReady, match="enough"):
         view.decisions(RecordFilter(descriptor_hashes=frozenset((hash_of_descriptor("d", caller(7)),))), NOW_MS)
     assert view.stats.blocks <= 10
+
+
+def test_a_search_makes_do_with_the_nearest_when_half_of_its_time_is_over(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    for _ in range(50):
+        log.block([7] * 20)
+    want = RecordFilter(descriptor_hashes=frozenset((hash_of_descriptor("d", caller(7)),)))
+    patience = Patience()
+    view = LogView([tmp_path], stats=patience.stats())
+    assert len(view.decisions(want, log.time_ms)) == 1_000, "it has not begun"
+    patience._seconds = 1e9
+    patience.begin()
+    patience._ends_s = time.monotonic() + 1e8
+    view = LogView([tmp_path], stats=patience.stats())
+    found = view.decisions(want, log.time_ms)
+    assert (len(found), view.stats.left_blocks) == (20, 49)
+    assert found[-1].time_ms == log.time_ms - 10
 
 
 def test_segments_of_another_time_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
