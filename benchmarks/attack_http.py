@@ -51,9 +51,9 @@ def connect(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), 5, source_address=(ATTACKER, 0))
 
 
-def posts(body: bytes, connections: int) -> Callable[[str], None]:
+def posts(body: bytes, connections: int, head: str = "") -> Callable[[str], None]:
     """Whole requests, one after the other on each connection, as fast as they are answered."""
-    data = (POST % TAKEN_BACK).encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    data = head.encode() or (POST % TAKEN_BACK).encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
     def one(address: str) -> None:
         while True:
@@ -142,6 +142,7 @@ ATTACKS: dict[str, Callable[[str], None]] = {
     "/json of 59 KB": posts(descriptors(1_400, 1), 8),
     "/json of 8 KB": posts(descriptors(32, 7), 8),
     "/json of empty descriptors": posts(b'{"descriptors":[' + b"{}," * 2_600 + b"{}]}", 8),
+    "/version on 64 connections": posts(b"", 64, "GET /version HTTP/1.1\r\nHost: x\r\n\r\n"),
     "metrics, not read": unread,
     "half bodies": new_connections(HALF),
     "silent connections": new_connections(b""),

@@ -22,7 +22,7 @@ from headgate.endpoint.tokens import AUTHORIZATION, NO_TOKEN, TokenFile
 from headgate.errors import Forbidden, NotFound, Unauthenticated
 from headgate.transport.http_hosts import NO_MORE_NAMES, HostNames
 
-_HEALTH: Final = frozenset(("/healthz", "/readyz"))
+HEALTH: Final = frozenset(("/healthz", "/readyz"))
 _DECISIONS: Final = frozenset(("/json",))
 _INSIGHT: Final = frozenset(("/", "/rules", "/metrics", "/version", "/regions", "/top", "/decisions", "/explain"))
 _GUARDED: Final = frozenset(("/json", "/rules", "/regions", "/top", "/decisions", "/explain"))
@@ -31,9 +31,9 @@ _GUARDED: Final = frozenset(("/json", "/rules", "/regions", "/top", "/decisions"
 class Surface(Enum):
     """Pages that one listener serves."""
 
-    EVERYTHING = _HEALTH | _DECISIONS | _INSIGHT
-    CALLERS = _HEALTH | _DECISIONS
-    OPERATORS = _HEALTH | _INSIGHT
+    EVERYTHING = HEALTH | _DECISIONS | _INSIGHT
+    CALLERS = HEALTH | _DECISIONS
+    OPERATORS = HEALTH | _INSIGHT
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,13 @@ from aiohttp import web
 from headgate.address import TcpAddress, parse_address
 from headgate.endpoint.listening import listen
 from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
+from headgate.endpoint.trust import network_of
 from headgate.errors import RequestError, Status, TooLarge, status_of
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.transport.http_access import OPEN, HttpAccess
+from headgate.transport.http_access import HEALTH, OPEN, HttpAccess
 from headgate.transport.http_connections import HttpConnections
 from headgate.transport.http_protocol import SERVER_NAME, HttpProtocol, error_response
+from headgate.transport.http_share import LoopShares, Timed
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """Answers one request."""
@@ -96,6 +98,7 @@ class HttpListener:
         self._routes = tuple(self.access.routes(routes))
         self._paths = frozenset(route.path for route in self._routes)
         self._logger = endpoint.logger
+        self._shares = LoopShares()
         self._socket_mode = endpoint.socket_mode
         self._cleanup = contextlib.AsyncExitStack()
 
@@ -162,7 +165,7 @@ class HttpListener:
     async def _within_time(self, request: web.Request, handler: Handle) -> web.StreamResponse:
         try:
             async with asyncio.timeout(self.limits.request_timeout_s):
-                response = await self._answer(request, handler)
+                response = await self._in_share(request, handler)
                 response.headers["Server"] = SERVER_NAME
                 if self.connections.is_probe(request.protocol):
                     response.force_close()
@@ -175,6 +178,20 @@ class HttpListener:
             return error_response(408, "too slow")
         self._count(request, response.status)
         return response
+
+    async def _in_share(self, request: web.Request, handler: Handle) -> web.StreamResponse:
+        """Answer when it is the caller's turn; a health check at once."""
+        if self.connections.is_probe(request.protocol) or (not self._over_network and request.path in HEALTH):
+            return await self._answer(request, handler)
+        network = network_of(request.remote or "")
+        wait_s = self._shares.begin(network)
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        answer = Timed(self._answer(request, handler))
+        try:
+            return await answer
+        finally:
+            self._shares.ended(network, answer.took_s)
 
     async def _answer(self, request: web.Request, handler: Handle) -> web.StreamResponse:
         try:
