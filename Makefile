@@ -158,6 +158,7 @@ bench-others: $(TEST_STAMP)
 	$(BIN)/python -m benchmarks.decision_log
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/attack.py
+	$(BIN)/python benchmarks/attack_http.py
 	$(BIN)/python benchmarks/rules.py
 	$(BIN)/python benchmarks/origin_cost.py
 	$(BIN)/python benchmarks/redis_script.py

@@ -103,7 +103,9 @@ class Reservation(_Held):
     """An estimate that was charged, or denied. As a context manager it raises RateLimited when it was denied."""
 
     def settle(self, actual: int) -> bool:
-        """Say what it came to. Whether the server has it: True also where it was settled before."""
+        """Say what it came to. Whether the server has it: True also where it was settled before, False where there was
+        nothing to settle: nothing was charged.
+        """
         self.actual = check_actual(actual)
         if not self.id:
             return False
@@ -124,7 +126,9 @@ class AsyncReservation(_Held):
     """The same for asyncio, with `async with`."""
 
     async def settle(self, actual: int) -> bool:
-        """Say what it came to. Whether the server has it: True also where it was settled before."""
+        """Say what it came to. Whether the server has it: True also where it was settled before, False where there was
+        nothing to settle: nothing was charged.
+        """
         self.actual = check_actual(actual)
         if not self.id:
             return False

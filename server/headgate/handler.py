@@ -83,6 +83,10 @@ class RateLimitHandler:
 
     # Costs that are known later, in two steps
 
+    def charges(self, payload: bytes) -> tuple[Charge, ...]:
+        """Return what a request would be charged on; nothing, where nothing limits it. Raises RequestError."""
+        return self._planner.make(payload, self._rules(), late=False).charges
+
     def reserve(self, payload: bytes) -> bytes | PendingAnswer:
         """Decide an estimate: charged if it fits, also under a limit with overdraft."""
         return self._decide(self._planner.make(payload, self._rules(), late=False))
@@ -93,9 +97,9 @@ class RateLimitHandler:
         if isinstance(answer, PendingAnswer):
             answer.on_answer = _ignore_answer
 
-    def uncharge(self, payload: bytes) -> None:
+    def uncharge(self, charges: tuple[Charge, ...]) -> None:
         """Undo what something did not come to of its estimate."""
-        self._engine.uncharge(self._planner.make(payload, self._rules(), late=False).charges)
+        self._engine.uncharge(charges)
 
     def take_over_limit(self) -> list[Charge]:
         """Return what was over its limit since this was last called; not all of it, if it is too much."""

@@ -41,7 +41,7 @@ class AnswerSettings:
     match_cache_entries: int = 16_384
     match_cache_bytes: int = 32 * 1024 * 1024
     bounds: wire.RequestBounds = field(default_factory=wire.RequestBounds)
-    request_limits: RequestLimits = RequestLimits.ALLOW
+    request_limits: RequestLimits = RequestLimits.LOWER
     """Default for domains that don't say it themselves."""
     near_limit_ratio: float = 0.8
     """Share of a limit from which on an admission is counted as near it."""

@@ -52,7 +52,8 @@ def get(address: str, path: str, headers: dict[str, str] | None = None) -> Answe
 
 
 def post(address: str, headers: dict[str, str] | None = None) -> Answer:
-    return http_request(address, "POST", "/json", json.dumps(REQUEST).encode(), headers)
+    said = {"Content-Type": "application/json", **(headers or {})}
+    return http_request(address, "POST", "/json", json.dumps(REQUEST).encode(), said)
 
 
 def test_a_token_is_demanded_on_grpc_and_on_http_alike(rules: Path, tokens: Path) -> None:
@@ -127,10 +128,14 @@ def test_who_looks_can_not_spend_and_who_spends_can_not_look(rules: Path, tokens
         # What an operator sees of readiness, a caller does not.
         assert headgate.get("/readyz").json() == {"ready": True, "state": "serving"}
         assert get(admin, "/readyz").json().keys() > {"ready", "state"}
-        shown = get(admin, "/metrics").body.decode()
         name = "headgate_http_requests_total{" if workers == 1 else "headgate_supervisor_http_requests_total{"
-        assert _total(shown, name, 'route="/json",status="401"') == 1
-        assert _total(shown, name, 'route="/rules",status="200"') == 1
+        wanted = [(name, 'route="/json",status="401"'), (name, 'route="/rules",status="200"')]
+
+        def counted() -> list[float]:
+            shown = get(admin, "/metrics").body.decode()
+            return [_total(shown, *each) for each in wanted]
+
+        wait_until(lambda: counted() == [1, 1], "the counts, which are rendered once a second")
         tokens.write_text("two\n")
         rotated = {"Authorization": "Bearer two"}
         wait_until(lambda: post(headgate.http, rotated).status == 200, "the new token", timeout_s=30)

@@ -56,7 +56,7 @@ def test_a_flood_of_http_connections_takes_a_bounded_number_of_descriptors(rules
         for _ in range(20):
             assert headgate.get("/healthz").status == 200
         assert headgate.descriptors() - before <= HttpLimits().max_connections
-        assert samples(headgate, 'headgate_http_connections_cut_total{reason="connections"}')
+        assert samples(headgate, 'headgate_http_connections_cut_total{reason="silent"}')
         assert client.should_rate_limit("edge", [{"wide": "x"}]).admitted
 
 

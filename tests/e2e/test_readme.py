@@ -1,11 +1,12 @@
 """The first minutes of a newcomer: what the README says to type does what it says."""
 
+import json
 import re
 import shlex
 import shutil
 from pathlib import Path
 
-from tests.support.headgate import http_request, run, serve
+from tests.support.headgate import run, serve
 from tests.support.source import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -36,7 +37,7 @@ def test_what_the_readme_says_to_type_does_what_it_says(tmp_path: Path) -> None:
         shown = run(*top[1:], "--addr", server.http)
         assert (shown.returncode, "alice" in shown.stdout) == (0, True), shown.stderr
         assert [word for word in curl if word.endswith("/json")] == ["http://127.0.0.1:8080/json"]
-        body = curl[curl.index("-d") + 1].encode()
-        statuses = [http_request(server.http, "POST", "/json", body).status for _ in range(101)]
+        body = json.loads(curl[curl.index("--json") + 1])
+        statuses = [server.post_json(body).status for _ in range(101)]
         assert statuses == [200] * 100 + [429]
         assert server.get("/").headers["content-type"].startswith("text/html")

@@ -160,7 +160,12 @@ def test_decisions_over_http_go_round(pair: Headgate) -> None:
     undisturbed(attempt)
     assert pair.post_json(b"{").status == 400
     assert pair.post_json(b" " * 100_000).status == 413
-    assert http_request(pair.http, "POST", "/json", b"x", {"Content-Encoding": "gzip"}).status == 415
+    assert (
+        http_request(
+            pair.http, "POST", "/json", b"x", {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        ).status
+        == 415
+    )
 
 
 SPIN = """\

@@ -20,13 +20,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headgate.transport.http_listener import HttpLimits
+
 from tests.support.waiting import PATIENCE_S, wait_until
 
+SCRAPE_KEPT_S = HttpLimits().scrape_kept_s
 FREE_PORTS = ("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
 RULES = """\
@@ -99,6 +103,7 @@ class Headgate:
             env=clean_environ({"TMPDIR": self._scratch.name, **environ}),
             start_new_session=True,
         )
+        self._scraped_s = 0.0
         self.lines: list[str] = []
         self._more = threading.Condition()
         self._ended = False
@@ -146,6 +151,10 @@ class Headgate:
         return self
 
     def get(self, path: str) -> Answer:
+        """Ask; for metrics, when those of the last time are no longer kept."""
+        if path == "/metrics":
+            time.sleep(max(0.0, self._scraped_s + SCRAPE_KEPT_S - time.monotonic()))
+            self._scraped_s = time.monotonic() + 0.05  # the server's second begins when they are written
         return http_request(self.http, "GET", path)
 
     def post_json(self, body: Any) -> Answer:

@@ -184,7 +184,8 @@ def test_global_shadow_mode_denies_nothing(load: Callable[[str], RuleSet]) -> No
     assert world.handler.stats.admitted[DecisionPath.SHADOW] == 3
 
 
-def test_an_override_has_its_own_limit_and_counter(world: World) -> None:
+def test_an_override_has_its_own_limit_and_counter(load: Callable[[str], RuleSet]) -> None:
+    world = World(load, request_limits=RequestLimits.ALLOW)
     limited = override("user=alice", 1, "HOUR")
     first, second = world.ask(limited), world.ask(limited)
     assert (first.overall_code, second.overall_code) == (OK, OVER)
@@ -488,7 +489,8 @@ def test_an_override_of_0_denies_and_its_end_admits_again(world: World) -> None:
     assert world.ask(d("user=a")).overall_code == OK
 
 
-def test_a_limit_in_the_request_goes_before_an_operators_override(world: World) -> None:
+def test_a_limit_in_the_request_goes_before_an_operators_override(load: Callable[[str], RuleSet]) -> None:
+    world = World(load, request_limits=RequestLimits.ALLOW)
     overriding(world, "user=a", 1)
     answers = [world.ask(override("user=a", 2, "MINUTE")) for _ in range(3)]
     assert [answer.overall_code for answer in answers] == [OK, OK, OVER]

@@ -182,6 +182,11 @@ def _refund(given: Mapping[str, str]) -> dict[str, Given]:
     return {"refund": Given(COMPAT_ENV, "true")}
 
 
+def _request_limits(given: Mapping[str, str]) -> dict[str, Given]:
+    """Take limits that come with requests instead of the rules', as ratelimit does."""
+    return {"request_limits": Given(COMPAT_ENV, "allow")}
+
+
 def _origin(given: Mapping[str, str]) -> dict[str, Given]:
     if "REDIS_URL" not in given:
         return {}
@@ -198,6 +203,7 @@ _PARTS: tuple[Callable[[Mapping[str, str]], dict[str, Given]], ...] = (
     _bounds,
     _overdraft,
     _refund,
+    _request_limits,
     _origin,
 )
 

@@ -68,6 +68,7 @@ SAN = Text(
     "a name in a certificate: a DNS name (`*.` stands for one label), a URI (`*` at its end for any rest), an address",
     r"(\*\.)?[^*,\s]{1,253}|[a-z][a-z0-9+.-]*://[^*,\s]{0,2000}\*?",
 )
+HOST = Text("a host name, or `*` for any", r"\*|[A-Za-z0-9][A-Za-z0-9.-]{0,252}", "NAME")
 HEADER = Text("an HTTP header name", r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 
 

@@ -15,6 +15,7 @@ from headgate.config.kinds import (
     BODY,
     DIRECTORY,
     HEADER,
+    HOST,
     HTTP_URL,
     MODE,
     NAME,
@@ -108,6 +109,14 @@ class Settings:
     rules: Path = SERVING(DIRECTORY, REQUIRED, "Directory of rule files (`*.yaml`, `*.yml`); watched for changes.")
     grpc: str = SERVING(ADDRESS, "0.0.0.0:8081", "Where gRPC listens.")
     http: str = SERVING(ADDRESS, "0.0.0.0:8080", "Where HTTP listens: /json, health, metrics, the current rules.")
+    http_host: tuple[str, ...] = SERVING(
+        ListOf(HOST),
+        (),
+        "A name by which `http` and `admin` may be asked for /json, /rules, /regions, /top, /decisions and /explain "
+        "where no token is needed, beside addresses, this machine's name and names that no public DNS has; `*` is any. "
+        "May be repeated. See docs/security.md.",
+        absent="no other name",
+    )
     socket_mode: str = SERVING(
         MODE,
         "0600",
@@ -323,10 +332,10 @@ class Settings:
 
     request_limits: Literal["allow", "lower", "refuse"] = ANSWERS(
         Choice(("allow", "lower", "refuse")),
-        "allow",
-        "Limits that come with a request (`limit` in a descriptor): `allow` takes them instead of the rule's, "
-        "`lower` lets them only take away, `refuse` answers INVALID_ARGUMENT. A rules file may say otherwise for "
-        "its domain. See docs/rules.md.",
+        "lower",
+        "Limits that come with a request (`limit` in a descriptor): `lower` lets them only take away, `allow` takes "
+        "them instead of the rule's, as envoyproxy/ratelimit does, `refuse` answers INVALID_ARGUMENT. A rules file may "
+        "say otherwise for its domain. See docs/rules.md.",
     )
 
     tls_cert: Path | None = CALLERS(
@@ -355,7 +364,9 @@ class Settings:
         absent="no token",
     )
 
-    max_message_bytes: int = BOUNDS(Whole(1024, 16 * _MIB, "BYTES"), 64 * 1024, "The largest request, gRPC or HTTP.")
+    max_message_bytes: int = BOUNDS(
+        Whole(1024, 16 * _MIB, "BYTES"), 64 * 1024, "The largest request over gRPC; over HTTP it is 8 KiB at most."
+    )
     max_pending_calls: int = BOUNDS(
         Whole(1, 1_000_000), 10_000, "Calls waiting for an answer; more are refused as UNAVAILABLE."
     )
@@ -418,6 +429,13 @@ class Settings:
     match_cache_bytes: int = BOUNDS(Whole(1, 2**40), 32 * _MIB, "What they may take in memory together, in bytes.")
     max_descriptors: int = BOUNDS(Whole(1, 32), 32, "Descriptors of one request; with more it is INVALID_ARGUMENT.")
     max_entries: int = BOUNDS(Whole(1, 256), 32, "Entries of one descriptor; with more it is INVALID_ARGUMENT.")
+
+    reservation_max_ttl_s: float = BOUNDS(
+        Number(1, 86_400, "SECONDS"),
+        3_600.0,
+        "How long a reservation may wait to be settled; who asks for more gets INVALID_ARGUMENT. The origin remembers "
+        "each that was settled for as long as its caller asked for. See docs/reservations.md.",
+    )
 
     decision_log: bool = DECISION_LOG(
         Boolean(),

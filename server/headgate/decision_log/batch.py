@@ -6,10 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.decision_log.schema import CODES, INTERNED, STORED, DecisionRecord, Flag, NodeRun, Per, SchemaField
+from headgate.decision_log.schema import (
+    CODES,
+    INTERNED,
+    STORED,
+    DecisionRecord,
+    Flag,
+    NodeRun,
+    Per,
+    SchemaField,
+    checked_parts,
+)
 
 _64_BITS: Final = (1 << 64) - 1
 _FEW: Final = 8
+FOREVER_MS: Final = 1 << 62
 _PLACES: Final = {
     line.name: sum([len(before.column.codes.rstrip("*")) for before in STORED[:index]])
     for index, line in enumerate(STORED)
@@ -59,10 +70,17 @@ class DecisionBatch:
 
 
 def _value(line: SchemaField, stored: Any) -> Any:
-    """A value of an interned field's table as records have it: JSON knows neither tuples nor their names."""
+    """A value of an interned field's table as records have it: JSON knows neither tuples nor their names.
+
+    Raises TypeError or ValueError for what is none.
+    """
     if hasattr(line.kind, "_fields"):
-        return line.kind(*stored)
-    return tuple([(key, value) for key, value in stored]) if line.kind is tuple else stored
+        return checked_parts(line.kind(*stored))
+    if line.kind is tuple:
+        return tuple([(str(key), str(value)) for key, value in stored])
+    if not isinstance(stored, line.kind):
+        raise TypeError(f"{line.name}: {type(stored).__name__}")
+    return stored
 
 
 def batch_of(values: Mapping[str, Sequence[int]], tables: Mapping[str, Sequence[Any]]) -> DecisionBatch:
@@ -79,13 +97,15 @@ def batch_of(values: Mapping[str, Sequence[int]], tables: Mapping[str, Sequence[
 
 
 def batch_from_bytes(data: bytes, count: int, tables: Mapping[str, Sequence[Any]]) -> DecisionBatch:
-    """A batch as `to_bytes` wrote it."""
+    """A batch as `to_bytes` wrote it. Raises ValueError where there is less."""
     columns: list[array[Any]] = []
     position = 0
     for code in CODES:
         column = array(code)
         length = column.itemsize * count
         column.frombytes(data[position : position + length])
+        if len(column) != count:
+            raise ValueError(f"{count} records, and {len(column)} of a column")
         if sys.byteorder == "big":
             column.byteswap()
         columns.append(column)
@@ -122,7 +142,7 @@ class RecordFilter:
     descriptor_hashes: frozenset[int] = frozenset()
     numbers: frozenset[int] = frozenset()
     since_ms: int = 0
-    until_ms: int = 1 << 62
+    until_ms: int = FOREVER_MS
 
     def wants(self, record: DecisionRecord) -> bool:
         """Tell whether it is one of them. Without a descriptor or an id, all of the time are."""

@@ -9,12 +9,13 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from headgate.decision_log.batch import DecisionBatch, RecordFilter, batch_from_bytes
 from headgate.decision_log.index import DECISIONS, EVENTS, BlockFacts, facts_of_decisions, facts_of_events
 from headgate.decision_log.json_lines import event_from_json, event_to_json
-from headgate.decision_log.schema import Entry, Event, NodeRun
+from headgate.decision_log.schema import Entry, Event, NodeRun, checked_parts
 
 MAGIC: Final = b"HGD1"
 HEAD: Final = struct.Struct("<4sII")
@@ -60,24 +61,46 @@ def decode(data: bytes, position: int) -> tuple[bytes, int]:
         raise BadBlock("a block was cut off")
     if zlib.crc32(packed) != checksum:
         raise BadBlock("a block's checksum does not fit")
-    return zlib.decompress(packed), end + length
+    return _inflated(packed), end + length
 
 
-def entries_of(body: bytes, want: RecordFilter | None = None) -> Iterator[Entry]:
-    """The entries of a block's body: all, or all events and the decisions that are wanted."""
-    if body[:1] == DECISIONS:
-        batch, source = _decisions(body)
-        yield from batch.records(source, None if want is None else want.rows(batch))
-    elif body[:1] == EVENTS:
-        yield from _events(body)
-    # Another kind is a newer version's, and no concern of this one.
+def _inflated(packed: bytes) -> bytes:
+    """Raises BadBlock for what is not compressed, or becomes larger than any block is."""
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(packed, MAX_BODY_BYTES)
+    except zlib.error:
+        raise BadBlock("a block is not compressed as blocks are") from None
+    if not inflater.eof:
+        raise BadBlock("a block is larger than any is")
+    return body
+
+
+def entries_of(body: bytes, want: RecordFilter | None = None) -> list[Entry]:
+    """The entries of a block's body: all, or all events and the decisions that are wanted. Raises BadBlock."""
+    with _reading():
+        if body[:1] == DECISIONS:
+            batch, source = _decisions(body)
+            return list(batch.records(source, None if want is None else want.rows(batch)))
+        # Another kind is a newer version's, and no concern of this one.
+        return list(_events(body)) if body[:1] == EVENTS else []
 
 
 def facts_of(body: bytes) -> BlockFacts | None:
-    """The facts of a block for an index; None for a newer version's kind."""
-    if body[:1] == DECISIONS:
-        return facts_of_decisions(_decisions(body)[0])
-    return facts_of_events(_events(body)) if body[:1] == EVENTS else None
+    """The facts of a block for an index; None for a newer version's kind. Raises BadBlock."""
+    with _reading():
+        if body[:1] == DECISIONS:
+            return facts_of_decisions(_decisions(body)[0])
+        return facts_of_events(_events(body)) if body[:1] == EVENTS else None
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Raises BadBlock for a body that is none, whatever is wrong with it: its checksum says who wrote it, not what."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, struct.error) as error:
+        raise BadBlock(f"a block holds something else: {type(error).__name__}") from None
 
 
 def _events(body: bytes) -> Iterator[Event]:
@@ -89,4 +112,5 @@ def _decisions(body: bytes) -> tuple[DecisionBatch, NodeRun]:
     start = 1 + _SIZE.size
     (size,) = _SIZE.unpack_from(body, 1)
     head = json.loads(body[start : start + size])
-    return batch_from_bytes(body[start + size :], head["count"], head["names"]), NodeRun(**head["source"])
+    source = checked_parts(NodeRun(**head["source"]))
+    return batch_from_bytes(body[start + size :], head["count"], head["names"]), source

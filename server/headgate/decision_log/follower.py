@@ -1,11 +1,12 @@
 """Decisions as they are made: what is appended to the segments of a data directory, whoever writes them."""
 
+import contextlib
 from pathlib import Path
 from typing import Final
 
 from headgate.decision_log import block
 from headgate.decision_log.schema import DecisionRecord, Event
-from headgate.decision_log.segments import log_directory, segment_sizes
+from headgate.decision_log.segments import log_directory, next_block, segment_sizes
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Read at once, of one segment: a follower that fell behind catches up in steps."""
@@ -42,8 +43,13 @@ class Follower:
         position = 0
         while position < len(data):
             try:
-                body, position = block.decode(data, position)
+                body, after = block.decode(data, position)
             except block.BadBlock:
-                break
-            found += block.entries_of(body)
+                after = next_block(data, position)
+                if after == len(data):
+                    break
+            else:
+                with contextlib.suppress(block.BadBlock):
+                    found += block.entries_of(body)
+            position = after
         return position

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headgate.decision_log.batch import DecisionBatch, RecordFilter
+from headgate.decision_log.files import create_log_file
 from headgate.decision_log.schema import Event
 
 SUFFIX: Final = ".hgx"
@@ -128,7 +129,7 @@ class IndexWriter:
     """Appends entries to the index of one segment. Raises OSError; then the rest of the segment has no index."""
 
     def __init__(self, segment: Path) -> None:
-        self._fd = os.open(index_path(segment), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self._fd = create_log_file(index_path(segment), os.O_APPEND)
         self._entries = _Totals()
         os.write(self._fd, MAGIC)
 
@@ -293,8 +294,8 @@ def save_index(segment: Path, entries: Sequence[IndexEntry]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         owner = segment.stat()
-        temporary.write_bytes(MAGIC + b"".join(map(pack_entry, entries)) + totals.packed())
-        temporary.chmod(owner.st_mode & 0o777)
+        with open(create_log_file(temporary, os.O_TRUNC), "wb") as file:
+            file.write(MAGIC + b"".join(map(pack_entry, entries)) + totals.packed())
         # Whoever explains may be root: the index is to be its segment's owner's, like the segment.
         os.chown(temporary, owner.st_uid, owner.st_gid)
         temporary.replace(path)

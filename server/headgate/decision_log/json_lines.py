@@ -8,6 +8,7 @@ from typing import Any, Final
 from headgate.decision_log.schema import (
     DERIVED_FIRST,
     DERIVED_LAST,
+    LAST_MS,
     SCHEMA,
     DecisionRecord,
     Entry,
@@ -16,6 +17,7 @@ from headgate.decision_log.schema import (
     Form,
     NodeRun,
     SchemaField,
+    checked_parts,
     text_of_time,
 )
 
@@ -93,7 +95,7 @@ def _read(each: SchemaField, line: Mapping[str, Any]) -> Any:
     parts = [
         _READ.get(form, kind)(_value_at(line, name)) for name, (_, kind) in zip(names, part_kinds(each), strict=True)
     ]
-    return parts[0] if len(names) == 1 else each.kind(*parts)
+    return parts[0] if len(names) == 1 else checked_parts(each.kind(*parts))
 
 
 def _value_at(line: Mapping[str, Any], name: str) -> Any:
@@ -115,7 +117,10 @@ def event_to_json(event: Event) -> dict[str, Any]:
 def event_from_json(line: Mapping[str, Any]) -> Event:
     """The event of a JSON line. Raises KeyError, TypeError or ValueError for what is none."""
     source = NodeRun(str(line["region"]), str(line["node"]), int(line["run"]))
-    return Event(int(line["time_ms"]), str(line["kind"]), dict(line["fields"]), source)
+    time_ms = int(line["time_ms"])
+    if not 0 <= time_ms <= LAST_MS:
+        raise ValueError(f"time_ms is {time_ms}")
+    return Event(time_ms, str(line["kind"]), dict(line["fields"]), source)
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
@@ -135,7 +140,7 @@ def entries_of_line(text: str) -> list[Entry]:
         batch = json.loads(text)
         scopes = [scope for resource in batch["resourceLogs"] for scope in resource["scopeLogs"]]
         found = [entry_of_json(log) for scope in scopes for log in scope["logRecords"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return []
     return [entry for entry in found if entry is not None]
 
@@ -160,7 +165,7 @@ def entry_of_json(line: Any) -> Entry | None:
             return record_from_json(line)
         if "kind" in line and "fields" in line and "time_ms" in line:
             return event_from_json(line)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     for name in ("log", "message", "body", "stringValue", "_raw", "line"):
         if name in line:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.decision_log.files import FILE_MODE, create_log_file, make_log_directory
 from headgate.decision_log.segments import DIRECTORY, log_directory
 
 SUFFIX: Final = ".rules"
@@ -40,17 +41,19 @@ Content = tuple[list[tuple[str, bytes]], bool]
 def save_content(data_dir: Path, digest: str, files: Files, *, merge_domains: bool) -> bool:
     """Keep a version's files. False: they are too large. Raises OSError."""
     directory = data_dir / DIRECTORY
-    directory.mkdir(parents=True, exist_ok=True)
+    make_log_directory(directory)
     path = directory / f"{digest[:DIGEST_CHARS]}{SUFFIX}"
     if path.exists():
         path.touch()
+        path.chmod(FILE_MODE)
         return True
     if sum(len(data) for _, data in files) > MAX_CONTENT_BYTES:
         return False
     packed = _pack(files, merge_domains=merge_domains)
     _make_room(directory, len(packed))
     temporary = directory / f".{path.name}.{os.getpid()}"
-    temporary.write_bytes(packed)
+    with open(create_log_file(temporary, os.O_TRUNC), "wb") as file:
+        file.write(packed)
     temporary.replace(path)
     return True
 
@@ -60,7 +63,7 @@ def load_content(data_dir: Path, digest: str) -> Content | None:
     path = log_directory(data_dir) / f"{digest[:DIGEST_CHARS]}{SUFFIX}"
     try:
         return _unpack(path.read_bytes())
-    except (OSError, zlib.error, ValueError, KeyError):
+    except (OSError, *_BROKEN):
         return None
 
 
@@ -81,13 +84,20 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Content]]:
     by_digest: dict[str, dict[int, str]] = {}
     wanted: dict[str, int] = {}
     for part in parts:
-        digest = str(part.get("digest"))
-        by_digest.setdefault(digest, {})[int(part.get("part", 0))] = str(part.get("data"))
-        wanted[digest] = int(part.get("of", 0))
+        with contextlib.suppress(*_BROKEN):
+            digest, number, of = str(part["digest"]), int(part["part"]), int(part["of"])
+            by_digest.setdefault(digest, {})[number] = str(part["data"])
+            wanted[digest] = of
     for digest, pieces in by_digest.items():
         if len(pieces) == wanted[digest]:
-            with contextlib.suppress(zlib.error, ValueError, KeyError):
+            with contextlib.suppress(*_BROKEN):
                 yield digest, _unpack(base64.b85decode("".join([pieces[n] for n in sorted(pieces)])))
+
+
+_MOST_PACKED_BYTES: Final = 8 * MAX_CONTENT_BYTES
+"""Size of a content as JSON, which may write a byte as six."""
+_BROKEN: Final = (zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""Errors of reading a content that is none."""
 
 
 def _pack(files: Files, *, merge_domains: bool) -> bytes:
@@ -96,8 +106,12 @@ def _pack(files: Files, *, merge_domains: bool) -> bytes:
 
 
 def _unpack(packed: bytes) -> Content:
-    """Raises zlib.error, ValueError or KeyError for what is none."""
-    content = json.loads(zlib.decompress(packed))
+    """Raises one of `_BROKEN` for what is none, or too large to be one."""
+    inflater = zlib.decompressobj()
+    text = inflater.decompress(packed, _MOST_PACKED_BYTES)
+    if not inflater.eof:
+        raise ValueError("larger than any content is")
+    content = json.loads(text)
     files = [(str(name), text.encode("utf-8", "surrogateescape")) for name, text in content["files"]]
     return files, bool(content["merge_domains"])
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import Enum, IntFlag
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_type_hints
+from functools import cache
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 from headgate.window import weighted
 
@@ -73,6 +74,24 @@ class NodeRun(NamedTuple):
 
 
 NOBODY: Final = NodeRun()
+
+Parts = TypeVar("Parts", bound=tuple[Any, ...])
+
+
+def checked_parts(parts: Parts) -> Parts:
+    """Return the terms, rule or run, if each part is of its type: others' files are read too. Raises TypeError,
+    ValueError."""
+    for name, hint in _types(type(parts)).items():
+        if type(getattr(parts, name)) is not hint:
+            raise TypeError(f"{name} is no {hint.__name__}")
+    if isinstance(parts, LimitTerms) and parts.window_ms < 1:
+        raise ValueError(f"window_ms is {parts.window_ms}")
+    return parts
+
+
+@cache
+def _types(kind: type) -> dict[str, type]:
+    return get_type_hints(kind)
 
 
 class Per(Enum):
@@ -283,6 +302,8 @@ CODES: Final = tuple(
 RECORD_BYTES: Final = sum([array(code).itemsize for code in CODES])
 """The size of a record before compression."""
 
+LAST_MS: Final = 253_402_300_799_999
+"""The end of the calendar: the year 9999."""
 NO_SHARD: Final = -1
 """The node counts by itself."""
 
@@ -296,6 +317,13 @@ class Event:
     fields: Mapping[str, Any] = field(default_factory=dict)
     source: NodeRun = NOBODY
 
+    def number(self, name: str, default: int) -> int:
+        """Return a field that is a whole number; the default where it is something else."""
+        try:
+            return int(self.fields.get(name, default))
+        except (TypeError, ValueError, OverflowError):
+            return default
+
 
 Entry: TypeAlias = DecisionRecord | Event
 """One entry of the log."""
@@ -307,5 +335,7 @@ def decision_id(number: int) -> str:
 
 
 def text_of_time(time_ms: int) -> str:
-    """UTC, to the millisecond."""
+    """UTC, to the millisecond; a time that no calendar has, as its number."""
+    if not 0 <= time_ms <= LAST_MS:
+        return f"{time_ms} ms"
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

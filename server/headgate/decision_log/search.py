@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.decision_log import block
-from headgate.decision_log.batch import RecordFilter
+from headgate.decision_log.batch import FOREVER_MS, RecordFilter
 from headgate.decision_log.index import (
     EVENTS,
     IndexEntry,
@@ -21,7 +21,14 @@ from headgate.decision_log.index import (
     scan,
 )
 from headgate.decision_log.schema import DecisionRecord, Entry, Event
-from headgate.decision_log.segments import ReadStats, log_directory, segment_sizes, walk_blocks
+from headgate.decision_log.segments import (
+    SEGMENT_MS,
+    ReadStats,
+    begun_at_ms,
+    log_directory,
+    segment_sizes,
+    walk_blocks,
+)
 
 MOST_BLOCKS: Final = 4_000
 MOST_BYTES: Final = 32 * 1024 * 1024
@@ -84,15 +91,27 @@ class LogSearch:
 
     def __init__(self, path: Path, stats: ReadStats) -> None:
         self._stats = stats
-        self._segments: list[SegmentIndex] = []
-        for segment, size in sorted(segment_sizes(log_directory(path)).items()):
-            with contextlib.suppress(FileNotFoundError):  # removed while others were read
-                self._segments.append(SegmentIndex(segment, size, stats))
-        stats.segments += len(self._segments)
+        self._sizes = dict(sorted(segment_sizes(log_directory(path)).items()))
+        self._indexes: dict[Path, SegmentIndex] = {}
+        """Indexes of the segments that were needed so far."""
+        stats.segments += len(self._sizes)
+
+    def _needed(self, since_ms: int = 0, until_ms: int = FOREVER_MS) -> Iterator[SegmentIndex]:
+        """Yield those of the segments that may hold something of that time, by when they were begun."""
+        for segment, size in self._sizes.items():
+            begun_ms = begun_at_ms(segment)
+            if begun_ms is not None and not since_ms - 2 * SEGMENT_MS <= begun_ms <= until_ms + SEGMENT_MS:
+                continue
+            self._stats.on_block()
+            if segment not in self._indexes:
+                with contextlib.suppress(FileNotFoundError):  # removed while others were read
+                    self._indexes[segment] = SegmentIndex(segment, size, self._stats)
+            if segment in self._indexes:
+                yield self._indexes[segment]
 
     def events(self) -> Iterator[Event]:
         """All events."""
-        for index in self._segments:
+        for index in self._needed():
             places = index.event_blocks()
             for entry in self._read(index.segment, places) if places else ():
                 if isinstance(entry, Event):
@@ -102,12 +121,14 @@ class LogSearch:
     def decisions(self, want: RecordFilter, near_ms: int) -> Iterator[DecisionRecord]:
         """Wanted decisions, block by block, the nearest to a time first; a bounded number of blocks."""
         wanted = Wanted(want)
-        found = [(entry, index.segment) for index in self._segments for entry in index.candidates(wanted)]
+        needed = self._needed(want.since_ms, want.until_ms)
+        found = [(entry, index.segment) for index in needed for entry in index.candidates(wanted)]
         found.sort(key=lambda item: _distance_ms(item[0], near_ms))
         left_bytes, records = MOST_BYTES, 0
         for number, (entry, segment) in enumerate(found):
             left_bytes -= entry.length
-            if number and (number >= MOST_BLOCKS or left_bytes < 0 or records >= MOST_RECORDS):
+            most = number >= MOST_BLOCKS or left_bytes < 0 or records >= MOST_RECORDS
+            if number and (most or self._stats.enough()):
                 self._stats.left_blocks += len(found) - number
                 return
             for record in self._read(segment, [(entry.offset, entry.length)], want):
@@ -119,15 +140,15 @@ class LogSearch:
     def _read(self, segment: Path, places: list[_Place], want: RecordFilter | None = None) -> Iterator[Entry]:
         with contextlib.suppress(FileNotFoundError), segment.open("rb", buffering=0) as file:
             for offset, length in places:
+                self._stats.read_block(length)
                 data = os.pread(file.fileno(), length, offset)
-                self._stats.blocks += 1
-                self._stats.block_bytes += length
                 try:
                     body, _ = block.decode(data, 0)
+                    entries = block.entries_of(body, want)
                 except block.BadBlock:
                     self._stats.skipped_bytes += len(data)
                 else:
-                    yield from block.entries_of(body, want)
+                    yield from entries
 
 
 def _distance_ms(entry: IndexEntry, near_ms: int) -> int:

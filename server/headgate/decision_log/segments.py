@@ -8,13 +8,14 @@ sets, one file per version.
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from headgate.decision_log import block, index
 from headgate.decision_log.batch import DecisionBatch
+from headgate.decision_log.files import create_log_file, make_log_directory
 from headgate.decision_log.index import BlockFacts, IndexEntry, IndexWriter, index_path
 from headgate.decision_log.schema import DecisionRecord, Entry, Event, NodeRun
 
@@ -89,10 +90,10 @@ class SegmentSink:
 
     def _begin(self, now_ms: int) -> None:
         self.close()
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_log_directory(self._directory)
         self._make_room(now_ms)
         path = self._directory / f"{now_ms:015d}-{self._source.run:x}-{self._count}{SUFFIX}"
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self._fd = create_log_file(path, os.O_APPEND)
         self._count += 1
         self._size = os.fstat(self._fd).st_size
         self._began_ms = now_ms
@@ -157,12 +158,31 @@ class ReadStats:
     """Behind a block that was cut off or harmed: a process was killed while it wrote, or a disk was full."""
     skipped_lines: int = 0
     """JSON lines that are none of ours."""
+    on_block: Callable[[], None] = lambda: None
+    """Called before a block is inflated, or an index read; raises whatever is to end the reading."""
+    enough: Callable[[], bool] = lambda: False
+    """True when a search is to make do with what it has found: it begins with what is nearest."""
+
+    def read_block(self, size: int) -> None:
+        """Count a block that is to be inflated."""
+        self.on_block()
+        self.blocks += 1
+        self.block_bytes += size
 
 
 def log_directory(path: Path) -> Path:
     """The directory of the segments: `path`, or below it if it is a data directory."""
     below = path / DIRECTORY
     return below if below.is_dir() else path
+
+
+def begun_at_ms(segment: Path) -> int | None:
+    """Return when a segment was begun, by its name and its node's clock; None where the name does not say it.
+
+    It holds what was decided in the `SEGMENT_MS` from then on, by the clock of a shard, which may be another one.
+    """
+    text = segment.name.partition("-")[0]
+    return int(text) if text.isdecimal() else None
 
 
 def segment_sizes(directory: Path) -> dict[Path, int]:
@@ -176,8 +196,8 @@ def read_segments(path: Path, stats: ReadStats) -> Iterator[Entry]:
         with contextlib.suppress(FileNotFoundError):  # removed while others were read
             data = segment.read_bytes()
             stats.segments += 1
-            for body, _, _ in _blocks(data, 0, stats):
-                for entry in block.entries_of(body):
+            for entries, _, _ in _blocks(data, 0, stats, block.entries_of):
+                for entry in entries:
                     if isinstance(entry, DecisionRecord):
                         stats.records += 1
                     else:
@@ -190,25 +210,37 @@ def walk_blocks(segment: Path, begin: int, stats: ReadStats) -> Iterator[IndexEn
     with segment.open("rb") as file:
         file.seek(begin)
         data = file.read()
-    for body, position, after in _blocks(data, begin, stats):
-        facts = block.facts_of(body)
+    for facts, position, after in _blocks(data, begin, stats, block.facts_of):
         if facts is not None:
             yield IndexEntry(position, after - position, facts)
 
 
-def _blocks(data: bytes, begin: int, stats: ReadStats) -> Iterator[tuple[bytes, int, int]]:
-    """Body, begin and end in the segment of each whole block of `data`, which begins at `begin`."""
+Read = TypeVar("Read")
+
+
+def _blocks(
+    data: bytes, begin: int, stats: ReadStats, read: Callable[[bytes], Read]
+) -> Iterator[tuple[Read, int, int]]:
+    """Contents, begin and end in the segment of each whole block of `data`, which begins at `begin`."""
     position = 0
     while position < len(data):
         try:
             body, after = block.decode(data, position)
         except block.BadBlock:
-            # The next whole block may follow: a full disk cuts one off in the middle of a segment.
-            found = data.find(block.MAGIC, position + 1)
-            after = len(data) if found < 0 else found
+            after = next_block(data, position)
             stats.skipped_bytes += after - position
         else:
-            stats.blocks += 1
-            stats.block_bytes += after - position
-            yield body, begin + position, begin + after
+            stats.read_block(after - position)
+            try:
+                contents = read(body)
+            except block.BadBlock:
+                stats.skipped_bytes += after - position
+            else:
+                yield contents, begin + position, begin + after
         position = after
+
+
+def next_block(data: bytes, position: int) -> int:
+    """Return where the next block may begin, behind one that is none: a full disk cuts one off in the middle."""
+    found = data.find(block.MAGIC, position + 1)
+    return len(data) if found < 0 else found

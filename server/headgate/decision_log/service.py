@@ -1,21 +1,24 @@
 """`headgate.v1.Decisions`: a node's decision log, over the admin side, for `headgate explain` and `headgate tail`.
 
-It reads what is on disk, in a thread, and changes nothing: no decision waits for it. Of several workers the first one's
-listener reads the log of all, because they share the data directory. Answers are bounded in lines and bytes.
+It reads what is on disk, in a thread of its own, and changes nothing: no decision waits for it. Of several workers the
+first one's listener reads the log of all, because they share the data directory. Answers are bounded in lines and
+bytes.
 """
 
 import asyncio
-import json
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from headgate import plain_json
 from headgate.decision_log.batch import RecordFilter
 from headgate.decision_log.follower import Follower
 from headgate.decision_log.json_lines import entry_to_json
 from headgate.decision_log.reader import LogView
+from headgate.decision_log.reading import LogReading, Patience
 from headgate.decision_log.rule_contents import load_content
 from headgate.decision_log.schema import DecisionRecord, Entry, Event
 from headgate.endpoint.admins import AdminMethod, Operator, admin_method
@@ -45,6 +48,7 @@ class DecisionsService:
         self._lines: deque[str] = deque(maxlen=TAIL_KEPT)
         self._last = 0
         """The number of the newest line."""
+        self._reading = LogReading("headgate-decisions")
         self._looking = asyncio.Lock()
 
     def methods(self) -> Mapping[str, AdminMethod]:
@@ -58,34 +62,41 @@ class DecisionsService:
         """Find the lines that an explanation is made from."""
         if not request.who and not request.number:
             raise BadRequest("give `who` or `number`")
-        return await asyncio.to_thread(self._find, self._directory(), request)
+        return await self._reading.run(partial(self._find, self._directory(), request))
 
     async def tail(self, request: pb.TailRequest, _: Operator) -> pb.TailResponse:
         """Return lines logged since `cursor`; wait for some for a while."""
         directory = self._directory()
-        if self._follower is None:
-            self._follower = await asyncio.to_thread(Follower, directory)
         deadline_s = time.monotonic() + min(request.wait_ms / 1000, MAX_WAIT_S)
-        await self._look()
+        await self._look(directory)
         # Numbers of lines begin at 1, and of another run they may be beyond ours: then begin now.
         cursor = request.cursor - 1 if 0 < request.cursor <= self._last + 1 else self._last
         while cursor == self._last and time.monotonic() < deadline_s:
             await asyncio.sleep(LOOK_EVERY_S)
-            await self._look()
+            await self._look(directory)
         missed = max(0, self._last - len(self._lines) - cursor)
         new = list(self._lines)[len(self._lines) - (self._last - cursor - missed) :] if cursor < self._last else []
         told = new[:TAIL_LINES]
         return pb.TailResponse(cursor=cursor + missed + len(told) + 1, lines=told, missed=missed)
 
-    async def _look(self) -> None:
+    async def _look(self, directory: Path) -> None:
+        """Look for new lines, for all who follow: one of them at a time."""
         async with self._looking:
-            assert self._follower is not None  # noqa: S101 - made by the first who follows
-            found = await asyncio.to_thread(self._follower.read)
-            self._lines.extend(_lines(found))
-            self._last += len(found)
+            await self._reading.run(partial(self._follow, directory))
 
-    def _find(self, directory: Path, request: pb.FindRequest) -> pb.FindResponse:
-        view = LogView([directory])
+    def _follow(self, directory: Path, _: Patience) -> None:
+        if self._follower is None:
+            self._follower = Follower(directory)
+        found = self._follower.read()
+        self._lines.extend(_lines(found))
+        self._last += len(found)
+
+    def close(self) -> None:
+        """End what is being read."""
+        self._reading.close()
+
+    def _find(self, directory: Path, request: pb.FindRequest, patience: Patience) -> pb.FindResponse:
+        view = LogView([directory], stats=patience.stats())
         want = RecordFilter(
             descriptor_hashes=frozenset((request.who,) if request.who else ()),
             numbers=frozenset((request.number,) if request.number else ()),
@@ -129,4 +140,4 @@ def _rule_sets(directory: Path, records: Iterable[DecisionRecord], events: Itera
 
 
 def _lines(entries: Iterable[Entry]) -> list[str]:
-    return [json.dumps(entry_to_json(entry), ensure_ascii=False) for entry in entries]
+    return [plain_json.dumps(entry_to_json(entry)) for entry in entries]

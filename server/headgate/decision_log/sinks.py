@@ -1,8 +1,8 @@
 """The decision log on stdout, as JSON lines. (On disk: segments.py; to a collector: collector.py.)"""
 
-import json
 from collections.abc import Iterable, Sequence
 
+from headgate import plain_json
 from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.json_lines import entry_to_json
 from headgate.decision_log.schema import Entry, Event, NodeRun
@@ -26,5 +26,5 @@ class LineSink:
         """The descriptor is not ours."""
 
     def _write(self, entries: Iterable[Entry]) -> None:
-        data = "".join([json.dumps(entry_to_json(entry), ensure_ascii=False) + "\n" for entry in entries])
+        data = "".join([plain_json.dumps(entry_to_json(entry)) + "\n" for entry in entries])
         write_all(self._fd, data.encode("utf-8", "backslashreplace"))

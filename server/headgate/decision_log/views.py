@@ -1,14 +1,14 @@
 """Views of the decision log for the page at `/`: `GET /decisions` and `GET /explain`.
 
-Both read what is on disk, in a thread: no decision waits for them. Of several workers any one can tell all, because
-they share the data directory.
+Both read what is on disk, in one thread, one after the other (reading.py): no decision waits for them. Of several
+workers any one can tell all, because they share the data directory.
 """
 
-import asyncio
 import json
 import string
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from headgate.decision_log.explain.history import EventHistory
 from headgate.decision_log.explain.sentences import reason_of
 from headgate.decision_log.follower import Follower
 from headgate.decision_log.reader import LogView
+from headgate.decision_log.reading import LogReading, Patience
 from headgate.decision_log.schema import DecisionRecord, Event
 from headgate.errors import BadRequest, NotFound
 from headgate.limiter.decision import Entries
@@ -30,6 +31,7 @@ FIRST_LOOK_MS: Final = 300_000
 """Age of the oldest decision of the first look; from then on there is what was logged since."""
 WINDOW_MS: Final = 3_600_000
 """Distance from its time within which an explanation looks, unless told otherwise."""
+LONGEST_WINDOW_MS: Final = 86_400_000
 MAX_ENTRIES: Final = 64
 NO_LOG: Final = "this node keeps no decision log: it needs a data_dir, and decision_log: true"
 
@@ -44,13 +46,12 @@ class DecisionViews:
         self._follower: Follower | None = None
         self._denied: OrderedDict[tuple[int, int], DecisionRecord] = OrderedDict()
         """Denials by decision and key, the oldest first."""
-        self._looking = asyncio.Lock()
+        self._reading = LogReading("headgate-views")
 
     async def recent(self) -> Mapping[str, Any]:
         """The last denials, the newest first."""
         if self._directory is not None:
-            async with self._looking:
-                await asyncio.to_thread(self._look, self._directory)
+            await self._reading.run(partial(self._look, self._directory))
         denied = [_denial(record) for record in reversed(self._denied.values())]
         return {"logged": self._directory is not None, "decisions": denied}
 
@@ -59,15 +60,19 @@ class DecisionViews:
         if self._directory is None:
             raise NotFound(NO_LOG)
         question = _question(query, self._clock.now_ms())
-        view = LogView([self._directory])
-        return (await asyncio.to_thread(explain, view, question)).to_json()
+        return await self._reading.run(partial(_explain, self._directory, question))
 
-    def _look(self, directory: Path) -> None:
+    def close(self) -> None:
+        """End what is being read."""
+        self._reading.close()
+
+    def _look(self, directory: Path, patience: Patience) -> None:
         found: Iterable[DecisionRecord | Event]
         if self._follower is None:
             self._follower = Follower(directory)
             now_ms = self._clock.now_ms()
-            found = LogView([directory]).decisions(RecordFilter(since_ms=now_ms - FIRST_LOOK_MS), now_ms)
+            view = LogView([directory], stats=patience.stats())
+            found = view.decisions(RecordFilter(since_ms=now_ms - FIRST_LOOK_MS), now_ms)
         else:
             found = self._follower.read()
         for record in found:
@@ -97,6 +102,11 @@ def _denial(record: DecisionRecord) -> dict[str, Any]:
     }
 
 
+def _explain(directory: Path, question: DecisionQuestion, patience: Patience) -> dict[str, Any]:
+    view = LogView([directory], stats=patience.stats())
+    return explain(view, question).to_json()
+
+
 def _question(query: Mapping[str, str], now_ms: int) -> DecisionQuestion:
     if "id" in query:
         return DecisionQuestion(at_ms=now_ms, number=_number(query["id"]))
@@ -107,8 +117,15 @@ def _question(query: Mapping[str, str], now_ms: int) -> DecisionQuestion:
         domain,
         _entries(query.get("entries", "")),
         _whole("at_ms", query.get("at_ms"), now_ms),
-        _whole("window_ms", query.get("window_ms"), WINDOW_MS),
+        _window_ms(query.get("window_ms")),
     )
+
+
+def _window_ms(text: str | None) -> int:
+    window_ms = _whole("window_ms", text, WINDOW_MS)
+    if window_ms > LONGEST_WINDOW_MS:
+        raise BadRequest(f"window_ms: at most {LONGEST_WINDOW_MS}, a day; got {window_ms}")
+    return window_ms
 
 
 def _number(text: str) -> int:

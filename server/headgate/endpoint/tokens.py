@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Generic, TypeVar
 
 from structlog.typing import FilteringBoundLogger
@@ -103,10 +104,17 @@ class FollowedTokens(Generic[Kept]):
             self._logger.info("tokens_reloaded", file=self._path, tokens=len(self))
 
     async def watch(self) -> None:
-        """Follow the file until cancelled, beside the loop: its file system may be slow."""
-        while True:
-            await asyncio.sleep(POLL_S)
-            await asyncio.to_thread(self.refresh)
+        """Follow the file until cancelled, beside the loop: its file system may be slow.
+
+        In a thread of its own: whatever callers keep other threads busy with, a token that is taken back ends.
+        """
+        loop, executor = asyncio.get_running_loop(), ThreadPoolExecutor(1, thread_name_prefix="headgate-tokens")
+        try:
+            while True:
+                await asyncio.sleep(POLL_S)
+                await loop.run_in_executor(executor, self.refresh)
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
 
 
 def token_lines(setting: str, path: str) -> Iterator[tuple[int, str]]:

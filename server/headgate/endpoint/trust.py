@@ -1,4 +1,5 @@
-"""Callers trusted by address alone: this machine, and the networks that the operator names."""
+"""Callers by their address: who is trusted by it alone (this machine, and the networks that the operator names), and
+whose connections count as one caller's."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -50,6 +51,15 @@ def is_this_machine(address: str) -> bool:
         return True
     host = _ip(parsed.host)
     return host is not None and host.is_loopback
+
+
+@lru_cache(_MAX_KNOWN)
+def network_of(host: str) -> str:
+    """Name the network that one caller has: an IPv4 address, of IPv6 the /64, which everybody gets whole."""
+    address = _ip(host)
+    if address is None:
+        return host
+    return str(ip_network((address, 64), strict=False)) if address.version == 6 else str(address)
 
 
 def _ip(host: str) -> IPv4Address | IPv6Address | None:

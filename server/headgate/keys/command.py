@@ -1,7 +1,6 @@
 """`headgate key`: look at one limit key, and change what it is decided by, through the admin side of a node."""
 
 import argparse
-import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,6 +8,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
+from headgate import plain_json
 from headgate.console import descriptors
 from headgate.console.admin_call import call
 from headgate.console.output import EXIT_FAILED, EXIT_OK, write
@@ -166,7 +166,7 @@ def _ends(text: str) -> dict[str, int]:
 
 def _ask(args: argparse.Namespace, method: str, request: Message, answer: type[Message], done: str = "") -> int:
     reply = call(args, args.addr, f"/{_SERVICE}/{method}", request, answer, args.timeout)
-    write(json.dumps(as_json(reply), indent=2, ensure_ascii=False))
+    write(plain_json.dumps(as_json(reply), indent=2))
     return EXIT_OK if not done or getattr(reply, done) else EXIT_FAILED
 
 

@@ -14,6 +14,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -221,15 +222,19 @@ def read_map_file(data_dir: Path | None) -> list[MapEntry]:
     return [entry for entry in entries if entry.stamp > 0][:MOST_NAMES]
 
 
+@lru_cache(MOST_NAMES)
+def _row(entry: MapEntry) -> str:
+    """An entry as the file has it. Remembered: of thousands one changes, and the file is written whole."""
+    name, value = base64.b64encode(entry.name).decode(), base64.b64encode(entry.value).decode()
+    return json.dumps([name, value, entry.expires_ms, entry.stamp])
+
+
 def write_map_file(data_dir: Path, entries: Sequence[MapEntry]) -> None:
     """Atomic, for the process's user alone, and best effort: a full disk must not stop anything."""
-    rows = [
-        (base64.b64encode(entry.name).decode(), base64.b64encode(entry.value).decode(), entry.expires_ms, entry.stamp)
-        for entry in entries
-    ]
+    text = "[" + ", ".join(map(_row, entries)) + "]"
     temporary = data_dir / f".{FILE_NAME}.{os.getpid()}"
     with contextlib.suppress(OSError):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            json.dump(rows, file)
+            file.write(text)
         temporary.replace(data_dir / FILE_NAME)

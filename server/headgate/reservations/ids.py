@@ -1,7 +1,8 @@
 """Ids of reservations: all that is needed to settle one, signed, so that nothing is kept for those that are open.
 
-An id holds the request whose estimate was charged, when it expires, and a name that nobody can guess. It is signed with
-a key that the nodes of a region share in their book; so any of them can settle it, and nobody can make one up.
+An id holds the request whose estimate was charged, when that was, when it expires, and a name that nobody can guess.
+It is signed with a key that the nodes of a region share in their book; so any of them can settle it, and nobody can
+make one up.
 """
 
 import base64
@@ -20,10 +21,13 @@ NONCE_BYTES: Final = 16
 MAX_REQUEST_BYTES: Final = 2_048
 """Size of the request that an id holds; ordinary ones are under 200."""
 MAX_ID_CHARS: Final = 4_096
-_VERSION: Final = b"\x01"
+_VERSION: Final = b"\x02"
+_UNDATED: Final = b"\x01"
+"""The version of 0.2, whose ids do not say when they were charged."""
 _KEY_ID_BYTES: Final = 4
 _TAG_BYTES: Final = 16
 _HEAD: Final = struct.Struct(f">c{_KEY_ID_BYTES}s{NONCE_BYTES}sQ")
+_CHARGED: Final = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,10 @@ class Reservation:
     """A reservation, as its id says it."""
 
     nonce: bytes
+    charged_ms: int
+    """Time of the shard that the nonce belongs to; 0 where the id does not say it."""
     expires_ms: int
-    """Time of the shard that the nonce belongs to."""
+    """Time by the same clock."""
     request: bytes
     """The serialized RateLimitRequest whose estimate was charged."""
 
@@ -40,8 +46,8 @@ class Reservation:
 def encode(reservation: Reservation, key: bytes) -> str:
     """The id."""
     head = _HEAD.pack(_VERSION, _key_id(key), reservation.nonce, reservation.expires_ms)
-    body = head + reservation.request
-    return base64.urlsafe_b64encode(body + _tag(body, key)).rstrip(b"=").decode()
+    body = head + _CHARGED.pack(reservation.charged_ms) + reservation.request
+    return _text(body + _tag(body, key))
 
 
 def decode(text: str, keys: list[bytes]) -> Reservation:
@@ -53,8 +59,12 @@ def decode(text: str, keys: list[bytes]) -> Reservation:
         version, key_id, nonce, expires_ms = _HEAD.unpack_from(data)
     except (binascii.Error, ValueError, struct.error):
         raise BadRequest("id: not one that Reserve gave") from None
+    if _text(data) != text:
+        raise BadRequest("id: not one that Reserve gave: it was written otherwise")
     body, tag = data[:-_TAG_BYTES], data[-_TAG_BYTES:]
-    if version != _VERSION or len(body) < _HEAD.size:
+    dated = version == _VERSION
+    start = _HEAD.size + (_CHARGED.size if dated else 0)
+    if not (dated or version == _UNDATED) or len(body) < start:
         raise BadRequest("id: not one that Reserve gave, or of a newer version")
     known = [key for key in keys if _key_id(key) == key_id]
     if not known:
@@ -64,7 +74,13 @@ def decode(text: str, keys: list[bytes]) -> Reservation:
         )
     if not any(hmac.compare_digest(_tag(body, key), tag) for key in known):
         raise BadRequest("id: not one that Reserve gave: its signature is wrong")
-    return Reservation(nonce, expires_ms, body[_HEAD.size :])
+    charged_ms = _CHARGED.unpack_from(body, _HEAD.size)[0] if dated else 0
+    return Reservation(nonce, charged_ms, expires_ms, body[start:])
+
+
+def _text(data: bytes) -> str:
+    """Write an id: there is one way to."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _key_id(key: bytes) -> bytes:

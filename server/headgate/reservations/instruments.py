@@ -35,8 +35,8 @@ def register(metrics: Metrics, limits: ReservationService) -> None:
     )
     metrics.gauge(
         "headgate_reservations_open",
-        "Reservations of this node that have not expired, settled or not.",
-        lambda: limits.open.count,
+        "Reservations that were made at this node and are neither settled here nor expired.",
+        lambda: limits.open,
     )
     metrics.gauge(
         "headgate_settlements_waiting", "Settlements that wait for the region's origin.", lambda: limits.waiting

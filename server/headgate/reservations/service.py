@@ -5,13 +5,13 @@ estimate for as long as nobody settles it. Settling happens once: whoever takes 
 charges the difference, or gives it back, and everybody else is told what it was settled with. A node whose origin does
 not answer goes on trying until the reservation expires; nothing is charged or given back before it has the name.
 
-Bounded: reservations that a node has open, by number and time; settlements that wait for the origin; settlements that
-a node remembers. Each cap is counted.
+Bounded: reservations that are open on one limit key, by number and time; settlements that wait for the origin;
+settlements that a node remembers. Each cap is counted. Where nothing was charged there is nothing to settle, and no id.
 """
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -20,19 +20,19 @@ from headgate_client.wire.headgate.v1 import limits_pb2 as pb
 
 from headgate.endpoint.methods import parsed
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
+from headgate.limiter.decision import Charge
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.operations.take_claim import ClaimState, TakeClaim
 from headgate.pending import PendingAnswer, answer_future
 from headgate.reservations import ids
 from headgate.reservations.ids import Reservation
+from headgate.reservations.open_count import MOST_OPEN, OpenReservations
+from headgate.reservations.returning import still_charged
 from headgate.reservations.signing import SigningKey
 
 SERVICE: Final = "headgate.v1.Limits"
 DEFAULT_TTL_MS: Final = 600_000
-LONGEST_TTL_MS: Final = 86_400_000
 SHORTEST_TTL_MS: Final = 100
-MOST_OPEN: Final = 100_000
-"""Reservations of this node that have not expired: each may leave a name in the origin for as long."""
 MOST_WAITING: Final = 10_000
 """Settlements that wait for the origin to answer."""
 MOST_REMEMBERED: Final = 100_000
@@ -49,13 +49,16 @@ Call = Callable[[bytes], Awaitable[bytes]]
 class Charging(Protocol):
     """The handler, which decides serialized RateLimitRequests."""
 
+    def charges(self, payload: bytes) -> tuple[Charge, ...]:
+        """Return what a request would be charged on; nothing, where nothing limits it."""
+
     def reserve(self, payload: bytes) -> bytes | PendingAnswer:
         """Decide an estimate; it is charged if it fits."""
 
     def charge_late(self, payload: bytes) -> None:
         """Charge in any case."""
 
-    def uncharge(self, payload: bytes) -> None:
+    def uncharge(self, charges: tuple[Charge, ...]) -> None:
         """Undo so much of what was charged."""
 
 
@@ -71,26 +74,9 @@ class ReservationStats:
     """Settlements of reservations that had been settled before."""
     expired: int = 0
     refused_open: int = 0
-    """Reserve, because this node has as many open as it may."""
+    """Reserve, because a key has as many open as it may."""
     refused_waiting: int = 0
     """Settle, because as many wait for the origin as may."""
-
-
-class OpenCount:
-    """Number of reservations that have not expired, by the second in which they do."""
-
-    def __init__(self) -> None:
-        self._by_second: Counter[int] = Counter()
-        self.count = 0
-
-    def add(self, expires_ms: int) -> None:
-        self._by_second[expires_ms // 1000] += 1
-        self.count += 1
-
-    def forget(self, now_ms: int) -> None:
-        """Those that have expired; there are at most as many seconds as the longest ttl has."""
-        for second in [second for second in self._by_second if second * 1000 + 1000 <= now_ms]:
-            self.count -= self._by_second.pop(second)
 
 
 @dataclass(slots=True, eq=False)
@@ -104,12 +90,20 @@ class ReservationService:
     now_ms: Callable[[int], int]
     """The time of a shard."""
     random_bytes: Callable[[int], bytes]
+    longest_ttl_ms: int
     stats: ReservationStats = field(default_factory=ReservationStats)
-    open: OpenCount = field(default_factory=OpenCount)
     _waiting: dict[bytes, "asyncio.Task[pb.SettleResponse]"] = field(default_factory=dict)
     _settled: OrderedDict[bytes, int] = field(default_factory=OrderedDict)
     """The amount that each was settled with, as far as this node made it or heard of it lately."""
-    _counted_s: int = 0
+    _open: OpenReservations = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._open = OpenReservations(self.longest_ttl_ms)
+
+    @property
+    def open(self) -> int:
+        """Reservations that were made here and are neither settled here nor expired."""
+        return self._open.count(self.now_ms(0))
 
     @property
     def waiting(self) -> int:
@@ -131,30 +125,37 @@ class ReservationService:
 
     async def _reserve(self, payload: bytes) -> bytes:
         request = parsed(pb.ReserveRequest, payload)
-        asked, ttl_ms = _checked_request(request.request), _checked_ttl(request.ttl_ms)
+        asked, ttl_ms = _checked_request(request.request), self._checked_ttl(request.ttl_ms)
         nonce = self.random_bytes(ids.NONCE_BYTES)
         now_ms = self.now_ms(self.origin.shard_of(nonce))
-        self._check_room(now_ms)
+        keys = {charge.key for charge in self.charging.charges(asked)}
+        self._check_room(keys, now_ms)
         key = await self.key.current()
         decided = await answer_future(self.charging.reserve(asked))
         response = pb.ReserveResponse(decision=RateLimitResponse.FromString(decided))
-        if response.decision.overall_code == RateLimitResponse.OK:
-            self.stats.reserved += 1
-            self.open.add(now_ms + ttl_ms)
-            response.id = ids.encode(Reservation(nonce, now_ms + ttl_ms, asked), key)
-        else:
+        if response.decision.overall_code != RateLimitResponse.OK:
             self.stats.denied += 1
+        elif keys:
+            self.stats.reserved += 1
+            self._open.add(keys, now_ms + ttl_ms)
+            response.id = ids.encode(Reservation(nonce, now_ms, now_ms + ttl_ms, asked), key)
         return response.SerializeToString()
 
-    def _check_room(self, now_ms: int) -> None:
-        if now_ms // 1000 != self._counted_s:
-            self._counted_s = now_ms // 1000
-            self.open.forget(now_ms)
-        if self.open.count >= MOST_OPEN:
+    def _checked_ttl(self, ttl_ms: int) -> int:
+        default_ms = min(DEFAULT_TTL_MS, self.longest_ttl_ms)
+        if ttl_ms and not SHORTEST_TTL_MS <= ttl_ms <= self.longest_ttl_ms:
+            raise BadRequest(
+                f"ttl_ms is {ttl_ms}: accepted are {SHORTEST_TTL_MS} to {self.longest_ttl_ms} "
+                f"(reservation_max_ttl_s), and 0 for {default_ms}"
+            )
+        return ttl_ms or default_ms
+
+    def _check_room(self, keys: Collection[bytes], now_ms: int) -> None:
+        if self._open.full(keys, now_ms):
             self.stats.refused_open += 1
             raise TooLarge(
-                f"{MOST_OPEN} reservations of this node have not expired yet: ask for a shorter ttl, or charge costs "
-                "when they are known (`overdraft: true`)"
+                f"{MOST_OPEN} reservations on this key are neither settled nor expired: settle them, ask for a shorter "
+                "ttl, or charge costs when they are known (`overdraft: true`)"
             )
 
     # Settle
@@ -232,17 +233,25 @@ class ReservationService:
         if claim.state is ClaimState.TAKEN:
             self.stats.repeated += 1
             return pb.SettleResponse(settled=False, actual=int(claim.value.partition(b"/")[0]))
-        self._make_up(reservation.request, actual)
+        self._make_up(reservation, actual, self.now_ms(shard))
         self.stats.settled += 1
         return pb.SettleResponse(settled=True, actual=actual)
 
-    def _make_up(self, request: bytes, actual: int) -> None:
-        message = RateLimitRequest.FromString(request)
-        difference = actual - message.hits_addend
-        if difference:
-            message.hits_addend = abs(difference)
-            payload = message.SerializeToString()
-            (self.charging.charge_late if difference > 0 else self.charging.uncharge)(payload)
+    def _make_up(self, reservation: Reservation, actual: int, now_ms: int) -> None:
+        """Charge what it came to beyond its estimate, or give back what still counts of the rest; free its place."""
+        charges = self.charging.charges(reservation.request)
+        self._open.remove({charge.key for charge in charges}, reservation.expires_ms)
+        message = RateLimitRequest.FromString(reservation.request)
+        estimate = message.hits_addend
+        if actual > estimate:
+            message.hits_addend = actual - estimate
+            self.charging.charge_late(message.SerializeToString())
+        elif actual < estimate:
+            unused = estimate - actual
+            charged_ms = reservation.charged_ms
+            self.charging.uncharge(
+                still_charged(charges, estimate=estimate, unused=unused, charged_ms=charged_ms, now_ms=now_ms)
+            )
 
 
 def _expired() -> NotFound:
@@ -263,13 +272,3 @@ def _checked_request(request: RateLimitRequest) -> bytes:
     if len(payload) > ids.MAX_REQUEST_BYTES:
         raise BadRequest(f"request: {len(payload)} bytes, at most {ids.MAX_REQUEST_BYTES} can be reserved for")
     return payload
-
-
-def _checked_ttl(ttl_ms: int) -> int:
-    if not ttl_ms:
-        return DEFAULT_TTL_MS
-    if not SHORTEST_TTL_MS <= ttl_ms <= LONGEST_TTL_MS:
-        raise BadRequest(
-            f"ttl_ms is {ttl_ms}: accepted are {SHORTEST_TTL_MS} to {LONGEST_TTL_MS}, and 0 for ten minutes"
-        )
-    return ttl_ms

@@ -1,5 +1,6 @@
 """The grammar as data: which keys each level of a rules file has, and what reads them."""
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -50,6 +51,8 @@ RATE_LIMIT = LevelGrammar(
     },
 )
 REPLACES = LevelGrammar("in an entry of replaces", {"name": SCALAR})
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_. -]{0,31}")
+"""A key as somebody would misspell one."""
 _LEVELS = (DESCRIPTOR, RATE_LIMIT, ROOT)
 
 
@@ -58,4 +61,6 @@ def unknown_key(name: str, grammar: LevelGrammar) -> str:
     for other in _LEVELS:
         if other is not grammar and name in other.keys:
             return f"key `{name}` is at the wrong level: it belongs {other.here}, not {grammar.here}"
-    return f"unknown key {shown(name)} {grammar.here}; accepted: {', '.join(grammar.keys)}"
+    # Of a file that is no rules file, its words are nobody's business: messages are logged.
+    quoted = "that is no word" if grammar is ROOT and not _WORD.fullmatch(name) else shown(name)
+    return f"unknown key {quoted} {grammar.here}; accepted: {', '.join(grammar.keys)}"

@@ -145,7 +145,9 @@ class _Reader(MappingReader):
 
     def _root(self, event: Event) -> None:
         if type(event) is not MappingStartEvent:
-            self._refuse(event, f"a rules file is a mapping with `domain` and `descriptors`, found {found(event)}")
+            # Not what it says: a name may be a link to any file, and messages are logged.
+            what = "a list" if type(event) is SequenceStartEvent else "nothing" if is_null(event) else "text"
+            self._refuse(event, f"a rules file is a mapping with `domain` and `descriptors`, found {what}")
             return
         fields, broken = self._mapping(ROOT)
         domain = fields.get("domain")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from structlog.typing import FilteringBoundLogger
 
+from headgate.address import TcpAddress, parse_address
 from headgate.config import Settings
 from headgate.endpoint.admins import Admins, AdminTokens
 from headgate.endpoint.tls import TlsFiles
@@ -13,6 +14,7 @@ from headgate.exchange.identity import RegionTokens, Security, check_exposure
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.callers import Callers, SanList
 from headgate.transport.http_access import HttpAccess, Surface
+from headgate.transport.http_hosts import HostNames
 from headgate.transport.http_listener import HttpEndpoint, HttpLimits
 
 
@@ -30,15 +32,22 @@ def http_endpoints(
     settings: Settings, tokens: TokenFile | None, logger: BoundedLogger, max_body_bytes: int
 ) -> list[HttpEndpoint]:
     """Return the endpoints of HTTP listeners: one for all, or one for callers and one for operators."""
-    access = HttpAccess(Surface.EVERYTHING, tokens, settings.tls_client_ca is not None)
-    limits = HttpLimits(max_body_bytes=max_body_bytes)
+    own = [address.host for address in map(parse_address, _http_addresses(settings)) if isinstance(address, TcpAddress)]
+    hosts = HostNames.of([*settings.http_host, *own])
+    access = HttpAccess(Surface.EVERYTHING, tokens, settings.tls_client_ca is not None, hosts)
+    limits = HttpLimits()
+    limits = replace(limits, max_body_bytes=min(max_body_bytes, limits.max_body_bytes))
     everybody = HttpEndpoint(settings.http, logger, limits, access, int(settings.socket_mode, 8))
     if settings.admin is None:
         return [everybody]
     return [
         replace(everybody, access=replace(access, surface=Surface.CALLERS)),
-        replace(everybody, address=settings.admin, access=HttpAccess(Surface.OPERATORS)),
+        replace(everybody, address=settings.admin, access=HttpAccess(Surface.OPERATORS, hosts=hosts)),
     ]
+
+
+def _http_addresses(settings: Settings) -> list[str]:
+    return [settings.http] if settings.admin is None else [settings.http, settings.admin]
 
 
 def open_admins(settings: Settings, logger: FilteringBoundLogger) -> Admins:

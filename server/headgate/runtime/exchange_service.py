@@ -25,7 +25,8 @@ from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs
 from headgate.telemetry.metrics import Metrics
 from headgate.transport.allocator import bound_allocator
-from headgate.transport.http_listener import HttpListener, addresses_of, healthz
+from headgate.transport.http_listener import HttpLimits, HttpListener, addresses_of, healthz
+from headgate.transport.scrapes import Scrapes
 
 FORCED_EXIT_S: Final = 0.5
 
@@ -58,7 +59,7 @@ class ExchangeService:
             web.get("/healthz", healthz),
             web.get("/readyz", self._readyz),
             web.get("/regions", self._regions),
-            web.get("/metrics", self._scrape),
+            web.get("/metrics", Scrapes(self._metrics.scrape, HttpLimits().scrape_kept_s).serve),
             web.get("/version", self._version),
         ]
         bounded = BoundedLogger(logs.logger, clock)
@@ -105,10 +106,6 @@ class ExchangeService:
 
     async def _regions(self, _: web.Request) -> web.Response:
         return web.json_response({**self._exchange.describe(), "exchanging": True})
-
-    async def _scrape(self, request: web.Request) -> web.Response:
-        body, content_type = await self._metrics.scrape(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response(

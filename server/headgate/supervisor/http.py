@@ -24,6 +24,7 @@ from headgate.telemetry.exposition import Format
 from headgate.transport.http_access import Surface
 from headgate.transport.http_listener import HttpEndpoint, HttpListener, healthz, pretty
 from headgate.transport.http_page import page
+from headgate.transport.scrapes import Scrapes
 
 READY_TIMEOUT_S = 0.7
 """Seconds for readiness, below the second that probes usually wait: they learn which worker is silent instead of giving
@@ -71,8 +72,8 @@ class WorkersHttp(HttpListener):
             web.get("/metrics", self._metrics),
             web.get("/version", self._version),
             web.get("/regions", self._first),
-            web.get("/decisions", self._first),
-            web.get("/explain", self._first),
+            web.get("/decisions", self._log),
+            web.get("/explain", self._log),
             web.get("/top", self._top),
             web.post("/json", self._json),
         ]
@@ -82,6 +83,7 @@ class WorkersHttp(HttpListener):
         self._members = members
         self._state = state
         self._own_metrics = own_metrics
+        self._scrapes = Scrapes(self._all_metrics, self.limits.scrape_kept_s)
         self._rotation = 0
 
     # All workers
@@ -96,14 +98,16 @@ class WorkersHttp(HttpListener):
         return web.json_response(body, status=200 if ready else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=await self._scrapes.text(Format.TEXT), headers={"Content-Type": Format.TEXT})
+
+    async def _all_metrics(self, _: Format) -> bytes:
         asked = self._answering()
         answers = await asyncio.gather(*(self._scrape(member) for member in asked))
         texts = [(member.name, text) for member, text in zip(asked, answers, strict=True) if text is not None]
         # Last, so that it counts those who were silent just now.
         own = self._own_metrics()
         # In a thread: of ten thousand rules in each worker there are megabytes.
-        body = await asyncio.to_thread(merge_expositions, own, texts)
-        return web.Response(body=body, headers={"Content-Type": Format.TEXT})
+        return await asyncio.to_thread(merge_expositions, own, texts)
 
     async def _scrape(self, member: Member) -> bytes | None:
         answer = await _ask(member, "/metrics", SCRAPE_TIMEOUT_S)
@@ -134,9 +138,21 @@ class WorkersHttp(HttpListener):
         return web.json_response(_noting(body, "digests", digests), dumps=pretty)
 
     async def _first(self, request: web.Request) -> web.Response:
-        """The first worker's answer: it speaks to the other regions, and all read the same log."""
+        """The first worker's answer: it speaks to the other regions."""
         _, answer = await self._first_answer(request.path_qs)
         return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+    async def _log(self, request: web.Request) -> web.Response:
+        """The first worker's answer, however long that takes: another one would read the same log once more."""
+        for member in self._answering():
+            try:
+                answer = await member.upstream.get(request.path_qs, self.limits.request_timeout_s)
+            except NotReached:
+                continue
+            except NoAnswer as error:
+                raise NotReady(f"worker {member.name}: {error}") from error
+            return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        raise NotReady("no worker is ready")
 
     async def _first_answer(self, target: str) -> tuple[Member, WorkerAnswer]:
         for member in self._answering():

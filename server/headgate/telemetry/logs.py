@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from headgate import plain_json
 from headgate.clock import SystemClock
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.bounded_sender import BoundedSender
@@ -158,7 +159,7 @@ def _processors(log_format: str, *, colors: bool) -> list[Any]:
         redact,
     ]
     if log_format == "json":
-        return [*shared, _first_things_first, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        return [*shared, _first_things_first, structlog.processors.JSONRenderer(plain_json.dumps)]
     renderer = structlog.dev.ConsoleRenderer(
         colors=colors, timestamp_key="time", exception_formatter=structlog.dev.plain_traceback
     )

@@ -19,7 +19,7 @@ from opentelemetry.sdk.resources import Resource
 
 from headgate import __version__
 from headgate.telemetry import otel_data
-from headgate.telemetry.exposition import Format, Writer, format_for
+from headgate.telemetry.exposition import Format, Writer
 from headgate.telemetry.histogram import Buckets
 from headgate.telemetry.instrument import Instrument, InstrumentKind, ReadHistograms, ReadMany, ReadOne
 
@@ -78,13 +78,13 @@ class Metrics:
         """All series at once, in one of Prometheus' formats."""
         return b"".join(self.pieces(text))
 
-    async def scrape(self, accept: str) -> tuple[bytes, str]:
-        """The text that a scraper asks for, and its content type; the loop runs other work between the steps."""
-        text, pieces = format_for(accept), []
+    async def scrape(self, text: Format) -> bytes:
+        """All series in one of Prometheus' formats; the loop runs other work between the steps."""
+        pieces = []
         for piece in self.pieces(text):
             pieces.append(piece)
             await asyncio.sleep(0)
-        return b"".join(pieces), text
+        return b"".join(pieces)
 
     def pieces(self, text: Format = Format.TEXT) -> Iterator[bytes]:
         """Yield the text a few hundred series at a time; numbers read between two pieces may have grown."""

@@ -11,13 +11,14 @@ from typing import Any
 from aiohttp import web
 
 from headgate.pending import answer_future
+from headgate.telemetry.exposition import Format
 from headgate.transport import http_json
 from headgate.transport.http_access import Surface
-from headgate.transport.http_listener import HttpEndpoint, HttpListener, error_response, healthz, pretty
+from headgate.transport.http_listener import JSON, HttpEndpoint, HttpListener, healthz, pretty
 from headgate.transport.http_page import page
+from headgate.transport.http_protocol import error_response
 from headgate.transport.interface import Handler
-
-JSON = "application/json"
+from headgate.transport.scrapes import Scrapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class HttpSources:
     """Says whether decisions are made: from ready to the end of draining."""
     readiness: Callable[[], tuple[bool, Mapping[str, Any]]]
     rules: Callable[[Mapping[str, str]], Mapping[str, Any]]
-    metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
-    """Returns the text and its content type, for what a scraper accepts."""
+    metrics: Callable[[Format], Awaitable[bytes]]
+    """Returns the text in a format."""
     version: Mapping[str, str]
     regions: Callable[[], Mapping[str, Any]] = dict
     recent: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
@@ -48,7 +49,7 @@ class HttpServer(HttpListener):
             web.get("/healthz", healthz),
             web.get("/readyz", self._readyz),
             web.get("/rules", self._rules),
-            web.get("/metrics", self._metrics),
+            web.get("/metrics", Scrapes(sources.metrics, endpoint.limits.scrape_kept_s).serve),
             web.get("/version", self._version),
             web.get("/regions", self._regions),
             web.get("/decisions", self._decisions),
@@ -62,8 +63,6 @@ class HttpServer(HttpListener):
     async def _json(self, request: web.Request) -> web.Response:
         if not self._sources.accepts():
             return error_response(503, "not ready")
-        if request.headers.get("Content-Encoding", "identity") != "identity":
-            return error_response(415, "the body must not be compressed")
         answer = self._sources.handler.answer(http_json.request_from_json(await self.read_body(request)))
         response = http_json.parse_response(await answer_future(answer))
         status = 429 if response.overall_code == http_json.OVER_LIMIT else 200
@@ -79,10 +78,6 @@ class HttpServer(HttpListener):
 
     async def _rules(self, request: web.Request) -> web.Response:
         return web.json_response(self._sources.rules(request.query), dumps=pretty)
-
-    async def _metrics(self, request: web.Request) -> web.Response:
-        body, content_type = await self._sources.metrics(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response(self._sources.version)

@@ -5,6 +5,10 @@ can't look, and who looks can't ask for decisions; health is on both. What gRPC 
 its callers, HTTP demands for what gives as much away: decisions, and the rules. HTTP has
 no TLS here, so where certificates are demanded and tokens are not, it does not serve these
 at all. The admin listener is guarded by its address: its readers have no token to spend.
+
+A browser on the operator's machine reaches these addresses too, for whatever page is open in it. So what gives
+something away is refused to pages of other sites, and where no token is demanded, to requests for a host that is not
+known here: that is a name which somebody else points at this address.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,8 +20,9 @@ from aiohttp import web
 
 from headgate.endpoint.tokens import AUTHORIZATION, NO_TOKEN, TokenFile
 from headgate.errors import Forbidden, NotFound, Unauthenticated
+from headgate.transport.http_hosts import NO_MORE_NAMES, HostNames
 
-_HEALTH: Final = frozenset(("/healthz", "/readyz"))
+HEALTH: Final = frozenset(("/healthz", "/readyz"))
 _DECISIONS: Final = frozenset(("/json",))
 _INSIGHT: Final = frozenset(("/", "/rules", "/metrics", "/version", "/regions", "/top", "/decisions", "/explain"))
 _GUARDED: Final = frozenset(("/json", "/rules", "/regions", "/top", "/decisions", "/explain"))
@@ -26,9 +31,9 @@ _GUARDED: Final = frozenset(("/json", "/rules", "/regions", "/top", "/decisions"
 class Surface(Enum):
     """Pages that one listener serves."""
 
-    EVERYTHING = _HEALTH | _DECISIONS | _INSIGHT
-    CALLERS = _HEALTH | _DECISIONS
-    OPERATORS = _HEALTH | _INSIGHT
+    EVERYTHING = HEALTH | _DECISIONS | _INSIGHT
+    CALLERS = HEALTH | _DECISIONS
+    OPERATORS = HEALTH | _INSIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class HttpAccess:
     tokens: TokenFile | None = None
     certificates: bool = False
     """Callers of gRPC must show a certificate."""
+    hosts: HostNames = NO_MORE_NAMES
 
     def routes(self, routes: Iterable[web.RouteDef]) -> list[web.RouteDef]:
         """Those to serve; of the others, whoever asks is told where they are."""
@@ -46,9 +52,15 @@ class HttpAccess:
             route if route.path in self.surface.value else web.route("*", route.path, _elsewhere) for route in routes
         ]
 
-    def check(self, path: str, headers: Mapping[str, str]) -> None:
+    def check(self, path: str, headers: Mapping[str, str], *, over_network: bool = True) -> None:
         """Raises Unauthenticated or Forbidden."""
-        if path not in _GUARDED or self.surface is Surface.OPERATORS:
+        if path not in _GUARDED:
+            return
+        if headers.get("Sec-Fetch-Site") == "cross-site":
+            raise Forbidden(f"{path} is not for pages of other sites")
+        if over_network and (self.tokens is None or self.surface is Surface.OPERATORS):
+            self.hosts.check(headers.get("Host", ""))
+        if self.surface is Surface.OPERATORS:
             return
         if self.tokens is not None:
             if not self.tokens.allows(headers.get(AUTHORIZATION)):

@@ -1,69 +1,125 @@
 """Accepting HTTP connections: bounded in number, and some although no descriptor is left.
 
-When there are too many, the one that has been idle for longest is cut for a new one: a health check finds room however
-many connections others hold open. When the process may open no more files, descriptors that were kept aside are used.
+There are three kinds, each with places of its own. A connection that has said nothing yet is a bare socket; of too
+many the oldest is cut. One whose first words are a whole health check is answered and closed. Of all others, when there
+are too many, one is cut for a new one: of the address that has most, the one that has been idle for longest, and where
+none is, the one that began first. So whatever others hold open or send half of, a probe is answered. When the process
+may open no more files, descriptors that were kept aside are used.
 """
 
 import asyncio
 import itertools
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from aiohttp import web
 
+from headgate.endpoint.trust import network_of
 from headgate.transport.descriptors import NO_DESCRIPTORS, Spares
 
-ACCEPTED_AT_ONCE = 64
-"""Connections that are being opened: decisions have their turns in between. Fewer than may be open."""
-SPARES = 8
+ACCEPTED_AT_ONCE: Final = 8
+"""Connections that are opened in one turn of the loop, about a millisecond's work: decisions have their turns in
+between."""
+MOST_PROBES: Final = 16
+"""Health checks that are answered at a time, beside all other connections: each takes a millisecond."""
+MOST_SILENT: Final = 64
+"""Connections that have said nothing yet: at a thousand new ones a second each has 64 ms to speak."""
+SPARES: Final = 8
 """Connections at a time for when there are no descriptors: several probes, and a scrape."""
-RETRY_S = 0.1
+RETRY_S: Final = 0.1
 """Time until descriptors are looked for again."""
+
+_PROBES: Final = (b"GET /healthz HTTP/1.", b"GET /readyz HTTP/1.", b"HEAD /healthz HTTP/1.", b"HEAD /readyz HTTP/1.")
+_MOST_PROBE_BYTES: Final = 2_048
+"""A check has a few headers: kubelet's and Envoy's are under 200 bytes."""
+
+ProtocolFactory = Callable[[], web.RequestHandler]
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """One connection: a bare socket until its caller speaks, then a protocol of aiohttp's."""
+
+    socket: socket.socket
+    network: str
+    """Network of the caller; empty for all callers on a Unix socket."""
+    turn: int
+    """Its place among all, by when it was last used."""
+    protocol: web.RequestHandler | None = None
+    busy: bool = False
+    """A request is under way."""
+    silence: asyncio.TimerHandle | None = None
+    """Ends it if it says nothing."""
 
 
 class HttpConnections:
     """Owns the listening sockets of one HTTP server, and knows which of its connections are in use."""
 
-    def __init__(self, max_connections: int) -> None:
+    def __init__(self, max_connections: int, max_per_address: int, max_silence_s: float) -> None:
+        """`max_silence_s`: the time for the first byte of a connection."""
         self.cut: Counter[str] = Counter()
-        """Connections that made room for others, by what was short: `connections` or `descriptors`."""
+        """Connections that made room for others, by what was short: `connections`, `address`, `silent`, `probes` or
+        `descriptors`."""
         self._max_connections = max_connections
+        self._max_per_address = max_per_address
+        self._max_silence_s = max_silence_s
         self._turn = itertools.count()
-        self._last_use: dict[web.RequestHandler, int] = {}
-        self._busy: set[web.RequestHandler] = set()
+        # Dicts for sets, in the order of insertion.
+        self._silent: dict[_Connection, None] = {}
+        self._probes: dict[_Connection, None] = {}
+        self._others: dict[_Connection, None] = {}
+        self._by_network: Counter[str] = Counter()
+        """Numbers of the others."""
+        self._by_protocol: dict[web.RequestHandler, _Connection] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._listeners: Sequence[socket.socket] = ()
         self._spares: Spares
-        self._server: web.Server
+        self._make_protocol: ProtocolFactory
         self._loop: asyncio.AbstractEventLoop
 
-    def start(self, listeners: Sequence[socket.socket], server: web.Server) -> None:
-        """Accept from now on, for `server`; `stop` closes the listening sockets."""
+    def start(self, listeners: Sequence[socket.socket], make_protocol: ProtocolFactory) -> None:
+        """Accept from now on; `stop` closes the listening sockets."""
         self._loop = asyncio.get_running_loop()
-        self._listeners, self._server, self._spares = listeners, server, Spares(SPARES)
+        self._listeners, self._make_protocol, self._spares = listeners, make_protocol, Spares(SPARES)
         self._accept_again()
 
     async def stop(self) -> None:
-        """Accept no more. What is connected stays so: it is the server's to close."""
+        """Accept no more, and end those that have said nothing. The others are the server's to close."""
         if self._retry is not None:
             self._retry.cancel()
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()
+        for connection in list(self._silent):
+            self._close(connection)
         self._spares.close()
         await asyncio.gather(*self._opening)
 
-    def began(self, connection: web.RequestHandler) -> None:
+    def began(self, protocol: web.RequestHandler) -> None:
         """A request is under way: it is cut only when all others are busy too."""
-        self._busy.add(connection)
+        connection = self._by_protocol.get(protocol)
+        if connection is not None:
+            connection.busy, connection.turn = True, next(self._turn)
 
-    def ended(self, connection: web.RequestHandler) -> None:
+    def ended(self, protocol: web.RequestHandler) -> None:
         """The request was answered, or given up."""
-        self._busy.discard(connection)
-        if connection in self._last_use:
-            self._last_use[connection] = next(self._turn)
+        connection = self._by_protocol.get(protocol)
+        if connection is not None:
+            connection.busy, connection.turn = False, next(self._turn)
+
+    def is_probe(self, protocol: web.RequestHandler) -> bool:
+        """Tell whether a connection has a place for health checks: it is for one request."""
+        return self._by_protocol.get(protocol) in self._probes
+
+    def left(self, protocol: web.RequestHandler) -> None:
+        """A connection has ended: its place is free."""
+        connection = self._by_protocol.get(protocol)
+        if connection is not None:
+            self._forget(connection)
 
     # Accepting
 
@@ -74,10 +130,10 @@ class HttpConnections:
         self._refill()
 
     def _accept(self, listener: socket.socket) -> None:
-        # Those that are opening can't be cut yet; a few turns later they can.
-        while len(self._opening) < ACCEPTED_AT_ONCE:
+        # A few at a turn: those that are opening can't be cut yet, and others have their turns in between.
+        for _ in range(ACCEPTED_AT_ONCE - len(self._opening)):
             try:
-                accepted = listener.accept()[0]
+                accepted, address = listener.accept()
             except (BlockingIOError, InterruptedError):
                 self._refill()
                 return
@@ -87,51 +143,110 @@ class HttpConnections:
                     return
                 # Tried again with the descriptor that was kept; or its caller left while it was in line.
                 continue
-            self._open(accepted)
+            self._take(accepted, network_of(address[0]) if isinstance(address, tuple) else "")
 
-    def _open(self, accepted: socket.socket) -> None:
-        if self._is_full:
-            self._forget_gone()
-            if self._is_full:
-                self._cut_one("connections")
+    def _take(self, accepted: socket.socket, network: str) -> None:
         accepted.setblocking(False)
-        opening = self._loop.create_task(self._connect(accepted))
+        connection = _Connection(accepted, network, next(self._turn))
+        if len(self._silent) >= MOST_SILENT:
+            self._cut(next(iter(self._silent)), "silent")
+        self._silent[connection] = None
+        if not self._listen_to(connection):
+            connection.silence = self._loop.call_later(self._max_silence_s, self._close, connection)
+            self._loop.add_reader(accepted, self._listen_to, connection)
+
+    def _listen_to(self, connection: _Connection) -> bool:
+        """Hear the first words of a connection, and open it; False: it has said nothing yet."""
+        try:
+            words = connection.socket.recv(_MOST_PROBE_BYTES + 1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            words = b""
+        if not words:
+            self._close(connection)
+            return True
+        self._end_silence(connection)
+        self._place(connection, _is_probe(words))
+        opening = self._loop.create_task(self._open(connection))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
+        return True
 
-    async def _connect(self, accepted: socket.socket) -> None:
+    def _place(self, connection: _Connection, probe: bool) -> None:
+        """Give a place to a connection that has spoken; somebody may have to make room."""
+        if probe:
+            if len(self._probes) >= MOST_PROBES:
+                self._cut(next(iter(self._probes)), "probes")
+            self._probes[connection] = None
+            return
+        network = connection.network
+        if network and self._by_network[network] >= self._max_per_address:
+            self._cut_one("address", network)
+        elif len(self._others) >= self._max_connections:
+            self._cut_one("connections")
+        self._others[connection] = None
+        self._by_network[network] += 1
+
+    async def _open(self, connection: _Connection) -> None:
+        if connection not in self._others and connection not in self._probes:
+            return  # cut meanwhile
+        protocol = connection.protocol = self._make_protocol()
+        self._by_protocol[protocol] = connection
         try:
-            _, connection = await self._loop.connect_accepted_socket(self._server, accepted)
+            await self._loop.connect_accepted_socket(lambda: protocol, connection.socket)
         except OSError:
-            accepted.close()
-        else:
-            self._last_use[connection] = next(self._turn)
+            connection.socket.close()
+            self._forget(connection)
 
     # Making room
 
-    @property
-    def _is_full(self) -> bool:
-        return len(self._last_use) + len(self._opening) >= self._max_connections
-
-    def _forget_gone(self) -> None:
-        live = set(self._server.connections)
-        self._last_use = {each: turn for each, turn in self._last_use.items() if each in live}
-        self._busy &= live
-
-    def _cut_one(self, reason: str) -> None:
-        """Return the connection that is idle for longest; where none is, the one that began first."""
-        if not self._last_use:
+    def _cut_one(self, reason: str, network: str | None = None) -> None:
+        """Cut one connection of a network, or of the one that has most: idle ones first, then in order of use."""
+        if not self._others:
+            if self._silent:
+                self._cut(next(iter(self._silent)), reason)
             return
-        longest = min(self._last_use, key=lambda each: (each in self._busy, self._last_use[each]))
-        del self._last_use[longest]
-        if longest.transport is not None:
-            longest.transport.abort()
-            self.cut[reason] += 1
+        if network is None:
+            network = self._by_network.most_common(1)[0][0]
+        of_network = [each for each in self._others if each.network == network]
+        self._cut(min(of_network, key=lambda each: (each.busy, each.turn)), reason)
+
+    def _cut(self, connection: _Connection, reason: str) -> None:
+        self.cut[reason] += 1
+        transport = None if connection.protocol is None else connection.protocol.transport
+        if transport is not None:
+            transport.abort()
+        self._close(connection) if connection.protocol is None else self._forget(connection)
+
+    def _close(self, connection: _Connection) -> None:
+        """End a connection that has said nothing, or is not open yet."""
+        self._end_silence(connection)
+        self._forget(connection)
+        connection.socket.close()
+
+    def _end_silence(self, connection: _Connection) -> None:
+        self._silent.pop(connection, None)
+        if connection.silence is not None:
+            connection.silence.cancel()
+            connection.silence = None
+            self._loop.remove_reader(connection.socket)
+
+    def _forget(self, connection: _Connection) -> None:
+        self._probes.pop(connection, None)
+        if connection.protocol is not None:
+            self._by_protocol.pop(connection.protocol, None)
+        if connection in self._others:
+            del self._others[connection]
+            self._by_network[connection.network] -= 1
+            if not self._by_network[connection.network]:
+                del self._by_network[connection.network]
+
+    # Descriptors
 
     def _wait_for_descriptors(self) -> None:
         for listener in self._listeners:
             self._loop.remove_reader(listener)
-        self._forget_gone()
         self._cut_one("descriptors")
         self._try_later()
 
@@ -143,3 +258,11 @@ class HttpConnections:
     def _try_later(self) -> None:
         if self._retry is None:
             self._retry = self._loop.call_later(RETRY_S, self._accept_again)
+
+
+def _is_probe(words: bytes) -> bool:
+    """Tell whether these are a whole health check and nothing else: no body, and no second request."""
+    if not words.startswith(_PROBES) or len(words) > _MOST_PROBE_BYTES:
+        return False
+    head = words.lower()
+    return head.find(b"\r\n\r\n") == len(head) - 4 and b"\ncontent-length:" not in head and b"\ntransfer-" not in head

@@ -1,7 +1,7 @@
 """Listening for HTTP, whatever is served: bounds, errors, counting.
 
 Clients can't hold anything for long: the body, the headers, the time for a request and
-the time between requests are bounded. All errors are JSON.
+the time between requests are bounded, and of an answer that nobody reads a piece is held. All errors are JSON.
 """
 
 import asyncio
@@ -10,20 +10,29 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
-from headgate.address import parse_address
+from headgate.address import TcpAddress, parse_address
 from headgate.endpoint.listening import listen
 from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
+from headgate.endpoint.trust import network_of
 from headgate.errors import RequestError, Status, TooLarge, status_of
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.transport.http_access import OPEN, HttpAccess
+from headgate.transport.http_access import HEALTH, OPEN, HttpAccess
 from headgate.transport.http_connections import HttpConnections
+from headgate.transport.http_protocol import SERVER_NAME, HttpProtocol, error_response
+from headgate.transport.http_share import LoopShares, Timed
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """Answers one request."""
+
+PIECE_BYTES = 64 * 1024
+"""Size of what is written of an answer before its reader must have taken some: a megabyte of metrics is not held for
+each who does not read."""
+JSON = "application/json"
 
 HTTP_STATUS: Mapping[Status, int] = {
     Status.INVALID_ARGUMENT: 400,
@@ -46,7 +55,8 @@ MAX_REQUEST_ID_CHARS = 64
 class HttpLimits:
     """Bounds on what a client can make us hold, and for how long."""
 
-    max_body_bytes: int = 64 * 1024
+    max_body_bytes: int = 8 * 1024
+    """Requests are some hundred bytes; each is read on the loop that decides."""
     max_header_bytes: int = 8 * 1024
     max_headers: int = 64
     request_timeout_s: float = 10.0
@@ -55,7 +65,11 @@ class HttpLimits:
     """Time from the connection, or the last answer, to the last header of the next request."""
     close_timeout_s: float = 2.0
     max_connections: int = 128
-    """Connections of one listener. Probes, scrapers and callers of /json are few; for volume there is gRPC."""
+    """Connections of one listener. Scrapers and callers of /json are few; for volume there is gRPC."""
+    max_connections_per_address: int = 64
+    """Connections from one address, of IPv6 from one /64: half of all, because a proxy may stand for many."""
+    scrape_kept_s: float = 1.0
+    """Time for which rendered metrics are kept, for all who ask: scrapers come every few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +91,14 @@ class HttpListener:
         """Requests by route (never by raw path) and status."""
         self.limits = endpoint.limits
         self.access = endpoint.access
-        self.connections = HttpConnections(self.limits.max_connections)
+        self.connections = HttpConnections(
+            self.limits.max_connections, self.limits.max_connections_per_address, self.limits.idle_timeout_s
+        )
         self._address = parse_address(endpoint.address)
         self._routes = tuple(self.access.routes(routes))
         self._paths = frozenset(route.path for route in self._routes)
         self._logger = endpoint.logger
+        self._shares = LoopShares()
         self._socket_mode = endpoint.socket_mode
         self._cleanup = contextlib.AsyncExitStack()
 
@@ -89,6 +106,11 @@ class HttpListener:
     def address(self) -> str:
         """The address that it listens on, with the real port."""
         return str(self._address)
+
+    @property
+    def _over_network(self) -> bool:
+        """True where browsers can reach it: not on a Unix socket."""
+        return isinstance(self._address, TcpAddress)
 
     async def start(self) -> None:
         """Bind and accept. Raises ConfigError when the address can't be had."""
@@ -101,7 +123,7 @@ class HttpListener:
             await runner.setup()
             cleanup.push_async_callback(runner.cleanup)
             assert runner.server is not None  # noqa: S101 - made by its setup
-            self.connections.start(listeners, runner.server)
+            self.connections.start(listeners, partial(self._protocol, runner.server))
             cleanup.push_async_callback(self.connections.stop)
             self._cleanup = cleanup.pop_all()
 
@@ -113,15 +135,21 @@ class HttpListener:
         limits = self.limits
         app = web.Application(middlewares=[self._serve], client_max_size=limits.max_body_bytes)
         app.add_routes(self._routes)
-        return web.AppRunner(
-            app,
-            access_log=None,
+        # A handler ends when its caller has left.
+        return web.AppRunner(app, handler_cancellation=True, shutdown_timeout=limits.close_timeout_s)
+
+    def _protocol(self, server: web.Server) -> HttpProtocol:
+        limits = self.limits
+        return HttpProtocol(
+            server,
+            self.connections.left,
             auto_decompress=False,
             keepalive_timeout=limits.idle_timeout_s,
             max_line_size=limits.max_header_bytes,
             max_field_size=limits.max_header_bytes,
             max_headers=limits.max_headers,
-            shutdown_timeout=limits.close_timeout_s,
+            # Of a body that was not wanted nothing is awaited.
+            lingering_time=0,
         )
 
     # One request
@@ -137,10 +165,11 @@ class HttpListener:
     async def _within_time(self, request: web.Request, handler: Handle) -> web.StreamResponse:
         try:
             async with asyncio.timeout(self.limits.request_timeout_s):
-                response = await self._answer(request, handler)
-                response.headers["Server"] = "headgate"
-                await response.prepare(request)
-                await response.write_eof()
+                response = await self._in_share(request, handler)
+                response.headers["Server"] = SERVER_NAME
+                if self.connections.is_probe(request.protocol):
+                    response.force_close()
+                response = await _send(request, response)
         except TimeoutError:
             self._count(request, 408)
             if request.transport is not None:
@@ -150,9 +179,23 @@ class HttpListener:
         self._count(request, response.status)
         return response
 
+    async def _in_share(self, request: web.Request, handler: Handle) -> web.StreamResponse:
+        """Answer when it is the caller's turn; a health check at once."""
+        if self.connections.is_probe(request.protocol) or (not self._over_network and request.path in HEALTH):
+            return await self._answer(request, handler)
+        network = network_of(request.remote or "")
+        wait_s = self._shares.begin(network)
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        answer = Timed(self._answer(request, handler))
+        try:
+            return await answer
+        finally:
+            self._shares.ended(network, answer.took_s)
+
     async def _answer(self, request: web.Request, handler: Handle) -> web.StreamResponse:
         try:
-            self.access.check(request.path, request.headers)
+            self.access.check(request.path, request.headers, over_network=self._over_network)
             return await handler(request)
         except web.HTTPRequestEntityTooLarge:
             return error_response(413, self._too_large())
@@ -184,7 +227,14 @@ class HttpListener:
         return f"the body may have {self.limits.max_body_bytes} bytes"
 
     async def read_body(self, request: web.Request) -> bytes:
-        """The whole body of a request. Raises TooLarge."""
+        """The whole body of a request, which must be JSON. Raises TooLarge, HTTPUnsupportedMediaType.
+
+        A page of another site can send anything else without asking first.
+        """
+        if request.content_type != JSON:
+            raise web.HTTPUnsupportedMediaType(reason=f"the body must be JSON, and say so: Content-Type: {JSON}")
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            raise web.HTTPUnsupportedMediaType(reason="the body must not be compressed")
         if (request.content_length or 0) > self.limits.max_body_bytes:
             raise TooLarge(self._too_large())
         return await request.read()
@@ -215,6 +265,17 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, default=str)
 
 
-def error_response(status: int, message: str) -> web.Response:
-    """An error as JSON: `{"error": message}`."""
-    return web.json_response({"error": message}, status=status)
+async def _send(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    """Write a response; a large body piece by piece, each when the one before has been taken."""
+    body = response.body if isinstance(response, web.Response) else None
+    if not isinstance(body, bytes) or len(body) <= PIECE_BYTES or request.method == "HEAD":
+        await response.prepare(request)
+        await response.write_eof()
+        return response
+    pieces = web.StreamResponse(status=response.status, headers=response.headers)
+    pieces.content_length = len(body)
+    await pieces.prepare(request)
+    for begin in range(0, len(body), PIECE_BYTES):
+        await pieces.write(body[begin : begin + PIECE_BYTES])
+    await pieces.write_eof()
+    return pieces

@@ -21,6 +21,7 @@ YEAR_S = 365 * 24 * 3600
 
 RULES = """\
 domain: edge
+request_limits: allow
 descriptors:
 - key: user
   rate_limit: {unit: year, requests_per_unit: 5}

@@ -15,7 +15,8 @@ def read(**variables: str) -> dict[str, str]:
     """Settings by name, as text; without those that follow from the mode alone."""
     translation = translate({**COMPAT, **variables})
     assert translation.problems == ()
-    return {name: given.text for name, given in translation.settings.items() if name not in ("overdraft", "refund")}
+    by_mode = ("overdraft", "refund", "request_limits")
+    return {name: given.text for name, given in translation.settings.items() if name not in by_mode}
 
 
 def problems(**variables: str) -> list[str]:
@@ -106,6 +107,13 @@ def test_hits_may_be_given_back_as_they_could_be_there() -> None:
     assert load_settings({"rules": "r"}, COMPAT).refund is True
     assert load_settings({"rules": "r", "refund": "false"}, COMPAT).refund is False
     assert load_settings({"rules": "r"}, {}).refund is False
+
+
+def test_limits_in_requests_replace_the_rules_as_they_did_there_and_nowhere_else() -> None:
+    """By default whoever may ask can't give himself more than a rule gives."""
+    assert load_settings({"rules": "r"}, {}).request_limits == "lower"
+    assert load_settings({"rules": "r"}, COMPAT).request_limits == "allow"
+    assert load_settings({"rules": "r", "request_limits": "refuse"}, COMPAT).request_limits == "refuse"
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def _another_value(name: str) -> str:
         "admin_grpc": "127.0.0.1:4",
         "exchange": "127.0.0.1:3",
         "transport": "grpcio",
-        "request_limits": "lower",
+        "request_limits": "refuse",
         "origin": "redis://h:1",
         "otlp_endpoint": "http://h:1",
         "peer": "eu=h:1",

@@ -14,8 +14,9 @@ import pytest
 from headgate.errors import BadRequest, ConfigError, NotReady
 from headgate.pending import PendingAnswer
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.telemetry.exposition import Format
 from headgate.transport.http import HttpServer, HttpSources
-from headgate.transport.http_listener import HttpEndpoint, HttpLimits
+from headgate.transport.http_listener import PIECE_BYTES, HttpEndpoint, HttpLimits
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 from multidict import CIMultiDictProxy
 
@@ -53,10 +54,13 @@ class Service:
     """A server with everything behind it made up."""
 
     def __init__(self, answer: Answer, address: str = "127.0.0.1:0", **limits: Any) -> None:
-        async def scraped(accept: str) -> tuple[bytes, str]:
-            return b"headgate_x 1\n", "text/plain; version=0.0.4"
+        async def scraped(_: Format) -> bytes:
+            self.scraped += 1
+            return self.metrics
 
         self.accepts = True
+        self.metrics = b"headgate_x 1\n"
+        self.scraped = 0
         self.ready = True
         self.requests: list[RateLimitRequest] = []
         self.log = Log()
@@ -78,6 +82,8 @@ class Service:
         return self._answer(payload)
 
     async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any, CIMultiDictProxy[str]]:
+        if "data" in more:
+            more["headers"] = {"Content-Type": "application/json", **more.get("headers", {})}
         async with (
             aiohttp.ClientSession() as session,
             session.request(method, f"http://{self.server.address}{path}", **more) as response,
@@ -182,8 +188,11 @@ async def test_an_answer_that_comes_later_is_awaited_also_where_nobody_waits_any
         b'{"hitsAddend": 4294967296}',
         b'{"domain": "\\ud800"}',
         b'{"descriptors": {"entries": []}}',
-        b"[" * 50_000,
-        b'{"descriptors":' * 4000,
+        b"[" * 8_000,
+        b'{"descriptors":' * 500,
+        b'{"descriptors": [' + b"{}," * 2_600 + b"{}]}",
+        b'{"hitsAddend": NaN}',
+        b'{"hitsAddend": ' + b"9" * 8_000 + b"}",
         b'{"descriptors": [{"limit": {"unit": "FORTNIGHT"}}]}',
     ],
 )
@@ -230,7 +239,7 @@ async def test_what_there_is_to_see() -> None:
         assert (await service.call("GET", "/rules?domain=edge"))[:2] == (200, {"query": {"domain": "edge"}})
         assert (await service.call("GET", "/version"))[:2] == (200, {"version": "1.2.3"})
         status, text, headers = await service.call("GET", "/metrics")
-        assert (status, text, headers["Content-Type"]) == (200, "headgate_x 1\n", "text/plain; version=0.0.4")
+        assert (status, text, headers["Content-Type"]) == (200, "headgate_x 1\n", Format.TEXT)
 
 
 async def test_unknown_routes_and_methods_are_json_errors_and_share_one_series() -> None:
@@ -298,7 +307,7 @@ async def test_a_client_that_sends_no_request_is_cut(data: bytes) -> None:
 @pytest.mark.slow
 async def test_a_client_that_sends_its_body_slowly_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     async with served(request_timeout_s=1) as service:
-        head = b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+        head = b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
         assert await _raw(service, head) == b""
         assert service.server.requests == {("/json", 408): 1}
         assert service.log.events == []
@@ -318,13 +327,123 @@ async def test_a_client_that_does_not_read_is_cut(caplog: pytest.LogCaptureFixtu
         host, _, port = service.server.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1)
         body = json.dumps(REQUEST).encode()
-        writer.write(b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        head = b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % len(body) + body)
         await until(lambda: bool(service.server.requests), "the cut")
         assert service.server.requests == {("/json", 408): 1}
         writer.transport.abort()
         await writer.wait_closed()
         assert caplog.records == []
         del reader
+
+
+# Pages of other sites
+
+
+@pytest.mark.parametrize("said", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+async def test_a_body_that_does_not_say_that_it_is_json_is_refused(said: str) -> None:
+    """A page of another site can send these to any address that its visitor reaches, without asking first."""
+    async with served() as service:
+        body = json.dumps(REQUEST).encode()
+        status, answer, _ = await service.call("POST", "/json", data=body, headers={"Content-Type": said})
+        assert (status, service.requests) == (415, [])
+        assert "application/json" in answer["error"]
+
+
+@pytest.mark.parametrize("path", ["/rules", "/regions", "/top", "/decisions", "/explain"])
+async def test_pages_of_other_sites_are_refused_what_is_not_everybodys(path: str) -> None:
+    async with served() as service:
+        assert (await service.call("GET", path, headers={"Sec-Fetch-Site": "cross-site"}))[0] == 403
+        assert (await service.call("GET", path, headers={"Host": "evil.example:8080"}))[0] == 403
+        for site in ("same-origin", "none"):
+            assert (await service.call("GET", path, headers={"Sec-Fetch-Site": site}))[0] != 403
+
+
+async def test_pages_of_other_sites_can_neither_spend_nor_give_back() -> None:
+    async with served() as service:
+        asked = {"Sec-Fetch-Site": "cross-site", "Host": "evil.example"}
+        for name, value in asked.items():
+            assert (await service.call("POST", "/json", json=REQUEST, headers={name: value}))[0] == 403
+        assert service.requests == []
+        for path in ("/", "/healthz", "/readyz", "/metrics", "/version"):
+            assert (await service.call("GET", path, headers=asked))[0] == 200
+
+
+# Answers
+
+
+async def test_metrics_are_rendered_once_a_second_whoever_asks() -> None:
+    async with served(scrape_kept_s=60) as service:
+        await asyncio.gather(*(service.call("GET", "/metrics") for _ in range(10)))
+        assert service.scraped == 1
+        openmetrics = {"Accept": "application/openmetrics-text"}
+        assert (await service.call("GET", "/metrics", headers=openmetrics))[2]["Content-Type"] == Format.OPENMETRICS
+        assert service.scraped == 2
+    async with served(scrape_kept_s=0) as service:
+        for _ in range(3):
+            await service.call("GET", "/metrics")
+        assert service.scraped == 3
+
+
+async def test_of_answers_that_nobody_reads_a_piece_is_held() -> None:
+    """Of thirty requests in one go: one is answered, as far as its caller reads."""
+    async with served(scrape_kept_s=60, request_timeout_s=60) as service:
+        service.metrics = b"#" * 20_000_000
+        host, _, port = service.server.address.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=1)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 30)
+        await until(lambda: service.scraped == 1, "the request")
+        (protocol,) = service.server.connections._by_protocol
+        assert protocol.transport is not None
+        for _ in range(50):
+            await asyncio.sleep(0.002)
+            assert protocol.transport.get_write_buffer_size() <= 3 * PIECE_BYTES
+        writer.transport.abort()
+        await until(lambda: not service.server.connections._by_protocol, "its end")
+        assert service.server.requests["/metrics", 200] == 0
+
+
+async def test_a_large_answer_arrives_whole() -> None:
+    async with served() as service:
+        service.metrics = b"0123456789" * 100_000
+        status, text, headers = await service.call("GET", "/metrics")
+        assert (status, text, headers["Content-Length"]) == (200, service.metrics.decode(), "1000000")
+        assert headers["Content-Type"] == Format.TEXT
+        assert (await service.call("HEAD", "/metrics"))[2]["Content-Length"] == "1000000"
+
+
+async def test_a_request_ends_when_its_caller_leaves() -> None:
+    ended: list[bool] = []
+
+    def later(_: bytes) -> PendingAnswer:
+        return PendingAnswer()
+
+    async with served(later) as service:
+        call = asyncio.create_task(service.call("POST", "/json", json=REQUEST))
+        await until(lambda: bool(service.requests), "the call")
+        (protocol,) = service.server.connections._by_protocol
+        task = protocol._task_handler
+        assert task is not None
+        task.add_done_callback(lambda _: ended.append(True))
+        call.cancel()
+        await until(lambda: bool(ended), "its end")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\x16\x03\x01\x02secret\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /\x00 HTTP/1.1\r\nHost: x\r\n\r\n"],
+)
+async def test_what_is_no_http_is_answered_without_naming_anything(
+    garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served() as service:
+        answer = (await _raw(service, garbage)).lower()
+        assert b"400 bad request" in answer
+        assert b'{"error": "not http' in answer
+        for word in (b"python", b"aiohttp", b"secret"):
+            assert word not in answer
+        assert b"server: headgate" in answer
+        assert caplog.records == []
 
 
 async def test_a_unix_socket_serves_and_is_removed(tmp_path: Path) -> None:

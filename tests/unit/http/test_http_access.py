@@ -1,5 +1,6 @@
 """Which listener serves what, to whom: the table, and that a listener keeps to it."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from headgate.errors import Forbidden, Unauthenticated
 from headgate.runtime.access import grpc_callers, http_endpoints, open_tokens
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_access import HttpAccess, Surface
+from headgate.transport.http_hosts import HostNames
 from headgate.transport.http_listener import HttpEndpoint, HttpListener
 
 from tests.support.clock import ManualClock
@@ -45,6 +47,27 @@ def test_decisions_and_rules_need_what_grpc_needs(tokens: TokenFile) -> None:
         assert allowed(HttpAccess(), path, {}) is True
 
 
+def test_a_host_is_an_address_or_a_name_that_no_public_dns_has_or_one_that_was_named() -> None:
+    """Kubelet and Envoy ask for the pod's address; compose and a cluster for a name of their own."""
+    known = ["", "10.1.2.3:8080", "127.0.0.1", "[::1]:8080", "[fd00::7]", "localhost:80", "headgate:80", "a.localhost"]
+    known += ["headgate.edge.svc", "headgate.edge.svc.cluster.local:8080", socket.gethostname()]
+    access = HttpAccess(hosts=HostNames.of(["Gate.example.com"]))
+    for host in [*known, "gate.example.com:8080", "GATE.EXAMPLE.COM"]:
+        assert allowed(access, "/json", {"Host": host}) is True, host
+    strange = ["evil.example", "evil.example:8080", "127.0.0.1.evil.io", "gate.example.com.evil", "localhost.evil.io"]
+    for host in strange:
+        assert allowed(access, "/json", {"Host": host}) == "Forbidden", host
+        assert allowed(access, "/healthz", {"Host": host}) is True
+        assert allowed(HttpAccess(hosts=HostNames.of(["*"])), "/json", {"Host": host}) is True
+
+
+def test_a_host_is_looked_at_where_no_token_is_demanded(tokens: TokenFile) -> None:
+    strange = {"Host": "evil.example"}
+    assert allowed(HttpAccess(tokens=tokens), "/json", {**strange, **BEARER}) is True
+    assert allowed(HttpAccess(Surface.OPERATORS), "/top", strange) == "Forbidden"
+    HttpAccess().check("/json", strange, over_network=False)
+
+
 def listening(settings: Settings, tokens: TokenFile | None) -> list[tuple[str, HttpAccess]]:
     logger = BoundedLogger(structlog.get_logger(), ManualClock())
     endpoints = http_endpoints(settings, tokens, logger, max_body_bytes=1)
@@ -53,11 +76,13 @@ def listening(settings: Settings, tokens: TokenFile | None) -> list[tuple[str, H
 
 def test_settings_say_what_listens(tmp_path: Path, tokens: TokenFile) -> None:
     assert listening(Settings(rules=tmp_path, http="h:1"), tokens) == [
-        ("h:1", HttpAccess(Surface.EVERYTHING, tokens, False))
+        ("h:1", HttpAccess(Surface.EVERYTHING, tokens, False, HostNames.of(["h"])))
     ]
     # Two free ports are two listeners.
     two = listening(Settings(rules=tmp_path, http="h:0", admin="h:0", tls_client_ca=tmp_path), None)
-    assert two == [("h:0", HttpAccess(Surface.CALLERS, None, True)), ("h:0", HttpAccess(Surface.OPERATORS, None))]
+    hosts = HostNames.of(["h"])
+    callers, operators = HttpAccess(Surface.CALLERS, None, True, hosts), HttpAccess(Surface.OPERATORS, hosts=hosts)
+    assert two == [("h:0", callers), ("h:0", operators)]
 
 
 def test_settings_say_who_may_call(tmp_path: Path) -> None:

@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import pytest
 from aiohttp import web
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.transport import http_connections
 from headgate.transport.descriptors import Spares
 from headgate.transport.http_listener import HttpEndpoint, HttpLimits, HttpListener, total_cut
 
 from tests.support.clock import ManualClock
 from tests.support.waiting import PATIENCE_S, until
 
-FAST, SLOW = "/healthz", "/version"
+FAST, SLOW, HEALTH = "/metrics", "/version", "/healthz"
 
 
 class Connection:
@@ -32,6 +34,10 @@ class Connection:
         except (asyncio.IncompleteReadError, ConnectionError):
             return ""
 
+    async def read(self) -> bytes:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._reader.read()
+
     async def is_cut(self) -> bool:
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -41,33 +47,50 @@ class Connection:
 
 
 class Server:
-    def __init__(self, max_connections: int) -> None:
+    def __init__(self, max_connections: int, per_address: int) -> None:
         self.release = asyncio.Event()
         self.slow = 0
-        routes = [web.get(FAST, self._fast), web.get(SLOW, self._slow)]
+        routes = [
+            web.get(FAST, self._fast),
+            web.get(SLOW, self._slow),
+            web.get(HEALTH, self._fast),
+            web.post("/json", self._body),
+        ]
         logger = BoundedLogger(None, ManualClock())
-        limits = HttpLimits(max_connections=max_connections)
+        limits = HttpLimits(max_connections=max_connections, max_connections_per_address=per_address)
         self.listener = HttpListener(HttpEndpoint("127.0.0.1:0", logger, limits), routes)
 
-    async def _fast(self, _: web.Request) -> web.Response:
+        self.health_waits = False
+
+    def protocols(self) -> list[web.RequestHandler]:
+        return list(self.listener.connections._by_protocol)
+
+    async def _fast(self, request: web.Request) -> web.Response:
+        if self.health_waits:
+            return await self._slow(request)
         return web.Response(text="fast")
+
+    async def _body(self, request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(text="read")
 
     async def _slow(self, _: web.Request) -> web.Response:
         self.slow += 1
         await self.release.wait()
         return web.Response(text="slow")
 
-    async def connect(self, stack: AsyncExitStack) -> Connection:
+    async def connect(self, stack: AsyncExitStack, caller: str = "127.0.0.1", words: bytes = b"") -> Connection:
         host, port = self.listener.address.split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
+        reader, writer = await asyncio.open_connection(host, int(port), local_addr=(caller, 0))
+        writer.write(words)
         connection = Connection(reader, writer)
         stack.callback(connection.abort)
         return connection
 
 
 @asynccontextmanager
-async def serving(max_connections: int) -> AsyncIterator[tuple[Server, AsyncExitStack]]:
-    server = Server(max_connections)
+async def serving(max_connections: int, per_address: int = 1_000) -> AsyncIterator[tuple[Server, AsyncExitStack]]:
+    server = Server(max_connections, per_address)
     await server.listener.start()
     try:
         async with AsyncExitStack() as stack:
@@ -114,6 +137,118 @@ async def test_those_that_have_ended_take_no_room() -> None:
             assert await ended.is_cut()
         assert await kept.ask() == "fast"
         assert not total_cut([server.listener])
+
+
+HALF = b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+CHECK = b"GET /healthz HTTP/1.1\r\nHost: 10.0.0.7:8080\r\nUser-Agent: kube-probe/1.30\r\n\r\n"
+
+
+async def test_a_health_check_is_answered_while_others_take_every_place() -> None:
+    """Half bodies, thousands a second, from the same address: the check was the first to be cut."""
+    async with serving(8) as (server, stack):
+
+        async def hammer() -> None:
+            while True:
+                for _ in range(16):
+                    await server.connect(stack, words=HALF)
+                await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(hammer()) for _ in range(4)]
+        try:
+            for _ in range(20):
+                check = await server.connect(stack)
+                await asyncio.sleep(0.01)
+                assert await check.ask(HEALTH) == "fast"
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert server.listener.connections.cut["connections"] > 100
+
+
+async def test_a_health_check_is_for_one_request_and_takes_no_place() -> None:
+    async with serving(2) as (server, stack):
+        kept = [await server.connect(stack) for _ in range(2)]
+        for each in kept:
+            assert await each.ask() == "fast"
+        for _ in range(10):
+            check = await server.connect(stack, "127.0.0.2", words=CHECK)
+            answer = await check.read()
+            assert answer.endswith(b"fast")
+            assert b"\r\nConnection: close\r\n" in answer
+        assert not total_cut([server.listener])
+        for each in kept:
+            assert await each.ask() == "fast"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        CHECK + CHECK,
+        CHECK[:-2],
+        CHECK.replace(b"Host", b"Content-Length: 5\r\nHost"),
+        CHECK.replace(b"Host", b"Transfer-Encoding: chunked\r\nHost"),
+        CHECK.replace(b"/healthz", b"/healthz/"),
+        CHECK.replace(b"Host", b"X: " + b"x" * 3_000 + b"\r\nHost"),
+    ],
+)
+async def test_what_is_no_whole_check_has_no_place_for_checks(words: bytes) -> None:
+    assert http_connections._is_probe(CHECK)
+    assert not http_connections._is_probe(words)
+
+
+async def test_places_for_checks_are_few_and_the_oldest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connections, "MOST_PROBES", 2)
+    async with serving(2) as (server, stack):
+        server.health_waits = True
+        first = await server.connect(stack, words=CHECK)
+        await until(lambda: server.slow == 1, "the check")
+        for number in (2, 3):
+            await server.connect(stack, words=CHECK)
+            await until(lambda: server.slow == number, "the check")  # noqa: B023 - awaited at once
+        assert await first.is_cut()
+        assert total_cut([server.listener]) == {"probes": 1}
+
+
+async def test_one_address_has_so_many_and_makes_room_for_itself() -> None:
+    async with serving(10, per_address=3) as (server, stack):
+        other = await server.connect(stack, "127.0.0.2")
+        assert await other.ask() == "fast"
+        mine = [await server.connect(stack) for _ in range(3)]
+        for each in mine:
+            assert await each.ask() == "fast"
+        more = [await server.connect(stack) for _ in range(2)]
+        for each in more:
+            assert await each.ask() == "fast"
+        assert [await each.is_cut() for each in mine[:2]] == [True, True]
+        assert await other.ask() == "fast"
+        assert total_cut([server.listener]) == {"address": 2}
+
+
+async def test_whoever_has_most_makes_room() -> None:
+    """Not he who has been idle for longest."""
+    async with serving(4) as (server, stack):
+        other = await server.connect(stack, "127.0.0.2")
+        assert await other.ask() == "fast"
+        for _ in range(20):
+            assert await (await server.connect(stack)).ask() == "fast"
+        assert await other.ask() == "fast"
+
+
+async def test_a_connection_that_says_nothing_is_a_bare_socket_and_takes_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_connections, "MOST_SILENT", 3)
+    async with serving(1) as (server, stack):
+        kept = await server.connect(stack)
+        assert await kept.ask() == "fast"
+        silent = [await server.connect(stack) for _ in range(5)]
+        assert [await each.is_cut() for each in silent[:2]] == [True, True]
+        assert len(server.protocols()) == 1
+        assert total_cut([server.listener]) == {"silent": 2}
+        silent[4].abort()
+        await until(lambda: len(server.listener.connections._silent) == 2, "its place")
+        assert await kept.ask() == "fast"
 
 
 def test_spares_are_given_out_once_and_taken_back() -> None:

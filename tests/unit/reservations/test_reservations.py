@@ -1,18 +1,25 @@
 """Reserving and settling, with an origin that fails when it is told to."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import random
+import struct
 from collections.abc import Sequence
 
 import pytest
 import structlog
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
+from headgate.limiter.decision import Charge
+from headgate.limiter.engine import Engine
+from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.origin.interface import OriginTimeout
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operation import Operation, R
 from headgate.origin.operations.take_claim import TakeClaim
 from headgate.region.region_map import RegionMapReplica
-from headgate.reservations import ids, service
+from headgate.reservations import ids, open_count, service
 from headgate.reservations.ids import Reservation
 from headgate.reservations.service import ReservationService
 from headgate.reservations.signing import SigningKey
@@ -23,7 +30,8 @@ from headgate_client.wire.headgate.v1 import limits_pb2 as pb
 from tests.support.clock import ManualClock
 
 KEY, OTHER = b"k" * ids.KEY_BYTES, b"o" * ids.KEY_BYTES
-RESERVATION = Reservation(b"n" * ids.NONCE_BYTES, 1_700_000_000_000, b"a request")
+RESERVATION = Reservation(b"n" * ids.NONCE_BYTES, 1_699_999_400_000, 1_700_000_000_000, b"a request")
+LIMIT = Limit(100, Unit.MINUTE)
 
 
 def test_an_id_says_what_was_put_into_it() -> None:
@@ -65,10 +73,16 @@ class FlakyOrigin(MemoryOrigin):
 
 
 class Charged:
-    """Admits everything up to a limit, and writes down what it is told."""
+    """Admits everything up to a limit, and writes down what it is told. The first entry's value is the key."""
 
     def __init__(self) -> None:
         self.used = 0
+        self.limit = LIMIT
+
+    def charges(self, payload: bytes) -> tuple[Charge, ...]:
+        request = RateLimitRequest.FromString(payload)
+        keys = [descriptor.entries[0].value.encode() for descriptor in request.descriptors]
+        return tuple([Charge(key, self.limit, request.hits_addend) for key in keys if key != b"free"])
 
     def reserve(self, payload: bytes) -> bytes:
         estimate = RateLimitRequest.FromString(payload).hits_addend
@@ -80,8 +94,8 @@ class Charged:
     def charge_late(self, payload: bytes) -> None:
         self.used += RateLimitRequest.FromString(payload).hits_addend
 
-    def uncharge(self, payload: bytes) -> None:
-        self.used -= RateLimitRequest.FromString(payload).hits_addend
+    def uncharge(self, charges: tuple[Charge, ...]) -> None:
+        self.used -= sum(charge.cost for charge in charges)
 
 
 class World:
@@ -105,10 +119,12 @@ class World:
             run=b"run%d" % number,
             now_ms=lambda _: self.clock.now_ms(),
             random_bytes=chance.randbytes,
+            longest_ttl_ms=3_600_000,
         )
 
-    async def reserve(self, estimate: int, ttl_ms: int = 0, node: int = 0) -> str:
-        request = RateLimitRequest(domain="edge", descriptors=[RateLimitDescriptor()], hits_addend=estimate)
+    async def reserve(self, estimate: int, ttl_ms: int = 0, node: int = 0, key: str = "a") -> str:
+        descriptor = RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key="user", value=key)])
+        request = RateLimitRequest(domain="edge", descriptors=[descriptor], hits_addend=estimate)
         payload = pb.ReserveRequest(request=request, ttl_ms=ttl_ms).SerializeToString()
         return pb.ReserveResponse.FromString(await self._call(node, "Reserve", payload)).id
 
@@ -180,17 +196,123 @@ async def test_one_that_expires_unsettled_counts_as_its_estimate(monkeypatch: py
     assert world.nodes[0].stats.expired == 2
 
 
-async def test_a_node_has_so_many_open_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MOST_OPEN", 2)
+async def test_a_key_has_so_many_open_and_no_more_and_others_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_count, "MOST_OPEN", 2)
     world = World()
     await world.reserve(1, ttl_ms=1_000)
-    await world.reserve(1, ttl_ms=60_000)
-    with pytest.raises(TooLarge, match="2 reservations"):
+    await world.reserve(1, ttl_ms=3_600_000)
+    with pytest.raises(TooLarge, match="reservations on this key"):
         await world.reserve(1)
-    world.clock.advance(2_001)
+    assert await world.reserve(1, key="b"), "another key has places of its own"
+    world.clock.advance(1_000 + 3_600_000 // open_count.STEPS)
     assert await world.reserve(1)
     assert world.nodes[0].stats.refused_open == 1
-    assert world.charged.used == 3, "who was refused was not charged"
+    assert world.charged.used == 4, "who was refused was not charged"
+
+
+async def test_a_settled_reservation_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_count, "MOST_OPEN", 2)
+    world = World()
+    for _ in range(10):
+        await world.settle(await world.reserve(1), 1)
+    assert world.nodes[0].open == 0
+    assert world.nodes[0].stats.refused_open == 0
+
+
+async def test_where_nothing_is_charged_there_is_nothing_to_hold_or_to_settle() -> None:
+    """A hundred thousand of these took all places of a node for a day."""
+    world = World()
+    assert [await world.reserve(1, ttl_ms=3_600_000, key="free") for _ in range(5)] == [""] * 5
+    assert (world.nodes[0].open, world.nodes[0].stats.reserved) == (0, 0)
+
+
+async def test_keys_that_are_counted_are_bounded_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_count, "MOST_OPEN", 1)
+    monkeypatch.setattr(open_count, "MOST_KEYS", 2)
+    world = World()
+    for key in ("a", "b", "c"):
+        await world.reserve(1, key=key)
+    assert await world.reserve(1, key="a")
+    with pytest.raises(TooLarge):
+        await world.reserve(1, key="c")
+
+
+@pytest.mark.parametrize(
+    ("limit", "later_ms", "left"),
+    [
+        (LIMIT, 19_999, 0),  # 1_700_000_000_000 is 40 s from the end of its minute
+        (LIMIT, 39_999, 0),
+        (LIMIT, 40_000, 80),
+        (LIMIT, 120_000, 80),
+        (Limit(100, Unit.MINUTE, algorithm=Algorithm.FIXED_WINDOW), 39_999, 0),
+        (Limit(100, Unit.MINUTE, algorithm=Algorithm.FIXED_WINDOW), 40_000, 80),
+        (Limit(60, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=100), 0, 0),
+        (Limit(60, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=100), 30_000, 30),
+        (Limit(60, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=100), 30_001, 31),
+        (Limit(60, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=100), 80_000, 80),
+        (Limit(60, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=100), 500_000, 80),
+    ],
+)
+async def test_only_what_still_counts_is_given_back(limit: Limit, later_ms: int, left: int) -> None:
+    """Settled later, it would come out of the present window, in which it was not used: quota to save up."""
+    world = World()
+    world.charged.limit = limit
+    reservation = await world.reserve(80)
+    world.clock.advance(later_ms)
+    assert await world.settle(reservation, 0) == (True, 0)
+    assert world.charged.used == left
+
+
+@pytest.mark.parametrize("algorithm", Algorithm)
+async def test_reservations_of_windows_that_are_over_are_no_quota(algorithm: Algorithm) -> None:
+    """Four limits reserved, one window after the other, and settled with nothing in a later one: it admitted five."""
+    world = World()
+    limit = Limit(100, Unit.MINUTE, algorithm=algorithm, burst=100 if algorithm is Algorithm.GCRA else 0)
+    engine = Engine(world.clock, max_cells=10)
+    world.charged.limit = limit
+    world.charged.uncharge = engine.uncharge  # type: ignore[method-assign]
+    held = []
+    for _ in range(4):
+        world.charged.used = 0
+        assert engine.decide((Charge(b"a", limit, 100),)).admitted
+        held.append(await world.reserve(100))
+        world.clock.advance(120_000)
+    admitted = sum(engine.decide((Charge(b"a", limit, 1),)).admitted for _ in range(1_000))
+    for each in held:
+        assert (await world.settle(each, 0))[0]
+        admitted += sum(engine.decide((Charge(b"a", limit, 1),)).admitted for _ in range(1_000))
+    assert admitted == 100
+
+
+async def test_of_a_bucket_what_was_used_has_drained_first() -> None:
+    world = World()
+    world.charged.limit = Limit(60, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=100)
+    reservation = await world.reserve(80)
+    world.clock.advance(20_000)
+    await world.settle(reservation, 30)
+    assert world.charged.used == 30, "20 of the 30 have drained: the other 50 are all there"
+
+
+async def test_what_it_came_to_beyond_its_estimate_is_charged_however_late() -> None:
+    world = World()
+    reservation = await world.reserve(20)
+    world.clock.advance(500_000)
+    await world.settle(reservation, 50)
+    assert world.charged.used == 50
+
+
+async def test_an_id_of_the_version_before_is_settled_and_gives_nothing_back() -> None:
+    """It does not say when it was charged, so nobody knows what of it still counts."""
+    world = World()
+    (key,) = await asyncio.gather(world.nodes[0].key.current())
+    request = RateLimitRequest(domain="edge", descriptors=[], hits_addend=40)
+    head = struct.pack(">c4s16sQ", b"\x01", hashlib.sha256(b"id" + key).digest()[:4], b"n" * 16, 1_700_000_600_000)
+    body = head + request.SerializeToString()
+    tag = hmac.digest(key, body, "sha256")[:16]
+    old = base64.urlsafe_b64encode(body + tag).rstrip(b"=").decode()
+    assert await world.settle(old, 0) == (True, 0)
+    assert await world.settle(old, 0) == (False, 0)
+    assert world.charged.used == 0
 
 
 async def test_settlements_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +347,7 @@ def bad_requests() -> Sequence[tuple[pb.ReserveRequest, str]]:
         (pb.ReserveRequest(request=RateLimitRequest(descriptors=[descriptor])), "the estimate, at least 1"),
         (pb.ReserveRequest(request=RateLimitRequest(descriptors=[own], hits_addend=1)), "one estimate for all"),
         (pb.ReserveRequest(request=RateLimitRequest(descriptors=[long], hits_addend=1)), "at most 2048"),
-        (pb.ReserveRequest(request=RateLimitRequest(hits_addend=1), ttl_ms=86_400_001), "ttl_ms"),
+        (pb.ReserveRequest(request=RateLimitRequest(hits_addend=1), ttl_ms=3_600_001), "reservation_max_ttl_s"),
         (pb.ReserveRequest(request=RateLimitRequest(hits_addend=1), ttl_ms=-1), "ttl_ms"),
     )
 

@@ -31,6 +31,8 @@ def other_than_default(setting: Any) -> Any:
             return f"dir/{setting.name}"
         case ListOf(item=kinds.NETWORK):
             return ["10.0.0.0/8", "fd00::/8"]
+        case ListOf(item=kinds.HOST):
+            return ["gate.example"]
         case ListOf():
             return ["us=10.0.0.1:8082", "ap=[::1]:1"]
         case Text(metavar="MODE"):

@@ -83,6 +83,8 @@ class Front:
         self.workers = workers
 
     async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any, Any]:
+        if "data" in more:
+            more["headers"] = {"Content-Type": "application/json", **more.get("headers", {})}
         async with (
             aiohttp.ClientSession() as session,
             session.request(method, f"http://{self.server.address}{path}", **more) as response,
@@ -116,13 +118,13 @@ async def front(path: Path, number: int = 2) -> AsyncIterator[Front]:
 
 async def test_a_request_passes_through_as_it_is(tmp_path: Path) -> None:
     async with front(tmp_path) as it:
-        headers = {"X-Mine": "yes", "Content-Type": "text/odd", "Connection": "keep-alive"}
+        headers = {"X-Mine": "yes", "Content-Type": "application/json; odd=1", "Connection": "keep-alive"}
         status, body, answered = await it.call("POST", "/json", data=b"abc", headers=headers)
         assert (status, body) == (429, {"worker": 1})
         assert answered.getall("X-Twice") == ["1", "2"]
         assert answered.getall("Server") == ["headgate"]
         (request,) = it.workers[1].asked
-        assert (request.headers["X-Mine"], request.headers["Content-Type"]) == ("yes", "text/odd")
+        assert (request.headers["X-Mine"], request.headers["Content-Type"]) == ("yes", "application/json; odd=1")
         assert request.headers["Content-Length"] == "3"
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from headgate.telemetry.exposition import Format
 from headgate.telemetry.metrics import SERIES_PER_STEP, Metrics
 from headgate.telemetry.rule_instruments import register_rules
 from headgate.telemetry.tallies import MAX_RULES, Tallies
@@ -48,6 +49,6 @@ async def test_the_loop_runs_other_work_in_between() -> None:
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
-    await metrics.scrape("")
+    await metrics.scrape(Format.TEXT)
     task.cancel()
     assert steps >= 5 * MAX_RULES // SERIES_PER_STEP

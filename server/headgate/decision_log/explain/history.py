@@ -106,8 +106,8 @@ class EventHistory:
         """Number of regions that shared limits then; None where nobody said."""
         known, start = [_last(self.of_run(record), kind) for kind in ("active_regions_changed", "start")]
         if known is not None:
-            return int(known.fields.get("active", 1))
-        return None if start is None else int(start.fields.get("regions", 1))
+            return known.number("active", 1)
+        return None if start is None else start.number("regions", 1)
 
     def override(self, record: DecisionRecord) -> Event | None:
         """The override of this descriptor's limit, if it was done through a node whose log is here."""
@@ -121,7 +121,7 @@ class EventHistory:
     def dropped(self, since_ms: int, until_ms: int) -> int:
         """Decisions that are missing in that time."""
         events = [event for event in self.events if event.kind == "dropped" and since_ms <= event.time_ms <= until_ms]
-        return sum(int(event.fields.get("decisions", 0)) for event in events)
+        return sum(event.number("decisions", 0) for event in events)
 
     def rule_at(self, domain: str, entries: Entries, at_ms: int) -> tuple[str, Match | None] | None:
         """The version in force at a time, and the rule that a descriptor met in it; None where that is not known."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.decision_log.explain.history import EventHistory
-from headgate.decision_log.schema import DecisionRecord, Event
+from headgate.decision_log.schema import NO_SHARD, DecisionRecord, Event
 
 
 class Surrounding(StrEnum):
@@ -61,7 +61,8 @@ def _breakers(own: list[Event]) -> list[Ongoing]:
     """Shards that the process which decided did not ask."""
     changes = [event for event in own if event.kind == "breaker_changed"]
     opened = _lasting(changes, "shard", lambda event: event.fields.get("state") != "closed")
-    return [_ongoing(Surrounding.BREAKER_OPEN, event, shard=int(shard)) for shard, event in opened.items()]
+    shards = {event.number("shard", NO_SHARD): event for event in opened.values()}
+    return [_ongoing(Surrounding.BREAKER_OPEN, event, shard=shard) for shard, event in shards.items()]
 
 
 def _unreached(region: list[Event]) -> list[Ongoing]:
@@ -91,7 +92,7 @@ def _not_heard(own: list[Event]) -> list[Ongoing]:
     since: Event | None = None
     for event in own:
         if event.kind == "active_regions_changed":
-            missing = int(event.fields.get("active", 1)) < int(event.fields.get("of", 1))
+            missing = event.number("active", 1) < event.number("of", 1)
             since = event if missing else None
     if since is None:
         return []
@@ -127,7 +128,7 @@ def _changes(record: DecisionRecord, history: EventHistory, own: list[Event]) ->
         if event.kind == "start":
             yield Ongoing(Surrounding.NODE_STARTED, event.time_ms, {"node": event.source.node})
         elif event.kind == "live_nodes":
-            now = int(event.fields.get("live_nodes", 0))
+            now = event.number("live_nodes", 0)
             yield Ongoing(
                 Surrounding.LIVE_NODES_CHANGED, event.time_ms, {"live_nodes": now, "live_nodes_before": live_nodes}
             )

@@ -45,6 +45,7 @@ class DecisionLogRoom(Room):
         self.history: Any = NotedLogger(context.logger, self.note)
         """The logger for events that an explanation needs later: rules, shards, other regions, operators."""
         self.views = DecisionViews(self._directory, context.clock)
+        self._service = DecisionsService(self._directory)
         self._source = NodeRun(identity.region, identity.node, identity.run)
         self._collector: CollectorSink | None = None
         self._node: RegionNode | None = None
@@ -107,6 +108,8 @@ class DecisionLogRoom(Room):
         return self.log is not None and self.log.waiting
 
     def close(self, patience_s: float) -> None:
+        self.views.close()
+        self._service.close()
         if self.log is not None:
             self.note("stop", {})
             self.log.close()
@@ -147,7 +150,7 @@ class DecisionLogRoom(Room):
     # Who looks at it
 
     def admin_methods(self) -> Mapping[str, Method]:
-        return DecisionsService(self._directory).methods()
+        return self._service.methods()
 
     def register(self, metrics: Metrics) -> None:
         if self.log is not None:

@@ -101,7 +101,8 @@ class ListenersRoom(Room):
         endpoints = http_endpoints(settings, self._tokens, context.bounded, settings.max_message_bytes)
         if context.worker is not None:
             # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
-            endpoints = [replace(endpoints[0], access=OPEN)]
+            limits = replace(endpoints[0].limits, scrape_kept_s=0.0)
+            endpoints = [replace(endpoints[0], access=OPEN, limits=limits)]
         self._https = [HttpServer(endpoint, sources) for endpoint in endpoints]
         for listener in self._https:
             await listener.start()

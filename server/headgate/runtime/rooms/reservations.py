@@ -32,6 +32,7 @@ class ReservationsRoom(Room):
             run=context.run,
             now_ms=region.shard_now_ms,
             random_bytes=context.random.randbytes,
+            longest_ttl_ms=round(context.settings.reservation_max_ttl_s * 1000),
         )
 
     def methods(self) -> Mapping[str, CallerMethod]:

@@ -61,7 +61,7 @@ class LimitsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Settle(self, request, context):
-        """Says what it came to: the difference is charged, or given back. Once, however often it is sent, at any node of
+        """Says what it came to: the difference is charged, or given back as far as it still counts. Once, however often it is sent, at any node of
         the region.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

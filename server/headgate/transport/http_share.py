@@ -1,0 +1,88 @@
+"""Shares of the loop's time: what one caller's HTTP requests may take of it, whatever they are.
+
+Decisions over gRPC are made by the same process. So the time that a request takes on the loop is measured, step by
+step, and who has taken more than his share waits before his next one is begun: requests of one network begin so far
+apart that they take a quarter of the time. Health checks do not wait.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+SHARE: Final = 4
+"""One network may take one part in so many."""
+CREDIT_S: Final = 0.005
+"""Time that a network may be ahead of its share: nobody waits who asks now and then."""
+OVERHEAD_S: Final = 0.0003
+"""Time that a request takes beside its handler: reading it, and writing its answer."""
+MOST_NETWORKS: Final = 1_024
+"""Networks whose shares are known; of more, those that have asked for nothing for longest are forgotten."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True)
+class _Share:
+    until_s: float
+    """Time at which what the network has begun is paid for."""
+    usual_s: float = OVERHEAD_S
+    """Time that its requests take lately."""
+
+
+class LoopShares:
+    """Says how long a network is to wait before its next request is begun."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._shares: OrderedDict[str, _Share] = OrderedDict()
+
+    def begin(self, network: str) -> float:
+        """Take the place of one request, for what one takes usually; return how long to wait for it, in seconds."""
+        now_s = self._monotonic()
+        share = self._shares.setdefault(network, _Share(now_s))
+        self._shares.move_to_end(network)
+        if len(self._shares) > MOST_NETWORKS:
+            self._shares.popitem(last=False)
+        begins_s = max(share.until_s, now_s)
+        share.until_s = begins_s + SHARE * share.usual_s
+        return begins_s - now_s if begins_s - now_s > CREDIT_S else 0.0
+
+    def ended(self, network: str, took_s: float) -> None:
+        """Make up the difference to what the request took."""
+        share = self._shares.get(network)
+        if share is not None:
+            took_s += OVERHEAD_S
+            share.until_s += SHARE * (took_s - share.usual_s)
+            share.usual_s += (took_s - share.usual_s) / 8
+
+
+class Timed(Generic[Answer]):
+    """A coroutine to await, and the time that its own steps took on the loop."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Answer]) -> None:
+        self.took_s = 0.0
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, Answer]:
+        step: Callable[[], Any] = lambda: self._coroutine.send(None)  # noqa: E731 - replaced at every step
+        while True:
+            began_s = time.monotonic()
+            try:
+                waits_for = step()
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+            finally:
+                self.took_s += time.monotonic() - began_s
+            step = yield from self._wait(waits_for)
+
+    def _wait(self, waits_for: Any) -> Generator[Any, Any, Callable[[], Any]]:
+        """Hand the loop what the coroutine waits for; return its next step: to go on, or to take an error."""
+        try:
+            sent = yield waits_for
+        except BaseException as error:
+            thrown = error
+            return lambda: self._coroutine.throw(thrown)
+        return lambda: self._coroutine.send(sent)
