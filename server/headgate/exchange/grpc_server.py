@@ -25,7 +25,7 @@ from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
 from headgate.errors import BadRequest, NotReady, RequestError, status_of
 from headgate.exchange import codec
 from headgate.exchange.hello import OURS, Hello, Regions, Versions, Welcome, check_direction, choose_version
-from headgate.exchange.identity import Security
+from headgate.exchange.identity import Proof, Security
 from headgate.exchange.messages import Batch, Receiver
 from headgate.origin.interface import OriginError
 from headgate.telemetry.bounded import BoundedLogger
@@ -105,6 +105,8 @@ class ExchangeServer:
     stats: ServerStats = field(default_factory=ServerStats)
     peers: dict[str, Hello] = field(default_factory=dict)
     """The latest hello of each peer that spoke."""
+    _opened_by: Counter[frozenset[str]] = field(default_factory=Counter)
+    """Open streams by the peers that can have opened them, as their certificate or token says before any hello."""
     _streams_of: Counter[str] = field(default_factory=Counter)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _server: grpc.aio.Server | None = None
@@ -158,7 +160,8 @@ class ExchangeServer:
 
     async def _sync(self, _requests: AsyncIterator[bytes], context: _Context) -> None:
         try:
-            with self._room():
+            # Before anything is read: who may not speak says nothing, and who may holds no place of others.
+            with self._room(self.security.proof_of(context)):
                 await self._converse(context)
         except asyncio.CancelledError:
             self.stats.cut += 1
@@ -167,15 +170,19 @@ class ExchangeServer:
             await self._abort(context, error)
 
     @contextlib.contextmanager
-    def _room(self) -> Iterator[None]:
-        most = STREAMS_PER_PEER * len(self.regions.peers)
-        if self.stats.streams >= most:
-            raise NotReady(f"too many streams: at most {most} are open at once")
+    def _room(self, proof: Proof) -> Iterator[None]:
+        """Hold a place among the streams of those who can have opened this one."""
+        peers = proof.among(self.regions.peers)
+        most = STREAMS_PER_PEER * max(1, len(peers))
+        if self._opened_by[peers] >= most:
+            raise NotReady(f"too many streams of {_named(peers)}: at most {most} are open at once")
+        self._opened_by[peers] += 1
         self.stats.streams += 1
         try:
             yield
         finally:
             self.stats.streams -= 1
+            self._opened_by[peers] -= 1
 
     @contextlib.contextmanager
     def _room_of(self, region: str) -> Iterator[None]:
@@ -189,7 +196,6 @@ class ExchangeServer:
 
     async def _converse(self, context: _Context) -> None:
         began_s = self.clock.monotonic()
-        self.security.proof_of(context)  # before anything is read
         hello = await self._hear_hello(context)
         version = self._check(context, hello)
         with self._room_of(hello.region):
@@ -266,3 +272,9 @@ class ExchangeServer:
         # Apart from each other: a peer that is refused does not hide another fault.
         self.logger.emit(level, f"exchange_stream_ended {status.name}", "exchange_stream_ended", fields)
         await context.abort(CODES[int(status)], sendable(message))
+
+
+def _named(peers: frozenset[str]) -> str:
+    if not peers:
+        return "no peer of this region"
+    return ("region " if len(peers) == 1 else "regions ") + ", ".join(map(repr, sorted(peers)))
