@@ -128,7 +128,9 @@ async def test_what_other_regions_tell_of_takes_no_place_of_the_operators(
     assert (state.entries, state.refused) == (0, 5)
     state = await write(harness, entry(b"one"), entry(b"two"), entry(b"secret", expires_ms=0), entry(b"three"))
     assert (state.entries, state.refused) == (2, 1), "as many as without the others"
-    assert (await write(harness, told[0]._replace(value=b"2"), told[8])).refused == 1, "a full place takes a later one of a key"
+    assert (await write(harness, told[0]._replace(value=b"2"), told[8])).refused == 1, (
+        "a full place takes a later one of a key"
+    )
     await harness.set_time(START_MS + 30_001)
     state = await write(harness, told[8]._replace(expires_ms=START_MS + 60_001))
     assert (state.entries, state.refused) == (2, 0), "and heals"
