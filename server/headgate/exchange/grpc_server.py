@@ -8,11 +8,11 @@ stream that ends early says why, with a status that is never UNKNOWN.
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 
@@ -27,6 +27,7 @@ from headgate.exchange import codec
 from headgate.exchange.hello import OURS, Hello, Regions, Versions, Welcome, check_direction, choose_version
 from headgate.exchange.identity import Proof, Security
 from headgate.exchange.messages import Batch, Receiver
+from headgate.exchange.pace import PeerPace
 from headgate.origin.interface import OriginError
 from headgate.telemetry.bounded import BoundedLogger
 
@@ -51,6 +52,7 @@ MIN_PING_INTERVAL_MS: Final = KEEPALIVE_MS // 2
 
 STOPPING = "this region's exchange is stopping"
 
+T = TypeVar("T")
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 
@@ -84,6 +86,8 @@ class ServerStats:
     entries: int = 0
     bytes_from: Counter[str] = field(default_factory=Counter)
     """Bytes of batches, by the region that sent them."""
+    slowed_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds for which batches waited for their turn, by the region that sent them: too many entries, or bytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +112,7 @@ class ExchangeServer:
     _opened_by: Counter[frozenset[str]] = field(default_factory=Counter)
     """Open streams by the peers that can have opened them, as their certificate or token says before any hello."""
     _streams_of: Counter[str] = field(default_factory=Counter)
+    _paces: dict[str, PeerPace] = field(default_factory=dict)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _server: grpc.aio.Server | None = None
     _cleanup: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -198,6 +203,7 @@ class ExchangeServer:
         began_s = self.clock.monotonic()
         hello = await self._hear_hello(context)
         version = self._check(context, hello)
+        await self._from_origin(self.receiver.check(hello.region))
         with self._room_of(hello.region):
             self._welcomed(hello, version)
             await context.write(codec.encode_welcome(Welcome(version, self.regions.own, self.regions.all, __version__)))
@@ -237,13 +243,26 @@ class ExchangeServer:
         if not isinstance(batch, Batch):
             raise BadRequest("a second hello on one stream")
         self.stats.bytes_from[region] += len(data)
+        entries = len(batch.entries) + len(batch.returned)
+        async with self._pace_of(region).turn(entries, len(data)) as early_s:
+            self.stats.slowed_s[region] += early_s
+            ack = await self._from_origin(self.receiver.receive(region, batch))
+        self.stats.batches += 1
+        self.stats.entries += entries
+        await context.write(codec.encode_ack(ack))
+
+    def _pace_of(self, region: str) -> PeerPace:
+        pace = self._paces.get(region)
+        if pace is None:
+            pace = self._paces[region] = PeerPace(self.clock)
+        return pace
+
+    async def _from_origin(self, answer: Awaitable[T]) -> T:
+        """Await what needs the region's origin. Raises NotReady where that fails."""
         try:
-            ack = await self.receiver.receive(region, batch)
+            return await answer
         except OriginError as error:
             raise NotReady(f"region {self.regions.own!r} can't write to its origin: {error}") from error
-        self.stats.batches += 1
-        self.stats.entries += len(batch.entries) + len(batch.returned)
-        await context.write(codec.encode_ack(ack))
 
     async def _next(self, context: _Context, timeout_s: float, what: str) -> bytes | None:
         """The next message; None when the sender has ended the stream."""

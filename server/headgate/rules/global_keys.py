@@ -48,7 +48,12 @@ class GlobalKeys:
         """Default for domains that don't say it themselves."""
         self._finder = _RuleFinder(current())
 
-    def __call__(self, key: bytes, place: bytes, window_ms: int) -> bool:
+    @property
+    def version(self) -> object:
+        """The rule set that decides: another one, and other keys may be shared."""
+        return self._current()
+
+    def is_global(self, key: bytes, place: bytes, window_ms: int) -> bool:
         """Say if all regions count the key together, in windows of this length, on the shard that `place` chooses."""
         rules = self._current()
         if rules is not self._finder.rules:

@@ -20,9 +20,7 @@ ROOM = NewKeys(b"eu", 3 * SIZE)
 
 def counts(*numbers: int, total: int = 5, region: bytes = b"eu") -> list[ForeignCount]:
     keys = [b"k%d" % number for number in numbers]
-    return [
-        ForeignCount(key, WINDOW_MS, SEQUENCE, region, total, exchange_name(key, key, WINDOW_MS)) for key in keys
-    ]
+    return [ForeignCount(key, WINDOW_MS, SEQUENCE, region, total, exchange_name(key, key, WINDOW_MS)) for key in keys]
 
 
 async def foreign_of(harness: Harness, key: str) -> int:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -248,7 +249,7 @@ async def silent_stream(
         else grpc.aio.secure_channel(server.address, credentials, options=options)
     )
     async with channel:
-        call = channel.stream_stream(codec.METHOD)(metadata=metadata)
+        call: Any = channel.stream_stream(codec.METHOD)(metadata=metadata)
         await channel.channel_ready()
         yield
         call.cancel()

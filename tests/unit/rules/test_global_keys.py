@@ -85,11 +85,11 @@ def test_a_key_is_shared_where_its_rule_is_global(line: str, window_ms: int, sha
     rules = compile_text(RULES)
     match = rules.match("edge", entries_of(line))
     assert match is not None
-    is_global = judge(rules)
-    assert is_global(match.key, match.key, window_ms) is shared
-    assert is_global(match.key, match.key, window_ms) is shared, "also when it has been looked up before"
-    assert not is_global(match.key, match.key, window_ms + 1_000), "with its own window alone"
-    assert not judge(rules, regions=1)(match.key, match.key, window_ms), "there is nobody to share it with"
+    keys = judge(rules)
+    assert keys.is_global(match.key, match.key, window_ms) is shared
+    assert keys.is_global(match.key, match.key, window_ms) is shared, "also when it has been looked up before"
+    assert not keys.is_global(match.key, match.key, window_ms + 1_000), "with its own window alone"
+    assert not judge(rules, regions=1).is_global(match.key, match.key, window_ms), "there is nobody to share it with"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_key_is_shared_where_its_rule_is_global(line: str, window_ms: int, sha
     ],
 )
 def test_what_no_rule_could_have_made_is_nobodys(key: bytes) -> None:
-    assert not judge(compile_text(RULES))(key, key, MINUTE_MS)
+    assert not judge(compile_text(RULES)).is_global(key, key, MINUTE_MS)
 
 
 def test_a_key_lies_where_its_own_bytes_or_the_domains_shard_key_say() -> None:
@@ -124,10 +124,10 @@ def test_a_key_lies_where_its_own_bytes_or_the_domains_shard_key_say() -> None:
     for domain, elsewhere in (("edge", True), ("plain", False)):
         match = rules.match(domain, entries_of("tenant=t > user=u"))
         assert match is not None
-        is_global = judge(rules)
-        assert is_global(match.key, match.key, 1440 * MINUTE_MS)
-        assert is_global(match.key, rules.domains[domain].head + b"1:t", 1440 * MINUTE_MS) is elsewhere
-        assert not is_global(match.key, b"anywhere", 1440 * MINUTE_MS)
+        keys = judge(rules)
+        assert keys.is_global(match.key, match.key, 1440 * MINUTE_MS)
+        assert keys.is_global(match.key, rules.domains[domain].head + b"1:t", 1440 * MINUTE_MS) is elsewhere
+        assert not keys.is_global(match.key, b"anywhere", 1440 * MINUTE_MS)
 
 
 @pytest.mark.parametrize(
@@ -144,22 +144,22 @@ def test_a_key_lies_where_its_own_bytes_or_the_domains_shard_key_say() -> None:
 def test_limits_in_requests_are_shared_with_the_windows_that_those_can_have(
     policy: RequestLimits, window_ms: int, shared: bool
 ) -> None:
-    is_global = judge(compile_text(RULES), request_limits=policy)
+    keys = judge(compile_text(RULES), request_limits=policy)
     key = override_key("edge", [("user", "alice"), ("path", LONG)], window_ms)
-    assert is_global(key, key, window_ms) is shared
-    assert not is_global(key[:-1], key[:-1], window_ms)
+    assert keys.is_global(key, key, window_ms) is shared
+    assert not keys.is_global(key[:-1], key[:-1], window_ms)
     bucket = override_key("edge", [("user", "alice")], window_ms, Algorithm.GCRA)
-    assert not is_global(bucket, bucket, window_ms)
+    assert not keys.is_global(bucket, bucket, window_ms)
 
 
 def test_the_rules_of_now_decide() -> None:
     sets = [compile_text(RULES), compile_text(RULES.replace("scope: region", "scope: global"))]
-    is_global = GlobalKeys(lambda: sets[0], LimitsOfRegion(2), RequestLimits.LOWER)
+    keys = GlobalKeys(lambda: sets[0], LimitsOfRegion(2), RequestLimits.LOWER)
     match = sets[0].match("edge", entries_of("region=x"))
     assert match is not None
-    assert not is_global(match.key, match.key, MINUTE_MS)
+    assert not keys.is_global(match.key, match.key, MINUTE_MS)
     sets.pop(0)
-    assert is_global(match.key, match.key, MINUTE_MS)
+    assert keys.is_global(match.key, match.key, MINUTE_MS)
 
 
 @examples(200)
@@ -167,11 +167,11 @@ def test_the_rules_of_now_decide() -> None:
 def test_every_key_leads_back_to_its_rule(level: list[Rule], requests: list[Entries]) -> None:
     text = yaml.safe_dump({"domain": "d", "descriptors": [rule.plain() for rule in level]})
     rules = compile_text(text.replace("unit: second", "unit: minute"))
-    is_global = judge(rules)
+    keys = judge(rules)
     for entries in requests:
         match = rules.match("d", entries)
         if match is not None:
-            assert is_global(match.key, match.key, match.limit.window_ms) is (match.limit.requests_per_unit > 0)
+            assert keys.is_global(match.key, match.key, match.limit.window_ms) is (match.limit.requests_per_unit > 0)
 
 
 @examples(500)
@@ -182,4 +182,4 @@ def test_any_bytes_are_split_or_refused(key: bytes) -> None:
     except ValueError:
         parts = []
     assert b"".join(parts) in (key, b"")
-    assert not judge(compile_text(RULES))(key, key, MINUTE_MS)
+    assert not judge(compile_text(RULES)).is_global(key, key, MINUTE_MS)
