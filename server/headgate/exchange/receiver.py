@@ -78,7 +78,7 @@ class Judged:
 
 @dataclass(slots=True)
 class PeerMemory:
-    """What a receiver remembers of one peer."""
+    """Memory of one peer, in one receiver."""
 
     resets: ResetPace = field(default_factory=ResetPace)
     filled: tuple[bytes, int] = b"", 0
@@ -88,7 +88,7 @@ class PeerMemory:
     walks_ms: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_WALKS))
     """Times at which it began the last ones."""
     brought_back: dict[int, tuple[bytes, int]] = field(default_factory=dict)
-    """By shard: the mark that it is to have, and since when the peer brings back what the shard lost."""
+    """Mark that each shard is to have which lost something, and the time since when the peer brings that back."""
     left_out: bool = False
     """True if something was left out because of the rules."""
 
@@ -179,7 +179,7 @@ class OriginReceiver:
     async def _asked_for(
         self, peer: str, counts: list[tuple[int, list[ForeignCount]]], now_ms: int
     ) -> list[tuple[int, list[ForeignCount]]]:
-        """What this region had counted, as far as its shards have lost something and the peer was asked for it."""
+        """Counts of this region, as far as their shards have lost something and the peer was asked for it."""
         if not counts:
             return []
         shards = sorted({shard for shard, _ in counts})

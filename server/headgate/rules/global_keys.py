@@ -95,7 +95,7 @@ class _RuleFinder:
         self.domains = {domain.head: domain for domain in rules.domains.values()}
         self._digests: dict[int, dict[bytes, int]] = {}
         self._wildcards: dict[int, dict[bytes, RuleNode]] = {}
-        """By the identity of a slot: nodes of its long values by their digests, and of its wildcards by their heads."""
+        """Nodes of slots' long values by their digests, and of their wildcards by their heads; slots by identity."""
 
     def find(self, domain: Domain, parts: list[bytes]) -> Limit | None:
         """Return the limit whose keys look like this. Raises IndexError where the key ends too early."""
