@@ -270,4 +270,3 @@ async def test_a_receiver_that_has_just_begun_knows_who_is_cut_off_before_it_hea
     eu.write(MapEntry(b"x:us", b"of a later version", 0, 0))
     await eu.cut.refresh()
     assert eu.cut.names == {"us"}, "what can't be read is a cut all the same"
-
