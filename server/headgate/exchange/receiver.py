@@ -277,11 +277,15 @@ class OriginReceiver:
         known, until_ms = memory.filled
         if known == filled and now_ms < until_ms <= now_ms + REMARK_MS:
             return
-        name, origin = region.encode(), self._site.origin
-        marks = enumerate(split_fill(filled, origin.shards))
-        marking = (origin.run(shard, MarkFilled(name, mark), IMPORT_TIMEOUT_S) for shard, mark in marks if mark)
-        failed = await _failures(marking)
+        marks = enumerate(split_fill(filled, self._site.origin.shards))
+        failed = await _failures(self._mark_shard(shard, region.encode(), mark) for shard, mark in marks if mark)
         memory.filled = filled, now_ms + (MARK_AGAIN_MS if failed else REMARK_MS)
+
+    async def _mark_shard(self, shard: int, peer: bytes, mark: bytes) -> None:
+        """Mark a shard, if this is the mark that its memory is to have: another one would ask for a fill."""
+        found = await self._site.origin.run(shard, ReadMark(peer), IMPORT_TIMEOUT_S)
+        if mark == mark_of(found.generation, found.epoch):
+            await self._site.origin.run(shard, MarkFilled(peer, mark), IMPORT_TIMEOUT_S)
 
     # For people
 

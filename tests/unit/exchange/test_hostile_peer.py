@@ -25,6 +25,7 @@ from headgate.origin.operations.import_counts import DAY_S, NEW_KEY_BYTES
 from headgate.origin.operations.mark_filled import MarkFilled
 from headgate.origin.operations.read_changes import ReadChanges
 from headgate.origin.operations.read_map import ReadMap
+from headgate.origin.operations.read_mark import ReadMark
 from headgate.origin.operations.write_map import WriteMap
 from headgate.origin.region_map import MapEntry
 from headgate.v1 import exchange_pb2 as wire
@@ -107,6 +108,17 @@ async def test_own_counts_are_taken_back_only_while_they_were_asked_for() -> Non
     assert eu.known().region_total == 6, "another peer was asked"
     await eu.receiver.receive("ap", lies)
     assert eu.known().region_total == 99
+
+
+async def test_a_peer_can_not_make_itself_be_asked() -> None:
+    """By saying that it is done with a fill that nobody wanted: then the shard would have the wrong mark."""
+    eu = Region("eu", "us")
+    right = await asks_for_a_fill(eu)
+    await eu.receiver.receive("us", batch(filled=right))
+    await eu.receiver.receive("us", batch(filled=bytes(range(8))))
+    await eu.receiver.receive("us", batch(returned=(SHARED,)))
+    assert (await eu.origin.run(0, ReadMark(b"us"), 1.0)).mark == right
+    assert eu.known().region_total == 0
 
 
 async def test_own_counts_of_keys_that_are_not_shared_never_come_back() -> None:

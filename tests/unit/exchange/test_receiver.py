@@ -97,7 +97,8 @@ async def test_a_peer_that_lost_something_is_told_everything_once() -> None:
 
 async def test_filled_marks_the_shards_that_were_asked_for() -> None:
     us = Region("us", "eu")
-    mark = mark_of(b"g", b"memory")
+    found = await us.origin.run(0, ReadChanges(b"eu", Priority.NORMAL, b"x", b"g", 9), 1.0)
+    mark = mark_of(found.generation, found.epoch)
     await us.receiver.receive("eu", batch(filled=join_fill([mark])))
     assert (await us.origin.run(0, ReadChanges(b"eu", Priority.NORMAL, b"x", b"g", 9), 1.0)).mark == mark
 
