@@ -117,13 +117,11 @@ def test_an_operator_cuts_it_off_with_all_that_it_stated_and_takes_it_back(attac
     nodes = attacked.world.nodes["eu"]
     said = [entry("global", f"denied-{number}") for number in range(50)]
     attacked.hostile.say(*said)
-    for node in nodes:
-        wait_until(lambda node=node: attacked.admitted(node, "global", "denied-0", 1) == 0, "it to be denied")
+    wait_until(lambda: {attacked.admitted(node, "global", "denied-0", 1) for node in nodes} == {0}, "it to be denied")
     cut = attacked.operate("region", "cut", "us", "--why", "its token got out")
     assert (cut["cut"]["region"], cut["cut"]["who"], cut["keys"] >= len(said)) == ("us", "alice", True)
-    for node in nodes:
-        wait_until(lambda node=node: attacked.admitted(node, "global", "denied-0", 1) == 1, "it to be admitted")
-        wait_until(lambda node=node: peer_of(node, "us")["cut_off"], "the node to say so")
+    wait_until(lambda: {attacked.admitted(node, "global", "denied-0", 1) for node in nodes} == {1}, "it to be admitted")
+    wait_until(lambda: all(peer_of(node, "us")["cut_off"] for node in nodes), "its nodes to say so")
     with pytest.raises(Refused, match="PERMISSION_DENIED"):
         attacked.hostile.say(*said)
     assert [item["region"] for item in attacked.operate("region", "list")["cuts"]] == ["us"]

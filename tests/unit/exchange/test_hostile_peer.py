@@ -230,9 +230,11 @@ async def test_a_peer_begins_no_walk_after_walk() -> None:
 @pytest.mark.parametrize("field", ["fill_wanted", "filled"])
 def test_what_asks_for_a_fill_is_short(field: str) -> None:
     """A region keeps it, on each of its shards."""
-    most = wire.FromSender(batch=wire.Batch(**{field: bytes(MAX_FILL_BYTES)})).SerializeToString()
-    assert isinstance(codec.decode_from_sender(most), Batch)
-    more = wire.FromSender(batch=wire.Batch(**{field: bytes(MAX_FILL_BYTES + 1)})).SerializeToString()
+    message: Any = wire.FromSender()
+    setattr(message.batch, field, bytes(MAX_FILL_BYTES))
+    assert isinstance(codec.decode_from_sender(message.SerializeToString()), Batch)
+    setattr(message.batch, field, bytes(MAX_FILL_BYTES + 1))
+    more = message.SerializeToString()
     with pytest.raises(BadRequest, match="marks of a fill of 8193 bytes"):
         codec.decode_from_sender(more)
 
