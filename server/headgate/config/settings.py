@@ -262,7 +262,7 @@ class Settings:
 
     exchange_new_keys_bytes: int = REGIONS(
         Whole(_MIB, 2**50, "BYTES"),
-        256 * _MIB,
+        512 * _MIB,
         "Bytes of the origin that one peer may take with keys that are new here, at once and again per day: some "
         "2,000 keys per MiB. What is more waits at the peer. See docs/security.md.",
     )

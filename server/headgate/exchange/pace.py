@@ -10,9 +10,10 @@ from typing import Final
 
 from headgate.clock import Clock
 
-ENTRIES_PER_S: Final = 10_000
-"""Entries of a peer that are taken in per second for long. A fill of a region that has lost everything is about as fast
-on two cores (docs/regions.md), and takes a third of the loop's time."""
+ENTRIES_PER_S: Final = 20_000
+"""Entries of a peer that are taken in per second for long: more than a region that fills another one sends on two cores
+(docs/regions.md), and less than a third of the loop's time.
+"""
 BYTES_PER_S: Final = 4 * 1024 * 1024
 """Bytes of a peer that are taken in per second for long: ten times what as many entries with ordinary keys have."""
 AHEAD_S: Final = 2.0

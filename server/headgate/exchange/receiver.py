@@ -60,6 +60,8 @@ LONGEST_FILL_MS: Final = 600_000
 """Milliseconds for which a peer may bring back what this region had counted, from when it first did: a million keys
 take two minutes. One that never says that it is done can't go on for ever."""
 NAME_BYTES: Final = 8
+LOGGED_S: Final = 60.0
+"""Seconds between lines about what one peer says too much of, or of what."""
 
 
 @dataclass(slots=True)
@@ -80,6 +82,8 @@ class Judged:
 class PeerMemory:
     """Memory of one peer, in one receiver."""
 
+    logger: BoundedLogger
+    """Bounded, because a peer goes on saying the same; its own, because no peer hides another."""
     resets: ResetPace = field(default_factory=ResetPace)
     filled: tuple[bytes, int] = b"", 0
     """The `filled` that was acted on, and until when that is enough."""
@@ -107,8 +111,9 @@ class OriginReceiver:
         self._peers = peers
         self._quotas = quotas
         self._cut = cut
-        self._logger = BoundedLogger(site.logger, site.clock, burst=1, interval_s=60.0)
-        self._memory = {region: PeerMemory() for region in peers}
+        self._memory = {
+            region: PeerMemory(BoundedLogger(site.logger, site.clock, burst=1, interval_s=LOGGED_S)) for region in peers
+        }
         self._rules: object = site.scopes.version
         self._resets: OrderedDict[bytes, int] = OrderedDict()
         """The latest reset of each key that was heard of, as far as remembered."""
@@ -303,10 +308,11 @@ class OriginReceiver:
         status.received_batches += 1
         status.received_entries += len(batch.entries)
         status.imported_ms = now_ms
+        logger = self._memory[status.region].logger
         if judged.refused:
-            self._warn("peer_entries_refused", status, judged.refused)
+            logger.warning("peer_entries_refused", region=status.region, entries=judged.refused)
         if judged.unshared:
-            self._warn("peer_entries_unshared", status, judged.unshared)
+            logger.warning("peer_entries_unshared", region=status.region, entries=judged.unshared)
         status.refused_entries += judged.refused
         status.unshared_entries += judged.unshared
         if batch.heard_beat_ms:
@@ -315,15 +321,12 @@ class OriginReceiver:
     def _over_budget(self, status: PeerStatus, new_keys: int, resets: int) -> None:
         """Refuse to acknowledge a batch of which something had no room. Raises NotReady."""
         status.over_budget += 1
-        self._warn("peer_over_budget", status, new_keys + resets, new_keys=new_keys, resets=resets)
+        logger = self._memory[status.region].logger
+        logger.warning("peer_over_budget", region=status.region, new_keys=new_keys, resets=resets)
         raise NotReady(
             f"more than region {status.region!r} may make this one keep at once: {new_keys} counts of new keys and "
             f"{resets} resets are left; send them again later"
         )
-
-    def _warn(self, event: str, status: PeerStatus, entries: int, **fields: int) -> None:
-        said = {"region": status.region, "entries": entries, **fields}
-        self._logger.emit("warning", f"{event} {status.region}", event, said)
 
 
 async def _failures(calls: Iterable[Coroutine[Any, Any, None]]) -> list[OriginError]:

@@ -9,8 +9,8 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.origin.interface import Origin
 
-NEW_KEYS_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of the region's origin that one peer may take with new keys, at once and again per day: some 500,000 keys."""
+NEW_KEYS_BYTES: Final = 512 * 1024 * 1024
+"""Bytes of the region's origin that one peer may take with new keys, at once and again per day: some million keys."""
 
 
 class KeyScopes(Protocol):
