@@ -168,6 +168,7 @@ def test_every_metric_of_the_exchange_is_explained() -> None:
         exchanger=SimpleNamespace(peers={"us": PeerStatus("us", "")}, quotas=quotas),
         sent_bytes=lambda peer: 0,
         received_bytes=lambda peer: 0,
+        slowed_s=lambda peer: 0.0,
     )
     register_exchange(metrics, exchange, clock)
     register_active(metrics, ActiveRegions(LimitsOfRegion(2), 2, clock, lambda active: None))

@@ -245,11 +245,16 @@ class ExchangeServer:
         self.stats.bytes_from[region] += len(data)
         entries = len(batch.entries) + len(batch.returned)
         async with self._pace_of(region).turn(entries, len(data)) as early_s:
-            self.stats.slowed_s[region] += early_s
+            self._note_slowed(region, early_s)
             ack = await self._from_origin(self.receiver.receive(region, batch))
         self.stats.batches += 1
         self.stats.entries += entries
         await context.write(codec.encode_ack(ack))
+
+    def _note_slowed(self, region: str, early_s: float) -> None:
+        if early_s:
+            self.stats.slowed_s[region] += early_s
+            self.logger.emit("warning", f"peer_slowed {region}", "peer_slowed", {"peer": region, "seconds": early_s})
 
     def _pace_of(self, region: str) -> PeerPace:
         pace = self._paces.get(region)

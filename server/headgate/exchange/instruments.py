@@ -11,9 +11,16 @@ PerPeer = Callable[[], Iterable[tuple[float, Mapping[str, str]]]]
 
 
 def register(
-    metrics: Metrics, peers: Peers, sent_bytes: Callable[[str], int], received_bytes: Callable[[str], int], clock: Clock
+    metrics: Metrics,
+    peers: Peers,
+    sent_bytes: Callable[[str], int],
+    received_bytes: Callable[[str], int],
+    slowed_s: Callable[[str], float],
+    clock: Clock,
 ) -> None:
-    """Export the state of every peer, and what was exchanged with it. Bytes are those of batches, by peer."""
+    """Export the state of every peer, and what was exchanged with it. Bytes are those of batches, by peer; `slowed_s` says
+    for how long its batches waited for their turn.
+    """
     _register_states(metrics, peers, clock)
     for name, text, value in (
         ("sent_batches", "Batches that the peer has acknowledged.", lambda s: s.sent_batches),
@@ -26,6 +33,7 @@ def register(
         ("over_budget", "Batches of the peer with more that is new than it has room for.", lambda s: s.over_budget),
         ("failures", "Batches that the peer did not acknowledge.", lambda s: s.failures),
         ("sent_bytes", "Bytes of batches that the peer has acknowledged.", lambda s: sent_bytes(s.region)),
+        ("slowed_seconds", "Seconds that batches of the peer waited: too much at once.", lambda s: slowed_s(s.region)),
         ("received_bytes", "Bytes of batches that the peer has sent.", lambda s: received_bytes(s.region)),
     ):
         metrics.labelled_counter(f"headgate_peer_{name}", text, ("peer",), _per_peer(peers, value))

@@ -11,8 +11,8 @@ from typing import Final
 from headgate.clock import Clock
 
 ENTRIES_PER_S: Final = 10_000
-"""Entries of a peer that are taken in per second for long: about as many as a region that fills another one sends on two
-cores (docs/regions.md), and a seventh of the loop's time.
+"""Entries of a peer that are taken in per second for long: about as many as a region that fills another one sends on
+two cores (docs/regions.md), and a seventh of the loop's time.
 """
 BYTES_PER_S: Final = 4 * 1024 * 1024
 """Bytes of a peer that are taken in per second for long: ten times what as many entries with ordinary keys have."""

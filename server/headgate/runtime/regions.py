@@ -143,6 +143,10 @@ class RegionExchange:
         """Bytes of batches that the peer has acknowledged."""
         return self.links[peer].stats.bytes_sent
 
+    def slowed_s(self, peer: str) -> float:
+        """Seconds for which the peer's batches waited for their turn."""
+        return self.server.stats.slowed_s[peer]
+
     def received_bytes(self, peer: str) -> int:
         """Bytes of batches that the peer has sent."""
         return self.server.stats.bytes_from[peer]
@@ -150,5 +154,6 @@ class RegionExchange:
 
 def register_exchange(metrics: Metrics, exchange: RegionExchange, clock: Clock) -> None:
     """Export the metrics of the exchange, and of the quota keeper that works through it."""
-    instruments.register(metrics, exchange.exchanger.peers, exchange.sent_bytes, exchange.received_bytes, clock)
+    by_peer = exchange.sent_bytes, exchange.received_bytes, exchange.slowed_s
+    instruments.register(metrics, exchange.exchanger.peers, *by_peer, clock)
     quota_instruments.register(metrics, exchange.exchanger.quotas)
