@@ -18,8 +18,8 @@ def register(
     slowed_s: Callable[[str], float],
     clock: Clock,
 ) -> None:
-    """Export the state of every peer, and what was exchanged with it. Bytes are those of batches, by peer; `slowed_s` says
-    for how long its batches waited for their turn.
+    """Export the state of every peer, and what was exchanged with it. Bytes are those of batches, by peer; `slowed_s`
+    says for how long its batches waited for their turn.
     """
     _register_states(metrics, peers, clock)
     for name, text, value in (
