@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import structlog
 from headgate.clock import SystemClock
@@ -34,7 +35,7 @@ from headgate.origin.select import open_origin
 from headgate.rules.keys import encode_key, encode_tail
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.support.headgate import Headgate, http_request, start
+from tests.support.headgate import Headgate, http_request, start, write_rules
 from tests.support.redis_servers import RedisServer, free_port
 
 WANTED_PER_CORE_S = 50_000
@@ -42,6 +43,12 @@ WANTED_BYTES = 60
 WINDOW_MS = 86_400_000
 TAIL = encode_tail(Algorithm.SLIDING_WINDOW, WINDOW_MS)
 LIMIT = 1_000_000
+RULES = f"""
+domain: edge
+descriptors:
+- key: user
+  rate_limit: {{unit: day, requests_per_unit: {LIMIT}}}
+"""
 REPORTS = 250
 """Per call, while cells are written."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -100,7 +107,7 @@ def reports(cells: int, total: int) -> Iterator[WindowReport]:
     """One run's reports of all cells."""
     sequence = int(time.time() * 1000) // WINDOW_MS
     for number in range(cells):
-        key = encode_key(("edge", "user", f"user-{number:08d}")) + TAIL
+        key = encode_key(("edge", "k", "user", f"user-{number:08d}")) + TAIL
         yield WindowReport(
             key,
             b"node-0:1712345678:0",
@@ -214,11 +221,11 @@ async def fill(url: str, cells: int) -> None:
         await origin.close()
 
 
-def exchanger(stack: ExitStack, region: str, redis: RedisServer, ports: dict[str, int]) -> Side:
+def exchanger(stack: ExitStack, region: str, redis: RedisServer, ports: dict[str, int], rules: Path) -> Side:
     peer = "b" if region == "a" else "a"
     process = stack.enter_context(
         start(
-            *("exchange", "--region", region, "--origin", redis.url, "--http", "127.0.0.1:0"),
+            *("exchange", "--rules", str(rules), "--region", region, "--origin", redis.url, "--http", "127.0.0.1:0"),
             *("--exchange", f"127.0.0.1:{ports[region]}", "--peer", f"{peer}=127.0.0.1:{ports[peer]}"),
         )
     )
@@ -235,9 +242,10 @@ def main() -> int:
         empty = [used(server) for server in servers]
         asyncio.run(fill(servers[0].url, arguments.cells))
         ports = {"a": free_port(), "b": free_port()}
-        b = exchanger(stack, "b", servers[1], ports)
+        rules = write_rules(Path(stack.enter_context(TemporaryDirectory())) / "rules", RULES)
+        b = exchanger(stack, "b", servers[1], ports, rules)
         began = time.monotonic()
-        a = exchanger(stack, "a", servers[0], ports)
+        a = exchanger(stack, "a", servers[0], ports, rules)
         return asyncio.run(measure(a, b, arguments.cells, arguments.rounds, empty, began))
 
 

@@ -203,16 +203,16 @@ async def test_every_client_can_send_a_token(rules: Path, tokens: Path) -> None:
 EXCHANGER = ("exchange", "--origin", "redis://127.0.0.1:1", "--peer", "eu=127.0.0.1:1", "--exchange", "127.0.0.1:0")
 
 
-def test_an_exchanger_alone_is_guarded_as_a_node_is(tokens: Path) -> None:
-    with start(*EXCHANGER, "--http", "127.0.0.1:0", "--token-file", str(tokens)) as exchanger:
+def test_an_exchanger_alone_is_guarded_as_a_node_is(rules: Path, tokens: Path) -> None:
+    with start(*EXCHANGER, "--rules", str(rules), "--http", "127.0.0.1:0", "--token-file", str(tokens)) as exchanger:
         address = exchanger.wait_for_event("exchanging")["http"]
         assert get(address, "/regions").status == 401
         assert get(address, "/regions", BEARER).json()["exchanging"] is True
         assert [get(address, path).status for path in (*HEALTH, "/metrics", "/version")] == [200] * 4
 
 
-def test_an_exchanger_has_a_listener_for_operators_too() -> None:
-    with start(*EXCHANGER, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0") as exchanger:
+def test_an_exchanger_has_a_listener_for_operators_too(rules: Path) -> None:
+    with start(*EXCHANGER, "--rules", str(rules), "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0") as exchanger:
         told = exchanger.wait_for_event("exchanging")
         paths = ("/regions", "/metrics", "/healthz")
         assert [get(told["http"], path).status for path in paths] == [404, 404, 200]

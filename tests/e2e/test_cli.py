@@ -104,11 +104,16 @@ def test_an_exchange_in_which_anybody_could_speak_for_a_region_does_not_start(ru
     assert "Traceback" not in done.stderr
 
 
-def test_an_exchanger_alone_says_what_it_lacks() -> None:
-    done = run("exchange", "--origin", "redis://127.0.0.1:1")
+def test_an_exchanger_alone_says_what_it_lacks(rules: Path) -> None:
+    done = run("exchange", "--rules", str(rules), "--origin", "redis://127.0.0.1:1")
     assert (done.returncode, "--peer REGION=ADDR" in done.stderr) == (1, True)
-    done = run("exchange", "--peer", "eu=127.0.0.1:1")
+    done = run("exchange", "--rules", str(rules), "--peer", "eu=127.0.0.1:1")
     assert (done.returncode, "use a Redis origin" in done.stderr) == (1, True)
+    done = run("exchange", "--origin", "redis://127.0.0.1:1", "--peer", "eu=127.0.0.1:1")
+    assert (done.returncode, "rules" in done.stderr.splitlines()[-1]) == (2, True), done.stderr
+    empty = ("--rules", str(rules / "nowhere"), "--origin", "redis://127.0.0.1:1", "--peer", "eu=127.0.0.1:1")
+    done = run("exchange", *empty)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
 
 
 def test_the_installed_command_is_the_module() -> None:

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 from headgate.exchange import sender as sender_module
-from headgate.exchange.messages import Ack, Batch
-from headgate.exchange.receiver import OriginReceiver
+from headgate.exchange.messages import Ack, Batch, Entry
+from headgate.exchange.receiver import Judged, OriginReceiver
 from headgate.exchange.sender import PeerSender, ShardPage
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import LimitsOfRegion
-from headgate.origin.exchange_protocol import Changes, Priority, Stamp
+from headgate.origin.exchange_protocol import Changes, ForeignCount, Priority, Stamp
 from headgate.origin.interface import OriginError
 from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.operations.mark_filled import MarkFilled
 from headgate.origin.outbox import Outbox, PriorityIndex
 from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_cells import ForeignComponent
@@ -24,6 +25,7 @@ from headgate.quota.keeper import QuotaKeeper
 from headgate.quota.protocol import QuotaLease
 from headgate.quota.store import QuotaStore
 from headgate.region.cells import CellView
+from headgate.simulation.regions.scopes import HistoryScopes
 
 Patch = pytest.MonkeyPatch
 
@@ -127,11 +129,11 @@ def acknowledge_what_was_not_imported(patch: Patch) -> None:
     """The receiver says yes although its origin did not answer."""
     merge = OriginReceiver._merge
 
-    async def careless(receiver: OriginReceiver, counts: Any, stamp: Stamp) -> None:
+    async def careless(receiver: OriginReceiver, counts: Any, stamp: Stamp) -> int:
         try:
-            await merge(receiver, counts, stamp)
+            return await merge(receiver, counts, stamp)
         except OriginError:
-            return
+            return 0
 
     patch.setattr(OriginReceiver, "_merge", careless)
 
@@ -197,9 +199,9 @@ def what_comes_back_is_kept(patch: Patch) -> None:
     """A region that gets its own counts back does not tell the others."""
     apply = ImportCounts.apply
 
-    def quiet(operation: ImportCounts, memory: ShardMemory) -> None:
+    def quiet(operation: ImportCounts, memory: ShardMemory) -> int:
         counts = [count._replace(name=b"") if count.region == memory.region else count for count in operation.counts]
-        apply(replace(operation, counts=counts), memory)
+        return apply(replace(operation, counts=counts), memory)
 
     patch.setattr(ImportCounts, "apply", quiet)
 
@@ -246,6 +248,47 @@ def forget_other_regions_at_a_rollover(patch: Patch) -> None:
         roll(record, sequence)
 
     patch.setattr(WindowRecord, "_roll", forgetful)
+
+
+# A region in the wrong hands
+
+
+def hear_of_every_key(patch: Patch) -> None:
+    """A peer says what it has counted on any key, whatever the rules here say of it."""
+    patch.setattr(HistoryScopes, "is_global", lambda scopes, key, place, window_ms: True)
+
+
+def resets_go_everywhere(patch: Patch) -> None:
+    """A peer's reset empties any key, also one on which its counts mean nothing."""
+    judge = OriginReceiver._judge_entry
+
+    def careless(receiver: OriginReceiver, judged: Judged, entry: Entry, peer: str, region: bytes, now_ms: int) -> None:
+        unshared = judged.unshared
+        judge(receiver, judged, entry, peer, region, now_ms)
+        if judged.unshared > unshared and entry.reset:
+            key = entry.key.removeprefix(b":")
+            count = ForeignCount(key, entry.window_ms, entry.sequence, region, 0, b"", entry.reset)
+            judged.counts.append((receiver._site.origin.shard_of(key), [count]))
+
+    patch.setattr(OriginReceiver, "_judge_entry", careless)
+
+
+def take_back_what_was_not_asked_for(patch: Patch) -> None:
+    """A region's own component that comes back was lost, whoever brings it and whenever."""
+
+    async def trusting(receiver: OriginReceiver, peer: str, counts: Any, now_ms: int) -> Any:
+        return counts
+
+    patch.setattr(OriginReceiver, "_asked_for", trusting)
+
+
+def mark_what_a_peer_says(patch: Patch) -> None:
+    """A shard is marked as filled with whatever a peer says: another mark than it should have asks for a fill."""
+
+    async def trusting(receiver: OriginReceiver, shard: int, peer: bytes, mark: bytes) -> None:
+        await receiver._site.origin.run(shard, MarkFilled(peer, mark), 1.0)
+
+    patch.setattr(OriginReceiver, "_mark_shard", trusting)
 
 
 # Quotas, and the other scopes

@@ -1,4 +1,4 @@
-"""A shard that answers every call, and too late for those who wait: its breaker opens, and closes when it is well again."""
+"""A shard that answers every call, and too late for those who wait: its breaker opens, and closes when it is well."""
 
 import asyncio
 from typing import Final
@@ -82,7 +82,7 @@ def test_a_tenth_of_slow_calls_opens_nothing() -> None:
 
 
 def test_one_that_flaps_is_waited_for_while_it_is_well() -> None:
-    """Two seconds slow, two seconds well: the breaker opens in each bad spell, and is closed at the end of each good one."""
+    """Slow, well, slow: the breaker opens in each bad spell, and is closed at the end of each good one."""
 
     async def history() -> None:
         world = RegionWorld(3, deadline_s=DEADLINE_S)

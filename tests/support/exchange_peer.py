@@ -52,6 +52,8 @@ class PeerProcess:
 
 
 class _Receiver:
+    async def check(self, region: str) -> None: ...
+
     async def receive(self, region: str, batch: Batch) -> Ack:
         _say(f"{region} {batch.number}")
         if batch.number == NEVER_DONE:

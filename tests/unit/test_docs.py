@@ -29,6 +29,7 @@ from tests.simulation.test_regions import FOUND_BY as BETWEEN_REGIONS
 from tests.support.classes_page import classes_of, classes_page
 from tests.support.names import code_names, name_exists
 from tests.support.source import docstrings, modules
+from tests.unit.exchange.two_origins import ChosenKeys
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -162,11 +163,13 @@ def test_the_sections_that_modules_refer_to_are_there() -> None:
 
 def test_every_metric_of_the_exchange_is_explained() -> None:
     metrics, clock = Metrics(node="node", region="eu"), SystemClock()
-    quotas = QuotaKeeper(ExchangeSite("eu", MemoryOrigin(clock), b"", clock, Random(1), get_logger()), {})
+    site = ExchangeSite("eu", MemoryOrigin(clock), b"", clock, Random(1), get_logger(), ChosenKeys())
+    quotas = QuotaKeeper(site, {})
     exchange: Any = SimpleNamespace(
         exchanger=SimpleNamespace(peers={"us": PeerStatus("us", "")}, quotas=quotas),
         sent_bytes=lambda peer: 0,
         received_bytes=lambda peer: 0,
+        slowed_s=lambda peer: 0.0,
     )
     register_exchange(metrics, exchange, clock)
     register_active(metrics, ActiveRegions(LimitsOfRegion(2), 2, clock, lambda active: None))

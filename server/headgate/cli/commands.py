@@ -12,6 +12,7 @@ from headgate.build import BUILD
 from headgate.cli import check, exchange, rules, serve, simulate, top
 from headgate.console.output import EXIT_USAGE, fail, write
 from headgate.console.parsers import CommandParser
+from headgate.cuts import command as region_command
 from headgate.decision_log.commands import explain, tail
 from headgate.errors import ConfigError
 from headgate.keys import command as key_command
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="headgate", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=_NAME_AND_VERSION, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (serve, exchange, check, explain, tail, rules, key_command, top, simulate):
+    for command in (serve, exchange, check, explain, tail, rules, key_command, region_command, top, simulate):
         command.add_parser(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(command=_version)

@@ -8,12 +8,13 @@ from headgate.console.parsers import Commands
 
 _EPILOG = """
 The flags are those of `headgate serve`, so that one config file does for both; what is about requests is not
-used. Nodes beside it are told --exchange-inside false, and the same --peer flags.
+used. Nodes beside it are told --exchange-inside false, and the same --peer flags. The rules are theirs too: they say
+which keys all regions count together, and other regions are heard on no others.
 
 Any number may run for one region: they share the work, and none holds anything that the origin does not.
 
 examples:
-  headgate exchange --region eu --origin redis://redis:6379 --peer us=us.example.com:8082 \\
+  headgate exchange --region eu --origin redis://redis:6379 --rules rules --peer us=us.example.com:8082 \\
     --exchange-token-file /run/secrets/exchange
 """
 
@@ -34,8 +35,7 @@ def add_parser(commands: Commands) -> None:
 
 def exchange(args: argparse.Namespace) -> int:
     """Exchange until a signal ends it. Returns the exit status."""
-    # There are no rules here: what is published says itself what it is.
-    return run_with_settings({"rules": ".", **flags_of(args)}, _run)
+    return run_with_settings(flags_of(args), _run)
 
 
 def _run(settings: Settings) -> int:

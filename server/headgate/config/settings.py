@@ -228,8 +228,8 @@ class Settings:
     breaker_missed_share: float = REGIONS(
         Number(0.01, 1, "SHARE"),
         0.5,
-        "The share of a second's requests to a shard that may miss their deadlines, each call being answered in the end; "
-        "beyond it nobody waits for that shard any more. 1 waits for as slow a shard as there is.",
+        "The share of a second's requests to a shard that may miss their deadlines, each call being answered in the "
+        "end; beyond it nobody waits for that shard any more. 1 waits for as slow a shard as there is.",
     )
     breaker_min_samples: int = REGIONS(
         Whole(1, 10_000), 20, "Calls in that second below which there is no share to speak of."
@@ -275,6 +275,12 @@ class Settings:
         "speak for any region. Without it such a start is refused.",
     )
 
+    exchange_new_keys_bytes: int = REGIONS(
+        Whole(_MIB, 2**50, "BYTES"),
+        512 * _MIB,
+        "Bytes of the origin that one peer may take with keys that are new here, at once and again per day: some "
+        "2,000 keys per MiB. What is more waits at the peer. See docs/security.md.",
+    )
     exchange_inside: bool = REGIONS(
         Boolean(),
         True,

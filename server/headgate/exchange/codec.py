@@ -11,6 +11,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from headgate.errors import BadRequest
+from headgate.exchange.fill import MAX_FILL_BYTES
 from headgate.exchange.hello import Hello, Versions, Welcome, check_names, shown
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.v1 import exchange_pb2 as wire
@@ -44,6 +45,7 @@ def encode_hello(hello: Hello) -> bytes:
 def encode_batch(batch: Batch) -> bytes:
     """Raises BadRequest for one that no peer would take."""
     _check_count(len(batch.entries) + len(batch.returned))
+    _check_fill(batch.fill_wanted)
     try:
         message = wire.Batch(
             number=batch.number,
@@ -85,6 +87,8 @@ def _hello(message: wire.SenderHello) -> Hello:
 
 def _batch(message: wire.Batch) -> Batch:
     _check_count(len(message.entries.key) + len(message.returned.key))
+    _check_fill(message.fill_wanted)
+    _check_fill(message.filled)
     return Batch(
         message.number,
         message.time_ms,
@@ -145,6 +149,11 @@ def _parse(message: wire.FromSender | wire.FromReceiver, data: bytes) -> None:
 def _check_count(count: int) -> None:
     if count > MAX_ENTRIES:
         raise BadRequest(f"a batch of {count} entries: at most {MAX_ENTRIES} are accepted")
+
+
+def _check_fill(marks: bytes) -> None:
+    if len(marks) > MAX_FILL_BYTES:
+        raise BadRequest(f"marks of a fill of {len(marks)} bytes: at most {MAX_FILL_BYTES} are accepted")
 
 
 def _columns(entries: Sequence[Entry]) -> wire.Entries | None:

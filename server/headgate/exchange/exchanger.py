@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
+from headgate.exchange.cut_off import LOOK_S, CutRegions
 from headgate.exchange.extension import ExchangeExtension, Teller
 from headgate.exchange.messages import LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
@@ -55,14 +56,18 @@ class Exchanger(Generic[Quotas]):
         addresses: Mapping[str, str],
         quotas: Callable[[ExchangeSite, Mapping[str, Teller]], Quotas],
         interval_s: float = 1.0,
+        cut: CutRegions | None = None,
     ) -> None:
-        """`quotas` makes the feature that moves quota slices, of the ways to all peers."""
+        """`quotas` makes the feature that moves quota slices, of the ways to all peers. `cut` are the regions that
+        operators have cut off: nothing is sent to them, and nothing is heard.
+        """
         self.peers = {peer: PeerStatus(peer, addresses.get(peer, "")) for peer in links}
         self._site = site
         self._interval_s = interval_s
         self._senders = {peer: PeerSender(site, link, self.peers[peer]) for peer, link in links.items()}
         self.quotas = quotas(site, self._senders)
-        self.receiver = OriginReceiver(site, self.peers, self.quotas)
+        self._cut = cut
+        self.receiver = OriginReceiver(site, self.peers, self.quotas, cut)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -70,6 +75,8 @@ class Exchanger(Generic[Quotas]):
         for peer in self._senders:
             self._tasks.append(asyncio.create_task(self._send(peer), name=f"peer-{peer}"))
         self._tasks.append(asyncio.create_task(self._sweeps(), name="exchange-sweep"))
+        if self._cut is not None:
+            self._tasks.append(asyncio.create_task(self._follow_cuts(self._cut), name="exchange-cuts"))
         self._tasks.append(asyncio.create_task(self.quotas.run(), name="quota-keeper"))
 
     @property
@@ -111,6 +118,9 @@ class Exchanger(Generic[Quotas]):
         sender, status = self._senders[peer], self.peers[peer]
         failures, normal_s = 0, 0.0
         while True:
+            if status.cut_off:
+                await asyncio.sleep(LOOK_S)
+                continue
             now_s = self._site.clock.monotonic()
             try:
                 if now_s >= normal_s:
@@ -158,6 +168,18 @@ class Exchanger(Generic[Quotas]):
         longest_s: float = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 10))
         return longest_s * self._site.random.random()
 
+    async def _follow_cuts(self, cut: CutRegions) -> None:
+        while True:
+            try:
+                await cut.refresh()
+            except OriginError:
+                pass  # then what was known holds
+            except Exception as error:
+                self._site.logger.error("exchange_cuts_failed", exc_info=error)
+            for status in self.peers.values():
+                status.cut_off = status.region in cut.names
+            await asyncio.sleep(LOOK_S)
+
     async def _sweeps(self) -> None:
         places = [(shard, priority) for shard in range(self._site.origin.shards) for priority in Priority]
         for at in itertools.cycle(range(0, len(places), SWEEPS)):
@@ -181,6 +203,7 @@ def _describe(status: PeerStatus, now_ms: int) -> Mapping[str, Any]:
         "address": status.address,
         "connected": status.is_connected(now_ms),
         "serving": status.serving,
+        "cut_off": status.cut_off,
         "error": status.error or None,
         "lag_ms": status.lag_ms,
         "backlog": status.backlog,
@@ -194,5 +217,8 @@ def _describe(status: PeerStatus, now_ms: int) -> Mapping[str, Any]:
             "batches": status.received_batches,
             "entries": status.received_entries,
             "refused": status.refused_entries,
+            "unshared": status.unshared_entries,
+            "unasked": status.unasked_entries,
+            "over_budget": status.over_budget,
         },
     }

@@ -8,11 +8,11 @@ stream that ends early says why, with a status that is never UNKNOWN.
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 
@@ -25,8 +25,9 @@ from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
 from headgate.errors import BadRequest, NotReady, RequestError, status_of
 from headgate.exchange import codec
 from headgate.exchange.hello import OURS, Hello, Regions, Versions, Welcome, check_direction, choose_version
-from headgate.exchange.identity import Security
+from headgate.exchange.identity import Proof, Security
 from headgate.exchange.messages import Batch, Receiver
+from headgate.exchange.pace import PeerPace
 from headgate.origin.interface import OriginError
 from headgate.telemetry.bounded import BoundedLogger
 
@@ -51,6 +52,7 @@ MIN_PING_INTERVAL_MS: Final = KEEPALIVE_MS // 2
 
 STOPPING = "this region's exchange is stopping"
 
+T = TypeVar("T")
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 
@@ -84,6 +86,8 @@ class ServerStats:
     entries: int = 0
     bytes_from: Counter[str] = field(default_factory=Counter)
     """Bytes of batches, by the region that sent them."""
+    slowed_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds for which batches waited for their turn, by the region that sent them: too many entries, or bytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +109,10 @@ class ExchangeServer:
     stats: ServerStats = field(default_factory=ServerStats)
     peers: dict[str, Hello] = field(default_factory=dict)
     """The latest hello of each peer that spoke."""
+    _opened_by: Counter[frozenset[str]] = field(default_factory=Counter)
+    """Open streams by the peers that can have opened them, as their certificate or token says before any hello."""
     _streams_of: Counter[str] = field(default_factory=Counter)
+    _paces: dict[str, PeerPace] = field(default_factory=dict)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _server: grpc.aio.Server | None = None
     _cleanup: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -158,7 +165,8 @@ class ExchangeServer:
 
     async def _sync(self, _requests: AsyncIterator[bytes], context: _Context) -> None:
         try:
-            with self._room():
+            # Before anything is read: who may not speak says nothing, and who may holds no place of others.
+            with self._room(self.security.proof_of(context)):
                 await self._converse(context)
         except asyncio.CancelledError:
             self.stats.cut += 1
@@ -167,15 +175,19 @@ class ExchangeServer:
             await self._abort(context, error)
 
     @contextlib.contextmanager
-    def _room(self) -> Iterator[None]:
-        most = STREAMS_PER_PEER * len(self.regions.peers)
-        if self.stats.streams >= most:
-            raise NotReady(f"too many streams: at most {most} are open at once")
+    def _room(self, proof: Proof) -> Iterator[None]:
+        """Hold a place among the streams of those who can have opened this one."""
+        peers = proof.among(self.regions.peers)
+        most = STREAMS_PER_PEER * max(1, len(peers))
+        if self._opened_by[peers] >= most:
+            raise NotReady(f"too many streams of {_named(peers)}: at most {most} are open at once")
+        self._opened_by[peers] += 1
         self.stats.streams += 1
         try:
             yield
         finally:
             self.stats.streams -= 1
+            self._opened_by[peers] -= 1
 
     @contextlib.contextmanager
     def _room_of(self, region: str) -> Iterator[None]:
@@ -189,9 +201,9 @@ class ExchangeServer:
 
     async def _converse(self, context: _Context) -> None:
         began_s = self.clock.monotonic()
-        self.security.proof_of(context)  # before anything is read
         hello = await self._hear_hello(context)
         version = self._check(context, hello)
+        await self._from_origin(self.receiver.check(hello.region))
         with self._room_of(hello.region):
             self._welcomed(hello, version)
             await context.write(codec.encode_welcome(Welcome(version, self.regions.own, self.regions.all, __version__)))
@@ -231,13 +243,31 @@ class ExchangeServer:
         if not isinstance(batch, Batch):
             raise BadRequest("a second hello on one stream")
         self.stats.bytes_from[region] += len(data)
+        entries = len(batch.entries) + len(batch.returned)
+        async with self._pace_of(region).turn(entries, len(data)) as early_s:
+            self._note_slowed(region, early_s)
+            ack = await self._from_origin(self.receiver.receive(region, batch))
+        self.stats.batches += 1
+        self.stats.entries += entries
+        await context.write(codec.encode_ack(ack))
+
+    def _note_slowed(self, region: str, early_s: float) -> None:
+        if early_s:
+            self.stats.slowed_s[region] += early_s
+            self.logger.emit("warning", f"peer_slowed {region}", "peer_slowed", {"peer": region, "seconds": early_s})
+
+    def _pace_of(self, region: str) -> PeerPace:
+        pace = self._paces.get(region)
+        if pace is None:
+            pace = self._paces[region] = PeerPace(self.clock)
+        return pace
+
+    async def _from_origin(self, answer: Awaitable[T]) -> T:
+        """Await what needs the region's origin. Raises NotReady where that fails."""
         try:
-            ack = await self.receiver.receive(region, batch)
+            return await answer
         except OriginError as error:
             raise NotReady(f"region {self.regions.own!r} can't write to its origin: {error}") from error
-        self.stats.batches += 1
-        self.stats.entries += len(batch.entries) + len(batch.returned)
-        await context.write(codec.encode_ack(ack))
 
     async def _next(self, context: _Context, timeout_s: float, what: str) -> bytes | None:
         """The next message; None when the sender has ended the stream."""
@@ -266,3 +296,9 @@ class ExchangeServer:
         # Apart from each other: a peer that is refused does not hide another fault.
         self.logger.emit(level, f"exchange_stream_ended {status.name}", "exchange_stream_ended", fields)
         await context.abort(CODES[int(status)], sendable(message))
+
+
+def _named(peers: frozenset[str]) -> str:
+    if not peers:
+        return "no peer of this region"
+    return ("region " if len(peers) == 1 else "regions ") + ", ".join(map(repr, sorted(peers)))

@@ -2,12 +2,12 @@
 
 A peer may speak for the region that its proof belongs to, and for no other. A certificate
 belongs to the regions that its names (SANs) say: a DNS name equal to the region's, or the
-URI `headgate://region/<region>`. A token belongs to the region whose line it has in the
-file; one that all share belongs to any configured peer. Without either a peer is who it
-says, which `check_exposure` allows on this machine only.
+URI `headgate://region/<region>`; names of other kinds prove nothing. A token belongs to the
+region whose line it has in the file; one that all share belongs to any configured peer. Without
+either a peer is who it says, which `check_exposure` allows on this machine only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,13 +15,16 @@ import grpc
 from structlog.typing import FilteringBoundLogger
 
 from headgate.config.kinds import NAME
-from headgate.endpoint.tls import CertificateWatcher, TlsFiles, client_credentials, names_of_auth_context
+from headgate.endpoint.tls import CertificateWatcher, TlsFiles, client_credentials
 from headgate.endpoint.tls import server_credentials as following_credentials
 from headgate.endpoint.tokens import MAX_TOKEN_CHARS, FollowedTokens, header_of, is_token, owner_of, read_owners
 from headgate.endpoint.trust import is_this_machine
 from headgate.errors import ConfigError, Forbidden
 
 REGION_URI: Final = "headgate://region/"
+
+_SAN_KINDS: Final = (("DNS", "peer_dns"), ("URI", "peer_uri"), ("email", "peer_email"), ("IP", "peer_ip"))
+"""Kinds of names in a certificate, and what grpcio calls them."""
 
 _SHOWN_NAMES: Final = 8
 _SHOWN_NAME_CHARS: Final = 100
@@ -111,11 +114,15 @@ class Proof:
     token_region: str | None = None
     """The region whose token it sent; None where tokens don't tell."""
     names: tuple[str, ...] | None = None
-    """Names of its certificate; None without TLS."""
+    """Names of its certificate, those that prove nothing with their kind before them; None without TLS."""
+
+    def among(self, regions: Collection[str]) -> frozenset[str]:
+        """Return which of these regions it can belong to: all of them where it does not tell."""
+        return frozenset(region for region in regions if self._names(region) and self.token_region in (None, region))
 
     def check(self, region: str) -> None:
         """Check that it may speak for a region. Raises Forbidden, with what was seen."""
-        if self.names is not None and not {region, REGION_URI + region} & set(self.names):
+        if not self._names(region):
             raise Forbidden(
                 f"the certificate does not belong to region {region!r}: it has the names (SAN) {_shown(self.names)}, "
                 f"and needs the DNS name {region!r} or the URI {REGION_URI + region}"
@@ -123,8 +130,20 @@ class Proof:
         if self.token_region not in (None, region):
             raise Forbidden(f"the token belongs to region {self.token_region!r}, and you speak for {region!r}")
 
+    def _names(self, region: str) -> bool:
+        return self.names is None or not {region, REGION_URI + region}.isdisjoint(self.names)
 
-def _shown(names: Sequence[str]) -> str:
+
+def _names_of(context: Mapping[str, Iterable[bytes]]) -> Iterator[str]:
+    """Names of what grpcio's `auth_context()` gives: DNS names and URIs as they are, others with their kind."""
+    for kind, field_name in _SAN_KINDS:
+        for encoded in context.get(field_name, ()):
+            name = encoded.decode("utf-8", "replace")
+            proves = kind == ("URI" if "://" in name else "DNS")
+            yield name if proves else f"{kind}:{name}"
+
+
+def _shown(names: Sequence[str] | None) -> str:
     if not names:
         return "(none)"
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
@@ -167,7 +186,7 @@ class Security:
         """Proof that a call of grpcio's shows. Raises Unauthenticated where that is not enough."""
         return Proof(
             self.tokens.owner_of(header_of(context.invocation_metadata())) if self.tokens is not None else None,
-            tuple(names_of_auth_context(context.auth_context())) if self._tls is not None else None,
+            tuple(_names_of(context.auth_context())) if self._tls is not None else None,
         )
 
 

@@ -82,6 +82,9 @@ class PeerLink(Protocol):
 class Receiver(Protocol):
     """Consumer of a peer's batches, once the link has established which region it speaks for."""
 
+    async def check(self, region: str) -> None:
+        """Raises Forbidden for a region that is not heard here; OriginError while that is not known."""
+
     async def receive(self, region: str, batch: Batch) -> Ack:
         """Take it in. Raises OriginError when the own region's origin can't be written: then there is no
         acknowledgement, and the peer sends it again later."""

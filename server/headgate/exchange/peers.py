@@ -39,6 +39,15 @@ class PeerStatus:
     received_batches: int = 0
     received_entries: int = 0
     refused_entries: int = 0
+    """Components that made no sense."""
+    unshared_entries: int = 0
+    """Components of keys that regions don't count together, by the rules here."""
+    unasked_entries: int = 0
+    """This region's own components that the peer brought back, and was not asked for."""
+    over_budget: int = 0
+    """Batches that were not acknowledged, because the peer had no room left for what was new in them."""
+    cut_off: bool = False
+    """True while an operator has cut the region off."""
     failures: int = 0
     shards_behind: dict[tuple[int, int], int] = field(default_factory=dict)
 

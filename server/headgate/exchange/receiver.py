@@ -3,42 +3,45 @@
 Everything merges by max and is named by its cell, so a batch may come late, twice or in part. A batch
 is acknowledged when the origin has it; what makes no sense is left out and counted, because it would
 make no more sense the next time. (docs/convergence.md, section 9.)
+
+A peer says what it has counted on keys that all regions count together by the rules here, and nothing else: neither of
+other keys, nor what this region itself has counted, unless it was asked for that after a loss. What is more than its
+share is not acknowledged, and comes again.
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
+from headgate.errors import NotReady
+from headgate.exchange.cut_off import CutRegions
 from headgate.exchange.extension import ExchangeExtension
-from headgate.exchange.fill import split_fill
+from headgate.exchange.fill import again, is_lost, mark_of, split_fill
+from headgate.exchange.judging import LONGEST_WINDOW_MS, ResetPace, cells_of, makes_sense
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.site import ExchangeSite
-from headgate.origin.exchange_protocol import ForeignCount, Stamp
+from headgate.origin.exchange_protocol import ForeignCount, NewKeys, Stamp
 from headgate.origin.interface import OriginError
 from headgate.origin.names import exchange_name, split_exchange_key
 from headgate.origin.operations.begin_walk import BeginWalk
 from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.operations.mark_filled import MarkFilled
+from headgate.origin.operations.read_mark import ReadMark
 from headgate.origin.operations.write_map import WriteMap
 from headgate.origin.region_map import MAP_KEY
 from headgate.origin.told_resets import entry_of
+from headgate.telemetry.bounded import BoundedLogger
 
 IMPORT_TIMEOUT_S: Final = 2.0
 """Seconds for one call to a shard. Only the peer waits for it, and sends again."""
 MAX_COUNTS: Final = 256
 """Per call to a shard: two or three milliseconds of its time."""
-MOST: Final = 2**53
-"""Beyond this Lua no longer counts one by one; no honest count comes near."""
-LONGEST_WINDOW_MS: Final = 10 * 365 * 86_400_000
-WINDOW_STEP_MS: Final = 1_000
-"""Windows are whole seconds, at most ten years."""
-LONGEST_KEY_BYTES: Final = 64 * 1024
-"""Far above what a rule's key can be: long values stand in it by their digest."""
-FUTURE_MS: Final = 60_000
-"""A clock may be ahead by so much, and cells one window more: what lies further ahead would never age."""
+JUDGED_AT_ONCE: Final = 250
+"""Entries that are judged before the loop gets its turn again: two or three milliseconds."""
 MOST_RESETS: Final = 10_000
 """Keys whose resets are remembered as announced; of more, the first are announced once more."""
 MOST_TOLD: Final = 500
@@ -49,69 +52,194 @@ MARK_AGAIN_MS: Final = 5_000
 """Milliseconds until the next attempt after a shard could not be marked: one that hangs delays a batch only now and
 then.
 """
+MOST_WALKS: Final = 4
+WALKS_MS: Final = 20_000
+"""Walks that a peer may begin in so many milliseconds: telling everything is work, and it may ask for no more of it.
+Who has lost something once more asks again with every batch."""
+LONGEST_FILL_MS: Final = 600_000
+"""Milliseconds for which a peer may bring back what this region had counted, from when it first did: a million keys
+take two minutes. One that never says that it is done can't go on for ever."""
+NAME_BYTES: Final = 8
+LOGGED_S: Final = 60.0
+"""Seconds between lines about what one peer says too much of, or of what."""
+
+
+@dataclass(slots=True)
+class Judged:
+    """Entries of one batch, after they were judged."""
+
+    counts: list[tuple[int, list[ForeignCount]]] = field(default_factory=list)
+    """Counts to merge, each entry's with its shard."""
+    refused: int = 0
+    """Entries that made no sense."""
+    unshared: int = 0
+    """Entries of keys that regions don't count together, by the rules here."""
+    held_back: int = 0
+    """Entries with a reset, of which there were too many: they come again."""
+
+
+@dataclass(slots=True)
+class PeerMemory:
+    """Memory of one peer, in one receiver."""
+
+    logger: BoundedLogger
+    """Bounded, because a peer goes on saying the same; its own, because no peer hides another."""
+    resets: ResetPace = field(default_factory=ResetPace)
+    filled: tuple[bytes, int] = b"", 0
+    """The `filled` that was acted on, and until when that is enough."""
+    walk: bytes = b""
+    """The walk that the peer began last."""
+    walks_ms: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_WALKS))
+    """Times at which it began the last ones."""
+    brought_back: dict[int, tuple[bytes, int]] = field(default_factory=dict)
+    """Mark that each shard is to have which lost something, and the time since when the peer brings that back."""
+    left_out: bool = False
+    """True if something was left out because of the rules."""
 
 
 class OriginReceiver:
     """Merges batches into one region's origin. Any number of these may work at the same time."""
 
     def __init__(
-        self, site: ExchangeSite, peers: Mapping[str, PeerStatus], quotas: ExchangeExtension | None = None
+        self,
+        site: ExchangeSite,
+        peers: Mapping[str, PeerStatus],
+        quotas: ExchangeExtension | None = None,
+        cut: CutRegions | None = None,
     ) -> None:
         self._site = site
         self._peers = peers
         self._quotas = quotas
-        self._filled: dict[str, tuple[bytes, int]] = {}
+        self._cut = cut
+        self._memory = {
+            region: PeerMemory(BoundedLogger(site.logger, site.clock, burst=1, interval_s=LOGGED_S)) for region in peers
+        }
+        self._rules: object = site.scopes.version
         self._resets: OrderedDict[bytes, int] = OrderedDict()
         """The latest reset of each key that was heard of, as far as remembered."""
         self._untold: dict[bytes, int] = {}
         """Resets of these that could not be announced."""
 
+    async def check(self, region: str) -> None:
+        """Raises Forbidden for a region that an operator has cut off; OriginError while that is not known."""
+        if self._cut is not None:
+            await self._cut.check(region)
+
     async def receive(self, region: str, batch: Batch) -> Ack:
+        await self.check(region)
         status, now_ms = self._peers[region], self._site.clock.now_ms()
         if batch.quota is not None:
             taken_in = await self._quotas.receive(region, batch.quota) if self._quotas is not None else b""
             status.received_batches += 1
             return Ack(batch.number, 0, taken_in)
         self._judge_time(status, batch, now_ms)
-        theirs = self._counts(batch.entries, region.encode(), now_ms)
-        ours = self._counts(batch.returned, self._site.region.encode(), now_ms)
-        await self._merge(theirs + ours, Stamp(region.encode(), batch.beat_ms))
-        await self._tell_resets(theirs, now_ms)
+        await self._follow_rules()
+        theirs = await self._judge(batch.entries, region, region, now_ms)
+        ours = await self._judge(batch.returned, region, self._site.region, now_ms)
+        asked = await self._asked_for(region, ours.counts, now_ms)
+        status.unasked_entries += len(ours.counts) - len(asked)
+        left_out = await self._merge(theirs.counts + asked, Stamp(region.encode(), batch.beat_ms))
+        await self._tell_resets(theirs.counts, now_ms)
         if batch.fill_wanted:
-            shards = range(self._site.origin.shards)
-            walk = BeginWalk(region.encode(), batch.fill_wanted)
-            # Where it fails it is asked for again with the next batch: nothing is filled before all have begun.
-            await _failures(self._site.origin.run(shard, walk, IMPORT_TIMEOUT_S) for shard in shards)
+            await self._begin_walk(region, batch.fill_wanted, now_ms)
+        self._note(status, batch, theirs, now_ms)
+        status.refused_entries += ours.refused
+        if left_out or theirs.held_back or ours.held_back:
+            self._over_budget(status, left_out, theirs.held_back + ours.held_back)
         if batch.filled:
             await self._mark(region, batch.filled, now_ms)
-        refused = len(batch.entries) + len(batch.returned) - len(theirs) - len(ours)
-        self._note(status, batch, refused, now_ms)
-        return Ack(batch.number, refused)
+        return Ack(batch.number, theirs.refused + ours.refused)
 
-    def _counts(self, entries: Iterable[Entry], region: bytes, now_ms: int) -> list[tuple[int, list[ForeignCount]]]:
-        """Counts from the entries that make sense, each with its shard."""
-        found = []
-        for entry in entries:
-            try:
-                key, place = split_exchange_key(entry.key)
-            except ValueError:
-                continue
-            if _makes_sense(entry, now_ms):
-                name = exchange_name(key, place, entry.window_ms)
-                found.append((self._site.origin.shard_of(place), list(_cells(key, entry, region, name))))
-        return found
+    # Judging
 
-    async def _merge(self, counts: Sequence[tuple[int, list[ForeignCount]]], stamp: Stamp) -> None:
+    async def _judge(self, entries: Iterable[Entry], peer: str, region: str, now_ms: int) -> Judged:
+        """Judge what a peer says of a region's components: its own, or this region's."""
+        judged = Judged()
+        for number, entry in enumerate(entries, 1):
+            self._judge_entry(judged, entry, peer, region.encode(), now_ms)
+            if number % JUDGED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return judged
+
+    def _judge_entry(self, judged: Judged, entry: Entry, peer: str, region: bytes, now_ms: int) -> None:
+        try:
+            key, place = split_exchange_key(entry.key)
+        except ValueError:
+            judged.refused += 1
+            return
+        if not makes_sense(entry, now_ms):
+            judged.refused += 1
+        elif not self._site.scopes.is_global(key, place, entry.window_ms):
+            judged.unshared += 1
+            self._memory[peer].left_out = True
+        elif entry.reset > self._resets.get(key, 0) and not self._may_reset(peer, key, entry.reset):
+            judged.held_back += 1
+        else:
+            name = exchange_name(key, place, entry.window_ms)
+            judged.counts.append((self._site.origin.shard_of(place), list(cells_of(entry, key, region, name))))
+
+    def _may_reset(self, peer: str, key: bytes, number: int) -> bool:
+        return self._memory[peer].resets.take(key, number, self._site.clock.monotonic())
+
+    async def _asked_for(
+        self, peer: str, counts: list[tuple[int, list[ForeignCount]]], now_ms: int
+    ) -> list[tuple[int, list[ForeignCount]]]:
+        """Counts of this region, as far as their shards have lost something and the peer was asked for it."""
+        if not counts:
+            return []
+        shards = sorted({shard for shard, _ in counts})
+        read = ReadMark(peer.encode())
+        marks = await asyncio.gather(*(self._site.origin.run(shard, read, IMPORT_TIMEOUT_S) for shard in shards))
+        wanting = set()
+        for shard, found in zip(shards, marks, strict=True):
+            right = mark_of(found.generation, found.epoch)
+            if found.generation and is_lost(found.mark, right) and self._in_time(peer, shard, right, now_ms):
+                wanting.add(shard)
+        return [(shard, cells) for shard, cells in counts if shard in wanting]
+
+    def _in_time(self, peer: str, shard: int, right: bytes, now_ms: int) -> bool:
+        brought_back = self._memory[peer].brought_back
+        mark, since_ms = brought_back.get(shard, (b"", 0))
+        if mark != right:
+            since_ms = now_ms
+            brought_back[shard] = right, since_ms
+        return now_ms - since_ms < LONGEST_FILL_MS
+
+    async def _follow_rules(self) -> None:
+        """Have peers tell everything again of which something was left out by rules that were in force before."""
+        version = self._site.scopes.version
+        if version is self._rules:
+            return
+        self._rules = version
+        for region, memory in self._memory.items():
+            if memory.left_out:
+                memory.left_out = False
+                asking = MarkFilled(region.encode(), again(self._site.random.randbytes(NAME_BYTES)))
+                shards = range(self._site.origin.shards)
+                await _failures(self._site.origin.run(shard, asking, IMPORT_TIMEOUT_S) for shard in shards)
+
+    # Merging
+
+    async def _merge(self, counts: Sequence[tuple[int, list[ForeignCount]]], stamp: Stamp) -> int:
+        """Merge counts into their shards; how many of them had no room."""
         by_shard: dict[int, list[ForeignCount]] = {0: []}  # shard 0 gets the stamp even without counts
         for shard, cells in counts:
             by_shard.setdefault(shard, []).extend(cells)
-        merging = (self._merge_shard(shard, found, None if shard else stamp) for shard, found in by_shard.items())
-        for failure in await _failures(merging):
-            raise failure  # what the other shards have got comes again, and changes nothing
+        room = NewKeys(stamp.region, self._site.new_keys_bytes // self._site.origin.shards)
+        merging = [self._merge_shard(shard, found, None if shard else stamp, room) for shard, found in by_shard.items()]
+        left_out = 0
+        for result in await asyncio.gather(*merging, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result  # what the other shards have got comes again, and changes nothing
+            left_out += result
+        return left_out
 
-    async def _merge_shard(self, shard: int, counts: Sequence[ForeignCount], stamp: Stamp | None) -> None:
+    async def _merge_shard(self, shard: int, counts: Sequence[ForeignCount], stamp: Stamp | None, room: NewKeys) -> int:
+        left_out = 0
         for at in range(0, max(1, len(counts)), MAX_COUNTS):
-            await self._site.origin.run(shard, ImportCounts(counts[at : at + MAX_COUNTS], stamp), IMPORT_TIMEOUT_S)
+            merge = ImportCounts(counts[at : at + MAX_COUNTS], stamp, room)
+            left_out += await self._site.origin.run(shard, merge, IMPORT_TIMEOUT_S)
+        return left_out
 
     async def _tell_resets(self, counts: Sequence[tuple[int, list[ForeignCount]]], now_ms: int) -> None:
         """Announce resets that are new here to the region's nodes, because a node that denies from memory makes no
@@ -134,15 +262,37 @@ class OriginReceiver:
             except OriginError:
                 self._untold = dict(islice(untold.items(), MOST_TOLD))
 
+    # Fills
+
+    async def _begin_walk(self, region: str, wanted: bytes, now_ms: int) -> None:
+        """Begin to tell the peer everything, unless it has begun too many walks lately: then it asks again."""
+        memory = self._memory[region]
+        if memory.walk != wanted:
+            if len(memory.walks_ms) == MOST_WALKS and 0 <= now_ms - memory.walks_ms[0] < WALKS_MS:
+                return
+            memory.walk = wanted
+            memory.walks_ms.append(now_ms)
+        walk = BeginWalk(region.encode(), wanted)
+        # Where it fails it is asked for again with the next batch: nothing is filled before all have begun.
+        shards = range(self._site.origin.shards)
+        await _failures(self._site.origin.run(shard, walk, IMPORT_TIMEOUT_S) for shard in shards)
+
     async def _mark(self, region: str, filled: bytes, now_ms: int) -> None:
-        known, until_ms = self._filled.get(region, (b"", 0))
+        memory = self._memory[region]
+        known, until_ms = memory.filled
         if known == filled and now_ms < until_ms <= now_ms + REMARK_MS:
             return
-        name, origin = region.encode(), self._site.origin
-        marks = enumerate(split_fill(filled, origin.shards))
-        marking = (origin.run(shard, MarkFilled(name, mark), IMPORT_TIMEOUT_S) for shard, mark in marks if mark)
-        failed = await _failures(marking)
-        self._filled[region] = filled, now_ms + (MARK_AGAIN_MS if failed else REMARK_MS)
+        marks = enumerate(split_fill(filled, self._site.origin.shards))
+        failed = await _failures(self._mark_shard(shard, region.encode(), mark) for shard, mark in marks if mark)
+        memory.filled = filled, now_ms + (MARK_AGAIN_MS if failed else REMARK_MS)
+
+    async def _mark_shard(self, shard: int, peer: bytes, mark: bytes) -> None:
+        """Mark a shard, if this is the mark that its memory is to have: another one would ask for a fill."""
+        found = await self._site.origin.run(shard, ReadMark(peer), IMPORT_TIMEOUT_S)
+        if mark == mark_of(found.generation, found.epoch):
+            await self._site.origin.run(shard, MarkFilled(peer, mark), IMPORT_TIMEOUT_S)
+
+    # For people
 
     def _judge_time(self, status: PeerStatus, batch: Batch, now_ms: int) -> None:
         shortest_ms = min((entry.window_ms for entry in batch.entries), default=LONGEST_WINDOW_MS)
@@ -154,15 +304,29 @@ class OriginReceiver:
                 reason="its windows and ours begin at different times; counts still merge by window",
             )
 
-    def _note(self, status: PeerStatus, batch: Batch, refused: int, now_ms: int) -> None:
+    def _note(self, status: PeerStatus, batch: Batch, judged: Judged, now_ms: int) -> None:
         status.received_batches += 1
         status.received_entries += len(batch.entries)
         status.imported_ms = now_ms
-        if refused and not status.refused_entries:
-            self._site.logger.warning("peer_entries_refused", region=status.region, entries=refused)
-        status.refused_entries += refused
+        logger = self._memory[status.region].logger
+        if judged.refused:
+            logger.warning("peer_entries_refused", region=status.region, entries=judged.refused)
+        if judged.unshared:
+            logger.warning("peer_entries_unshared", region=status.region, entries=judged.unshared)
+        status.refused_entries += judged.refused
+        status.unshared_entries += judged.unshared
         if batch.heard_beat_ms:
             status.lag_ms = max(0, now_ms - batch.heard_beat_ms)
+
+    def _over_budget(self, status: PeerStatus, new_keys: int, resets: int) -> None:
+        """Refuse to acknowledge a batch of which something had no room. Raises NotReady."""
+        status.over_budget += 1
+        logger = self._memory[status.region].logger
+        logger.warning("peer_over_budget", region=status.region, new_keys=new_keys, resets=resets)
+        raise NotReady(
+            f"more than region {status.region!r} may make this one keep at once: {new_keys} counts of new keys and "
+            f"{resets} resets are left; send them again later"
+        )
 
 
 async def _failures(calls: Iterable[Coroutine[Any, Any, None]]) -> list[OriginError]:
@@ -174,28 +338,3 @@ async def _failures(calls: Iterable[Coroutine[Any, Any, None]]) -> list[OriginEr
         elif failed is not None:
             raise failed
     return found
-
-
-def _makes_sense(entry: Entry, now_ms: int) -> bool:
-    window_ms = entry.window_ms
-    return (
-        0 < window_ms <= LONGEST_WINDOW_MS
-        and window_ms % WINDOW_STEP_MS == 0
-        and 0 < len(entry.key) <= LONGEST_KEY_BYTES
-        and 0 <= entry.current <= MOST
-        and 0 <= entry.previous <= MOST
-        and 0 <= entry.reset <= MOST
-        and 0 <= entry.current_refunded <= entry.current
-        and 0 <= entry.previous_refunded <= entry.previous
-        and 0 <= entry.sequence <= (now_ms + FUTURE_MS) // window_ms + 1
-    )
-
-
-def _cells(key: bytes, entry: Entry, region: bytes, name: bytes) -> Iterator[ForeignCount]:
-    """The previous cell first: should the second call be lost, nothing is counted twice, and it comes again."""
-    window_ms, sequence, reset = entry.window_ms, entry.sequence, entry.reset
-    if entry.previous:
-        back = entry.previous_refunded
-        yield ForeignCount(key, window_ms, sequence - 1, region, entry.previous, name, reset, back)
-    if entry.current or reset:
-        yield ForeignCount(key, window_ms, sequence, region, entry.current, name, reset, entry.current_refunded)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of
-from headgate.exchange.messages import Ack, Batch, Entry, LinkError, PeerLink
+from headgate.exchange.messages import Ack, Batch, Entry, LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.site import ExchangeSite
 from headgate.origin.exchange_protocol import Changes, Priority, Published
@@ -67,7 +67,8 @@ class ShardView:
     """Epoch of the server when this process last served the peer."""
     mark: bytes = UNKNOWN
     """Mark that the shard should have."""
-    marked: bool = False
+    present: bytes = b""
+    """Mark that it has."""
     walk: bytes = b""
     walked: bool = False
     used: bool = False
@@ -214,7 +215,7 @@ class PeerSender:
 
     def _update_view(self, view: ShardView, changes: Changes) -> None:
         view.mark = mark_of(changes.generation, changes.epoch)
-        view.marked = changes.mark == view.mark
+        view.present = changes.mark
         view.walk = changes.walk
         view.walked = changes.since >= changes.walk_until
         view.used = changes.latest > 0
@@ -254,6 +255,8 @@ class PeerSender:
 
     async def _send_next(self, batch: Batch) -> Ack:
         """Send one batch at a time, for all callers."""
+        if self._status.cut_off:
+            raise Refused(f"region {self._status.region!r} is cut off here by an operator")
         async with self._sending:
             self._number += 1
             ack = await self._link.send(batch._replace(number=self._number), SEND_TIMEOUT_S)
@@ -272,7 +275,7 @@ class PeerSender:
             self._status.shards_behind[page.shard, priority] = page.changes.latest - page.changes.until
 
     def _is_filling(self) -> bool:
-        return any(not view.marked for view in self._of_shards() if view.mark != UNKNOWN)
+        return any(view.present != view.mark for view in self._of_shards() if view.mark != UNKNOWN)
 
     def _of_shards(self) -> list[ShardView]:
         """A shard's mark is the same in both priorities."""
@@ -280,7 +283,10 @@ class PeerSender:
 
     def _fill_wanted(self) -> bytes:
         """The marks that the shards are to have, while one of them has not."""
-        return join_fill([view.mark for view in self._of_shards()]) if self._is_filling() else b""
+        if not self._is_filling():
+            return b""
+        views = self._of_shards()
+        return join_fill([view.mark for view in views], [view.present for view in views])
 
     def _filled(self) -> bytes:
         """The peer's `fill_wanted`, once everything that it asked for has been acknowledged, to this or another

@@ -72,6 +72,14 @@ class Published(NamedTuple):
     """Refunded part of this region's own."""
 
 
+class NewKeys(NamedTuple):
+    """Room on one shard for records of keys that it does not know, for what one peer says."""
+
+    peer: bytes
+    most_bytes: int
+    """Bytes by estimate, at once, and again over each day."""
+
+
 class Stamp(NamedTuple):
     """A sign of life of another region, kept beside its counts."""
 

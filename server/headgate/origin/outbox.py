@@ -154,6 +154,10 @@ class Outbox(MemoryPart):
             if walk:
                 cursor.walk_until = index.latest
 
+    def mark_of(self, peer: bytes) -> tuple[bytes, bytes]:
+        """The generation of this memory, and the mark that it has for a peer."""
+        return self._generation, self._peer(peer).mark
+
     def mark_filled(self, peer: bytes, mark: bytes) -> None:
         """The peer has told everything that it knows, since the shard's memory began."""
         self._peer(peer).mark = mark

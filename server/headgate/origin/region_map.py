@@ -18,6 +18,12 @@ MOST_ENTRIES: Final = 10_000
 """Entries that expire (overrides) at once: more than operators write by hand; all nodes hold all of them."""
 MOST_NAMES: Final = 3 * MOST_ENTRIES
 """With those that were removed and are remembered as such."""
+TOLD: Final = b"a:"
+"""Begins the names of resets that other regions told of (told_resets.py). They have places of their own: a region that
+tells of many, for whatever reason, takes none from this region's operators."""
+MOST_TOLD: Final = 2_000
+"""Entries of these at once, which end after 30 s: more than operators of other regions reset by hand in that time. Of
+what is refused nodes hear with their next call for the key."""
 REMOVED_FOR_MS: Final = 86_400_000
 """Time for which a removal is remembered, at most: a node that was cut off for longer may bring the entry back."""
 MAX_NAME_BYTES: Final = 8_192
@@ -65,7 +71,7 @@ class MapState(NamedTuple):
     mark: MapMark
     time_ms: int
     entries: int
-    """Those that count against `MOST_ENTRIES`."""
+    """Those that count against `MOST_ENTRIES`: what other regions told of does not."""
     refused: int
     """Writes that were not made, because the map is full."""
 
@@ -114,9 +120,9 @@ class RegionMap(MemoryPart):
         merged = self._merged(entry, known, now_ms)
         if merged is None:
             return True
-        if _counts(merged) and not (known and _counts(known)) and self._counted() >= MOST_ENTRIES:
+        if known is None and not self._has_room_for_name(entry.name):
             return False
-        if known is None and len(self._entries) >= MOST_NAMES:
+        if _counts(merged) and not (known and _counts(known)) and self._counted() >= MOST_ENTRIES:
             return False
         self._latest = max(self._latest, merged.stamp)
         self._version += 1
@@ -139,6 +145,10 @@ class RegionMap(MemoryPart):
         kept_ms = now_ms + REMOVED_FOR_MS
         return MapEntry(entry.name, b"", min(known.expires_ms or kept_ms, kept_ms), stamp)
 
+    def _has_room_for_name(self, name: bytes) -> bool:
+        told = sum(map(_is_told, self._entries))
+        return told < MOST_TOLD if _is_told(name) else len(self._entries) - told < MOST_NAMES
+
     def _counted(self) -> int:
         return sum(map(_counts, self._entries.values()))
 
@@ -148,7 +158,11 @@ class RegionMap(MemoryPart):
 
 
 def _counts(entry: MapEntry) -> bool:
-    return bool(entry.value and entry.expires_ms)
+    return bool(entry.value and entry.expires_ms) and not _is_told(entry.name)
+
+
+def _is_told(name: bytes) -> bool:
+    return name.startswith(TOLD)
 
 
 def _is_over(entry: MapEntry, now_ms: int) -> bool:

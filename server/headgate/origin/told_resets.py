@@ -7,10 +7,8 @@ limit key and the number are enough for them.
 
 from typing import Final
 
-from headgate.origin.region_map import MAX_NAME_BYTES, NEW, MapEntry
+from headgate.origin.region_map import MAX_NAME_BYTES, NEW, TOLD, MapEntry
 
-PREFIX: Final = b"a:"
-"""Begins their names in the map; the limit key follows."""
 TOLD_FOR_MS: Final = 30_000
 """Time for which one stands there: every node that lives reads the map once a second."""
 RECENT_MS: Final = 60_000
@@ -20,7 +18,7 @@ was made, by its shard's clock."""
 
 def entry_of(key: bytes, number: int, now_ms: int) -> MapEntry | None:
     """Make the entry; None for a key that is too long, or a reset that is too old, to be told of."""
-    name = PREFIX + key
+    name = TOLD + key
     if len(name) > MAX_NAME_BYTES or abs(now_ms - number) > RECENT_MS:
         return None
     return MapEntry(name, b"%d" % number, now_ms + TOLD_FOR_MS, NEW)
@@ -28,6 +26,6 @@ def entry_of(key: bytes, number: int, now_ms: int) -> MapEntry | None:
 
 def read(entry: MapEntry) -> tuple[bytes, int] | None:
     """The limit key and the reset's number; None for another kind of entry, or one that is gone."""
-    if not entry.name.startswith(PREFIX) or not entry.value.isdigit():
+    if not entry.name.startswith(TOLD) or not entry.value.isdigit():
         return None
-    return entry.name[len(PREFIX) :], int(entry.value)
+    return entry.name[len(TOLD) :], int(entry.value)

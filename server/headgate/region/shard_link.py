@@ -29,8 +29,8 @@ Shorter blames a shard for a busy machine; longer lets more requests wait in vai
 MOST_STALLED_S: Final = 0.2
 """However long requests may wait: a call that takes longer is no accident of a busy machine."""
 SHARDS_FAULT: Final = 0.9
-"""Part of a deadline for which a call must have been under way for the shard to be late: where this process sent it late,
-or was too busy to, the shard is not to blame."""
+"""Part of a deadline for which a call must have been under way for the shard to be late: where this process sent it
+late, or was too busy to, the shard is not to blame."""
 PROBE_CALLS: Final = 3
 """Calls of one probe: one to connect, one to be timed, and one for an accident. A slow shard is late in all."""
 FAULT_PAUSE_S: Final = 0.1

@@ -70,6 +70,27 @@ def override_key(
     return encode_key(parts) + encode_tail(algorithm, window_ms)
 
 
+def split_key(key: bytes) -> list[bytes]:
+    """Split a key into its encoded parts. Raises ValueError where it is no row of parts."""
+    parts: list[bytes] = []
+    position = 0
+    while position < len(key):
+        colon = key.index(b":", position)
+        said = key[position:colon]
+        if said == b"h":
+            length = 2 * DIGEST_BYTES
+        elif said.isdigit() and len(said) <= 3:
+            length = int(said)
+        else:
+            raise ValueError("a part without a length")
+        end = colon + 1 + length
+        if end > len(key):
+            raise ValueError("a part that is cut off")
+        parts.append(key[position:end])
+        position = end
+    return parts
+
+
 _PARTS_AFTER = {EXACT: 2, KEY_ONLY: 2, WILDCARD: 3, SHARED: 2, OVERRIDE: 2}
 
 
@@ -93,9 +114,5 @@ def decode_key(key: bytes) -> tuple[str, Steps, tuple[tuple[str, str], ...]]:
 
 
 def _parts(key: bytes) -> Iterator[str]:
-    position = 0
-    while position < len(key):
-        end = key.index(b":", position)
-        length = 2 * DIGEST_BYTES if key[position:end] == b"h" else int(key[position:end])
-        position = end + 1 + length
-        yield key[end + 1 : position].decode("utf-8", "replace")
+    for part in split_key(key):
+        yield part[part.index(b":") + 1 :].decode("utf-8", "replace")

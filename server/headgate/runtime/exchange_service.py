@@ -1,7 +1,8 @@
 """`headgate exchange`: an exchanger as a process of its own, beside the nodes of its region.
 
 It answers no request of anybody but its peers and its operators, and holds nothing that the origin
-does not: any number may run, and any of them may be killed.
+does not: any number may run, and any of them may be killed. It reads the rules, and follows them, for one thing: other
+regions are heard on the keys that all regions count together, and on no others.
 """
 
 import asyncio
@@ -15,10 +16,11 @@ from headgate.build import BUILD
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.errors import ConfigError
+from headgate.rules.store import RuleStore
 from headgate.runtime.access import http_endpoints, open_tokens
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
-from headgate.runtime.regions import MEMORY, RegionExchange, register_exchange
+from headgate.runtime.regions import MEMORY, RegionExchange, key_scopes, limits_of_region, register_exchange
 from headgate.runtime.stopping import Stopping
 from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger
@@ -51,8 +53,16 @@ class ExchangeService:
         self._logger = logs.logger
         self._identity = make_identity(settings.region, settings.node_id, clock, rng)
         self._metrics = Metrics(node=self._identity.node, region=settings.region)
+        self._rules = RuleStore(settings.rules, clock=clock, merge_domains=settings.merge_domains, logger=logs.logger)
+        self._rules.load_initial()
         self._exchange = RegionExchange(
-            settings, self._identity, nodes_origin=None, clock=clock, random=rng, logger=logs.logger
+            settings,
+            self._identity,
+            nodes_origin=None,
+            scopes=key_scopes(settings, self._rules, limits_of_region(settings)),
+            clock=clock,
+            random=rng,
+            logger=logs.logger,
         )
         register_exchange(self._metrics, self._exchange, clock)
         routes = [
@@ -80,6 +90,7 @@ class ExchangeService:
                 await self._exchange.start()
                 for listener in self._https:
                     await listener.start()
+                self._tasks.start("rules", self._rules.watch)
                 if self._tokens is not None:
                     self._tasks.start("tokens", self._tokens.watch)
                 self._ready = True

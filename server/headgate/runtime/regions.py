@@ -10,15 +10,20 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.exchange import instruments
+from headgate.exchange.cut_off import CutRegions
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.grpc_link import GrpcPeerLink
 from headgate.exchange.grpc_server import ExchangeServer
 from headgate.exchange.hello import Regions
-from headgate.exchange.site import ExchangeSite
+from headgate.exchange.site import ExchangeSite, KeyScopes
+from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import Origin
 from headgate.origin.select import open_origin
 from headgate.quota import instruments as quota_instruments
 from headgate.quota.keeper import QuotaKeeper
+from headgate.rules.global_keys import GlobalKeys
+from headgate.rules.request_limits import RequestLimits
+from headgate.rules.store import RuleStore
 from headgate.runtime.access import exchange_security
 from headgate.runtime.identity import Identity
 from headgate.telemetry.bounded import BoundedLogger
@@ -32,6 +37,16 @@ MEMORY: Final = "memory://"
 def number_of_regions(settings: Settings) -> int:
     """This one and its peers."""
     return 1 + len(settings.peer)
+
+
+def limits_of_region(settings: Settings) -> LimitsOfRegion:
+    """Limits as this region enforces them."""
+    return LimitsOfRegion(number_of_regions(settings), overdraft=settings.overdraft, refund=settings.refund)
+
+
+def key_scopes(settings: Settings, rules: RuleStore, limits: LimitsOfRegion) -> KeyScopes:
+    """The keys that this region shares with others, by the rules in force."""
+    return GlobalKeys(lambda: rules.current, limits, RequestLimits(settings.request_limits))
 
 
 def open_regions_origin(settings: Settings, clock: Clock, logger: FilteringBoundLogger) -> Origin:
@@ -55,6 +70,7 @@ class RegionExchange:
         identity: Identity,
         *,
         nodes_origin: Origin | None,
+        scopes: KeyScopes,
         clock: Clock,
         random: random.Random,
         logger: FilteringBoundLogger,
@@ -73,12 +89,14 @@ class RegionExchange:
             for peer in settings.peer
         }
         owner = f"{identity.node}/{identity.run}".encode()
+        new_keys_bytes = settings.exchange_new_keys_bytes
         self.exchanger = Exchanger(
-            ExchangeSite(settings.region, origin, owner, clock, random, logger),
+            ExchangeSite(settings.region, origin, owner, clock, random, logger, scopes, new_keys_bytes),
             self.links,
             {peer.region: peer.address for peer in settings.peer},
             QuotaKeeper,
             settings.exchange_interval_s,
+            CutRegions(origin),
         )
         self.server = ExchangeServer(
             settings.exchange,
@@ -125,6 +143,10 @@ class RegionExchange:
         """Bytes of batches that the peer has acknowledged."""
         return self.links[peer].stats.bytes_sent
 
+    def slowed_s(self, peer: str) -> float:
+        """Seconds for which the peer's batches waited for their turn."""
+        return self.server.stats.slowed_s[peer]
+
     def received_bytes(self, peer: str) -> int:
         """Bytes of batches that the peer has sent."""
         return self.server.stats.bytes_from[peer]
@@ -132,5 +154,6 @@ class RegionExchange:
 
 def register_exchange(metrics: Metrics, exchange: RegionExchange, clock: Clock) -> None:
     """Export the metrics of the exchange, and of the quota keeper that works through it."""
-    instruments.register(metrics, exchange.exchanger.peers, exchange.sent_bytes, exchange.received_bytes, clock)
+    by_peer = exchange.sent_bytes, exchange.received_bytes, exchange.slowed_s
+    instruments.register(metrics, exchange.exchanger.peers, *by_peer, clock)
     quota_instruments.register(metrics, exchange.exchanger.quotas)

@@ -22,6 +22,7 @@ from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
 from headgate.runtime.room import Room, Rooms
+from headgate.runtime.rooms.cuts import CutsRoom
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.runtime.rooms.exchange import ExchangeRoom
 from headgate.runtime.rooms.handler import HandlerRoom
@@ -45,6 +46,7 @@ ROOMS: Final[tuple[type[Room], ...]] = (
     RegionRoom,
     ExchangeRoom,
     KeysRoom,
+    CutsRoom,
     HandlerRoom,
     ReservationsRoom,
     ListenersRoom,

@@ -116,6 +116,26 @@ async def test_a_full_map_refuses_new_entries_and_says_how_many(
     assert (state.entries, state.refused) == (1, 1), "what was removed takes a name until it is forgotten"
 
 
+async def test_what_other_regions_tell_of_takes_no_place_of_the_operators(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (reference, write_map):
+        monkeypatch.setattr(module, "MOST_ENTRIES", 2)
+        monkeypatch.setattr(module, "MOST_NAMES", 3)
+        monkeypatch.setattr(module, "MOST_TOLD", 4)
+    told = [entry(reference.TOLD + b"%d" % number, b"1", START_MS + 30_000) for number in range(9)]
+    state = await write(harness, *told)
+    assert (state.entries, state.refused) == (0, 5)
+    state = await write(harness, entry(b"one"), entry(b"two"), entry(b"secret", expires_ms=0), entry(b"three"))
+    assert (state.entries, state.refused) == (2, 1), "as many as without the others"
+    assert (await write(harness, told[0]._replace(value=b"2"), told[8])).refused == 1, (
+        "a full place takes a later one of a key"
+    )
+    await harness.set_time(START_MS + 30_001)
+    state = await write(harness, told[8]._replace(expires_ms=START_MS + 60_001))
+    assert (state.entries, state.refused) == (2, 0), "and heals"
+
+
 async def test_a_wiped_shard_has_no_map_and_begins_another(harness: Harness) -> None:
     await write(harness, entry(b"a"))
     taught = (await read(harness)).entries

@@ -1,8 +1,10 @@
 """Certificates for tests, made on the spot."""
 
 import datetime
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -71,4 +73,15 @@ def _issue(name: str, issuer: Certificate | None, alternative_names: tuple[str, 
 
 
 def _general_name(name: str) -> x509.GeneralName:
+    """A DNS name or a URI, or of the kind that stands before it."""
+    kind, colon, rest = name.partition(":")
+    if colon and kind in _KINDS:
+        return _KINDS[kind](rest)
     return x509.UniformResourceIdentifier(name) if "://" in name else x509.DNSName(name)
+
+
+_KINDS: Final[Mapping[str, Callable[[str], x509.GeneralName]]] = {
+    "email": x509.RFC822Name,
+    "URI": x509.UniformResourceIdentifier,
+    "DNS": x509.DNSName,
+}

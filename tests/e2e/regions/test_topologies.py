@@ -30,7 +30,7 @@ class Regions:
         self._clients: dict[Headgate, Client] = {}
         cluster = cluster_url(stack.enter_context(redis_cluster()))
         shards = shards_url(stack.enter_context(redis_shards(2)))
-        beside = self._begin("exchange", "eu", cluster, "--http", "127.0.0.1:0")
+        beside = self._begin("exchange", "eu", cluster, "--rules", str(self._rules), "--http", "127.0.0.1:0")
         self.nodes = {
             "eu": [self._node("eu", cluster, *OUTSIDE)],
             "us": [self._node("us", shards), self._node("us", shards, "--exchange", f"unix:{folder}/us.sock")],

@@ -113,7 +113,7 @@ class World:
     def begin_exchanger(self, region: str, slot: int, *flags: str) -> Headgate:
         """`headgate exchange`, not awaited."""
         options = ["--http", "127.0.0.1:0", *self.flags(region, slot, self.names), *flags]
-        return self._stack.enter_context(start("exchange", *options))
+        return self._stack.enter_context(start("exchange", "--rules", str(self.rules), *options))
 
     def start_nodes(self, *regions: str, flags: Sequence[str] = (), peers: Sequence[str] | None = None) -> None:
         """Every node of these regions, all at once."""

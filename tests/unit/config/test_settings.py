@@ -104,6 +104,7 @@ def _another_value(name: str) -> str:
         "log_level": "debug",
         "log_format": "console",
         "max_pending_bytes": "2097152",
+        "exchange_new_keys_bytes": "2097152",
         "breaker_error_rate": "0.5",
         "breaker_missed_share": "0.7",
         "near_limit_ratio": "0.5",

@@ -1,17 +1,24 @@
 """A peer speaks for its own region alone, over real sockets: certificates, tokens, and both while they change."""
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from headgate.endpoint.tls import TlsFiles
+from headgate.exchange import codec
+from headgate.exchange.grpc_server import STREAMS_PER_PEER, ExchangeServer
 from headgate.exchange.hello import Regions
 from headgate.exchange.identity import RegionTokens, Security
 from headgate.exchange.messages import Ack, LinkError, Refused
 from structlog.testing import capture_logs
 
 from tests.conformance.transport.certificates import Certificate, authority, issued_by
+from tests.support.waiting import until
 from tests.unit.exchange.two_regions import EU, LOG, Recorder, linked, listening, raw_stream, send
 
 AP = Regions("ap", frozenset({"us"}))
@@ -69,6 +76,21 @@ async def test_a_certificate_of_another_region_is_not(pki: Pki) -> None:
             await send(link)
         assert "it has the names (SAN) 'ap', 'headgate://region/ap', and needs the DNS name 'eu'" in str(caught.value)
         assert (receiver.received, server.stats.accepted) == ([], 0)
+
+
+@pytest.mark.parametrize("name", ["email:eu", "URI:eu", "DNS:headgate://region/eu"])
+async def test_names_of_other_kinds_prove_no_region(pki: Pki, name: str) -> None:
+    """An authority that gives out addresses of people, or whatever it is asked for in a URI, gives out no regions."""
+    async with (
+        listening(security=pki.security("us", "us")) as server,
+        linked(server.address, security=pki.security("eu", name, "x.example")) as link,
+    ):
+        with pytest.raises(
+            Refused, match="PERMISSION_DENIED: the certificate does not belong to region 'eu'"
+        ) as caught:
+            await send(link)
+        assert "it has the names (SAN) " in str(caught.value)
+        assert repr(name) in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["another authority's", "none"])
@@ -193,6 +215,44 @@ async def test_the_token_of_another_region_is_refused_and_both_are_named(tmp_pat
         assert (receiver.received, server.stats.accepted) == ([], 0)
         async with linked(server.address, security=tokens(tmp_path / "eu", "eu", "eu=two")) as right:
             assert await send(right) == Ack(1, 2)
+
+
+@pytest.mark.parametrize("proof", ["token", "certificate"])
+async def test_streams_without_a_hello_are_of_the_region_that_opened_them(tmp_path: Path, pki: Pki, proof: str) -> None:
+    """However many one peer opens and says nothing on: there is room for the others'."""
+    lines = "us=one\neu=two\nap=three"
+
+    def security(region: str) -> Security:
+        return pki.security(region, region) if proof == "certificate" else tokens(tmp_path / region, region, lines)
+
+    regions = Regions("us", frozenset({"eu", "ap"}))
+    async with listening(regions=regions, security=security("us")) as server, AsyncExitStack() as stack:
+        credentials, header = security("eu").channel_credentials(), security("eu").header
+        for _ in range(3 * STREAMS_PER_PEER):
+            await stack.enter_async_context(silent_stream(server, credentials, header))
+        await until(lambda: server.stats.streams == STREAMS_PER_PEER, "its streams to be open")
+        await until(lambda: server.stats.refused["unavailable"] == 2 * STREAMS_PER_PEER, "the others to be refused")
+        async with linked(server.address, security=security("ap"), regions=AP) as link:
+            assert await send(link) == Ack(1, 2)
+
+
+@asynccontextmanager
+async def silent_stream(
+    server: ExchangeServer, credentials: grpc.ChannelCredentials | None, header: str | None
+) -> AsyncIterator[None]:
+    """A stream on a connection of its own, on which nothing is said."""
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.ssl_target_name_override", "us")]
+    metadata = (("authorization", header),) if header is not None else ()
+    channel = (
+        grpc.aio.insecure_channel(server.address, options=options)
+        if credentials is None
+        else grpc.aio.secure_channel(server.address, credentials, options=options)
+    )
+    async with channel:
+        call: Any = channel.stream_stream(codec.METHOD)(metadata=metadata)
+        await channel.channel_ready()
+        yield
+        call.cancel()
 
 
 async def test_tokens_are_rotated_without_a_restart(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ async def test_there_are_four_streams_for_each_peer_and_no_more() -> None:
         links = [await stack.enter_async_context(linked(server.address)) for _ in range(STREAMS_PER_PEER + 1)]
         for link in links[:-1]:
             await send(link)
-        with pytest.raises(LinkError, match="UNAVAILABLE: too many streams: at most 4"):
+        with pytest.raises(LinkError, match="UNAVAILABLE: too many streams of region 'eu': at most 4"):
             await send(links[-1])
         assert server.stats.refused == {"unavailable": 1}
         await links[0].close()

@@ -16,7 +16,7 @@ from headgate.origin.operations.read_changes import ReadChanges
 from structlog import get_logger
 
 from tests.support.clock import ManualClock
-from tests.unit.exchange.two_origins import START_MS
+from tests.unit.exchange.two_origins import START_MS, ChosenKeys
 
 WALK = b"everything"
 CLOCK = ManualClock(START_MS)
@@ -54,7 +54,7 @@ class Exchanger:
     def __init__(self, name: bytes, origin: Any, peer: Peer) -> None:
         self.name = name
         self.status = PeerStatus("us", "")
-        site = ExchangeSite("eu", origin, name, CLOCK, random.Random(1), get_logger())
+        site = ExchangeSite("eu", origin, name, CLOCK, random.Random(1), get_logger(), ChosenKeys())
         self._sender = PeerSender(site, peer, self.status)
 
     async def exchange(self) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from headgate.exchange.fill import UNKNOWN, join_fill, mark_of, split_fill
+from headgate.exchange.judging import FUTURE_MS, LONGEST_KEY_BYTES, LONGEST_WINDOW_MS, MOST
 from headgate.exchange.messages import Ack, Batch, Entry
-from headgate.exchange.receiver import FUTURE_MS, LONGEST_KEY_BYTES, LONGEST_WINDOW_MS, MOST
 from headgate.origin import told_resets
 from headgate.origin.exchange_protocol import Priority
 from headgate.origin.interface import OriginError
@@ -78,6 +78,7 @@ async def test_without_its_origin_nothing_is_acknowledged(monkeypatch: pytest.Mo
 async def test_own_counts_that_come_back_only_raise_the_floor() -> None:
     us = Region("us", "eu")
     us.count(6)
+    await us.origin.run(0, ReadChanges(b"eu", Priority.NORMAL, b"x", b"g", 9), 1.0)  # whoever reads asks for a fill
     for returned, total in ((4, 6), (9, 9)):
         await us.receiver.receive("eu", batch(returned=(GOOD._replace(current=returned),)))
         assert (us.known().region_total, us.known().foreign) == (total, 0)
@@ -96,7 +97,8 @@ async def test_a_peer_that_lost_something_is_told_everything_once() -> None:
 
 async def test_filled_marks_the_shards_that_were_asked_for() -> None:
     us = Region("us", "eu")
-    mark = mark_of(b"g", b"memory")
+    found = await us.origin.run(0, ReadChanges(b"eu", Priority.NORMAL, b"x", b"g", 9), 1.0)
+    mark = mark_of(found.generation, found.epoch)
     await us.receiver.receive("eu", batch(filled=join_fill([mark])))
     assert (await us.origin.run(0, ReadChanges(b"eu", Priority.NORMAL, b"x", b"g", 9), 1.0)).mark == mark
 
@@ -137,6 +139,7 @@ async def test_the_region_s_nodes_are_told_of_a_reset_once_and_only_while_it_is_
     for reset in (START_MS - 1_000, START_MS - 2_000):
         await us.receiver.receive("eu", batch(GOOD._replace(reset=reset, current=9)))
     assert told() == [first]
+    us.clock.advance(10_000)
     await us.receiver.receive("eu", batch(GOOD._replace(reset=START_MS - 500)))
     assert [told_resets.read(entry) for entry in told()] == [(b"k", START_MS - 500)]
     await us.receiver.receive("eu", batch(GOOD._replace(key=b":old", reset=START_MS - 2 * told_resets.RECENT_MS)))

@@ -21,6 +21,8 @@ from headgate.origin.protocol import CellReport, WindowReport
 from headgate.quota.keeper import QuotaKeeper
 from headgate.simulation.loop import LoopClock, run_virtually
 
+from tests.unit.exchange.two_origins import ChosenKeys
+
 UNIX_MS = 1_700_000_000_000
 WINDOW_MS = 3_600_000
 KEYS = 10
@@ -67,7 +69,7 @@ async def published(clock: LoopClock, keys: int = KEYS) -> MemoryOrigin:
 
 
 def site(origin: MemoryOrigin, clock: LoopClock) -> ExchangeSite:
-    return ExchangeSite("eu", origin, b"me", clock, random.Random(1), structlog.get_logger())
+    return ExchangeSite("eu", origin, b"me", clock, random.Random(1), structlog.get_logger(), ChosenKeys())
 
 
 async def count(origin: MemoryOrigin, key: bytes, total: int) -> None:

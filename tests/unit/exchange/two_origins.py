@@ -8,7 +8,7 @@ from headgate.exchange.messages import Ack, Batch, LinkError
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.receiver import OriginReceiver
 from headgate.exchange.sender import PeerSender
-from headgate.exchange.site import ExchangeSite
+from headgate.exchange.site import NEW_KEYS_BYTES, ExchangeSite
 from headgate.keys.peek_key import PeekKey, WindowPeek
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.names import exchange_name
@@ -23,15 +23,29 @@ START_MS = SEQUENCE * WINDOW_MS
 LOGGER = structlog.get_logger().bind()
 
 
+class ChosenKeys:
+    """Rules by which regions share all keys but those that begin with `own`. Implements `KeyScopes`."""
+
+    def __init__(self) -> None:
+        self.version: object = "first"
+        self.shared: set[bytes] = set()
+
+    def is_global(self, key: bytes, place: bytes, window_ms: int) -> bool:
+        return not key.startswith(b"own") or key in self.shared
+
+
 class Region:
     """One region: its origin, and what takes peers' batches in."""
 
-    def __init__(self, name: str, *peers: str, now_ms: int = START_MS) -> None:
+    def __init__(self, name: str, *peers: str, now_ms: int = START_MS, new_keys_bytes: int = NEW_KEYS_BYTES) -> None:
         self.name = name
         self.clock = ManualClock(now_ms)
         self.origin = MemoryOrigin(self.clock, region=name.encode())
         self.peers = {peer: PeerStatus(peer, "") for peer in peers}
-        self.site = ExchangeSite(name, self.origin, b"exchanger", self.clock, random.Random(1), LOGGER)
+        self.scopes = ChosenKeys()
+        self.site = ExchangeSite(
+            name, self.origin, b"exchanger", self.clock, random.Random(1), LOGGER, self.scopes, new_keys_bytes
+        )
         self.receiver = OriginReceiver(self.site, self.peers)
         self._number = 0
 

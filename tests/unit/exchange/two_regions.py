@@ -43,6 +43,8 @@ class Recorder:
         self.received: list[tuple[str, Batch]] = []
         self._act = act
 
+    async def check(self, region: str) -> None: ...
+
     async def receive(self, region: str, batch: Batch) -> Ack:
         self.received.append((region, batch))
         if self._act is not None:

@@ -143,6 +143,7 @@ CASES: dict[str, Case] = {
     ),
     "HeadgatePeerClockSkewed": level('headgate_peer_clock_skewed{peer="us"}', "1+0x30", "0+0x30"),
     "HeadgatePeerEntriesRefused": counted("headgate_peer_refused_entries_total", 'peer="us"'),
+    "HeadgatePeerOverBudget": counted("headgate_peer_over_budget_total", 'peer="us"'),
     "HeadgateOverload": Case(
         {'headgate_grpc_refused_total{reason="overload"}': "0+1x30"},
         {'headgate_grpc_refused_total{reason="too_large"}': "0+1x30"},

@@ -4,8 +4,12 @@
 -- ARGV[1]  flat, per count: field of the region (empty: our own, back from a peer), window,
 --          sequence, total, name (empty: not published here), reset, refunded
 -- ARGV[2]  whose beat comes with it, if any; ARGV[3] the beat
+-- ARGV[4]  whose room new records take; ARGV[5] how many bytes of it there are, at once and again per day (-1: no bound);
+--          ARGV[6] what one takes beside its name, twice; ARGV[7] seconds of a day
+-- Returns  how many counts were left out, because there was no room for another record
 
 local FIRST_COUNT = 4
+local room_field, most_bytes, left_out = 'k' .. ARGV[4], tonumber(ARGV[5]), 0
 local flat = parts(ARGV[1])
 if ARGV[2] ~= '' then
   call('HSET', KEYS[1], 'b' .. ARGV[2], ARGV[3])
@@ -66,6 +70,31 @@ local function merge_foreign(record, packed, sequence, total, refunded)
   return pack(record.sequence, current, previous, ahead)
 end
 
+-- Bytes of the room that are in use, by now; nothing until the first record is new.
+local used
+local function take_room(size)
+  if most_bytes < 0 then
+    return true
+  end
+  local now_s = floor(now / 1000)
+  if not used then
+    local packed, since_s = call('HGET', KEYS[1], room_field)
+    used = 0
+    if packed then
+      used, since_s = parts(packed)
+      if now_s > since_s then
+        used = max(0, used - floor(most_bytes / ARGV[7]) * (now_s - since_s))
+      end
+    end
+  end
+  if used + size > most_bytes then
+    return false
+  end
+  used = used + size
+  call('HSET', KEYS[1], room_field, pack(used, now_s))
+  return true
+end
+
 -- Whether any other region counts here.
 local function counts_abroad(record)
   return record.f + record.previous_f + record.ahead_f > 0
@@ -81,7 +110,9 @@ for index = FIRST_COUNT + 1, #KEYS do
   -- A record that can't be read is left to the next call that reports its key.
   local current = floor(now / flat[at + 2])
   local record = not packed.err and load_window(key, packed[1], flat[at + 2], current)
-  if record then
+  if record and not packed[1] and not take_room(ARGV[6] + 2 * #name) then
+    left_out = left_out + 1
+  elseif record then
     if not seldom.come_to(record, current, key, field) then
       packed = call('HMGET', key, 'w', field)
     end
@@ -108,3 +139,5 @@ for index = FIRST_COUNT + 1, #KEYS do
     end
   end
 end
+
+return left_out

@@ -7,6 +7,7 @@
 --     m<peer>        the mark: since which memory the peer has told all that it knows
 --     w<peer>        what the peer asked for everything with, last
 --     b<peer>        the latest beat of the peer's region
+--     k<peer>        bytes of records that the peer has made this shard keep lately, and at which second
 --     g              drawn when this memory began
 --   an index per priority: a sorted set of names, by the number of their last change
 -- In KEYS they follow one another: the hash, the index of priority 0, that of priority 1.

@@ -1,38 +1,82 @@
-"""ImportCounts: merge what other regions have counted; never published again."""
+"""ImportCounts: merge what other regions have counted; never published again.
+
+A key that the shard does not know gets a record as far as its peer has room for new ones: no region fills another
+one's memory. What was used up comes back evenly over a day, and at once with a memory that was lost.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from headgate.origin.exchange_protocol import ForeignCount, Priority, Stamp
+from headgate.origin.exchange_protocol import ForeignCount, NewKeys, Priority, Stamp
 from headgate.origin.keyspace import REGION, KeySpace
 from headgate.origin.limit_record import UnreadableRecord
 from headgate.origin.operation import Operation, Packed, packed
 from headgate.origin.operations.heartbeat import HEARD, Presence
 from headgate.origin.outbox import Outbox, outbox_keys
-from headgate.origin.shard_memory import ShardMemory
+from headgate.origin.shard_memory import MemoryPart, ShardMemory
+from headgate.origin.window_record import WindowRecord
 
 NEVER: Final = 2**63
 """A threshold that no total reaches: then only other regions' counts make a key published."""
 
 
+NEW_KEY_BYTES: Final = 400
+"""Bytes that a record and its place in the index take beside the key's name, which is in both: rounded up."""
+DAY_S: Final = 86_400
+
+
+class NewKeysUsed(MemoryPart):
+    """Bytes of records that each peer has made a shard keep lately."""
+
+    def __init__(self) -> None:
+        self._used: dict[bytes, tuple[int, int]] = {}
+
+    def take(self, room: NewKeys, size: int, now_ms: int) -> bool:
+        """Take room for a record; false: there is none left."""
+        used, since_s = self._used.get(room.peer, (0, 0))
+        now_s = now_ms // 1000
+        if now_s > since_s:
+            used = max(0, used - room.most_bytes // DAY_S * (now_s - since_s))
+        if used + size > room.most_bytes:
+            return False
+        self._used[room.peer] = used + size, now_s
+        return True
+
+
 @dataclass(frozen=True, slots=True)
-class ImportCounts(Operation[None]):
-    """Merge components of other regions, and this region's own where they come back after a loss."""
+class ImportCounts(Operation[int]):
+    """Merge components of other regions, and this region's own where they come back after a loss.
+
+    The result is how many were left out, because there was no room for another key.
+    """
 
     counts: Sequence[ForeignCount]
     stamp: Stamp | None = None
     """The region that says it, and when; on the shard that keeps such signs of life."""
+    room: NewKeys | None = None
+    """Room for keys that are new; None: as much as is needed."""
 
     lua: ClassVar[tuple[str, ...]] = ("origin/common", "origin/seldom", "origin/outbox", "origin/import_counts")
 
-    def apply(self, memory: ShardMemory) -> None:
+    def apply(self, memory: ShardMemory) -> int:
         now_ms = memory.now_ms()
         if self.stamp is not None:
             memory.part(Outbox).heard(*self.stamp)
             memory.part(Presence).regions[self.stamp.region] = now_ms
+        left_out = 0
         for count in self.counts:
-            _merge(memory, count, now_ms)
+            if self._has_room(memory, count, now_ms):
+                _merge(memory, count, now_ms)
+            else:
+                left_out += 1
+        return left_out
+
+    def _has_room(self, memory: ShardMemory, count: ForeignCount, now_ms: int) -> bool:
+        known = memory.find(count.key, now_ms)
+        if self.room is None or isinstance(known, WindowRecord | UnreadableRecord):
+            return True
+        return memory.part(NewKeysUsed).take(self.room, NEW_KEY_BYTES + 2 * len(count.name), now_ms)
 
     def pack(self, space: KeySpace) -> Packed:
         flat: list[Any] = []
@@ -41,10 +85,11 @@ class ImportCounts(Operation[None]):
             field = b"" if count.region == space.region else REGION + count.region
             flat += (field, count.window_ms, count.sequence, count.total, count.name, count.reset, count.refunded)
         keys = [*outbox_keys(space), *space.named(HEARD), *(space.limit(count.key) for count in self.counts)]
-        return Packed(keys, (packed(flat), *(self.stamp or (b"", 0))))
+        room = self.room or NewKeys(b"", -1)
+        return Packed(keys, (packed(flat), *(self.stamp or (b"", 0)), *room, NEW_KEY_BYTES, DAY_S))
 
-    def unpack(self, reply: Any, epoch: bytes) -> None:
-        return None
+    def unpack(self, reply: Any, epoch: bytes) -> int:
+        return int(reply)
 
 
 def _merge(memory: ShardMemory, count: ForeignCount, now_ms: int) -> None:

@@ -13,7 +13,9 @@ from headgate.origin.region_map import (
     EXPIRY,
     MOST_ENTRIES,
     MOST_NAMES,
+    MOST_TOLD,
     REMOVED_FOR_MS,
+    TOLD,
     MapEntry,
     MapMark,
     MapState,
@@ -37,7 +39,7 @@ class WriteMap(Operation[MapState]):
 
     def pack(self, space: KeySpace) -> Packed:
         flat = packed([part for entry in self.entries for part in entry])
-        arguments = flat, self.generation, MOST_ENTRIES, MOST_NAMES, REMOVED_FOR_MS
+        arguments = flat, self.generation, MOST_ENTRIES, MOST_NAMES, REMOVED_FOR_MS, TOLD, MOST_TOLD
         return Packed(space.named(ENTRIES, CHANGED, EXPIRY, ABOUT), arguments)
 
     def unpack(self, reply: Any, epoch: bytes) -> MapState:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.runtime.context import ProcessContext
-from headgate.runtime.regions import RegionExchange, register_exchange
+from headgate.runtime.regions import RegionExchange, key_scopes, register_exchange
 from headgate.runtime.room import Room, Rooms
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.runtime.rooms.region import RegionRoom
+from headgate.runtime.rooms.rules import RulesRoom
 from headgate.telemetry.metrics import Metrics
 
 
@@ -21,6 +22,7 @@ class ExchangeRoom(Room):
         super().__init__(context, rooms)
         self._log = rooms.get(DecisionLogRoom)
         self._region = rooms.get(RegionRoom)
+        self._rules = rooms.get(RulesRoom)
 
     async def start(self) -> None:
         context, settings = self.context, self.context.settings
@@ -30,6 +32,7 @@ class ExchangeRoom(Room):
             settings,
             context.identity,
             nodes_origin=self._region.origin,
+            scopes=key_scopes(settings, self._rules.store, self._region.limits),
             clock=context.clock,
             random=context.random,
             logger=self._log.history,

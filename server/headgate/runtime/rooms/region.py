@@ -10,7 +10,6 @@ from headgate.errors import ConfigError
 from headgate.limiter import instruments as cell_instruments
 from headgate.limiter.cell_scope import CellUse
 from headgate.limiter.engine import Engine
-from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import Origin
 from headgate.quota.node_slices import NodeSlices
 from headgate.region import instruments
@@ -21,7 +20,7 @@ from headgate.region.node import RegionNode
 from headgate.region.region_map import RegionMapReplica
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.from_settings import breaker_settings, max_cells
-from headgate.runtime.regions import number_of_regions, open_regions_origin
+from headgate.runtime.regions import limits_of_region, number_of_regions, open_regions_origin
 from headgate.runtime.room import Room, Rooms
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.telemetry.metrics import Metrics
@@ -49,8 +48,8 @@ class RegionRoom(Room):
     def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
         super().__init__(context, rooms)
         self._log = rooms.get(DecisionLogRoom)
-        settings, self._regions = context.settings, number_of_regions(context.settings)
-        self.limits = LimitsOfRegion(self._regions, overdraft=settings.overdraft, refund=settings.refund)
+        self._regions = number_of_regions(context.settings)
+        self.limits = limits_of_region(context.settings)
         self._active = ActiveRegions(self.limits, self._regions, context.clock, self._regions_changed)
 
     async def start(self) -> None:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from headgate.limiter.limit import Algorithm, Limit, Scope, TrafficClass, Unit
 from headgate.simulation.history import Key
 from headgate.simulation.regions.history import LINK_FAULTS, RegionAsk, RegionFault, RegionFaultKind, RegionsHistory
+from headgate.simulation.regions.hostile import HostileHistory
 
 UNIX_MS: Final = 1_700_000_000_000
 LENGTH_S: Final = (12.0, 22.0)
@@ -49,6 +50,9 @@ SCOPES_LENGTH_S: Final = (40.0, 60.0)
 have followed the traffic.
 """
 SCOPES_REQUESTS: Final = (2_500, 3_500)
+HOSTILE_EVERY: Final = 25
+HOSTILE_AT: Final = 24
+"""Every twenty-fifth history is one in which a region is in the wrong hands."""
 LONG_FAULTS: Final = (RegionFaultKind.ONE_WAY, RegionFaultKind.PARTITION, RegionFaultKind.EXCHANGER_CRASH)
 LONG_MS: Final = (15_000, 45_000)
 SHIFTS: Final = 3
@@ -57,6 +61,35 @@ SHIFTS: Final = 3
 
 def generate(seed: int) -> RegionsHistory:
     """The history of a seed: the same one every time."""
+    return _hostile(seed) if seed % HOSTILE_EVERY == HOSTILE_AT else _plain(seed)
+
+
+def _hostile(seed: int) -> HostileHistory:
+    """A day of all scopes without faults, on which one region lies."""
+    chance = random.Random(f"hostile {seed}")  # noqa: S311 - to be repeated, not guessed at
+    regions = chance.choice([2, 3, 3])
+    length_us = round(chance.uniform(*LENGTH_S) * 1e6)
+    keys = _keys_of_all_scopes(chance, regions)
+    return HostileHistory(
+        seed=seed,
+        name=f"hostile-{seed}",
+        regions=regions,
+        nodes=2,
+        shards=chance.randint(1, 2),
+        exchangers=2,
+        deadline_ms=200,
+        link_ms=(1.0, 4.0),
+        unix_ms=UNIX_MS + chance.randrange(60_000),
+        offsets_ms=(0,) * regions,
+        keys=keys,
+        asks=_shifting_asks(chance, keys, regions, length_us),
+        faults=(),
+        numbers=(),
+        hostile=chance.randrange(regions),
+    )
+
+
+def _plain(seed: int) -> RegionsHistory:
     scopes = seed % SCOPES_EVERY == SCOPES_AT
     day = DAYS[seed % len(DAYS)]
     name = "scopes" if scopes else day.name

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headgate.errors import RequestError
 from headgate.exchange.messages import Ack, Batch, LinkError, Receiver
 from headgate.origin.interface import OriginError
 from headgate.simulation.network import Way, settle
@@ -80,7 +81,7 @@ class SimulatedLink:
             return  # no receiver: the sender gives up
         try:
             ack = await receiver.receive(self._region, batch)
-        except OriginError:
+        except (OriginError, RequestError):
             return
         path, chance = self._back, self._chance
         if not self._there.lose_ack or chance.random() >= self._there.lose_ack:

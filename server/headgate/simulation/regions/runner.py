@@ -9,6 +9,7 @@ from headgate.simulation.outcome import SimulationOutcome
 from headgate.simulation.regions.check import RegionsWatch
 from headgate.simulation.regions.faults import RegionFaults
 from headgate.simulation.regions.history import RegionAsk, RegionsHistory
+from headgate.simulation.regions.hostile import HostileHistory, HostilePeer
 from headgate.simulation.regions.quota_watch import QuotaWatch
 from headgate.simulation.regions.world import RegionsWorld
 from headgate.simulation.trace import Tracer
@@ -78,9 +79,12 @@ async def run_regions(history: RegionsHistory, trace: Tracer) -> SimulationOutco
     world.report_uncaught()
     await world.start()
     looking = asyncio.create_task(quotas.run())
-    await asyncio.gather(clients.run(), faults.run(history.faults))
+    hostile = [HostilePeer(world, history.hostile)] if isinstance(history, HostileHistory) else []
+    await asyncio.gather(clients.run(), faults.run(history.faults), *(peer.run() for peer in hostile))
     await asyncio.sleep(HEAL_S)
     watch.check()
+    for peer in hostile:
+        peer.check()
     if quotas.keys:
         await asyncio.sleep(RETURN_S)
         quotas.check()

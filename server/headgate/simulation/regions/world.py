@@ -22,6 +22,7 @@ from headgate.simulation.loop import LoopClock
 from headgate.simulation.network import NetworkedOrigin, NetworkPath
 from headgate.simulation.regions.history import RegionsHistory
 from headgate.simulation.regions.links import LinkPath, SimulatedLink
+from headgate.simulation.regions.scopes import HistoryScopes
 from headgate.simulation.shard import SimulatedShard
 from headgate.simulation.stage import Stage
 from headgate.simulation.trace import Tracer
@@ -65,6 +66,7 @@ class RegionsWorld(Stage[RegionsHistory]):
             for peer in self.sites
             if site is not peer
         }
+        self._scopes = HistoryScopes(history)
         self._charges: dict[tuple[int, int], tuple[Charge, ...]] = {}
 
     def charges(self, site: Site, node: RegionNode, key: int, cost: int) -> tuple[Charge, ...]:
@@ -138,7 +140,7 @@ class RegionsWorld(Stage[RegionsHistory]):
         peers = [peer for peer in self.sites if peer is not site]
         origin = NetworkedOrigin(site.shards, site.exchange_paths, self.chance(who))
         exchanger = Exchanger(
-            ExchangeSite(site.name, origin, who.encode(), site.clock, chance, self.logger(who)),
+            ExchangeSite(site.name, origin, who.encode(), site.clock, chance, self.logger(who), self._scopes),
             {peer.name: self._link(site, peer, chance) for peer in peers},
             {},
             QuotaKeeper,
