@@ -1,7 +1,8 @@
 """Addresses and places: what callers are counted by, how fast they may come, and who has room for calls. No clock."""
 
 import pytest
-from headgate.transport.guard.addresses import Addresses, counted_as, counted_as_peer
+from headgate.endpoint.trust import network_of
+from headgate.transport.guard.addresses import Addresses, counted_as_peer
 from headgate.transport.guard.open_calls import ASKED, BEGUN, PLACES_AT_ONCE, SILENT, TOLD, OpenCalls, Places
 
 
@@ -18,7 +19,7 @@ from headgate.transport.guard.open_calls import ASKED, BEGUN, PLACES_AT_ONCE, SI
     ],
 )
 def test_what_a_caller_is_counted_by(host: str, counted: str) -> None:
-    assert counted_as(host) == counted
+    assert network_of(host) == counted
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,15 @@
 """Callers' addresses: how many connections each has, and how fast it makes new ones. Pure: `now` is an argument."""
 
 from collections import Counter
-from ipaddress import IPv6Address, IPv6Network, ip_address
 from urllib.parse import unquote
 
-
-def counted_as(host: str) -> str:
-    """Return what a caller is counted by: its address; in IPv6 its /64, since whoever has one address has all of it."""
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if not isinstance(address, IPv6Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(IPv6Network((address, 64), strict=False))
+from headgate.endpoint.trust import network_of
 
 
 def counted_as_peer(peer: str) -> str:
-    """Return the same for a peer as gRPC names it: `ipv4:ADDRESS:PORT`, `ipv6:[ADDRESS]:PORT` or `unix:…`."""
+    """Return the network of a peer as gRPC names it: `ipv4:ADDRESS:PORT`, `ipv6:[ADDRESS]:PORT` or `unix:…`."""
     family, _, rest = unquote(peer).partition(":")
-    return peer if family == "unix" else counted_as(rest.rpartition(":")[0].strip("[]"))
+    return peer if family == "unix" else network_of(rest.rpartition(":")[0].strip("[]"))
 
 
 class Addresses:

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headgate.clock import SystemClock
-from headgate.endpoint.trust import Trust
+from headgate.endpoint.trust import Trust, network_of
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.allocator import Trimmer
 from headgate.transport.descriptors import NO_DESCRIPTORS, Spares, room_for
-from headgate.transport.guard.addresses import Addresses, counted_as
+from headgate.transport.guard.addresses import Addresses
 from headgate.transport.guard.budget import Backlog, Budget, BudgetShare
 from headgate.transport.guard.connection import Connection
 from headgate.transport.guard.inspector import Inspector
@@ -145,7 +145,7 @@ class Guard:
                 # Or its caller left while it was in line.
                 continue
             # Callers on a Unix socket have no address.
-            host = counted_as(peer[0]) if isinstance(peer, tuple) else ""
+            host = network_of(peer[0]) if isinstance(peer, tuple) else ""
             trusted = self._trust.trusts_caller(peer[0] if host else "")
             self._turns.take(ACCEPT_STEPS)
             if (reason := self._why_not(host, trusted)) is not None:
