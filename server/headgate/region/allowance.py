@@ -25,6 +25,8 @@ SMALL_LIMIT: Final = 16
 """Limit below which nobody holds anything: a unit that lies with one node is much of it, and asking is cheap."""
 SLOW_PER_S: Final = 8
 """A node that is asked less often wants a unit now and then, and keeps it for as long as its view is fresh."""
+SLOW_RATES: Final[tuple[float, ...]] = (0.25, *[quarters / 4 for quarters in range(1, 4 * SLOW_PER_S)])
+"""Rates below that, in quarters: most keys have one of these, and need no number of their own."""
 BRIEF_S: Final = 0.15
 """Time from sending for which a node spends what is a considerable part of what is left; then it reports again, and
 gives back what it did not need."""
@@ -63,7 +65,8 @@ def measured(rate: float, requests: int, passed_s: float) -> float:
     if not requests:
         return 0.0
     now = requests / min(passed_s, LONGEST_MEASURED_S)
-    return now if requests >= SURE else (rate + now) / 2
+    rate = now if requests >= SURE else (rate + now) / 2
+    return rate if rate >= SLOW_PER_S else SLOW_RATES[int(rate * 4)]
 
 
 def wanted_far(rate: float, limit: Limit) -> int:

@@ -37,6 +37,8 @@ from headgate.region.urgency import CALM, LATER, SOON, Urgency
 NEXT_TO_NOTHING: Final = 640
 """While no more than one part in so many of the limit is unacknowledged, nobody minds hearing of it late. Larger lets
 fewer keys be reported rarely; smaller lets a node that is killed take more with it."""
+ONE: Final = 1.0
+"""The mean cost of requests on most keys: one number for all of them."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -158,7 +160,7 @@ class SharedCounter(KeyCounter, ABC):
         """Number of these."""
         self.requests_per_s = 0.0
         """Requests per second, as last measured."""
-        self.cost_per_request = 1.0
+        self.cost_per_request = ONE
         """Mean cost of one, as last measured."""
         self.measured_s = 0.0
         """The time of that."""
@@ -309,7 +311,7 @@ class SharedCounter(KeyCounter, ABC):
         """Measure the rate, if it is time; return how much to hold by it: nothing if nobody asked."""
         passed_s, cost = now_s - self.measured_s, self.cost_per_request
         if self.requests:
-            cost = self.asked / self.requests
+            cost = ONE if self.asked == self.requests else self.asked / self.requests
         if passed_s >= MEASURED_S:
             self.requests_per_s = rate = measured(self.requests_per_s, self.requests, passed_s)
             self.cost_per_request, self.measured_s = cost, now_s

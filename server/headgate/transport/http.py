@@ -61,9 +61,10 @@ class HttpServer(HttpListener):
         self._sources = sources
 
     async def _json(self, request: web.Request) -> web.Response:
+        body = await self.read_body(request)  # first: whoever is still writing it would not read why it was refused
         if not self._sources.accepts():
             return error_response(503, "not ready")
-        answer = self._sources.handler.answer(http_json.request_from_json(await self.read_body(request)))
+        answer = self._sources.handler.answer(http_json.request_from_json(body))
         response = http_json.parse_response(await answer_future(answer))
         status = 429 if response.overall_code == http_json.OVER_LIMIT else 200
         headers, text = http_json.response_headers(response), http_json.response_to_json(response)
