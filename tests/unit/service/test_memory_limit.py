@@ -76,9 +76,9 @@ def test_a_system_without_control_groups_has_no_limit(tmp_path: Path) -> None:
     [
         pytest.param(None, 1, 1_000_000, id="no limit"),
         pytest.param(None, 8, 1_000_000, id="no limit, several processes"),
-        pytest.param(512, 1, 373_892, id="a sidecar"),
-        pytest.param(1024, 1, 834_067, id="a server of the chart"),
-        pytest.param(1024, 4, 143_804, id="four workers of one"),
+        pytest.param(512, 1, 348_966, id="a sidecar"),
+        pytest.param(1024, 1, 778_462, id="a server of the chart"),
+        pytest.param(1024, 4, 134_217, id="four workers of one"),
         pytest.param(64 * 1024, 1, 1_000_000, id="no more than without a limit"),
         pytest.param(64, 1, 1_000, id="too little for the process alone: the least that is accepted"),
     ],
@@ -92,7 +92,7 @@ def test_counters_get_three_fifths_of_what_the_process_leaves(
         assert processes * (PROCESS_BYTES + counters * COUNTER_BYTES) <= 0.9 * limit, "the rest is for what is pending"
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, 373_892), (5_000_000, 5_000_000)])
+@pytest.mark.parametrize(("given", "expected"), [(None, 348_966), (5_000_000, 5_000_000)])
 def test_what_the_operator_sets_holds(given: int | None, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_settings, "memory_limit_bytes", lambda: 512 * MIB)
     assert from_settings.max_cells(Settings(rules=Path("rules"), max_cells=given)) == expected
