@@ -137,7 +137,7 @@ def region(cases: list[Case]) -> Iterator[list[Headgate]]:
         directory = Path(stack.enter_context(TemporaryDirectory()))
         rules = write_rules(directory / "rules", "domain: accuracy\ndescriptors:\n" + "".join(c.rule() for c in cases))
         url = shards_url(stack.enter_context(redis_shards(SHARDS)))
-        options = ("--origin", url, "--origin-deadline-ms", str(DEADLINE_MS))
+        options = ("--origin", url, "--exact-reset", "true", "--origin-deadline-ms", str(DEADLINE_MS))
         yield [stack.enter_context(serve(rules, *options)) for _ in range(NODES)]
 
 

@@ -3,7 +3,7 @@
 Every policy has two rules. One is tight: its limit is reached during an outage, so that
 the policy's own bound is what is seen. The other is wide: all of its requests should be
 admitted, and every one must be counted. `closed` has no bound to reach; its tight rule
-is exact instead, so that every single decision needs the shard.
+is exact instead, and first asked for during the outage, so that every single decision needs the shard.
 """
 
 import itertools
