@@ -351,7 +351,7 @@ class SharedCounter(KeyCounter, ABC):
 
     def _receive(self, more: int, plenty: bool, sent_s: float) -> None:
         """Hold more, and the rest of what was held, for as long as that harms nobody."""
-        self.allowance += more
+        self.allowance = allowance = self.shard.interned(self.allowance + more)
         if not plenty:
             until_s = sent_s + 2 * turn_s(self.limit)
         elif self.requests_per_s < SLOW_PER_S or self.allowance * SMALL <= self.spare:
@@ -364,7 +364,7 @@ class SharedCounter(KeyCounter, ABC):
                 self.shard.report_at(self, until_s - MARGIN_S)  # to be renewed, or given back
         else:
             self.allowance_until_s = self.usable_until_s
-        self.half, self.flush_below = (self.allowance + 1) // 2, self.allowance
+        self.half, self.flush_below = self.shard.interned((allowance + 1) // 2), allowance
 
     def conclude(
         self, report: Report, answer: Answer, limit: Limit, refused: int, sent_s: float, chance: Callable[[], float]

@@ -6,7 +6,7 @@ from headgate.limiter.limit import Algorithm, Limit, TrafficClass
 from headgate.origin.protocol import WindowTerms
 
 MOST_NUMBERS: Final = 4_096
-"""Numbers kept: windows. There are few at a time; when there are more, all are let go."""
+"""Numbers kept: windows and allowances. There are few at a time; when there are more, all are let go."""
 MOST_TERMS: Final = 4_096
 """Limits whose terms are kept; when there are more, all are made anew."""
 

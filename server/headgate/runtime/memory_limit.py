@@ -10,7 +10,7 @@ from typing import Final
 
 MIB: Final = 1024 * 1024
 COUNTER_BYTES: Final = 750
-"""Resident bytes of one counter of a region's node, with its place in the table: 730 in `make bench`, more while there
+"""Resident bytes of one counter of a region's node, with its place in the table: 669 in `make bench`, more while there
 are few. tests/e2e/test_memory_limit.py measures it; smaller would let a full table outgrow the container."""
 PROCESS_BYTES: Final = 96 * MIB
 """Resident bytes of a process without counters, connections or many rules: 78 MiB measured."""
