@@ -67,7 +67,7 @@ class Region:
         return self._start(self._older)
 
     def start_newer(self) -> Headgate:
-        return self._start({})
+        return self._start({"HEADGATE_EXACT_RESET": "true"})  # admissions are placed by it
 
     def _start(self, environ: dict[str, str]) -> Headgate:
         options = ("--origin", self._redis.url, "--origin-deadline-ms", str(DEADLINE_MS))
