@@ -169,7 +169,8 @@ async def test_oversized_messages_are_refused_and_cost_no_lasting_memory(victim:
             code, details = await status_of_call(call(channel, big))
             assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert details == f"SERVER: Received message larger than max ({len(big)} vs. 65536)"
-    await eventually(lambda: victim.rss_bytes() - before < KEPT_BYTES)
+    # Of twenty the allocator may keep the place of one: now and then something small lies above it.
+    await eventually(lambda: victim.rss_bytes() - before < len(big) + KEPT_BYTES)
 
 
 async def test_gzip_is_understood_and_a_bomb_is_refused(victim: ServerProcess) -> None:
