@@ -49,7 +49,7 @@ class ComponentPeek(NamedTuple):
     previous: int
     """Always 0 of a bucket: it has one total."""
     held: int
-    """The grant that it was given last, or said that it holds."""
+    """The allowance that it was given last, or said that it holds."""
 
 
 class RegionPeek(NamedTuple):

@@ -26,7 +26,7 @@ SMALL_LIMIT: Final = 16
 SLOW_PER_S: Final = 8
 """A node that is asked less often wants a unit now and then, and keeps it for as long as its view is fresh."""
 SLOW_RATES: Final[tuple[float, ...]] = (0.25, *[quarters / 4 for quarters in range(1, 4 * SLOW_PER_S)])
-"""Rates below that, in quarters: most keys have one of these, and need no number of their own."""
+"""Rates below that, in quarters: most keys have one of these, and need no number of their own, which is 24 bytes."""
 BRIEF_S: Final = 0.15
 """Time from sending for which a node spends what is a considerable part of what is left; then it reports again, and
 gives back what it did not need."""
