@@ -145,6 +145,10 @@ class AsyncHeadgate:
                     raise
         return answer
 
+    def undecided(self, error: RateLimitError, on_error: OnError | None = None) -> Decision:
+        """Decide by `on_error` what could not be asked, as if the server had not answered: counted, logged and told."""
+        return self._core.undecided(error, on_error)
+
     async def acquire(
         self,
         descriptors: Descriptors | None = None,

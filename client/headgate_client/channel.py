@@ -133,9 +133,19 @@ def _ip_version(addr: str) -> int | None:
 def credentials(tls: Tls) -> grpc.ChannelCredentials:
     """TLS credentials for gRPC. Raises OSError or ValueError naming the file that can't be used."""
     ca, cert, key = _read(tls.ca), _read(tls.cert), _read(tls.key)
+    if tls.ca is not None:
+        _check_authorities(tls.ca)
     if tls.cert is not None and tls.key is not None:
         _check_pair(tls.cert, tls.key)
     return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def _check_authorities(ca: Path | str) -> None:
+    """Raises ValueError: gRPC takes what is no certificate without a word, and never connects."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca)
+    except ssl.SSLError as error:
+        raise ValueError(f"{ca} holds no certificate of an authority, in PEM form: {_reason(error)}") from error
 
 
 def _check_pair(cert: Path | str, key: Path | str) -> None:

@@ -31,7 +31,7 @@ from headgate_client.reservations import (
     reserve_ask,
 )
 from headgate_client.telling import Telling
-from headgate_client.values import Decision
+from headgate_client.values import Decision, RateLimitError
 
 _clients: "weakref.WeakSet[Headgate]" = weakref.WeakSet()
 _parents: list[Sequence[Link]] = []
@@ -108,6 +108,10 @@ class Headgate:
                     ask.request, timeout=attempt.timeout_s, metadata=self._core.metadata()
                 )
         return attempts.decision()
+
+    def undecided(self, error: RateLimitError, on_error: OnError | None = None) -> Decision:
+        """Decide by `on_error` what could not be asked, as if the server had not answered: counted, logged and told."""
+        return self._core.undecided(error, on_error)
 
     def acquire(
         self,

@@ -33,6 +33,7 @@ from headgate_client.channel import Address, Metadata, Tls, Token
 from headgate_client.clock import SYSTEM_CLOCK, Clock
 from headgate_client.denials import Denials
 from headgate_client.report import FAILED_CLOSED, FAILED_OPEN, RAISED, OnDegraded, Report
+from headgate_client.tls_mistake import tls_mistake
 from headgate_client.values import Code, Decision, RateLimitError, decode_response
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitResponse
 
@@ -143,6 +144,7 @@ class Core:
         arguments.check_callable("on_degraded", on_degraded)
         # Files are read here, so that one that is missing is an error of the start and not of the first request.
         self.credentials = None if tls is None else channel.credentials(tls)
+        self._tls = tls
         self.options = [
             *channel.options(tls, channel.OPTIONS),
             # How long a connection may take before gRPC gives it up: longer than we wait for the first.
@@ -178,6 +180,10 @@ class Core:
             self.on_error if on_error is None else arguments.check_on_error(on_error),
             cost,
         )
+
+    def undecided(self, error: RateLimitError, on_error: OnError | None) -> Decision:
+        """Decide by `on_error` what could not be asked. Raises the error if that says so."""
+        return self.give_up(Ask(b"", self.timeout_s, on_error or self.on_error), error)
 
     def settle_ask(self) -> Ask:
         """As this client is set, for a settlement by id."""
@@ -224,8 +230,17 @@ class Core:
         self.report.decided(decision)
         return decision
 
+    def _with_hint(self, error: RateLimitError) -> RateLimitError:
+        """Add to an error of the connection what may be wrong with TLS."""
+        if error.status not in ("UNAVAILABLE", BREAKER_OPEN):
+            return error
+        tls = self._tls
+        mistake = tls_mistake(error.message, tls=tls is not None, certificate=tls is not None and tls.cert is not None)
+        return error if mistake is None else RateLimitError(error.status, error.message, mistake.value)
+
     def give_up(self, ask: Ask, error: RateLimitError) -> Decision:
         """What `on_error` says. Raises the error if it says so."""
+        error = self._with_hint(error)
         if ask.on_error == "raise":
             self.report.failed(RAISED, error)
             raise error

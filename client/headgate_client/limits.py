@@ -3,8 +3,9 @@
 import contextlib
 import functools
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
@@ -16,13 +17,13 @@ from headgate_client.arguments import (
     check_seconds,
     request_of,
 )
-from headgate_client.values import Code, Decision, RateLimited
+from headgate_client.values import Code, Decision, Descriptor, RateLimited
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Given = Mapping[str, str] | Descriptors
-"""One descriptor as a mapping, or a list of descriptors."""
+Given = Mapping[str, Any] | Descriptors
+"""One descriptor as a mapping, or a list of descriptors. Values that are no text become text: `{"user": 42}`."""
 Key = Given | Callable[..., Given | None]
 Cost = int | Callable[..., int]
 
@@ -31,8 +32,28 @@ EXEMPT = Decision(Code.OK)
 
 
 def as_descriptors(given: Given) -> Descriptors:
-    """What a key function returned, as `check` takes it; what it can't be is refused there."""
-    return [given] if isinstance(given, Mapping) else given
+    """Make of what a key function returned what `check` takes; what it can't be is refused there."""
+    if isinstance(given, Mapping | Descriptor):
+        return [_with_text(given)]
+    return [_with_text(one) for one in given] if isinstance(given, Sequence) and not isinstance(given, str) else given
+
+
+def _with_text(one: Any) -> Any:
+    """Return the descriptor with values that are text. Only a mapping's are looked at: a pair says what it means."""
+    if isinstance(one, Descriptor):
+        return replace(one, entries=_with_text(one.entries))
+    if not isinstance(one, Mapping) or all(type(value) is str for value in one.values()):
+        return one
+    return {key: _text(key, value) for key, value in one.items()}
+
+
+def _text(key: object, value: object) -> str:
+    """Return the value as text. None is refused: `str` would count all who have no value as one caller."""
+    if value is None:
+        raise TypeError(f"{key}: None is no value; a key function returns None to exempt a request")
+    if isinstance(value, bytes):
+        return value.decode()
+    return str(value.value) if isinstance(value, Enum) else str(value)
 
 
 class Checks(Protocol):
@@ -94,7 +115,8 @@ class Guarded:
         if self.key is None:
             request_of("any", None, self.entries, 1)
         elif not callable(self.key):
-            request_of("any", as_descriptors(self.key), {}, 1)
+            # What is written down is text already; only what functions return is made text.
+            request_of("any", [self.key] if isinstance(self.key, Mapping) else self.key, {}, 1)
 
     def descriptors(self, *args: Any, **kwargs: Any) -> Descriptors | None:
         """For a call with these arguments; None when it is exempt."""

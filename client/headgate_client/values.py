@@ -150,14 +150,17 @@ class RateLimited(Exception):
 class RateLimitError(Exception):
     """No decision: the server could not be reached, was too slow, or refused the request."""
 
-    def __init__(self, status: str, message: str) -> None:
-        super().__init__(f"{status}: {message}")
+    def __init__(self, status: str, message: str, hint: str = "") -> None:
+        super().__init__(f"{status}: {message} ({hint})" if hint else f"{status}: {message}")
         self.status = status
-        """The name of the gRPC status, e.g. `UNAVAILABLE`; or `BREAKER_OPEN` or `CLOSED`, when nobody was asked."""
+        """The name of the gRPC status, e.g. `UNAVAILABLE`; or `BREAKER_OPEN`, `CLOSED` or `KEY_FAILED`, when nobody was
+        asked."""
         self.message = message
+        self.hint = hint
+        """What may be wrong, where the message says too little: with TLS, gRPC's own words name no mistake."""
 
-    def __reduce__(self) -> tuple[type["RateLimitError"], tuple[str, str]]:
-        return type(self), (self.status, self.message)
+    def __reduce__(self) -> tuple[type["RateLimitError"], tuple[str, str, str]]:
+        return type(self), (self.status, self.message, self.hint)
 
 
 def encode_request(domain: str, descriptors: Iterable[Descriptor | Entries], hits: int) -> rls_pb2.RateLimitRequest:

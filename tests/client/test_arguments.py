@@ -97,6 +97,9 @@ def test_half_a_pair_and_files_that_are_not_there_are_errors_of_the_start(tmp_pa
         Tls(key="client.key")
     with pytest.raises(OSError, match=r"nowhere\.pem"):
         Headgate(ADDRESS, "edge", tls=Tls(ca=str(tmp_path / "nowhere.pem")))
+    (tmp_path / "key.pem").write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+    with pytest.raises(ValueError, match=r"key\.pem holds no certificate of an authority, in PEM form: "):
+        Headgate(ADDRESS, "edge", tls=Tls(ca=str(tmp_path / "key.pem")))
     for base, cap in ((0, 1), (1, -1), (1, math.inf)):
         with pytest.raises(ValueError, match=r"backoff\.(base|cap): "):
             Backoff(base, cap)

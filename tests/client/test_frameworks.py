@@ -56,6 +56,28 @@ def test_a_route_of_fastapi_has_a_limit_and_its_neighbour_has_not(server: FakeSe
         assert {get(address, "/search/x", x_user="admin").status for _ in range(4)} == {200}
 
 
+def test_a_key_function_of_fastapi_that_refuses_a_caller_is_the_answer_and_one_that_fails_is_not(
+    server: FakeServer,
+) -> None:
+    from fastapi import Depends, FastAPI, HTTPException, Request
+    from headgate_client.middleware.fastapi import RateLimit
+
+    async def by_user(request: Request) -> dict[str, int]:
+        if "x-user" not in request.headers:
+            raise HTTPException(401, "who are you?")
+        return {"user": int(request.headers["x-user"])}
+
+    app = FastAPI()
+
+    @app.get("/", dependencies=[Depends(RateLimit(server.async_client("edge"), by_user))])
+    async def route() -> None: ...
+
+    with serve_asgi(app) as address:
+        assert get(address).status == 401
+        assert [get(address, x_user="42").status for _ in range(3)] == [200, 200, 429]
+        assert get(address, x_user="no number").status == 200, "on_error is open"
+
+
 # Django REST framework
 
 
@@ -145,6 +167,28 @@ def test_a_throttle_that_is_not_finished_says_what_is_missing(server: FakeServer
 
     with pytest.raises(NotImplementedError, match=r"NoKey\.get_key: says what is limited"):
         NoKey().allow_request(None, None)
+
+
+def test_a_throttle_whose_key_fails_fails_by_on_error_and_is_logged_once(
+    server: FakeServer, django: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    from headgate_client.middleware.django_rest import HeadgateThrottle
+    from rest_framework.exceptions import NotAuthenticated
+
+    class Failing(HeadgateThrottle):
+        limiter = server.client("edge")
+
+        def get_key(self, request: Any, view: Any) -> dict[str, str]:
+            raise request
+
+    class Closed(Failing):
+        on_error = "closed"
+
+    assert [Failing().allow_request(KeyError("x"), None) for _ in range(3)] == [True] * 3
+    assert sum(record.exc_info is not None for record in caplog.records) == 1
+    assert not Closed().allow_request(KeyError("x"), None)
+    with pytest.raises(NotAuthenticated):
+        Failing().allow_request(NotAuthenticated(), None)
 
 
 # Celery

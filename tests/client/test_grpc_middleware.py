@@ -78,8 +78,8 @@ def server(headgate_server: FakeServer) -> FakeServer:
 
 
 @contextlib.contextmanager
-def threads_server(server: FakeServer, **options: Any) -> Iterator[tuple[str, Any]]:
-    interceptor = grpc_server.RateLimitInterceptor(server.client("edge"), by_user, **options)
+def threads_server(server: FakeServer, key: Any = by_user, **options: Any) -> Iterator[tuple[str, Any]]:
+    interceptor = grpc_server.RateLimitInterceptor(server.client("edge"), key, **options)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         serving = grpc.server(pool, interceptors=[interceptor], handlers=[handlers(echo_of_threads())])
         port = serving.add_insecure_port("127.0.0.1:0")
@@ -91,8 +91,8 @@ def threads_server(server: FakeServer, **options: Any) -> Iterator[tuple[str, An
 
 
 @contextlib.asynccontextmanager
-async def asyncio_server(server: FakeServer, **options: Any) -> AsyncIterator[tuple[str, Any]]:
-    interceptor = grpc_server_aio.RateLimitInterceptor(server.async_client("edge"), by_user, **options)
+async def asyncio_server(server: FakeServer, key: Any = by_user, **options: Any) -> AsyncIterator[tuple[str, Any]]:
+    interceptor = grpc_server_aio.RateLimitInterceptor(server.async_client("edge"), key, **options)
     serving = grpc.aio.server(interceptors=[interceptor], handlers=[handlers(echo_of_asyncio())])
     port = serving.add_insecure_port("127.0.0.1:0")
     await serving.start()
@@ -175,6 +175,33 @@ async def test_exempt_methods_and_a_dry_run(server: FakeServer) -> None:
     async with asyncio_server(server, dry_run=True) as (address, interceptor):
         await asyncio.to_thread(four_times, address)
         assert interceptor.gate.would_deny == 4
+
+
+async def test_a_key_function_that_aborts_is_the_answer_and_one_that_fails_is_not(server: FakeServer) -> None:
+    def of_threads(rpc: RpcCall) -> dict[str, int]:
+        if rpc.headers["user"] == "stranger":
+            rpc.context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+        return {"user": int(rpc.headers["user"])}
+
+    async def of_asyncio(rpc: RpcCall) -> dict[str, int]:
+        if rpc.headers["user"] == "stranger":
+            await rpc.context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+        return {"user": int(rpc.headers["user"])}
+
+    def drive_keys(address: str, user: str) -> None:
+        with grpc.insecure_channel(address) as channel:
+            with pytest.raises(grpc.RpcError) as refused:
+                call(channel, "UnaryUnary", "stranger")
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert [call(channel, "UnaryUnary", "no number") for _ in range(3)] == [b"a"] * 3, "on_error is open"
+            assert [call(channel, "UnaryUnary", user) for _ in range(2)] == [b"a"] * 2
+            with pytest.raises(grpc.RpcError):
+                call(channel, "UnaryUnary", user)
+
+    with threads_server(server, of_threads) as (address, _):
+        drive_keys(address, "1")
+    async with asyncio_server(server, of_asyncio) as (address, _):
+        await asyncio.to_thread(drive_keys, address, "2")
 
 
 def test_what_a_key_function_sees(server: FakeServer) -> None:

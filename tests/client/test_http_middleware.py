@@ -1,8 +1,11 @@
 """ASGI and WSGI applications with limits, over sockets: the same for both."""
 
+import asyncio
 import contextlib
+import enum
 import math
 import random
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -175,6 +178,8 @@ def test_what_a_key_function_sees(serve: Serve, server: FakeServer) -> None:
         ({"exempt": "/healthz"}, r"exempt: a list of paths, got one that is not in a list: write \['/healthz'\]"),
         ({"on_error": "ajar"}, "on_error: one of"),
         ({"cost": "1"}, "cost: a function, got str '1'"),
+        ({"cost": -1}, "cost: 0 to 4294967295, got -1"),
+        ({"body": "later"}, r"body: bytes, got str; write b'…', or text.encode\(\)"),
     ],
 )
 def test_wrong_options_are_named(serve: Serve, options: Any, complaint: str) -> None:
@@ -211,3 +216,80 @@ async def test_websockets_are_denied_at_the_handshake(server: FakeServer) -> Non
     await middleware({**scope, "path": "/free"}, receive, send)
     await middleware({"type": "lifespan"}, receive, send)
     assert [message.get("status") for message in sent] == [200, None], "what passes is the application's"
+
+
+class Plan(enum.Enum):
+    GOLD = "gold"
+
+
+@pytest.mark.parametrize("value", [42, uuid.UUID(int=1), Plan.GOLD, b"caf\xc3\xa9", 1.5])
+def test_values_that_are_no_text_become_text(serve: Serve, server: FakeServer, value: Any) -> None:
+    with serve(lambda _: {"user": value}) as (address, _):
+        assert [get(address).status for _ in range(3)] == [200, 200, 429]
+    (entry,) = server.requests[0].descriptors[0].entries
+    assert (entry.key, entry.value) == ("user", text_of(value))
+
+
+def text_of(value: Any) -> str:
+    return {Plan.GOLD: "gold", b"caf\xc3\xa9": "café"}.get(value) or str(value)
+
+
+def no_user(request: HttpRequest) -> dict[str, str]:
+    raise KeyError("x-user")
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        (no_user, "no_user: KeyError: 'x-user'"),
+        (lambda _: {"user": None}, "user: None is no value; a key function returns None to exempt a request"),
+        (lambda _: "alice", "descriptors: a list of mappings, got str 'alice'"),
+        (lambda _: [], "descriptors: the list is empty"),
+        (lambda _: {"user": b"\xff"}, "UnicodeDecodeError"),
+    ],
+)
+def test_a_key_function_that_fails_fails_by_on_error_and_is_logged_once(
+    serve: Serve, server: FakeServer, caplog: pytest.LogCaptureFixture, key: Any, reason: str
+) -> None:
+    """A limiter must not take down what it protects."""
+    with serve(key) as (address, _):
+        assert [get(address).status for _ in range(4)] == [200] * 4
+    with serve(key, on_error="closed") as (address, _):
+        assert get(address).status == 429
+    traced = [record for record in caplog.records if record.exc_info]
+    assert len(traced) == 2, "one for each middleware"
+    assert reason in "".join(record.getMessage() for record in caplog.records if "gave no decision" in record.message)
+    assert server.requests == []
+
+
+def test_a_cost_function_that_fails_does_the_same(serve: Serve) -> None:
+    for cost in (lambda _: 1 / 0, lambda _: "3", lambda _: -1):
+        with serve(cost=cost) as (address, _):
+            assert get(address).status == 200
+        with serve(cost=cost, on_error="closed") as (address, _):
+            assert get(address).status == 429
+
+
+def test_a_key_function_of_asyncio_is_awaited_where_there_is_a_loop(server: FakeServer) -> None:
+    async def key(request: HttpRequest) -> dict[str, str]:
+        await asyncio.sleep(0)
+        return {"user": request.headers["x-user"]}
+
+    async def cost(request: HttpRequest) -> int:
+        await asyncio.sleep(0)
+        return 2
+
+    over = asgi.RateLimitMiddleware(asgi_app, server.async_client("edge"), key, cost=cost)
+    with serve_asgi(over, lifespan="off") as address:
+        assert [get(address, x_user="alice").status for _ in range(2)] == [200, 429]
+    with pytest.raises(TypeError, match=r"^key: .*key is a coroutine function, and WSGI has no loop to await it"):
+        wsgi.RateLimitMiddleware(wsgi_app, server.client("edge"), key)
+    with pytest.raises(TypeError, match=r"^cost: .*cost is a coroutine function"):
+        wsgi.RateLimitMiddleware(wsgi_app, server.client("edge"), by_user, cost=cost)
+
+    def hidden(request: HttpRequest) -> Any:
+        return key(request)
+
+    over_hidden = wsgi.RateLimitMiddleware(wsgi_app, server.client("edge"), hidden, on_error="closed")
+    with serve_wsgi(over_hidden) as address:
+        assert get(address, x_user="bob").status == 429, "a coroutine that nobody awaits is no key"

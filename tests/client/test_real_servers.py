@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from headgate_client import AsyncHeadgate, Code, Descriptor, Headgate, RateLimitError, Tls
+from headgate_client.tls_mistake import TlsMistake
 
 from tests.client.support import PATIENT_S, Make, MakeBoth
 from tests.conformance.transport.certificates import authority, issued_by
@@ -86,9 +87,21 @@ def test_tls_with_certificates_of_both_sides_and_a_token(rules: Path, tmp_path: 
                 client.check(user="alice")
             assert client.check(user="alice").limit == 5, "the function is asked for every call"
         no_certificate = Tls(ca=ca_file, server_name="localhost")
-        for tls in (no_certificate, None):
+        other_ca, _ = authority("other").write(tmp_path, "other")
+        other_cert, other_key = issued_by(authority("x"), "client", "billing").write(tmp_path, "stranger")
+        mistakes = {
+            TlsMistake.NO_TLS: None,
+            TlsMistake.NO_CERTIFICATE: no_certificate,
+            TlsMistake.OTHER_CERTIFICATE: Tls(ca_file, other_cert, other_key, "localhost"),
+            TlsMistake.OTHER_AUTHORITY: Tls(other_ca, my_cert, my_key, "localhost"),
+            TlsMistake.OTHER_NAME: Tls(ca_file, my_cert, my_key, "elsewhere"),
+        }
+        for mistake, tls in mistakes.items():
             for stranger in make_both(headgate.grpc, "edge", tls=tls, token="open-sesame", **options):  # noqa: S106
-                assert stranger.check(user="alice").degraded
+                assert mistake.value in str(stranger.check(user="alice").error)
+    with serve(rules) as plain:
+        for client in make_both(plain.grpc, "edge", tls=no_certificate, **options):
+            assert TlsMistake.NOT_SERVED.value in str(client.check(user="alice").error)
 
 
 async def test_a_thousand_callers_at_a_time_get_five_and_share_a_connection(

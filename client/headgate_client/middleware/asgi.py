@@ -13,8 +13,7 @@ from typing import Any
 
 from headgate_client.aio import AsyncHeadgate
 from headgate_client.arguments import OnError
-from headgate_client.limits import Given
-from headgate_client.middleware.gate import Gate, need
+from headgate_client.middleware.gate import CostGiven, Gate, KeyFunction, check_body, need
 from headgate_client.middleware.http import BODY, CONTENT_TYPE, HttpRequest, Peer, limit_headers
 from headgate_client.values import Decision
 
@@ -35,9 +34,9 @@ class RateLimitMiddleware:
         self,
         app: App,
         limiter: AsyncHeadgate,
-        key: Callable[[HttpRequest], Given | None],
+        key: KeyFunction[HttpRequest],
         *,
-        cost: int | Callable[[HttpRequest], int] = 1,
+        cost: CostGiven[HttpRequest] = 1,
         exempt: Sequence[str] = (),
         dry_run: bool = False,
         on_error: OnError | None = None,
@@ -48,7 +47,7 @@ class RateLimitMiddleware:
         self.app = app
         self.gate: Gate[HttpRequest] = Gate(key, cost=cost, exempt=exempt, dry_run=dry_run, on_error=on_error)
         self._limiter = limiter
-        self._body = body
+        self._body = check_body(body)
         self._content_type = content_type
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,13 +55,10 @@ class RateLimitMiddleware:
             await self.app(scope, receive, send)
             return
         request = request_of(scope)
-        question = self.gate.question(request, request.path)
-        if question is None:
+        decision = await self.gate.check_async(self._limiter, request, request.path)
+        if decision is None:
             await self.app(scope, receive, send)
-            return
-        descriptors, options = question
-        decision = await self._limiter.check(descriptors, **options)
-        if not self.gate.passes(decision, request.path):
+        elif not self.gate.passes(decision, request.path):
             await self._deny(scope, send, decision)
         elif self.gate.dry_run or scope["type"] == "websocket":
             await self.app(scope, receive, send)

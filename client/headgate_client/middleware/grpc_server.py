@@ -14,8 +14,7 @@ import grpc
 
 from headgate_client.arguments import OnError
 from headgate_client.client import Headgate
-from headgate_client.limits import Given
-from headgate_client.middleware.gate import Gate, need
+from headgate_client.middleware.gate import CostGiven, Gate, KeyFunction, need, refuse_coroutines
 from headgate_client.middleware.grpc_call import RpcCall
 from headgate_client.middleware.rpc_status import MESSAGE, denial_metadata
 
@@ -26,15 +25,18 @@ class RateLimitInterceptor(grpc.ServerInterceptor):
     def __init__(
         self,
         limiter: Headgate,
-        key: Callable[[RpcCall], Given | None],
+        key: KeyFunction[RpcCall],
         *,
-        cost: int | Callable[[RpcCall], int] = 1,
+        cost: CostGiven[RpcCall] = 1,
         exempt: Sequence[str] = (),
         dry_run: bool = False,
         on_error: OnError | None = None,
     ) -> None:
         need(limiter, Headgate, "a gRPC server of threads")
-        self.gate: Gate[RpcCall] = Gate(key, cost=cost, exempt=exempt, dry_run=dry_run, on_error=on_error)
+        refuse_coroutines(key, cost, "a gRPC server of threads")
+        self.gate: Gate[RpcCall] = Gate(
+            key, cost=cost, exempt=exempt, dry_run=dry_run, on_error=on_error, meant=_is_abort
+        )
         self._limiter = limiter
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
@@ -60,12 +62,9 @@ class RateLimitInterceptor(grpc.ServerInterceptor):
         return wrapped(handler, unary, stream)
 
     def _pass(self, method: str, context: grpc.ServicerContext) -> None:
-        question = self.gate.question(RpcCall(method, context.invocation_metadata() or (), context), method)
-        if question is None:
-            return
-        descriptors, options = question
-        decision = self._limiter.check(descriptors, **options)
-        if not self.gate.passes(decision, method):
+        call = RpcCall(method, context.invocation_metadata() or (), context)
+        decision = self.gate.check(self._limiter, call, method)
+        if decision is not None and not self.gate.passes(decision, method):
             context.set_trailing_metadata(tuple(denial_metadata(decision)))
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, MESSAGE)
 
@@ -83,3 +82,8 @@ def wrapped(handler: Any, unary: Callable[[Any], Any], stream: Callable[[Any], A
     if handler.response_streaming:
         return grpc.unary_stream_rpc_method_handler(stream(handler.unary_stream), **coders)
     return grpc.unary_unary_rpc_method_handler(unary(handler.unary_unary), **coders)
+
+
+def _is_abort(error: Exception) -> bool:
+    """Tell `context.abort`, which raises an exception of no kind and without words, from a key function that fails."""
+    return type(error) is Exception and not error.args

@@ -14,8 +14,7 @@ import grpc.aio
 
 from headgate_client.aio import AsyncHeadgate
 from headgate_client.arguments import OnError
-from headgate_client.limits import Given
-from headgate_client.middleware.gate import Gate, need
+from headgate_client.middleware.gate import CostGiven, Gate, KeyFunction, need
 from headgate_client.middleware.grpc_call import RpcCall
 from headgate_client.middleware.grpc_server import wrapped
 from headgate_client.middleware.rpc_status import MESSAGE, denial_metadata
@@ -27,15 +26,17 @@ class RateLimitInterceptor(grpc.aio.ServerInterceptor):
     def __init__(
         self,
         limiter: AsyncHeadgate,
-        key: Callable[[RpcCall], Given | None],
+        key: KeyFunction[RpcCall],
         *,
-        cost: int | Callable[[RpcCall], int] = 1,
+        cost: CostGiven[RpcCall] = 1,
         exempt: Sequence[str] = (),
         dry_run: bool = False,
         on_error: OnError | None = None,
     ) -> None:
         need(limiter, AsyncHeadgate, "a gRPC server of asyncio")
-        self.gate: Gate[RpcCall] = Gate(key, cost=cost, exempt=exempt, dry_run=dry_run, on_error=on_error)
+        self.gate: Gate[RpcCall] = Gate(
+            key, cost=cost, exempt=exempt, dry_run=dry_run, on_error=on_error, meant=_is_abort
+        )
         self._limiter = limiter
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
@@ -67,10 +68,12 @@ class RateLimitInterceptor(grpc.aio.ServerInterceptor):
         return wrapped(handler, unary, stream)
 
     async def _pass(self, method: str, context: Any) -> None:
-        question = self.gate.question(RpcCall(method, context.invocation_metadata() or (), context), method)
-        if question is None:
-            return
-        descriptors, options = question
-        decision = await self._limiter.check(descriptors, **options)
-        if not self.gate.passes(decision, method):
+        call = RpcCall(method, context.invocation_metadata() or (), context)
+        decision = await self.gate.check_async(self._limiter, call, method)
+        if decision is not None and not self.gate.passes(decision, method):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, MESSAGE, tuple(denial_metadata(decision)))
+
+
+def _is_abort(error: Exception) -> bool:
+    """Tell `context.abort` from a key function that fails."""
+    return isinstance(error, grpc.aio.AbortError)

@@ -5,13 +5,12 @@ app.wsgi_app = RateLimitMiddleware(app.wsgi_app, limiter, key=lambda request: {"
 ```
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgate_client.arguments import OnError
 from headgate_client.client import Headgate
-from headgate_client.limits import Given
-from headgate_client.middleware.gate import Gate, need
+from headgate_client.middleware.gate import CostGiven, Gate, KeyFunction, check_body, need, refuse_coroutines
 from headgate_client.middleware.http import BODY, CONTENT_TYPE, HttpRequest, Peer, limit_headers
 
 if TYPE_CHECKING:
@@ -25,9 +24,9 @@ class RateLimitMiddleware:
         self,
         app: "WSGIApplication",
         limiter: Headgate,
-        key: Callable[[HttpRequest], Given | None],
+        key: KeyFunction[HttpRequest],
         *,
-        cost: int | Callable[[HttpRequest], int] = 1,
+        cost: CostGiven[HttpRequest] = 1,
         exempt: Sequence[str] = (),
         dry_run: bool = False,
         on_error: OnError | None = None,
@@ -35,19 +34,18 @@ class RateLimitMiddleware:
         content_type: str = CONTENT_TYPE,
     ) -> None:
         need(limiter, Headgate, "WSGI")
+        refuse_coroutines(key, cost, "WSGI")
         self.app = app
         self.gate: Gate[HttpRequest] = Gate(key, cost=cost, exempt=exempt, dry_run=dry_run, on_error=on_error)
         self._limiter = limiter
-        self._body = body
+        self._body = check_body(body)
         self._content_type = content_type
 
     def __call__(self, environ: dict[str, Any], start_response: "StartResponse") -> Iterable[bytes]:
         request = request_of(environ)
-        question = self.gate.question(request, request.path)
-        if question is None:
+        decision = self.gate.check(self._limiter, request, request.path)
+        if decision is None:
             return self.app(environ, start_response)
-        descriptors, options = question
-        decision = self._limiter.check(descriptors, **options)
         headers = limit_headers(decision)
         if not self.gate.passes(decision, request.path):
             own = [("Content-Type", self._content_type), ("Content-Length", str(len(self._body)))]

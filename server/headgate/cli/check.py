@@ -49,7 +49,8 @@ def check(args: argparse.Namespace) -> int:
         with _client(args) as client:
             decision = client.check(request, cost=args.hits)
     except RateLimitError as error:
-        return fail(f"{args.addr}: {error}{why_closed(args, error.status, error.message)}", EXIT_USAGE)
+        hint = why_closed(args, error.status, error.message)
+        return fail(f"{args.addr}: {error.status}: {error.message}{hint}", EXIT_USAGE)
     except (OSError, ValueError) as error:
         return fail(str(error), EXIT_USAGE)
     write(json.dumps(_as_json(decision), indent=2))

@@ -4,9 +4,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-_CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "handshake", "Unwrap failed")
-"""Words in gRPC's errors for a connection that was made and did not last."""
+from headgate_client.tls_mistake import TlsMistake, tls_mistake
 
+_HINTS = {
+    TlsMistake.NO_TLS: "it may want TLS: --tls-ca FILE",
+    TlsMistake.NO_CERTIFICATE: "it may want a client certificate: --tls-cert FILE --tls-key FILE",
+    TlsMistake.OTHER_CERTIFICATE: "it may not trust who signed the client certificate: --tls-cert FILE --tls-key FILE",
+    TlsMistake.OTHER_AUTHORITY: "its certificate is signed by nobody that is trusted here: --tls-ca FILE",
+    TlsMistake.OTHER_NAME: "its certificate has another name: --tls-server-name NAME",
+    TlsMistake.NOT_SERVED: "it speaks no TLS at this address",
+}
+"""Flags that mend each mistake with TLS."""
 
 ADDR_HELP = "host:port or unix:/path (default: %(default)s)"
 
@@ -49,9 +57,6 @@ def token_line(path: Path | None) -> str | None:
 
 
 def why_closed(args: argparse.Namespace, status: Any, message: str) -> str:
-    """A server that wants TLS, or a certificate, closes the connection without a word."""
-    if status != "UNAVAILABLE" or not any(sign in message for sign in _CLOSED):
-        return ""
-    if not wants_tls(args):
-        return " (it may want TLS: --tls-ca FILE)"
-    return "" if args.tls_cert else " (it may want a client certificate: --tls-cert FILE --tls-key FILE)"
+    """Say which flag may be missing where a connection failed, or nothing."""
+    mistake = tls_mistake(message, tls=wants_tls(args), certificate=args.tls_cert is not None)
+    return f" ({_HINTS[mistake]})" if status == "UNAVAILABLE" and mistake is not None else ""
