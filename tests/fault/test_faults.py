@@ -1,17 +1,21 @@
 """Every fault, short: no request fails or hangs, policies hold, healthy shards feel nothing, all is counted once."""
 
 import asyncio
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from headgate_client import AsyncClient, RateLimitError
 
-from tests.fault.faults import ALL, SICK, Outage, network, outages
+from tests.fault.faults import ALL, SICK, Outage, network, outages, stopped
 from tests.fault.keys import DOMAIN, LOCAL_LIMIT, OPEN_LIMIT, Key
 from tests.fault.region import NODES, Region, open_region
 from tests.fault.traffic import Traffic
 from tests.fault.trial import Load, run_trial
 from tests.support.fault_proxy import Fault
+from tests.support.headgate import Headgate
+from tests.support.redis_servers import RedisServer
 from tests.support.waiting import PATIENCE_S, undisturbed, wait_until
 
 DEADLINE_MS = 250
@@ -139,3 +143,45 @@ async def ask_together(address: str, key: Key, number: int) -> list[str]:
     async with AsyncClient(address) as client:
         await asyncio.gather(*(ask(client) for _ in range(number)))
     return outcomes
+
+
+STALL_S = 3.0
+"""Longer than a heartbeat is waited for, several times."""
+
+
+def test_a_server_that_stalled_is_not_taken_to_have_lost_anything(region: Region) -> None:
+    region.wait_until_met()
+    server, refills = region.servers[SICK], [numbers.of_shard("refills", SICK) for numbers in region.numbers()]
+    said = [len(losses_of(node)) for node in region.nodes]
+    stall = stopped("stopped")
+    stall.begin(region)
+    time.sleep(STALL_S)  # the fault itself: heartbeats before, during and at the end of it are not answered
+    stall.heal(region)
+    resumed_s, _ = server.command("TIME")
+    # Two heartbeats of each node: the answer to the first has been taken in when the second is sent.
+    wait_until(lambda: beats_after(server, resumed_s + 2) >= NODES, "heartbeats after the stall")
+    region.wait_until_closed([SICK])
+    assert [numbers.of_shard("refills", SICK) for numbers in region.numbers()] == refills
+    assert [len(losses_of(node)) for node in region.nodes] == said
+
+
+def test_a_server_that_forgot_is_noticed_though_nobody_asks(region: Region) -> None:
+    region.wait_until_met()
+    refills = [numbers.of_shard("refills", SICK) for numbers in region.numbers()]
+    region.servers[SICK].command("FLUSHALL")
+
+    def noticed() -> bool:
+        now = [numbers.of_shard("refills", SICK) for numbers in region.numbers()]
+        return all(after > before for before, after in zip(refills, now, strict=True))
+
+    wait_until(noticed, "every node to notice")
+
+
+def losses_of(node: Headgate) -> list[dict[str, Any]]:
+    return [event for event in node.events if event.get("event") == "shard_lost_memory" and event["shard"] == SICK]
+
+
+def beats_after(server: RedisServer, time_s: int) -> int:
+    """Nodes that the server has heard after that time of its own clock."""
+    (live,) = server.command("KEYS", "*/live")
+    return int(server.command("ZCOUNT", live, time_s * 1000, "+inf"))

@@ -13,6 +13,7 @@ from headgate.limiter.decision import Charge
 from headgate.origin import allowances
 from headgate.origin.allowances import Allowances, Holding
 from headgate.origin.bucket_record import BucketRecord
+from headgate.origin.operations.heartbeat import Pulse
 from headgate.origin.protocol import BucketReport, CellReport, Demand, Report, WindowReport
 from headgate.origin.window_cells import CellRecord, NodeComponent
 from headgate.origin.window_record import WindowRecord
@@ -30,6 +31,7 @@ from headgate.region.pause import Pause
 from headgate.region.refunds import Refunds
 from headgate.region.session import ShardSession
 from headgate.region.shard_clock import ShardClock
+from headgate.region.shard_link import ShardLink
 from headgate.region.urgency import Urgency
 from headgate.region.waiting import Decided, Question
 from headgate.region.window_counter import SharedWindow
@@ -126,6 +128,29 @@ def charge_on_deny(patch: Patch) -> None:
 def forget_to_refill(patch: Patch) -> None:
     """Nobody tells a shard again what it lost."""
     patch.setattr(ShardSession, "lost_memory", lambda session, reason, now_s: None)
+
+
+def doubt_what_was_not_answered(patch: Patch) -> None:
+    """A heartbeat that was not answered is taken for one that the shard has forgotten."""
+    beat = RegionNode._beat
+
+    async def careless(node: RegionNode, link: ShardLink) -> None:
+        before_ms = link.session.beat_ms
+        await beat(node, link)
+        if before_ms and link.session.beat_ms == before_ms:
+            link.session._memory = b"in doubt"
+
+    patch.setattr(RegionNode, "_beat", careless)
+
+
+def names_stay_as_they_are(patch: Patch) -> None:
+    """Nobody looks at the name of a shard's memory."""
+    beaten = ShardSession.beaten
+
+    def careless(session: ShardSession, pulse: Pulse, sent_s: float, now_s: float) -> None:
+        beaten(session, pulse._replace(memory=b"the same"), sent_s, now_s)
+
+    patch.setattr(ShardSession, "beaten", careless)
 
 
 def breaker_not_rearmed(patch: Patch) -> None:
@@ -717,6 +742,8 @@ ALL: Final[tuple[Planted, ...]] = (
     drop_on_full_buffer,
     charge_on_deny,
     forget_to_refill,
+    doubt_what_was_not_answered,
+    names_stay_as_they_are,
     breaker_not_rearmed,
     rollback_race,
     spend_offered_credit,

@@ -18,7 +18,7 @@ def older_node_beats(world: RegionWorld) -> None:
     """Have a node of the version before say that it lives."""
     presence = world.shards[0].memory.part(Presence)
     presence.older.add(b"old")
-    presence.beat(b"old", world.shards[0].memory.now_ms())
+    presence.beats[b"old"] = world.shards[0].memory.now_ms()
 
 
 def held(world: RegionWorld) -> int:

@@ -33,6 +33,8 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.drop_on_full_buffer: ("calm-0", "diverged"),
     mutations.charge_on_deny: ("calm-0", "charged"),
     mutations.forget_to_refill: ("loss-2", "lost"),
+    mutations.doubt_what_was_not_answered: ("nodes-3", "refill"),
+    mutations.names_stay_as_they_are: ("loss-2", "lost"),
     mutations.breaker_not_rearmed: ("nodes-3", "breaker"),
     mutations.rollback_race: ("network-1", "components"),
     mutations.spend_offered_credit: ("queue-539", "cover"),

@@ -19,7 +19,7 @@ from headgate.clock import Clock
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import SlicedCharges
-from headgate.origin.interface import HEARTBEAT_S, NODE_GONE_MS, Origin, OriginError, OriginTimeout
+from headgate.origin.interface import HEARTBEAT_S, NODE_GONE_MS, Origin, OriginError
 from headgate.origin.operations.call import Call
 from headgate.origin.operations.heartbeat import Heartbeat
 from headgate.origin.protocol import UNREADABLE
@@ -90,7 +90,7 @@ class RegionNode:
         )
         self._pulses = [0] * len(self.links)
         self._regions_heard = [0] * len(self.links)
-        self._unsure = [False] * len(self.links)
+        self._beats: Iterator[int] = itertools.count(1)
         self._doubtful_until_s = 0.0
         """Time until which the others may not have been heard again by a shard that was away."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -250,27 +250,21 @@ class RegionNode:
     async def _beat(self, link: ShardLink) -> None:
         sent_s = self._clock.monotonic()
         try:
-            pulse = await self._origin.run(link.index, Heartbeat(self.run), HEARTBEAT_TIMEOUT_S)
+            heartbeat = Heartbeat(self.run, next(self._beats), link.session.beat_ms)
+            pulse = await self._origin.run(link.index, heartbeat, HEARTBEAT_TIMEOUT_S)
         except Exception as error:
             # Foreseen or not: a heartbeat that fails must neither be the last nor keep a node from starting.
             link.last_error = str(error) if isinstance(error, OriginError) else f"{type(error).__name__}: {error}"
             self._doubtful_until_s = self._clock.monotonic() + NODE_GONE_MS / 1000
-            # It may have been carried out, and so hide from the next one that the shard had forgotten this node.
-            self._unsure[link.index] |= isinstance(error, OriginTimeout)
             return
-        had_beaten, self._pulses[link.index] = self._pulses[link.index], pulse.live_nodes
-        link.session.heard(pulse.time_ms, pulse.epoch, sent_s, self._clock.monotonic())
+        self._pulses[link.index] = pulse.live_nodes
+        link.session.beaten(pulse, sent_s, self._clock.monotonic())
         link.heard_older(pulse.older)
         if link.index == self.region_map.shard:
             self.region_map.heard(pulse.region_map, pulse.epoch)
         self._note_live_nodes(max(self._pulses))
         self._regions_heard[link.index] = pulse.regions_heard
         self._on_regions_heard(max(self._regions_heard))
-        unsure, self._unsure[link.index] = self._unsure[link.index], False
-        # Before the first heartbeat there may have been calls: a node that starts while the shard is away.
-        if (had_beaten or link.stats.calls) and (unsure or not pulse.known):
-            reason = "this node's heartbeat is gone, or was when the last one was not answered"
-            link.session.lost_memory(reason, self._clock.monotonic())
 
     def _note_live_nodes(self, live_nodes: int) -> None:
         """Take in the number of live nodes; after a shard was away it only rises until all have told it that they live.

@@ -18,6 +18,7 @@ from typing import Any, Final
 from headgate.clock import Clock
 from headgate.origin.operation import Operation
 from headgate.origin.operations.call import Call, Reply
+from headgate.origin.operations.heartbeat import Pulse
 from headgate.origin.protocol import UNREADABLE
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.flush_queues import FlushQueues
@@ -59,7 +60,11 @@ class ShardSession(Shard):
         self._chances = chances
         self._owner = owner
         self._events = events
+        self.beat_ms = 0
+        """Time of the last answered heartbeat, by the shard; 0: none was."""
         self._epoch = b""
+        self._memory = b""
+        """Name of the shard's memory; none before the first heartbeat."""
         self._questions: deque[Question] = deque()
         self._flushes = FlushQueues()
         self._refill: deque[SharedCounter] = deque()
@@ -308,6 +313,17 @@ class ShardSession(Shard):
                 decided.append(ended)
 
     # The shard's clock and memory
+
+    def beaten(self, pulse: Pulse, sent_s: float, now_s: float) -> None:
+        """Take in a heartbeat: a memory of another name has lost something, and one of the same name has not."""
+        self.heard(pulse.time_ms, pulse.epoch, sent_s, now_s)
+        self.beat_ms = pulse.time_ms
+        memory, self._memory = self._memory, pulse.memory
+        if memory and memory != pulse.memory:
+            self.lost_memory("its memory is another one", now_s)
+        elif not memory and self.stats.calls:
+            # What was told before may have been told to another one: this node started while the shard was away.
+            self._tell_again()
 
     def heard(self, time_ms: int, epoch: bytes, sent_s: float, now_s: float) -> bool:
         """Take in the time and the epoch that every answer tells, a heartbeat's too.

@@ -96,6 +96,9 @@ class BoundsWatch(Watcher):
             self._violate("memory", f"{slot.name}: {cells} cells")
         now_s = self._world.loop.time()
         for link in node.links:
+            shard = self._world.shards[link.index]
+            if link.stats.refills and not shard.losses and not shard.lost_keys:
+                self._violate("refill", f"{slot.name}: shard {link.index} is taken to have lost what it has")
             reports = self._reports.setdefault((slot.index, slot.runs, link.index), [])
             reports.append((now_s, link.stats.reports))
             while len(reports) > 1 and reports[1][0] < now_s - 0.6:

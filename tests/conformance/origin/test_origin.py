@@ -62,24 +62,46 @@ async def test_runs_heard_by_a_clock_that_was_ahead_do_not_count_as_alive(harnes
         await harness.origin.run(0, Heartbeat(run), TIMEOUT_S)
     await harness.set_time(START_MS)
     pulse = await harness.origin.run(0, Heartbeat(b"a"), TIMEOUT_S)
-    assert (pulse.live_nodes, pulse.known) == (1, True)
+    assert pulse.live_nodes == 1
 
 
 async def test_a_heartbeat_counts_the_living_and_notices_a_wipe(harness: Harness) -> None:
     origin = harness.origin
-    first = await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)
-    assert (first.live_nodes, first.known) == (1, False)
-    assert (await origin.run(0, Heartbeat(b"b"), TIMEOUT_S)).live_nodes == 2
+    first = await origin.run(0, Heartbeat(b"a", 1), TIMEOUT_S)
+    assert (first.live_nodes, first.memory) == (1, b"a.1"), "a new memory is given a name"
+    second = await origin.run(0, Heartbeat(b"b", 7), TIMEOUT_S)
+    assert (second.live_nodes, second.memory) == (2, b"a.1"), "and keeps it"
     await harness.set_time(START_MS + 4_000)
-    again = await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)
-    assert (again.live_nodes, again.known) == (2, True)
+    again = await origin.run(0, Heartbeat(b"a", 2, first.time_ms), TIMEOUT_S)
+    assert (again.live_nodes, again.memory) == (2, b"a.1")
     await harness.set_time(START_MS + 6_000)
-    assert (await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)).live_nodes == 1, "b was silent for more than five seconds"
+    third = await origin.run(0, Heartbeat(b"a", 3, again.time_ms), TIMEOUT_S)
+    assert (third.live_nodes, third.memory) == (1, b"a.1"), "b was silent for more than five seconds"
     await harness.wipe(restart=False)
-    flushed = await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)
-    assert (flushed.known, flushed.epoch) == (False, again.epoch)
+    flushed = await origin.run(0, Heartbeat(b"a", 4, third.time_ms), TIMEOUT_S)
+    assert (flushed.memory, flushed.epoch) == (b"a.4", again.epoch)
+    assert (await origin.run(0, Heartbeat(b"b", 8, second.time_ms), TIMEOUT_S)).memory == b"a.4"
     await harness.wipe(restart=True)
     assert (await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)).epoch != again.epoch
+
+
+async def test_a_memory_keeps_its_name_however_long_nobody_is_heard(harness: Harness) -> None:
+    first = await harness.origin.run(0, Heartbeat(b"a", 1), TIMEOUT_S)
+    await harness.set_time(START_MS + 7_200_000)
+    again = await harness.origin.run(0, Heartbeat(b"a", 2, first.time_ms), TIMEOUT_S)
+    assert (again.live_nodes, again.memory) == (1, b"a.1")
+
+
+async def test_a_memory_that_lacks_its_end_is_another_one(harness: Harness) -> None:
+    """A replica that takes over has the name, and an older heartbeat than its primary answered. Whoever beats next
+    hears of it, also if the answer to the one that noticed was lost."""
+    await harness.origin.run(0, Heartbeat(b"a", 1), TIMEOUT_S)
+    await harness.set_time(START_MS + 1_000)
+    lost = Heartbeat(b"a", 2, START_MS + 500)
+    assert (await harness.origin.run(0, lost, TIMEOUT_S)).memory == b"a.2"
+    await harness.set_time(START_MS + 1_500)
+    assert (await harness.origin.run(0, Heartbeat(b"b", 9), TIMEOUT_S)).memory == b"a.2"
+    assert (await harness.origin.run(0, Heartbeat(b"a", 3, START_MS + 500), TIMEOUT_S)).memory == b"a.2"
 
 
 def foreign(region: bytes, total: int, at: int = 0) -> ForeignCount:

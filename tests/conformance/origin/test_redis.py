@@ -102,6 +102,7 @@ def needed_until(began_ms: int, at_ms: int) -> dict[str, int]:
         "headgate:here/k:foreign": (began_ms // 60_000 + 2) * 60_000,
         "headgate:here/live": at_ms + 5_000,
         "headgate:here/live2": at_ms + 5_000,
+        "headgate:here/memory": at_ms + 86_400_000,
     }
 
 
@@ -169,7 +170,10 @@ async def test_calls_at_once_never_mix_their_replies(origin: Origin, one_redis: 
     sequence = shard_time_ms(one_redis.first) // YEAR_MS
     chooser = random.Random(3)
 
+    memories: set[bytes] = set()
+
     async def ask(index: int) -> None:
+        beaten_ms = 0
         for number in range(1, 20):
             reports = tuple(
                 WindowReport(
@@ -181,10 +185,12 @@ async def test_calls_at_once_never_mix_their_replies(origin: Origin, one_redis: 
             reply = await origin.run(0, Call(reports, ()), TIMEOUT_S)
             totals = [answer.current.own for answer in reply.answers if isinstance(answer, WindowAnswer)]
             assert totals == [1_000 * index + number] * len(reports)
-            pulse = await origin.run(0, Heartbeat(b"run-%d" % index), TIMEOUT_S)
-            assert pulse.known == (number > 1)
+            pulse = await origin.run(0, Heartbeat(b"run-%d" % index, number, beaten_ms), TIMEOUT_S)
+            memories.add(pulse.memory)
+            beaten_ms = pulse.time_ms
 
     await asyncio.gather(*map(ask, range(20)))
+    assert len(memories) == 1
 
 
 async def test_a_caller_that_leaves_takes_nobody_elses_reply(origin: Origin, one_redis: RedisSetup) -> None:

@@ -1,16 +1,23 @@
 -- A run says that it lives.
 --
 -- KEYS     the living: when each run was last heard; other regions: when each was; about the map (write_map.lua);
---          those of the living that leave room for allowances beyond P, which older versions do not
--- ARGV     the run; after how many ms of silence it no longer counts; after how many a region does not
--- Returns  the shard's time; how many live; 1 if this run was known to, else 0; how many regions were heard;
+--          those of the living that leave room for allowances beyond P, which older versions do not; the memory's name
+-- ARGV     the run; after how many ms of silence it no longer counts; after how many a region does not; for how many
+--          a memory keeps its name; the time of the run's last answered heartbeat; a name for a memory that needs one
+-- Returns  the shard's time; how many live; the memory's name; how many regions were heard;
 --          the map's generation and version; how many of the living are of an older version
 
 local live, run, gone_ms, region_gone_ms = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local newer = KEYS[4]
+local newer, memory, heard_ms = KEYS[4], KEYS[5], tonumber(ARGV[5])
 redis.call('ZREMRANGEBYSCORE', live, '-inf', now - gone_ms)
 redis.call('ZREMRANGEBYSCORE', newer, '-inf', now - gone_ms)
-local known = redis.call('ZSCORE', live, run) and 1 or 0
+-- A memory without a name is new. One with an older heartbeat of this run than it has answered lacks its end.
+local name = redis.call('HGET', memory, 'n')
+if not name or tonumber(redis.call('ZSCORE', live, run) or heard_ms) < heard_ms then
+  name = ARGV[6]
+  redis.call('HSET', memory, 'n', name)
+end
+redis.call('PEXPIRE', memory, ARGV[4])
 -- One that lies ahead was written before the clock was set back, and would count for too long.
 redis.call('ZREMRANGEBYSCORE', live, now + gone_ms, '+inf')
 redis.call('ZREMRANGEBYSCORE', newer, now + gone_ms, '+inf')
@@ -22,4 +29,4 @@ redis.call('PEXPIRE', newer, 2 * gone_ms)
 local heard = redis.call('ZCOUNT', KEYS[2], '(' .. now - region_gone_ms, '(' .. now + region_gone_ms)
 local map = redis.call('HMGET', KEYS[3], 'g', 'v')
 local lives = redis.call('ZCARD', live)
-return { now, lives, known, heard, map[1] or '', tonumber(map[2] or 0), lives - redis.call('ZCARD', newer) }
+return { now, lives, name, heard, map[1] or '', tonumber(map[2] or 0), lives - redis.call('ZCARD', newer) }

@@ -12,8 +12,12 @@ from headgate.origin.shard_memory import MemoryPart, ShardMemory
 LIVE: Final = b"live"
 NEWER: Final = b"live2"
 HEARD: Final = b"heard"
+MEMORY: Final = b"memory"
 """Names of what a shard keeps: when each run was last heard; the same of those that leave room for allowances beyond
-`P`, which older versions do not; and when each other region was."""
+`P`, which older versions do not; when each other region was; and the name of the shard's memory."""
+NAME_KEPT_MS: Final = 86_400_000
+"""Time for which a memory keeps its name without a heartbeat. A shard that no node has reached for longer is told
+everything again, which costs a refill."""
 
 
 class Pulse(NamedTuple):
@@ -22,8 +26,8 @@ class Pulse(NamedTuple):
     time_ms: int
     epoch: bytes
     live_nodes: int
-    known: bool
-    """False: the run's last heartbeat is gone, so its reports may be gone with it."""
+    memory: bytes
+    """Name of the shard's memory: another one than before, and something of what it knew is gone."""
     regions_heard: int = 0
     """Other regions that have said something lately, where they say it."""
     region_map: MapMark = MapMark()
@@ -40,36 +44,54 @@ class Presence(MemoryPart):
         self.older: set[bytes] = set()
         """Those that count on all allowances being within `P`: none of this version."""
         self.regions: dict[bytes, int] = {}
+        self.name = b""
+        """Name of the shard's memory; none while it is empty."""
+        self._named_ms = 0
+        """Time of the last heartbeat: a name that nobody asked for in a day is gone."""
 
-    def beat(self, run: bytes, now_ms: int) -> bool:
-        """Note that a run lives, and drop those that do not; whether it was known."""
+    def beat(self, run: bytes, heard_ms: int, new_name: bytes, now_ms: int) -> None:
+        """Note that a run lives, and drop those that do not; take the name, if the memory lacks one or its end."""
         beats = {name: at_ms for name, at_ms in self.beats.items() if at_ms > now_ms - NODE_GONE_MS}
-        known = run in beats
+        if not self.name or now_ms - self._named_ms >= NAME_KEPT_MS or beats.get(run, heard_ms) < heard_ms:
+            self.name = new_name
+        self._named_ms = now_ms
         # One that lies ahead was written before the clock was set back, and would count for too long.
         self.beats = {name: at_ms for name, at_ms in beats.items() if at_ms <= now_ms + NODE_GONE_MS}
         self.beats[run] = now_ms
         self.regions = {region: at_ms for region, at_ms in self.regions.items() if abs(now_ms - at_ms) < REGION_GONE_MS}
-        return known
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Operation[Pulse]):
-    """Say that this run lives; the shard says how many do, and whether it remembers this one."""
+    """Say that this run lives; the shard says how many do, and the name of its memory.
+
+    A memory without a name is a new one, and is given one. So is one that has an older heartbeat of this run than it
+    has answered: a copy that lacks the last writes. One that has none may only have been away for long.
+    """
 
     run: bytes
+    number: int = 1
+    """Number of the heartbeat, rising per run: with the run it is a name that no memory ever had."""
+    heard_ms: int = 0
+    """Time of the run's last heartbeat that was answered, by the shard; 0: none was."""
 
     lua: ClassVar[tuple[str, ...]] = ("origin/heartbeat",)
     own_connection: ClassVar[bool] = True
 
     def apply(self, memory: ShardMemory) -> Pulse:
         now_ms, presence = memory.now_ms(), memory.part(Presence)
-        known = presence.beat(self.run, now_ms)
+        presence.beat(self.run, self.heard_ms, self._name, now_ms)
         mark, older = memory.part(RegionMap).mark, len(presence.older.intersection(presence.beats))
-        return Pulse(now_ms, memory.epoch, len(presence.beats), known, len(presence.regions), mark, older)
+        return Pulse(now_ms, memory.epoch, len(presence.beats), presence.name, len(presence.regions), mark, older)
 
     def pack(self, space: KeySpace) -> Packed:
-        return Packed(space.named(LIVE, HEARD, ABOUT, NEWER), (self.run, NODE_GONE_MS, REGION_GONE_MS))
+        times_ms = (NODE_GONE_MS, REGION_GONE_MS, NAME_KEPT_MS, self.heard_ms)
+        return Packed(space.named(LIVE, HEARD, ABOUT, NEWER, MEMORY), (self.run, *times_ms, self._name))
 
     def unpack(self, reply: Any, epoch: bytes) -> Pulse:
-        time_ms, live_nodes, known, heard, generation, version, older = reply
-        return Pulse(time_ms, epoch, live_nodes, known == 1, heard, MapMark(generation, version), older)
+        time_ms, live_nodes, memory, heard, generation, version, older = reply
+        return Pulse(time_ms, epoch, live_nodes, memory, heard, MapMark(generation, version), older)
+
+    @property
+    def _name(self) -> bytes:
+        return b"%s.%d" % (self.run, self.number)
