@@ -82,6 +82,28 @@ async def test_a_heartbeat_counts_the_living_and_notices_a_wipe(harness: Harness
     assert (await origin.run(0, Heartbeat(b"a"), TIMEOUT_S)).epoch != again.epoch
 
 
+async def test_a_heartbeat_tells_how_many_place_keys_by_another_list(harness: Harness) -> None:
+    async def otherwise(run: bytes, shard_list: bytes) -> int:
+        return (await harness.origin.run(0, Heartbeat(run, shard_list), TIMEOUT_S)).listed_otherwise
+
+    assert await otherwise(b"a", b"old") == 0
+    assert await otherwise(b"b", b"old") == 0
+    assert await otherwise(b"c", b"new") == 2
+    assert await otherwise(b"a", b"old") == 1
+    await harness.set_time(START_MS + 4_000)
+    assert await otherwise(b"c", b"new") == 2
+    await harness.set_time(START_MS + 6_000)
+    assert await otherwise(b"c", b"new") == 0, "both others were silent for more than five seconds"
+    assert await otherwise(b"a", b"new") == 0
+
+
+async def test_lists_heard_by_a_clock_that_was_ahead_do_not_count(harness: Harness) -> None:
+    await harness.set_time(START_MS + 7_200_000)
+    await harness.origin.run(0, Heartbeat(b"a", b"old"), TIMEOUT_S)
+    await harness.set_time(START_MS)
+    assert (await harness.origin.run(0, Heartbeat(b"b", b"new"), TIMEOUT_S)).listed_otherwise == 0
+
+
 def foreign(region: bytes, total: int, at: int = 0) -> ForeignCount:
     return ForeignCount(b"k", WINDOW_MS, SEQUENCE + at, region, total)
 
