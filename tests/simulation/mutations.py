@@ -13,7 +13,7 @@ from headgate.limiter.decision import Charge
 from headgate.origin import allowances
 from headgate.origin.allowances import Allowances, Holding
 from headgate.origin.bucket_record import BucketRecord
-from headgate.origin.operations.heartbeat import Pulse
+from headgate.origin.operations.heartbeat import Presence, Pulse
 from headgate.origin.protocol import BucketReport, CellReport, Demand, Report, WindowReport
 from headgate.origin.window_cells import CellRecord, NodeComponent
 from headgate.origin.window_record import WindowRecord
@@ -709,6 +709,28 @@ def teach_resets_once(patch: Patch) -> None:
     patch.setattr(ShardSession, "lost_memory", careless)
 
 
+def count_every_list(patch: Patch) -> None:
+    """Whoever names a list is taken to name another one."""
+
+    def careless(presence: Presence, run: bytes, shard_list: bytes) -> int:
+        presence.lists[run] = shard_list
+        return len(presence.lists) - 1
+
+    patch.setattr(Presence, "place_by", careless)
+
+
+def lists_outlive_their_runs(patch: Patch) -> None:
+    """What a run said of its list is kept when the run is gone."""
+    beat = Presence.beat
+
+    def careless(presence: Presence, run: bytes, heard_ms: int, new_name: bytes, now_ms: int) -> None:
+        kept = dict(presence.lists)
+        beat(presence, run, heard_ms, new_name, now_ms)
+        presence.lists = kept
+
+    patch.setattr(Presence, "beat", careless)
+
+
 OF_THEIR_OWN: Final[tuple[Planted, ...]] = (
     late_costs_beside_the_allowance,
     unmerged_is_free,
@@ -717,6 +739,8 @@ OF_THEIR_OWN: Final[tuple[Planted, ...]] = (
     the_new_window_alone,
     teach_resets_once,
     late_answers_are_answers,
+    count_every_list,
+    lists_outlive_their_runs,
 )
 """Those that chance seldom meets: each has a history of its own."""
 

@@ -44,6 +44,10 @@ class Origin(Protocol):
     def shards(self) -> int:
         """Number of shards; they are numbered from 0, the same way on every node."""
 
+    @property
+    def shard_list(self) -> bytes:
+        """Name of the list of shards by which keys are placed: two origins with the same one place every key alike."""
+
     def shard_of(self, key: bytes) -> int:
         """Number of the shard that owns a limit key; the same on every node of the region."""
 

@@ -17,6 +17,7 @@ class MemoryOrigin:
     """One shard in this process: exact, and never away."""
 
     shards = 1
+    shard_list = b""
 
     def __init__(
         self, clock: Clock, *, region: bytes = b"local", epoch: bytes = b"memory", exclusive: bool = False

@@ -18,6 +18,14 @@ def hash_of(data: bytes) -> int:
     return int.from_bytes(blake2b(data, digest_size=WEIGHT_BYTES).digest(), "big")
 
 
+def list_name(names: Sequence[str]) -> bytes:
+    """Return a name for a list of shards: the same whatever their order, as that moves no key, but for the first one,
+    which keeps what is not placed by a key.
+    """
+    listed = b"".join([b"%d:%s" % (len(name.encode()), name.encode()) for name in (names[0], *sorted(names))])
+    return b"%016x" % hash_of(listed)
+
+
 class Rendezvous:
     """Assigns limit keys to shards by the shards' names."""
 

@@ -39,6 +39,11 @@ def register_active(metrics: Metrics, active: ActiveRegions) -> None:
 def _register_waits(metrics: Metrics, node: RegionNode) -> None:
     stats = node.engine.stats
     metrics.gauge("headgate_live_nodes", "Nodes of the region, as last heard.", lambda: node.live_nodes)
+    metrics.gauge(
+        "headgate_origin_nodes_listed_otherwise",
+        "Nodes of the region that place keys by another list of shards, as last heard.",
+        lambda: node.listed_otherwise,
+    )
     metrics.counter("headgate_origin_waits", "Requests that waited for a shard.", lambda: stats.asked)
     metrics.histogram(
         "headgate_origin_wait_seconds",

@@ -75,6 +75,7 @@ class RegionNode:
         self._on_regions_heard = on_regions_heard
         self._origin = origin
         self._clock = clock
+        self._logger = logger
         self.numbers: Iterator[int] = itertools.count(1)
         self.resets = Resets()
         """Resets that this node has heard of lately."""
@@ -91,6 +92,7 @@ class RegionNode:
         self._pulses = [0] * len(self.links)
         self._regions_heard = [0] * len(self.links)
         self._beats: Iterator[int] = itertools.count(1)
+        self._listed_otherwise = [0] * len(self.links)
         self._doubtful_until_s = 0.0
         """Time until which the others may not have been heard again by a shard that was away."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -210,6 +212,7 @@ class RegionNode:
         ]
         return {
             "live_nodes": self.live_nodes,
+            "listed_otherwise": self.listed_otherwise,
             "shards": shards,
             "servers": [dataclasses.asdict(server) for server in self._origin.describe()],
         }
@@ -249,9 +252,9 @@ class RegionNode:
 
     async def _beat(self, link: ShardLink) -> None:
         sent_s = self._clock.monotonic()
+        beat = Heartbeat(self.run, next(self._beats), link.session.beat_ms, self._origin.shard_list)
         try:
-            heartbeat = Heartbeat(self.run, next(self._beats), link.session.beat_ms)
-            pulse = await self._origin.run(link.index, heartbeat, HEARTBEAT_TIMEOUT_S)
+            pulse = await self._origin.run(link.index, beat, HEARTBEAT_TIMEOUT_S)
         except Exception as error:
             # Foreseen or not: a heartbeat that fails must neither be the last nor keep a node from starting.
             link.last_error = str(error) if isinstance(error, OriginError) else f"{type(error).__name__}: {error}"
@@ -265,6 +268,21 @@ class RegionNode:
         self._note_live_nodes(max(self._pulses))
         self._regions_heard[link.index] = pulse.regions_heard
         self._on_regions_heard(max(self._regions_heard))
+        self._note_lists(link.index, pulse.listed_otherwise)
+
+    @property
+    def listed_otherwise(self) -> int:
+        """Live nodes that place keys by another list of shards, as last heard of any shard in both lists."""
+        return max(self._listed_otherwise)
+
+    def _note_lists(self, index: int, nodes: int) -> None:
+        """Take in how many nodes place keys otherwise; log it when that begins and when it is over."""
+        before, self._listed_otherwise[index] = self.listed_otherwise, nodes
+        now = self.listed_otherwise
+        if now and not before:
+            self._logger.warning("shard_lists_differ", nodes=now)
+        elif before and not now:
+            self._logger.info("shard_lists_agree")
 
     def _note_live_nodes(self, live_nodes: int) -> None:
         """Take in the number of live nodes; after a shard was away it only rises until all have told it that they live.

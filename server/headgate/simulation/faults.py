@@ -81,7 +81,7 @@ class Faults(FaultSchedule[Fault]):
             case FaultKind.CRASH if slot.serving:
                 self._upsets.node()
                 self._spawn(world.kill(slot))
-            case FaultKind.DRAIN if slot.serving:
+            case FaultKind.DRAIN | FaultKind.RELISTED if slot.serving:
                 self._spawn(world.drain(slot))
             case FaultKind.RULE:
                 self._change_rule(fault)
@@ -101,7 +101,9 @@ class Faults(FaultSchedule[Fault]):
             case FaultKind.FAILOVER:
                 self._upsets.shard(fault.shard)
                 shard.fail_over(self._replicas.pop(fault))
-            case FaultKind.CRASH | FaultKind.DRAIN:
+            case FaultKind.CRASH | FaultKind.DRAIN | FaultKind.RELISTED:
+                if fault.kind is FaultKind.RELISTED:
+                    world.slots[fault.slot].shard_list = b"another"
                 self._spawn(self._start_when_empty(fault.slot))
             case FaultKind.ECHO if shard.up:
                 shard.apply(ImportCounts(self._echoes.pop(fault)))

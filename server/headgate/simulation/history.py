@@ -40,6 +40,8 @@ class FaultKind(StrEnum):
     """A node is killed outright, and comes back as a new run."""
     DRAIN = "drain"
     """A node leaves in order, and another one comes."""
+    RELISTED = "relisted"
+    """A node leaves in order, and another one comes that names another list of shards."""
     NODE_CLOCK = "node_clock"
     """A node's wall clock is set."""
     SHARD_CLOCK = "shard_clock"
@@ -111,6 +113,7 @@ _WHERE = {
     FaultKind.FAILOVER: "shard",
     FaultKind.CRASH: "node",
     FaultKind.DRAIN: "node",
+    FaultKind.RELISTED: "node",
     FaultKind.NODE_CLOCK: "node",
     FaultKind.SHARD_CLOCK: "shard",
     FaultKind.CLOCK_STEP: "shard",

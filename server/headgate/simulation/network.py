@@ -143,7 +143,14 @@ class NetworkedOrigin:
 
     exclusive = False
 
-    def __init__(self, shards: Sequence[SimulatedShard], paths: Sequence[NetworkPath], random: random.Random) -> None:
+    def __init__(
+        self,
+        shards: Sequence[SimulatedShard],
+        paths: Sequence[NetworkPath],
+        random: random.Random,
+        shard_list: bytes = b"",
+    ) -> None:
+        self.shard_list = shard_list
         self._shards = shards
         self._paths = paths
         self._random = random

@@ -179,6 +179,14 @@ async def check_liveness(world: World) -> None:
                 world.violate("liveness", what)
 
 
+def check_lists(world: World) -> None:
+    """Check that each node knows how many live that place keys by another list of shards: no more and no fewer."""
+    for slot, node in world.nodes():
+        others = sum(other.shard_list != slot.shard_list for other, _ in world.nodes())
+        if node.listed_otherwise != others:
+            world.violate("lists", f"{slot.name}: {node.listed_otherwise} listed otherwise, not {others}")
+
+
 def _as_promised(world: World, watch: Watch) -> None:
     """Check that each admission was charged, and no denial was."""
     if any(shard.clock_steps for shard in world.shards):

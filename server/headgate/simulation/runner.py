@@ -8,7 +8,7 @@ from headgate.simulation.faults import Faults
 from headgate.simulation.history import SimulationHistory
 from headgate.simulation.loop import run_virtually
 from headgate.simulation.outcome import AnyHistory, SimulationOutcome
-from headgate.simulation.quiescence import check, check_liveness, settle
+from headgate.simulation.quiescence import check, check_lists, check_liveness, settle
 from headgate.simulation.regions.history import RegionsHistory
 from headgate.simulation.regions.runner import run_regions
 from headgate.simulation.trace import Tracer
@@ -41,6 +41,7 @@ async def _run(history: SimulationHistory, trace: Tracer) -> SimulationOutcome:
     check(world, watch)
     observing.cancel()
     await check_liveness(world)
+    check_lists(world)
     await asyncio.gather(observing, *(world.kill(slot) for slot in world.slots), return_exceptions=True)
     return clients.outcome
 

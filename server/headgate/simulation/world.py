@@ -35,6 +35,9 @@ class NodeSlot:
     serving: bool = False
     runs: int = 0
     live_nodes: int = 1
+    shard_list: bytes = b"the"
+    """Name of the list of shards that its next run has. It names no other shards: who places keys elsewhere is a
+    region of its own as far as these keys go."""
     open: Counter[bytes] = field(default_factory=Counter)
     """Cost of the requests under way, by key; and the most that it ever was."""
     open_most: Counter[bytes] = field(default_factory=Counter)
@@ -115,7 +118,7 @@ class World(Stage[SimulationHistory]):
         run = slot.run
         chance = self.chance(run.decode())
         node = RegionNode(
-            NetworkedOrigin(self.shards, slot.paths, chance),
+            NetworkedOrigin(self.shards, slot.paths, chance, slot.shard_list),
             run=run,
             clock=slot.clock,
             random=chance,

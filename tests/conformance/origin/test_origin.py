@@ -104,6 +104,28 @@ async def test_a_memory_that_lacks_its_end_is_another_one(harness: Harness) -> N
     assert (await harness.origin.run(0, Heartbeat(b"a", 3, START_MS + 500), TIMEOUT_S)).memory == b"a.2"
 
 
+async def test_a_heartbeat_tells_how_many_place_keys_by_another_list(harness: Harness) -> None:
+    async def otherwise(run: bytes, shard_list: bytes) -> int:
+        return (await harness.origin.run(0, Heartbeat(run, shard_list=shard_list), TIMEOUT_S)).listed_otherwise
+
+    assert await otherwise(b"a", b"old") == 0
+    assert await otherwise(b"b", b"old") == 0
+    assert await otherwise(b"c", b"new") == 2
+    assert await otherwise(b"a", b"old") == 1
+    await harness.set_time(START_MS + 4_000)
+    assert await otherwise(b"c", b"new") == 2
+    await harness.set_time(START_MS + 6_000)
+    assert await otherwise(b"c", b"new") == 0, "both others were silent for more than five seconds"
+    assert await otherwise(b"a", b"new") == 0
+
+
+async def test_lists_heard_by_a_clock_that_was_ahead_do_not_count(harness: Harness) -> None:
+    await harness.set_time(START_MS + 7_200_000)
+    await harness.origin.run(0, Heartbeat(b"a", shard_list=b"old"), TIMEOUT_S)
+    await harness.set_time(START_MS)
+    assert (await harness.origin.run(0, Heartbeat(b"b", shard_list=b"new"), TIMEOUT_S)).listed_otherwise == 0
+
+
 def foreign(region: bytes, total: int, at: int = 0) -> ForeignCount:
     return ForeignCount(b"k", WINDOW_MS, SEQUENCE + at, region, total)
 

@@ -103,6 +103,8 @@ def needed_until(began_ms: int, at_ms: int) -> dict[str, int]:
         "headgate:here/live": at_ms + 5_000,
         "headgate:here/live2": at_ms + 5_000,
         "headgate:here/memory": at_ms + 86_400_000,
+        "headgate:here/listed": at_ms + 5_000,
+        "headgate:here/list:": at_ms + 5_000,
     }
 
 

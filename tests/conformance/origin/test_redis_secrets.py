@@ -152,7 +152,8 @@ async def test_regions_and_prefixes_on_one_redis_share_nothing(one_redis: RedisS
         assert (await counted(again, charge(2, 1))).region_total == 2, "the same prefix is the same counts"
     keys = {key.decode() for key in one_redis.first.command("KEYS", "*")}
     prefixes = ("headgate:eu/", "headgate:us/", "staging/", "a/", "a:k/")
-    assert keys == {prefix + key for prefix in prefixes for key in ("k:k", "live", "live2", "memory")}
+    named = ("k:k", "live", "live2", "memory", "listed", "list:")
+    assert keys == {prefix + key for prefix in prefixes for key in named}
 
 
 async def test_a_prefix_leaves_a_cluster_s_keys_in_their_slots(cluster: RedisSetup) -> None:
@@ -161,7 +162,7 @@ async def test_a_prefix_leaves_a_cluster_s_keys_in_their_slots(cluster: RedisSet
             await origin.run(group, Heartbeat(b"run"), TIMEOUT_S)
             await origin.run(group, charge(1, 0), TIMEOUT_S)
     keys = [key for server in cluster.servers for key in server.command("KEYS", "staging/*")]
-    assert len(keys) == 4 * origin.shards, "a limit, who lives, and the name of the memory"
+    assert len(keys) == 6 * origin.shards, "a limit, who lives by which list, and the name of the memory"
 
 
 # Servers that may lose counts

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from headgate.origin.rendezvous import Rendezvous, hash_of
+from headgate.origin.rendezvous import Rendezvous, hash_of, list_name
 
 NAMES = ["redis-0:6379", "redis-1:6379", "redis-2:6379"]
 KEYS = [b"4:edge4:user%d" % number for number in range(3_000)]
@@ -45,3 +45,9 @@ def test_a_shard_that_is_removed_leaves_the_others_keys_where_they_are() -> None
 
 def test_one_shard_owns_everything() -> None:
     assert set(owners(NAMES[:1])) == {NAMES[0]}
+
+
+def test_a_list_has_one_name_in_any_order_after_the_first_and_another_one_with_other_shards() -> None:
+    assert list_name(["a:1", "b:1", "c:1"]) == list_name(["a:1", "c:1", "b:1"])
+    names = [["a:1"], ["a:1", "b:1"], ["b:1", "a:1"], ["a:1", "c:1"], ["a:1b:1"], ["a:1", "b:1", "c:1"]]
+    assert len({list_name(shards) for shards in names}) == len(names)

@@ -1,32 +1,40 @@
 -- A run says that it lives.
 --
 -- KEYS     the living: when each run was last heard; other regions: when each was; about the map (write_map.lua);
---          those of the living that leave room for allowances beyond P, which older versions do not; the memory's name
+--          those of the living that leave room for allowances beyond P, which older versions do not; the memory's name;
+--          those that say by which list of shards they place keys; those of them that do so by this run's list
 -- ARGV     the run; after how many ms of silence it no longer counts; after how many a region does not; for how many
 --          a memory keeps its name; the time of the run's last answered heartbeat; a name for a memory that needs one
 -- Returns  the shard's time; how many live; the memory's name; how many regions were heard;
---          the map's generation and version; how many of the living are of an older version
+--          the map's generation and version; how many of the living are of an older version; how many of them place
+--          keys by another list
 
 local live, run, gone_ms, region_gone_ms = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local newer, memory, heard_ms = KEYS[4], KEYS[5], tonumber(ARGV[5])
-redis.call('ZREMRANGEBYSCORE', live, '-inf', now - gone_ms)
-redis.call('ZREMRANGEBYSCORE', newer, '-inf', now - gone_ms)
+local memory, heard_ms = KEYS[5], tonumber(ARGV[5])
+
+-- Of one set of runs: forget who is silent, note this one, and count. When it was heard before comes second.
+local function beat(runs)
+  redis.call('ZREMRANGEBYSCORE', runs, '-inf', now - gone_ms)
+  local before = redis.call('ZSCORE', runs, run)
+  -- One that lies ahead was written before the clock was set back, and would count for too long.
+  redis.call('ZREMRANGEBYSCORE', runs, now + gone_ms, '+inf')
+  redis.call('ZADD', runs, now, run)
+  -- Twice as long as it matters, so that expiry never decides who lives.
+  redis.call('PEXPIRE', runs, 2 * gone_ms)
+  return redis.call('ZCARD', runs), before
+end
+
+local lives, before = beat(live)
+local older = lives - beat(KEYS[4])
+local listed = beat(KEYS[6])
+local otherwise = listed - beat(KEYS[7])
 -- A memory without a name is new. One with an older heartbeat of this run than it has answered lacks its end.
 local name = redis.call('HGET', memory, 'n')
-if not name or tonumber(redis.call('ZSCORE', live, run) or heard_ms) < heard_ms then
+if not name or tonumber(before or heard_ms) < heard_ms then
   name = ARGV[6]
   redis.call('HSET', memory, 'n', name)
 end
 redis.call('PEXPIRE', memory, ARGV[4])
--- One that lies ahead was written before the clock was set back, and would count for too long.
-redis.call('ZREMRANGEBYSCORE', live, now + gone_ms, '+inf')
-redis.call('ZREMRANGEBYSCORE', newer, now + gone_ms, '+inf')
-redis.call('ZADD', live, now, run)
-redis.call('ZADD', newer, now, run)
--- Twice as long as it matters, so that expiry never decides who lives.
-redis.call('PEXPIRE', live, 2 * gone_ms)
-redis.call('PEXPIRE', newer, 2 * gone_ms)
 local heard = redis.call('ZCOUNT', KEYS[2], '(' .. now - region_gone_ms, '(' .. now + region_gone_ms)
 local map = redis.call('HMGET', KEYS[3], 'g', 'v')
-local lives = redis.call('ZCARD', live)
-return { now, lives, name, heard, map[1] or '', tonumber(map[2] or 0), lives - redis.call('ZCARD', newer) }
+return { now, lives, name, heard, map[1] or '', tonumber(map[2] or 0), older, otherwise }

@@ -13,8 +13,11 @@ LIVE: Final = b"live"
 NEWER: Final = b"live2"
 HEARD: Final = b"heard"
 MEMORY: Final = b"memory"
+LISTED: Final = b"listed"
+LIST: Final = b"list:"
 """Names of what a shard keeps: when each run was last heard; the same of those that leave room for allowances beyond
-`P`, which older versions do not; when each other region was; and the name of the shard's memory."""
+`P`, which older versions do not; when each other region was; the name of the shard's memory; and when each run was
+heard that says by which list of shards it places keys, of all lists and (followed by its name) of one."""
 NAME_KEPT_MS: Final = 86_400_000
 """Time for which a memory keeps its name without a heartbeat. A shard that no node has reached for longer is told
 everything again, which costs a refill."""
@@ -34,6 +37,8 @@ class Pulse(NamedTuple):
     """Point that the region's map has reached, on the shard that keeps it."""
     older: int = 0
     """Those of the living that count on all allowances being within `P`."""
+    listed_otherwise: int = 0
+    """Those of the living that place keys by another list of shards: such keys have a record on each side."""
 
 
 class Presence(MemoryPart):
@@ -48,6 +53,8 @@ class Presence(MemoryPart):
         """Name of the shard's memory; none while it is empty."""
         self._named_ms = 0
         """Time of the last heartbeat: a name that nobody asked for in a day is gone."""
+        self.lists: dict[bytes, bytes] = {}
+        """List of shards by which each run places keys; older versions do not say it."""
 
     def beat(self, run: bytes, heard_ms: int, new_name: bytes, now_ms: int) -> None:
         """Note that a run lives, and drop those that do not; take the name, if the memory lacks one or its end."""
@@ -58,7 +65,13 @@ class Presence(MemoryPart):
         # One that lies ahead was written before the clock was set back, and would count for too long.
         self.beats = {name: at_ms for name, at_ms in beats.items() if at_ms <= now_ms + NODE_GONE_MS}
         self.beats[run] = now_ms
+        self.lists = {name: shards for name, shards in self.lists.items() if name in self.beats}
         self.regions = {region: at_ms for region, at_ms in self.regions.items() if abs(now_ms - at_ms) < REGION_GONE_MS}
+
+    def place_by(self, run: bytes, shard_list: bytes) -> int:
+        """Note by which list of shards a run that lives places keys; return how many others do so by another one."""
+        self.lists[run] = shard_list
+        return sum(shards != shard_list for shards in self.lists.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,8 @@ class Heartbeat(Operation[Pulse]):
     """Number of the heartbeat, rising per run: with the run it is a name that no memory ever had."""
     heard_ms: int = 0
     """Time of the run's last heartbeat that was answered, by the shard; 0: none was."""
+    shard_list: bytes = b""
+    """The list of shards by which it places keys."""
 
     lua: ClassVar[tuple[str, ...]] = ("origin/heartbeat",)
     own_connection: ClassVar[bool] = True
@@ -82,15 +97,18 @@ class Heartbeat(Operation[Pulse]):
         now_ms, presence = memory.now_ms(), memory.part(Presence)
         presence.beat(self.run, self.heard_ms, self._name, now_ms)
         mark, older = memory.part(RegionMap).mark, len(presence.older.intersection(presence.beats))
-        return Pulse(now_ms, memory.epoch, len(presence.beats), presence.name, len(presence.regions), mark, older)
+        otherwise = presence.place_by(self.run, self.shard_list)
+        live, heard = len(presence.beats), len(presence.regions)
+        return Pulse(now_ms, memory.epoch, live, presence.name, heard, mark, older, otherwise)
 
     def pack(self, space: KeySpace) -> Packed:
+        names = LIVE, HEARD, ABOUT, NEWER, MEMORY, LISTED, LIST + self.shard_list
         times_ms = (NODE_GONE_MS, REGION_GONE_MS, NAME_KEPT_MS, self.heard_ms)
-        return Packed(space.named(LIVE, HEARD, ABOUT, NEWER, MEMORY), (self.run, *times_ms, self._name))
+        return Packed(space.named(*names), (self.run, *times_ms, self._name))
 
     def unpack(self, reply: Any, epoch: bytes) -> Pulse:
-        time_ms, live_nodes, memory, heard, generation, version, older = reply
-        return Pulse(time_ms, epoch, live_nodes, memory, heard, MapMark(generation, version), older)
+        time_ms, live_nodes, memory, heard, generation, version, older, otherwise = reply
+        return Pulse(time_ms, epoch, live_nodes, memory, heard, MapMark(generation, version), older, otherwise)
 
     @property
     def _name(self) -> bytes:

@@ -38,6 +38,8 @@ class RedisOrigin(ABC):
     """Base of all topologies: an operation becomes a script with its keys, and the reply its result."""
 
     exclusive = False
+    shard_list = b""
+    """A Cluster's keys are placed by the key alone; what places them by a list says by which."""
 
     def __init__(self, scripts: Scripts, region: bytes, prefixes: Sequence[bytes]) -> None:
         self._scripts = scripts

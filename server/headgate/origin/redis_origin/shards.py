@@ -10,7 +10,7 @@ from headgate.origin.redis_origin.dial import Dialler
 from headgate.origin.redis_origin.scripts import Script
 from headgate.origin.redis_origin.server import Server, ShardState
 from headgate.origin.redis_origin.url import RedisAddress
-from headgate.origin.rendezvous import Rendezvous
+from headgate.origin.rendezvous import Rendezvous, list_name
 
 
 class ShardsOrigin(RedisOrigin):
@@ -19,7 +19,9 @@ class ShardsOrigin(RedisOrigin):
     def __init__(self, opening: Opening, servers: Sequence[Server]) -> None:
         super().__init__(opening.scripts, opening.region, [opening.prefix + AFTER_PREFIX] * len(servers))
         self._servers = servers
-        self._rendezvous = Rendezvous([server.state.name for server in servers])
+        names = [server.state.name for server in servers]
+        self._rendezvous = Rendezvous(names)
+        self.shard_list = list_name(names)
 
     def shard_of(self, key: bytes) -> int:
         return self._rendezvous.owner(key)
