@@ -30,6 +30,7 @@ PARTS: dict[str, Callable[[bool], Any]] = {
     "costs": parts.costs,
     "more_costs": parts.more_costs,
     "latency": parts.latency,
+    "cold": parts.cold,
     "idle": parts.idle,
     "memory": parts.memory,
     "overload": parts.overload,

@@ -16,6 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from headgate.limiter.limit import Algorithm
 
+from benchmarks import cold as cold_answers
 from benchmarks import cost, load, traffic
 from benchmarks import envoy as behind_envoy
 from benchmarks import guard as behind_guard
@@ -155,6 +156,13 @@ def latency(quick: bool) -> dict[str, Any]:
             figures = f"{waits['p50_ms']:.2f} / {waits['p99_ms']:.2f} / {waits['p999_ms']:.2f} ms"
             print(f"{name:<18}{part:>5.0%} {waits['per_s']:>8,.0f}/s  p50 / p99 / p99.9 {figures}", flush=True)
     return {"loads": list(open_loop.LOADS), "saturation_per_s": full, "bare_saturation_per_s": bare, "waits": rows}
+
+
+def cold(quick: bool) -> dict[str, Any]:
+    """Time inside the server of answers about keys that it has never seen, beside warm ones, at half load."""
+    found = cold_answers.measure(*((1.0, 3) if quick else (2.0, 7)))
+    print(cold_answers.report(found), flush=True)
+    return found
 
 
 def idle(quick: bool) -> dict[str, Any]:

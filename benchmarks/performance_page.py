@@ -77,6 +77,9 @@ def _verdicts(found: dict[str, Any]) -> list[str]:
         half = latency["loads"].index(0.5)
         own, bare = (latency["waits"][name][half]["p99_ms"] for name in ("Headgate, Redis", "bare transport"))
         row("p99 at half of saturation", "≤ 1.5 × bare", f"{own / bare:.2f} × ({own:.2f} ms)", own <= 1.5 * bare)
+    if "cold" in found:
+        p99_ms = found["cold"]["cold"]["p99_ms"]
+        row("p99 of cold answers at half of their saturation", "≤ 2 ms", f"{p99_ms:.2f} ms", p99_ms <= 2)
     if "idle" in found:
         row("idle", "≤ 0.5% of a core", f"{found['idle']['node']:.2%}", found["idle"]["node"] <= 0.005)
     if "memory" in found:
@@ -121,6 +124,24 @@ def _latency(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _cold(cold: dict[str, Any]) -> list[str]:
+    lines = [
+        "Time inside the server, from when a call was received to its answer, at half of what it answers of that kind. "
+        "Cold is the first request for a key, which waits for Redis.",
+        "",
+        "| answers | calls/s | p50 ms | p99 ms | within 2 ms |",
+        "|---|---|---|---|---|",
+    ]
+    for name in ("cold", "warm"):
+        row = cold[name]
+        figures = f"{row['p50_ms']:.2f} | {row['p99_ms']:.2f} | {row['within']:.1%}"
+        lines.append(f"| {name} | {row['per_s']:,.0f} | {figures} |")
+    for name, row in cold["parts"].items():
+        if name != "answer":
+            lines.append(f"| of cold ones, {name} | | {row['p50_ms']:.2f} | {row['p99_ms']:.2f} | |")
+    return lines
+
+
 def _envoy(found: dict[str, Any]) -> list[str]:
     lines = ["| connections | server | requests/s | × bare transport | rate-limit errors |", "|---|---|---|---|---|"]
     for connections, rows in found.get("envoy", {}).items():
@@ -153,6 +174,7 @@ def generated(found: dict[str, Any]) -> str:
         ["### Waits by load", "", *_latency(found)],
         ["![p99 by load](images/performance-latency.svg)"],
         ["![Calls to the origin by load](images/performance-origin.svg)"],
+        *([["### Cold answers", "", *_cold(found["cold"])]] if "cold" in found else []),
         ["### Behind Envoy", "", *_envoy(found)],
     ]
     return "\n\n".join(["\n".join(part) for part in parts])

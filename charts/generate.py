@@ -31,7 +31,7 @@ Schema = dict[str, Any]
 SET_BY_THE_CHART = frozenset(
     (
         *("rules", "grpc", "http", "admin", "socket_mode", "region", "origin", "redis_prefix", "wait_for_origin"),
-        *("origin_deadline_ms", "workers", "data_dir", "drain_s", "peer", "exchange", "exchange_tls_cert"),
+        *("origin_deadline_ms", "workers", "data_dir", "drain_s", "peer", "peer_file", "exchange", "exchange_tls_cert"),
         *("exchange_tls_key", "exchange_tls_ca", "exchange_token_file", "exchange_insecure", "exchange_inside"),
         *("tls_cert", "tls_key", "tls_client_ca", "tls_client_san", "token_file", "trusted_network"),
         *("max_connection_age_s", "node_id", "admin_grpc", "admin_token_file", "admin_tls_cert", "admin_tls_key"),

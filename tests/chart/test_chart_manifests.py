@@ -15,6 +15,7 @@ import yaml
 from headgate.cli import commands
 from headgate.cli.serve import flags_of
 from headgate.config import Settings, load_settings
+from headgate.config.kinds import parse_peer
 from headgate.origin.redis_origin.url import parse_redis_url
 from headgate.runtime.memory_limit import COUNTER_BYTES, MIB, PROCESS_BYTES, counters_within
 
@@ -208,8 +209,15 @@ def said_by(example: Path) -> list[str]:
 
 
 def peers_of(manifests: list[Manifest], name: str) -> dict[str, str]:
+    """Peers of a Deployment's first container: what is in the ConfigMap that its file is mounted from."""
     (pod,) = [item["spec"]["template"]["spec"] for item in of_kind(manifests, "Deployment", name)]
-    return {peer.region: peer.address for peer in settings_of(pod["containers"][0]).peer}
+    container = pod["containers"][0]
+    file = settings_of(container).peer_file
+    assert file is not None
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == str(file.parent)]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == mount["name"]]
+    text = only(manifests, "ConfigMap", volume["configMap"]["name"])["data"][file.name]
+    return {peer.region: peer.address for peer in map(parse_peer, text.splitlines())}
 
 
 def test_the_other_of_three_regions_is_installed_as_the_example_says() -> None:
@@ -217,6 +225,14 @@ def test_the_other_of_three_regions_is_installed_as_the_example_says() -> None:
     assert set(peers_of(render(example), "headgate-exchange")) == {"us", "ap"}
     manifests = render(example, more=said_by(example))
     assert set(peers_of(manifests, "headgate-exchange")) == {"eu", "ap"}
+
+
+@pytest.mark.parametrize("example", ["three-regions.yaml", "region-per-zone.yaml"])
+def test_another_peer_restarts_no_pod(example: str) -> None:
+    manifests = render(EXAMPLES / example)
+    more = render(EXAMPLES / example, more=["--set", "exchange.peers.sa=10.0.0.1:8082"])
+    assert manifests != more
+    assert pod_specs(manifests) == pod_specs(more)
 
 
 def test_the_other_zone_is_installed_as_the_example_says() -> None:
@@ -396,7 +412,7 @@ def test_every_flag_exists() -> None:
                 seen |= {words[0], *flags}
     assert {
         *COMMANDS,
-        "--peer",
+        "--peer-file",
         "--exchange-inside",
         "--tls-client-san",
         "--token-file",

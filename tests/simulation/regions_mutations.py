@@ -1,11 +1,15 @@
 """Bugs to plant between regions, each the simpler rule that somebody might write (see mutations.py)."""
 
+import itertools
+from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from headgate.exchange import sender as sender_module
+from headgate.exchange.exchanger import Exchanger
+from headgate.exchange.fill import mark_of
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.receiver import Judged, OriginReceiver
 from headgate.exchange.sender import PeerSender, ShardPage
@@ -13,8 +17,10 @@ from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.exchange_protocol import Changes, ForeignCount, Priority, Stamp
 from headgate.origin.interface import OriginError
+from headgate.origin.operations.acknowledge import Acknowledge
 from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.operations.mark_filled import MarkFilled
+from headgate.origin.operations.read_changes import ReadChanges
 from headgate.origin.outbox import Outbox, PriorityIndex
 from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_cells import ForeignComponent
@@ -289,6 +295,39 @@ def mark_what_a_peer_says(patch: Patch) -> None:
         await receiver._site.origin.run(shard, MarkFilled(peer, mark), 1.0)
 
     patch.setattr(OriginReceiver, "_mark_shard", trusting)
+
+
+# Regions that come and go
+
+
+def those_who_left_are_heard(patch: Patch) -> None:
+    """Whoever was a peer when its exchanger began is heard for ever."""
+
+    init = OriginReceiver.__init__
+
+    def begin(receiver: OriginReceiver, site: Any, peers: Any, *more: Any) -> None:
+        init(receiver, site, ChainMap(peers, dict(peers)), *more)
+
+    patch.setattr(OriginReceiver, "__init__", begin)
+
+
+def those_who_come_know_the_past(patch: Patch) -> None:
+    """A region that is added is told what changes from then on, as if it had all that was before."""
+    change = Exchanger.change_peers
+
+    async def told(exchanger: Exchanger[Any], leaving: Any, joining: Any, addresses: Any) -> None:
+        site = exchanger._site
+        for peer, shard, priority in itertools.product(joining, range(site.origin.shards), Priority):
+            read = ReadChanges(peer.encode(), priority, site.owner, b"drawn", 1_000)
+            try:
+                changes = await site.origin.run(shard, read, 1.0)
+                await site.origin.run(shard, Acknowledge(peer.encode(), priority, changes), 1.0)
+                await site.origin.run(shard, MarkFilled(peer.encode(), mark_of(changes.generation, changes.epoch)), 1.0)
+            except OriginError:
+                continue
+        await change(exchanger, leaving, joining, addresses)
+
+    patch.setattr(Exchanger, "change_peers", told)
 
 
 # Quotas, and the other scopes

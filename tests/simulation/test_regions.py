@@ -15,7 +15,7 @@ from tests.simulation import regions_mutations as mutations
 from tests.simulation.mutations import without_pauses
 
 ROOT = Path(__file__).parents[2]
-SEEDS: Final = (*range(12), 15, 18, 24, 27, 29, 33, 40, 54, 64, 119, 370, 669)
+SEEDS: Final = (*range(12), 15, 18, 22, 24, 27, 29, 33, 40, 54, 64, 72, 119, 370, 669)
 """The fixed set: every change must pass it. Beyond the first: those that find a planted bug."""
 
 FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
@@ -42,6 +42,8 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.resets_go_everywhere: ("hostile-24", "unmoved"),
     mutations.take_back_what_was_not_asked_for: ("hostile-24", "doubled"),
     mutations.mark_what_a_peer_says: ("hostile-24", "doubled"),
+    mutations.those_who_left_are_heard: ("joining-72", "left"),
+    mutations.those_who_come_know_the_past: ("joining-22", "agree"),
     mutations.anybody_keeps_the_slices: ("scopes-8", "keeper"),
     mutations.acknowledged_and_dropped: ("scopes-3", "keeper"),
     mutations.cell_is_whole: ("scopes-18", "cell"),

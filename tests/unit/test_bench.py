@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench, performance_page
+from benchmarks import bench, cold, performance_page
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,3 +30,27 @@ def test_the_page_shows_what_was_recorded() -> None:
 
 def test_every_part_that_the_page_shows_is_measured() -> None:
     assert set(bench.PARTS) >= {"costs", "more_costs", "latency", "idle", "memory", "overload", "envoy"}
+
+
+def page(*counts: int) -> str:
+    bounds = ("0.001", "0.002", "0.0025", "+Inf")
+    lines = [f'wait_bucket{{le="{bound}",shard="0"}} {count}' for bound, count in zip(bounds, counts, strict=True)]
+    return "\n".join(["# TYPE wait histogram", *lines, "wait_sum 3"])
+
+
+def test_times_in_the_server_are_those_between_two_pages() -> None:
+    counted = cold.since(cold.buckets(page(10, 10, 10, 10), "wait"), cold.buckets(page(60, 108, 109, 110), "wait"))
+    assert cold.quantile_ms(counted, 0.5) == 1.0
+    assert cold.quantile_ms(counted, 0.98) == 2.0
+    assert cold.quantile_ms(counted, 0.99) == 2.5
+    assert cold.quantile_ms(counted, 0.999) == 2.5, "no more is known than that it is longer"
+    assert cold.within(counted, 2.0) == 0.98
+
+
+def test_the_page_shows_cold_answers_once_they_were_measured() -> None:
+    recorded = json.loads((ROOT / "benchmarks" / "recorded.json").read_text())
+    row = {"per_s": 1_000.0, "p50_ms": 0.5, "p99_ms": 2.5, "within": 0.98}
+    parts = {"answer": row, "wait for the shard": {"p50_ms": 0.4, "p99_ms": 2.1}}
+    shown = performance_page.generated({**recorded, "cold": {"cold": row, "warm": row, "parts": parts}})
+    assert "| cold | 1,000 | 0.50 | 2.50 | 98.0% |" in shown
+    assert "| p99 of cold answers at half of their saturation | ≤ 2 ms | 2.50 ms | **missed** |" in shown

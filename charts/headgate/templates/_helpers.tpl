@@ -98,9 +98,9 @@ ipFamilyPolicy: PreferDualStack
 - "{{ include "headgate.bind" . }}:{{ .Values.ports.admin }}"
 - --drain-s
 - {{ .Values.drainSeconds | quote }}
-{{- range $region, $address := .Values.exchange.peers }}
-- --peer
-- "{{ $region }}={{ $address }}"
+{{- if .Values.exchange.peers }}
+- --peer-file
+- /etc/headgate/peers/peers
 {{- end }}
 {{- if .Values.config }}
 - --config
@@ -270,6 +270,11 @@ ipFamilyPolicy: PreferDualStack
   configMap:
     name: {{ include "headgate.fullname" . }}-config
 {{- end }}
+{{- if .Values.exchange.peers }}
+- name: peers
+  configMap:
+    name: {{ include "headgate.fullname" . }}-peers
+{{- end }}
 - name: tmp
   emptyDir: {medium: Memory, sizeLimit: 64Mi}
 {{- end -}}
@@ -283,6 +288,9 @@ ipFamilyPolicy: PreferDualStack
 {{- end }}
 {{- if .Values.config }}
 - {name: config, mountPath: /etc/headgate/config, readOnly: true}
+{{- end }}
+{{- if .Values.exchange.peers }}
+- {name: peers, mountPath: /etc/headgate/peers, readOnly: true}
 {{- end }}
 - {name: tmp, mountPath: /tmp}
 {{- end -}}
@@ -514,7 +522,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Of what needs a restart; of rules not: they are watched. */}}
+{{/* Of what needs a restart; of rules and peers not: they are watched. */}}
 {{- define "headgate.podAnnotations" -}}
 {{- if .Values.config }}
 checksum/config: {{ toYaml .Values.config | sha256sum }}

@@ -36,6 +36,8 @@ def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterato
     yield from _check_admin(values, at)
     yield from _check_addresses(values, at)
     yield from _check_peers(values, at("peer"))
+    if values["peer"] and values["peer_file"]:
+        yield f"{at('peer_file')}: peer names other regions too: give one of the two"
     yield from _check_headers(values, at)
 
 
@@ -66,7 +68,13 @@ def _check_admin(values: Mapping[str, Any], at: Any) -> Iterator[str]:
 def _check_addresses(values: Mapping[str, Any], at: Any) -> Iterator[str]:
     taken: dict[str, str] = {}
     # Where other regions come in nothing listens without peers.
-    for name in ("grpc", "http", "admin", "admin_grpc", *(["exchange"] if values["peer"] else [])):
+    for name in (
+        "grpc",
+        "http",
+        "admin",
+        "admin_grpc",
+        *(["exchange"] if values["peer"] or values["peer_file"] else []),
+    ):
         address = values[name]
         if address in taken:
             yield f"{at(name)}: {taken[address]} listens on {address} too: give each its own address"

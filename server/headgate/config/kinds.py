@@ -256,7 +256,8 @@ class Peer:
     address: str
 
 
-def _peer(text: str) -> Peer:
+def parse_peer(text: str) -> Peer:
+    """Read `REGION=ADDR`. Raises ValueError."""
     region, equals, address = text.partition("=")
     if not equals:
         raise ValueError
@@ -266,7 +267,7 @@ def _peer(text: str) -> Peer:
         raise ValueError(str(error) or f"expected {PEER.accepts} with ADDR {ADDRESS.accepts}") from None
 
 
-PEER = Parsed("`REGION=ADDR`", "REGION=ADDR", _peer)
+PEER = Parsed("`REGION=ADDR`", "REGION=ADDR", parse_peer)
 
 
 def _network(text: str) -> str:

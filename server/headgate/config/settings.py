@@ -242,8 +242,15 @@ class Settings:
     peer: tuple[Peer, ...] = REGIONS(
         ListOf(PEER), (), "Another region and where its exchange listens. May be repeated."
     )
+    peer_file: Path | None = REGIONS(
+        TEXT_FILE,
+        None,
+        "The other regions in a file, instead of `peer`: a line `REGION=ADDR` for each. Read again when it changes, so "
+        "regions are added and removed without a restart. See docs/regions.md.",
+        absent="those of `peer`",
+    )
     exchange: str = REGIONS(
-        ADDRESS, "0.0.0.0:8082", "Where other regions reach this one; listens only when peers are set."
+        ADDRESS, "0.0.0.0:8082", "Where other regions reach this one; listens only with `peer` or `peer_file`."
     )
     exchange_interval_s: float = REGIONS(
         Number(0.1, 60, "SECONDS"),
@@ -285,8 +292,13 @@ class Settings:
         Boolean(),
         True,
         "Speak to other regions from inside `headgate serve`. `false` where `headgate exchange` does it beside "
-        "the nodes; `peer` is needed all the same, because limits depend on how many regions there are.",
+        "the nodes; `peer` or `peer_file` is needed all the same, because limits depend on how many regions there are.",
     )
+
+    @property
+    def has_peers(self) -> bool:
+        """True if there are other regions, or may be while the process runs."""
+        return bool(self.peer) or self.peer_file is not None
 
     response_headers: bool = ANSWERS(
         Boolean(),

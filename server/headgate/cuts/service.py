@@ -16,6 +16,7 @@ from headgate.cuts.forgetting import TIMEOUT_S, forget_region
 from headgate.endpoint.admins import AdminMethod, Operator, admin_method
 from headgate.errors import BadRequest, NotReady
 from headgate.exchange.fill import again
+from headgate.exchange.peer_list import PeerList
 from headgate.keys.overriding import reason
 from headgate.origin.cut_regions import Cut, entry_of, read, region_of, removal_of
 from headgate.origin.interface import Origin, OriginError
@@ -34,7 +35,7 @@ HEARD_S: Final = 1.5
 class CutsService:
     """The methods of the service, each from a message to a message. See the module."""
 
-    peers: Collection[str]
+    peers: PeerList
     """Regions that this one is configured with."""
     origin: Origin
     region_map: RegionMapReplica
@@ -59,8 +60,8 @@ class CutsService:
     async def cut(self, request: pb.CutRequest, operator: Operator) -> pb.CutResponse:
         """Hear nothing of a region any more, and take out all that it stated."""
         region, why = request.region, reason(request.why)
-        if region not in self.peers:
-            known = ", ".join(sorted(self.peers)) or "none"
+        if region not in self.peers.names:
+            known = ", ".join(sorted(self.peers.names)) or "none"
             raise BadRequest(f"region: {region!r} is no peer of this region (its peers: {known})")
         cut = Cut(region, operator.who, why, self.region_map.now_ms())
         await self._write(entry_of(cut), "nothing has changed")

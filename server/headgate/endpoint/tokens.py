@@ -1,26 +1,18 @@
-"""Bearer tokens from a file of the operator's, followed while it changes.
+"""Bearer tokens from a file of the operator's, followed while it changes. Messages never repeat a token."""
 
-A file that can't be used keeps what is in force, because tokens are rotated by other
-programs, and half a file must not lock everybody out. Messages never repeat a token.
-"""
-
-import asyncio
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from headgate.endpoint.files import FileIdentity, identity_of, read_bounded
+from headgate.endpoint.files import read_bounded
+from headgate.endpoint.followed import FollowedFile, Kept
 from headgate.errors import ConfigError, Unauthenticated
 
 AUTHORIZATION: Final = "authorization"
-
-POLL_S: Final = 1.0
-"""Seconds between looks at a token file: a new token works, and an old one ends, within about this."""
 
 MAX_FILE_BYTES: Final = 256 * 1024
 MAX_TOKENS: Final = 1_000
@@ -70,51 +62,15 @@ def _text(header: str | bytes) -> str:
     return header.decode("latin-1") if isinstance(header, bytes) else header
 
 
-Kept = TypeVar("Kept", bound=Sized)
-
-
-class FollowedTokens(Generic[Kept]):
-    """Result of `read` on a file, read again when the file changes. The first reading raises ConfigError."""
+class FollowedTokens(FollowedFile[Kept]):
+    """Tokens of a file, read again when the file changes. The first reading raises ConfigError."""
 
     def __init__(self, path: str, logger: FilteringBoundLogger, read: Callable[[str], Kept]) -> None:
-        self.failures = 0
-        """Changes that could not be used."""
-        self._path = path
-        self._logger = logger
-        self._read = read
-        self._seen: FileIdentity = identity_of(path)
-        self._tokens = read(path)
+        super().__init__(path, logger, read, "tokens")
 
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def refresh(self) -> None:
-        """Look at the file, and take what it says if it changed."""
-        seen = identity_of(self._path)
-        if seen == self._seen:
-            return
-        # Set before reading: a file that changes meanwhile is looked at again.
-        self._seen = seen
-        try:
-            self._tokens = self._read(self._path)
-        except ConfigError as error:
-            self.failures += 1
-            self._logger.warning("tokens_reload_failed", reason=str(error), tokens=len(self))
-        else:
-            self._logger.info("tokens_reloaded", file=self._path, tokens=len(self))
-
-    async def watch(self) -> None:
-        """Follow the file until cancelled, beside the loop: its file system may be slow.
-
-        In a thread of its own: whatever callers keep other threads busy with, a token that is taken back ends.
-        """
-        loop, executor = asyncio.get_running_loop(), ThreadPoolExecutor(1, thread_name_prefix="headgate-tokens")
-        try:
-            while True:
-                await asyncio.sleep(POLL_S)
-                await loop.run_in_executor(executor, self.refresh)
-        finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+    @property
+    def _tokens(self) -> Kept:
+        return self.kept
 
 
 def token_lines(setting: str, path: str) -> Iterator[tuple[int, str]]:

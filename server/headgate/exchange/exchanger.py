@@ -6,7 +6,7 @@ never touches a request: nodes learn what other regions have counted with their 
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from headgate.exchange.cut_off import LOOK_S, CutRegions
@@ -61,28 +61,62 @@ class Exchanger(Generic[Quotas]):
         """`quotas` makes the feature that moves quota slices, of the ways to all peers. `cut` are the regions that
         operators have cut off: nothing is sent to them, and nothing is heard.
         """
-        self.peers = {peer: PeerStatus(peer, addresses.get(peer, "")) for peer in links}
+        self.peers: dict[str, PeerStatus] = {}
         self._site = site
-        self._interval_s = interval_s
-        self._senders = {peer: PeerSender(site, link, self.peers[peer]) for peer, link in links.items()}
-        self.quotas = quotas(site, self._senders)
         self._cut = cut
+        self._interval_s = interval_s
+        self._senders: dict[str, PeerSender] = {}
+        for peer, link in links.items():
+            self._add(peer, link, addresses.get(peer, ""))
+        self.quotas = quotas(site, self._senders)
         self.receiver = OriginReceiver(site, self.peers, self.quotas, cut)
+        self._sending: dict[str, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _add(self, peer: str, link: PeerLink, address: str) -> None:
+        cut_off = self._cut is not None and peer in self._cut.names
+        status = self.peers[peer] = PeerStatus(peer, address, cut_off=cut_off)
+        self._senders[peer] = PeerSender(self._site, link, status)
 
     def start(self) -> None:
         """Begin to send. What peers send is taken in by `receiver`, from before this on."""
         for peer in self._senders:
-            self._tasks.append(asyncio.create_task(self._send(peer), name=f"peer-{peer}"))
+            self._begin(peer)
         self._tasks.append(asyncio.create_task(self._sweeps(), name="exchange-sweep"))
         if self._cut is not None:
             self._tasks.append(asyncio.create_task(self._follow_cuts(self._cut), name="exchange-cuts"))
         self._tasks.append(asyncio.create_task(self.quotas.run(), name="quota-keeper"))
 
+    def _begin(self, peer: str) -> None:
+        self._sending[peer] = asyncio.create_task(self._send(peer), name=f"peer-{peer}")
+
     @property
     def running(self) -> bool:
-        """True while every task that `start` began still runs."""
-        return not any(task.done() for task in self._tasks)
+        """True while every task that was begun still runs."""
+        return not any(task.done() for task in (*self._tasks, *self._sending.values()))
+
+    async def change_peers(
+        self, leaving: Collection[str], joining: Mapping[str, PeerLink], addresses: Mapping[str, str]
+    ) -> None:
+        """Speak no more to some regions, and begin to speak to others, while this runs.
+
+        What one that leaves has told stays until its windows are over; one that comes asks for everything, and is told
+        it, as one that has lost its memory.
+        """
+        ending = [self._sending.pop(peer) for peer in leaving]
+        left = [self._senders.pop(peer) for peer in leaving]
+        for task, peer in zip(ending, leaving, strict=True):
+            task.cancel()
+            del self.peers[peer]
+            self.receiver.forget(peer)
+        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*(sender.close() for sender in left), return_exceptions=True)
+        await self._release([peer.encode() for peer in leaving])
+        for peer, link in joining.items():
+            self._add(peer, link, addresses[peer])
+        await self.quotas.follow_peers()
+        for peer in joining if self._tasks else ():  # none if it was stopped meanwhile
+            self._begin(peer)
 
     async def stop(self) -> None:
         """Release all leases, so that no other exchanger waits for their end. Changes without acknowledgement stay in
@@ -91,17 +125,22 @@ class Exchanger(Generic[Quotas]):
         async with self.quotas.between_ticks(RETURN_TIMEOUT_S):
             await self.abandon()
         peers = [SWEEPER, *(peer.encode() for peer in self.peers)]
-        shards = range(self._site.origin.shards)
+        await asyncio.gather(self._release(peers), self.quotas.release(RETURN_TIMEOUT_S), return_exceptions=True)
+
+    async def _release(self, peers: Sequence[bytes]) -> None:
         release = ReleaseLeases(self._site.owner, peers)
-        returning = [self._site.origin.run(shard, release, RETURN_TIMEOUT_S) for shard in shards]
-        await asyncio.gather(*returning, self.quotas.release(RETURN_TIMEOUT_S), return_exceptions=True)
+        shards = range(self._site.origin.shards)
+        returning = [self._site.origin.run(shard, release, RETURN_TIMEOUT_S) for shard in shards if peers]
+        await asyncio.gather(*returning, return_exceptions=True)
 
     async def abandon(self) -> None:
         """End at once, as in a crash: leases end by themselves."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._sending.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
+        self._sending.clear()
         await self.quotas.stop()
         await asyncio.gather(*(sender.close() for sender in self._senders.values()), return_exceptions=True)
 

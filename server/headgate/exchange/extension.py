@@ -26,6 +26,9 @@ class ExchangeExtension(Protocol):
     async def receive(self, peer: str, said: bytes) -> bytes:
         """Take in what a peer says; return what the acknowledgement carries. Raises OriginError."""
 
+    async def follow_peers(self) -> None:
+        """Take in that the ways to peers, given at the beginning, are others now."""
+
     def between_ticks(self, timeout_s: float) -> AbstractAsyncContextManager[None]:
         """Hold back calls that would take the feature's lease again, from `timeout_s` at the latest."""
 

@@ -104,6 +104,8 @@ class ExchangeServer:
     """Bounded, because whoever is refused comes again, every few seconds."""
     socket_mode: int = OWNER_ONLY
     reuse_port: bool = False
+    most_peers: int = 0
+    """Peers that there may be later, if that is more."""
     versions: Versions = OURS
     bounds: StreamBounds = field(default_factory=StreamBounds)
     stats: ServerStats = field(default_factory=ServerStats)
@@ -136,7 +138,7 @@ class ExchangeServer:
         return {codec.METHOD: grpc.stream_stream_rpc_method_handler(sync)}
 
     def _options(self) -> list[tuple[str, int]]:
-        peers = len(self.regions.peers)
+        peers = max(len(self.regions.peers), self.most_peers)
         return [
             ("grpc.max_receive_message_length", codec.MAX_BATCH_BYTES),
             ("grpc.max_concurrent_streams", STREAMS_PER_PEER * peers),
@@ -151,6 +153,13 @@ class ExchangeServer:
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
         ]
+
+    def forget(self, region: str) -> None:
+        """Forget a peer that is none any more; its streams end with its next batch, or its silence."""
+        self.peers.pop(region, None)
+        self._paces.pop(region, None)
+        self.stats.bytes_from.pop(region, None)
+        self.stats.slowed_s.pop(region, None)
 
     async def stop(self, timeout_s: float) -> None:
         """Acknowledge the batches that are being taken in, for at most `timeout_s`; then end every stream with a
@@ -212,6 +221,7 @@ class ExchangeServer:
                 self.security.proof_of(context).check(hello.region)
                 if self.clock.monotonic() - began_s > self.bounds.age_s:
                     raise NotReady("the stream is old: begin another")
+                check_direction(hello, self.regions)
                 await self._take_in(context, hello.region, data)
 
     async def _hear_hello(self, context: _Context) -> Hello:

@@ -31,9 +31,9 @@ OURS: Final = Versions(1, 2)
 """1: counts; 2: quotas too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Regions:
-    """The own region's name and those of its peers, as configured."""
+    """The own region's name and those of its peers, as configured: `peers` is replaced when regions come and go."""
 
     own: str
     peers: frozenset[str]

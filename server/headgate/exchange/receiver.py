@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from headgate.errors import NotReady
+from headgate.errors import Misconfigured, NotReady
 from headgate.exchange.cut_off import CutRegions
 from headgate.exchange.extension import ExchangeExtension
 from headgate.exchange.fill import again, is_lost, mark_of, split_fill
@@ -111,17 +111,31 @@ class OriginReceiver:
         self._peers = peers
         self._quotas = quotas
         self._cut = cut
-        self._memory = {
-            region: PeerMemory(BoundedLogger(site.logger, site.clock, burst=1, interval_s=LOGGED_S)) for region in peers
-        }
+        self._memory: dict[str, PeerMemory] = {}
+        """Memory of each peer that was heard."""
         self._rules: object = site.scopes.version
         self._resets: OrderedDict[bytes, int] = OrderedDict()
         """The latest reset of each key that was heard of, as far as remembered."""
         self._untold: dict[bytes, int] = {}
         """Resets of these that could not be announced."""
 
+    def forget(self, region: str) -> None:
+        """Forget a peer that is none any more. What it told stays in the origin."""
+        self._memory.pop(region, None)
+
+    def _of(self, region: str) -> PeerMemory:
+        memory = self._memory.get(region)
+        if memory is None:
+            logger = BoundedLogger(self._site.logger, self._site.clock, burst=1, interval_s=LOGGED_S)
+            memory = self._memory[region] = PeerMemory(logger)
+        return memory
+
     async def check(self, region: str) -> None:
-        """Raises Forbidden for a region that an operator has cut off; OriginError while that is not known."""
+        """Raises Misconfigured for a region that is no peer any more, Forbidden for one that an operator has cut off;
+        OriginError while that is not known.
+        """
+        if region not in self._peers:
+            raise Misconfigured(f"{region!r} is no peer of region {self._site.region!r} any more")
         if self._cut is not None:
             await self._cut.check(region)
 
@@ -171,7 +185,7 @@ class OriginReceiver:
             judged.refused += 1
         elif not self._site.scopes.is_global(key, place, entry.window_ms):
             judged.unshared += 1
-            self._memory[peer].left_out = True
+            self._of(peer).left_out = True
         elif entry.reset > self._resets.get(key, 0) and not self._may_reset(peer, key, entry.reset):
             judged.held_back += 1
         else:
@@ -179,7 +193,7 @@ class OriginReceiver:
             judged.counts.append((self._site.origin.shard_of(place), list(cells_of(entry, key, region, name))))
 
     def _may_reset(self, peer: str, key: bytes, number: int) -> bool:
-        return self._memory[peer].resets.take(key, number, self._site.clock.monotonic())
+        return self._of(peer).resets.take(key, number, self._site.clock.monotonic())
 
     async def _asked_for(
         self, peer: str, counts: list[tuple[int, list[ForeignCount]]], now_ms: int
@@ -198,7 +212,7 @@ class OriginReceiver:
         return [(shard, cells) for shard, cells in counts if shard in wanting]
 
     def _in_time(self, peer: str, shard: int, right: bytes, now_ms: int) -> bool:
-        brought_back = self._memory[peer].brought_back
+        brought_back = self._of(peer).brought_back
         mark, since_ms = brought_back.get(shard, (b"", 0))
         if mark != right:
             since_ms = now_ms
@@ -211,7 +225,7 @@ class OriginReceiver:
         if version is self._rules:
             return
         self._rules = version
-        for region, memory in self._memory.items():
+        for region, memory in list(self._memory.items()):
             if memory.left_out:
                 memory.left_out = False
                 asking = MarkFilled(region.encode(), again(self._site.random.randbytes(NAME_BYTES)))
@@ -266,7 +280,7 @@ class OriginReceiver:
 
     async def _begin_walk(self, region: str, wanted: bytes, now_ms: int) -> None:
         """Begin to tell the peer everything, unless it has begun too many walks lately: then it asks again."""
-        memory = self._memory[region]
+        memory = self._of(region)
         if memory.walk != wanted:
             if len(memory.walks_ms) == MOST_WALKS and 0 <= now_ms - memory.walks_ms[0] < WALKS_MS:
                 return
@@ -278,7 +292,7 @@ class OriginReceiver:
         await _failures(self._site.origin.run(shard, walk, IMPORT_TIMEOUT_S) for shard in shards)
 
     async def _mark(self, region: str, filled: bytes, now_ms: int) -> None:
-        memory = self._memory[region]
+        memory = self._of(region)
         known, until_ms = memory.filled
         if known == filled and now_ms < until_ms <= now_ms + REMARK_MS:
             return
@@ -308,7 +322,7 @@ class OriginReceiver:
         status.received_batches += 1
         status.received_entries += len(batch.entries)
         status.imported_ms = now_ms
-        logger = self._memory[status.region].logger
+        logger = self._of(status.region).logger
         if judged.refused:
             logger.warning("peer_entries_refused", region=status.region, entries=judged.refused)
         if judged.unshared:
@@ -321,7 +335,7 @@ class OriginReceiver:
     def _over_budget(self, status: PeerStatus, new_keys: int, resets: int) -> None:
         """Refuse to acknowledge a batch of which something had no room. Raises NotReady."""
         status.over_budget += 1
-        logger = self._memory[status.region].logger
+        logger = self._of(status.region).logger
         logger.warning("peer_over_budget", region=status.region, new_keys=new_keys, resets=resets)
         raise NotReady(
             f"more than region {status.region!r} may make this one keep at once: {new_keys} counts of new keys and "

@@ -28,11 +28,24 @@ class LimitsOfRegion:
         self._regions = regions
         self._overdraft = overdraft
         self._refund = refund
-        self._as_written = regions == 1 and not overdraft and not refund
+        self._as_written = False
         self._active = regions
         self.divides = False
         """At least one limit of scope `cell` was bound: each region enforces a part of it."""
         self._bound: dict[int, tuple[Limit, Limit]] = {}
+        self._note_regions(regions)
+
+    def _note_regions(self, regions: int) -> None:
+        self._regions = regions
+        self._as_written = regions == 1 and not self._overdraft and not self._refund
+
+    def follow(self, regions: int, active: int) -> None:
+        """Take in that there are so many regions now, of which so many share limits of scope `cell`."""
+        if (regions, active) != (self._regions, self._active):
+            self._note_regions(regions)
+            self._active = active
+            self._bound.clear()
+            self.on_change()
 
     @property
     def active(self) -> int:
@@ -41,10 +54,7 @@ class LimitsOfRegion:
 
     @active.setter
     def active(self, active: int) -> None:
-        if active != self._active:
-            self._active = active
-            self._bound.clear()
-            self.on_change()
+        self.follow(self._regions, active)
 
     def bind(self, limit: Limit) -> Limit:
         """Return the limit as this region enforces it."""

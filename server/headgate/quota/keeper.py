@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgpack
 from google.protobuf.message import DecodeError
 
-from headgate.errors import BadRequest
+from headgate.errors import BadRequest, NotReady
 from headgate.exchange.extension import Teller
 from headgate.exchange.fill import mark_of
 from headgate.exchange.messages import LinkError
@@ -59,11 +59,15 @@ class QuotaKeeper:
         self.ledger_counts = LedgerCounts()
         """Counts of all ledgers that this process has had."""
         self._site = site
-        self._peers = peers
-        self._names = tuple(peer.encode() for peer in peers)
+        self._ways = peers
+        """Ways to all peers, as the exchange has them."""
+        self._peers = dict(peers)
+        """Those that the ledger knows."""
         self._lock = asyncio.Lock()
         """Held by whoever works on the ledger, over its calls to the origin."""
         self._ledger: QuotaLedger | None = None
+        self._anew = False
+        """True if the next ledger of this process needs another lease than the last one had."""
         self._lease: QuotaLease | None = None
         self._leased_s = 0.0
         self._latest_ms = 0
@@ -107,6 +111,15 @@ class QuotaKeeper:
         """End this process's lease, if it has it: the next keeper need not wait. Raises OriginError."""
         await self._site.origin.run(STORE, ReleaseQuotas(self._site.owner), timeout_s)
 
+    async def follow_peers(self) -> None:
+        """Begin anew with the peers that there are now: as after a start, in another set of regions."""
+        async with self._lock:
+            gone = [self._telling.pop(peer) for peer in self._peers if peer in self._telling]
+            for task in gone:
+                task.cancel()
+            self._peers = dict(self._ways)
+            self._ledger, self._anew = None, True
+
     async def stop(self) -> None:
         """Messages under way are given up."""
         for task in self._telling.values():
@@ -141,9 +154,15 @@ class QuotaKeeper:
 
     async def _keep(self) -> QuotaLedger | None:
         """The ledger, if this process is the keeper."""
+        if self._anew:
+            # Another lease has a higher fence: nothing that the last ledger said or wrote counts any more.
+            await self.release(TIMEOUT_S)
+            self._anew = False
         asked_s = self._site.clock.monotonic()
         drawn = self._site.random.randbytes(16)
-        lease = await self._site.origin.run(STORE, LeaseQuotas(self._site.owner, drawn, self._names), TIMEOUT_S)
+        lease = await self._site.origin.run(
+            STORE, LeaseQuotas(self._site.owner, drawn, tuple(peer.encode() for peer in self._peers)), TIMEOUT_S
+        )
         if not lease.leased:
             self._ledger = None
             return None
@@ -236,6 +255,8 @@ class QuotaKeeper:
         """
         message = unpack_quota(said)
         async with self._lock:
+            if peer not in self._peers:
+                raise NotReady(f"region {self._site.region!r} has just changed its peers: say it again")
             ledger = self._ledger
             if ledger is not None and self.is_keeper:
                 ledger.incoming(peer, self._sensible(message), self._now_ms())

@@ -21,6 +21,20 @@ class ActiveRegions:
         self._changed = changed
         self._believed_until_s = clock.monotonic() + REGION_GONE_MS / 1000
 
+    def follow(self, joined: int, left: int) -> None:
+        """Take in that so many regions were added, and so many removed.
+
+        Those that were added count as active until they have had the time to be heard, as at a start.
+        """
+        self._regions += joined - left
+        if joined:
+            self._believed_until_s = self._clock.monotonic() + REGION_GONE_MS / 1000
+        active = min(self._regions, self._limits.active + joined)
+        changed = active != self._limits.active
+        self._limits.follow(self._regions, active)
+        if changed:
+            self._changed(active)
+
     def heard(self, others: int) -> None:
         """Take in how many other regions the origin heard lately."""
         active = min(self._regions, 1 + others)

@@ -1,16 +1,19 @@
 """Access of callers: the settings about callers, as the listeners take them."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from structlog.typing import FilteringBoundLogger
 
 from headgate.address import TcpAddress, parse_address
 from headgate.config import Settings
+from headgate.config.kinds import Peer
 from headgate.endpoint.admins import Admins, AdminTokens
 from headgate.endpoint.tls import TlsFiles
 from headgate.endpoint.tokens import TokenFile
 from headgate.endpoint.trust import is_this_machine
 from headgate.exchange.identity import RegionTokens, Security, check_exposure
+from headgate.exchange.peer_list import PeerFile, PeerList
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.callers import Callers, SanList
 from headgate.transport.http_access import HttpAccess, Surface
@@ -70,16 +73,32 @@ def admin_tls(settings: Settings, logger: FilteringBoundLogger) -> TlsFiles | No
     return None
 
 
-def exchange_security(settings: Settings, logger: FilteringBoundLogger) -> Security:
-    """Open the proofs of this region and its peers. Raises ConfigError where anybody could speak for a region."""
-    cert, key, ca = settings.exchange_tls_cert, settings.exchange_tls_key, settings.exchange_tls_ca
-    warning = check_exposure(
+def check_peers(settings: Settings, peers: Iterable[Peer]) -> str | None:
+    """Raises ConfigError where anybody could speak for a region; returns a warning if a stranger could read along."""
+    return check_exposure(
         settings.exchange,
-        [peer.address for peer in settings.peer],
-        tls=cert is not None,
+        [peer.address for peer in peers],
+        tls=settings.exchange_tls_cert is not None,
         tokens=settings.exchange_token_file is not None,
         insecure=settings.exchange_insecure,
     )
+
+
+def open_peers(settings: Settings, logger: FilteringBoundLogger) -> PeerList:
+    """The other regions, as configured; raises ConfigError naming what is wrong with the file."""
+    if settings.peer_file is None:
+        return PeerList(settings.peer)
+
+    def check(peer: Peer) -> None:
+        check_peers(settings, [peer])
+
+    return PeerList(file=PeerFile(str(settings.peer_file), settings.region, check, logger))
+
+
+def exchange_security(settings: Settings, peers: Iterable[Peer], logger: FilteringBoundLogger) -> Security:
+    """Open the proofs of this region and its peers. Raises ConfigError where anybody could speak for a region."""
+    cert, key, ca = settings.exchange_tls_cert, settings.exchange_tls_key, settings.exchange_tls_ca
+    warning = check_peers(settings, peers)
     if warning is not None:
         logger.warning("exchange_exposed", reason=warning)
     tokens = settings.exchange_token_file

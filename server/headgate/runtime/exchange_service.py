@@ -17,7 +17,7 @@ from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.errors import ConfigError
 from headgate.rules.store import RuleStore
-from headgate.runtime.access import http_endpoints, open_tokens
+from headgate.runtime.access import http_endpoints, open_peers, open_tokens
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
 from headgate.runtime.regions import MEMORY, RegionExchange, key_scopes, limits_of_region, register_exchange
@@ -35,8 +35,8 @@ FORCED_EXIT_S: Final = 0.5
 
 def run_exchange(settings: Settings) -> int:
     """Exchange until told to stop; the exit status. Raises ConfigError when it can't start."""
-    if not settings.peer:
-        raise ConfigError("peer: `headgate exchange` needs at least one (--peer REGION=ADDR)")
+    if not settings.has_peers:
+        raise ConfigError("peer: `headgate exchange` needs at least one (--peer REGION=ADDR), or --peer-file")
     if settings.origin == MEMORY:
         raise ConfigError(
             "origin: `memory://` is inside a node, where no other process reaches it: let `headgate serve` exchange, "
@@ -55,11 +55,15 @@ class ExchangeService:
         self._metrics = Metrics(node=self._identity.node, region=settings.region)
         self._rules = RuleStore(settings.rules, clock=clock, merge_domains=settings.merge_domains, logger=logs.logger)
         self._rules.load_initial()
+        self._peers = open_peers(settings, logs.logger)
+        self._limits = limits_of_region(settings, self._peers)
+        self._peers.listen(self._follow_peers)
         self._exchange = RegionExchange(
             settings,
             self._identity,
+            self._peers,
             nodes_origin=None,
-            scopes=key_scopes(settings, self._rules, limits_of_region(settings)),
+            scopes=key_scopes(settings, self._rules, self._limits),
             clock=clock,
             random=rng,
             logger=logs.logger,
@@ -91,6 +95,8 @@ class ExchangeService:
                 for listener in self._https:
                     await listener.start()
                 self._tasks.start("rules", self._rules.watch)
+                if self._peers.is_followed:
+                    self._tasks.start("peers", self._peers.watch)
                 if self._tokens is not None:
                     self._tasks.start("tokens", self._tokens.watch)
                 self._ready = True
@@ -99,7 +105,7 @@ class ExchangeService:
                     region=self._settings.region,
                     exchange=self._exchange.server.address,
                     **addresses_of(self._https),
-                    peers=[peer.region for peer in self._settings.peer],
+                    peers=[peer.region for peer in self._peers.now],
                     version=__version__,
                 )
                 await self.stopping.wait()
@@ -110,6 +116,10 @@ class ExchangeService:
                 await self._tasks.stop()
         self._logger.info("stopped")
         return self.stopping.exit_status
+
+    async def _follow_peers(self) -> None:
+        regions = 1 + len(self._peers.now)
+        self._limits.follow(regions, active=regions)
 
     async def _readyz(self, _: web.Request) -> web.Response:
         body = {"ready": self._ready, "exchange": {"address": self._exchange.server.address}}

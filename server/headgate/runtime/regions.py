@@ -9,12 +9,14 @@ from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
 from headgate.config import Settings
+from headgate.config.kinds import Peer
 from headgate.exchange import instruments
 from headgate.exchange.cut_off import CutRegions
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.grpc_link import GrpcPeerLink
 from headgate.exchange.grpc_server import ExchangeServer
 from headgate.exchange.hello import Regions
+from headgate.exchange.peer_list import MOST_PEERS, PeerList
 from headgate.exchange.site import ExchangeSite, KeyScopes
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.interface import Origin
@@ -34,14 +36,9 @@ STOP_TIMEOUT_S: Final = 1.0
 MEMORY: Final = "memory://"
 
 
-def number_of_regions(settings: Settings) -> int:
-    """This one and its peers."""
-    return 1 + len(settings.peer)
-
-
-def limits_of_region(settings: Settings) -> LimitsOfRegion:
-    """Limits as this region enforces them."""
-    return LimitsOfRegion(number_of_regions(settings), overdraft=settings.overdraft, refund=settings.refund)
+def limits_of_region(settings: Settings, peers: PeerList) -> LimitsOfRegion:
+    """Limits as this region enforces them, by the regions that there are now."""
+    return LimitsOfRegion(1 + len(peers.now), overdraft=settings.overdraft, refund=settings.refund)
 
 
 def key_scopes(settings: Settings, rules: RuleStore, limits: LimitsOfRegion) -> KeyScopes:
@@ -57,7 +54,7 @@ def open_regions_origin(settings: Settings, clock: Clock, logger: FilteringBound
         region=settings.region,
         prefix=settings.redis_prefix,
         logger=logger,
-        shared=bool(settings.peer),
+        shared=settings.has_peers,
     )
 
 
@@ -68,6 +65,7 @@ class RegionExchange:
         self,
         settings: Settings,
         identity: Identity,
+        peers: PeerList,
         *,
         nodes_origin: Origin | None,
         scopes: KeyScopes,
@@ -76,24 +74,22 @@ class RegionExchange:
         logger: FilteringBoundLogger,
     ) -> None:
         """Raises ConfigError where anybody could speak for a region."""
-        peers = frozenset(peer.region for peer in settings.peer)
-        regions = Regions(settings.region, peers)
-        self._security = exchange_security(settings, logger)
+        self._peers = peers
+        self._clock = clock
+        self._regions = Regions(settings.region, peers.names)
+        self._security = exchange_security(settings, peers.now, logger)
         # A connection of its own: no request of a node ever stands behind a page of changes.
         shares = settings.origin == MEMORY and nodes_origin is not None
         self._own_origin = None if shares else open_regions_origin(settings, clock, logger)
         origin = self._own_origin or nodes_origin
         assert origin is not None  # noqa: S101 - one of the two is there
-        self.links = {
-            peer.region: GrpcPeerLink(peer.region, peer.address, regions=regions, security=self._security, clock=clock)
-            for peer in settings.peer
-        }
+        self.links = {peer.region: self._link(peer) for peer in peers.now}
         owner = f"{identity.node}/{identity.run}".encode()
         new_keys_bytes = settings.exchange_new_keys_bytes
         self.exchanger = Exchanger(
             ExchangeSite(settings.region, origin, owner, clock, random, logger, scopes, new_keys_bytes),
             self.links,
-            {peer.region: peer.address for peer in settings.peer},
+            {peer.region: peer.address for peer in peers.now},
             QuotaKeeper,
             settings.exchange_interval_s,
             CutRegions(origin),
@@ -101,13 +97,19 @@ class RegionExchange:
         self.server = ExchangeServer(
             settings.exchange,
             self.exchanger.receiver,
-            regions=regions,
+            regions=self._regions,
             security=self._security,
             clock=clock,
             logger=BoundedLogger(logger, clock),
             socket_mode=int(settings.socket_mode, 8),
+            most_peers=MOST_PEERS if settings.peer_file is not None else 0,
         )
         self._watching: asyncio.Task[None] | None = None
+
+    def _link(self, peer: Peer) -> GrpcPeerLink:
+        return GrpcPeerLink(
+            peer.region, peer.address, regions=self._regions, security=self._security, clock=self._clock
+        )
 
     async def start(self) -> None:
         """Listen, then send. Raises ConfigError when the address can't be had."""
@@ -117,6 +119,21 @@ class RegionExchange:
         if self._security.tokens is not None:
             self._watching = asyncio.create_task(self._security.tokens.watch(), name="exchange-tokens")
         self.exchanger.start()
+        self._peers.listen(self._follow_peers)
+
+    async def _follow_peers(self) -> None:
+        """Speak to the peers that there are now. One with another address is another one."""
+        known = {Peer(region, link.address) for region, link in self.links.items()}
+        leaving = [peer.region for peer in known.difference(self._peers.now)]
+        joining = {peer.region: self._link(peer) for peer in self._peers.now if peer not in known}
+        # Those that leave are refused before they are forgotten, and those that come are heard when all is ready.
+        self._regions.peers = self._regions.peers.difference(leaving)
+        for region in leaving:
+            del self.links[region]
+            self.server.forget(region)
+        self.links.update(joining)
+        await self.exchanger.change_peers(leaving, joining, {peer.region: peer.address for peer in self._peers.now})
+        self._regions.peers = self._peers.names
 
     async def stop(self) -> None:
         """Stop. Counts that were not acknowledged stay in the origin, for others or the next run."""
@@ -132,7 +149,8 @@ class RegionExchange:
         """For people: this region, where it listens, and every peer."""
         said = self.exchanger.describe()
         peers = [self._with_bytes(peer) for peer in said["peers"]]
-        return {"exchange": self.server.address, **said, "peers": peers}
+        error = {"peer_file_error": self._peers.error} if self._peers.error else {}
+        return {"exchange": self.server.address, **said, "peers": peers, **error}
 
     def _with_bytes(self, peer: Mapping[str, Any]) -> Mapping[str, Any]:
         sent = {**peer["sent"], "bytes": self.sent_bytes(peer["region"])}
@@ -141,7 +159,8 @@ class RegionExchange:
 
     def sent_bytes(self, peer: str) -> int:
         """Bytes of batches that the peer has acknowledged."""
-        return self.links[peer].stats.bytes_sent
+        link = self.links.get(peer)
+        return link.stats.bytes_sent if link is not None else 0
 
     def slowed_s(self, peer: str) -> float:
         """Seconds for which the peer's batches waited for their turn."""

@@ -28,6 +28,7 @@ from headgate.runtime.rooms.exchange import ExchangeRoom
 from headgate.runtime.rooms.handler import HandlerRoom
 from headgate.runtime.rooms.keys import KeysRoom
 from headgate.runtime.rooms.listeners import ListenersRoom
+from headgate.runtime.rooms.peers import PeersRoom
 from headgate.runtime.rooms.region import RegionRoom
 from headgate.runtime.rooms.reservations import ReservationsRoom
 from headgate.runtime.rooms.rules import RulesRoom
@@ -40,6 +41,7 @@ from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.process import LoopLag
 
 ROOMS: Final[tuple[type[Room], ...]] = (
+    PeersRoom,
     DecisionLogRoom,
     TelemetryRoom,
     RulesRoom,

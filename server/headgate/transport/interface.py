@@ -23,7 +23,7 @@ from headgate.telemetry.traces import Tracing
 from headgate.transport.callers import EVERYBODY, Callers
 
 DURATION_BOUNDS_S = (
-    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 )  # fmt: skip
 """Bounds of the histogram of decisions: most take well under a millisecond, and none longer than its deadline."""
 

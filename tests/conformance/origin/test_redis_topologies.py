@@ -136,7 +136,7 @@ async def test_every_group_is_counted_on_its_own_master(cluster: RedisSetup) -> 
         assert {pulse.epoch.decode() for pulse in pulses} == {server.run_id() for server in cluster.servers}
         assert [state.connected for state in origin.describe()] == [True] * 3
     sizes = [server.client.dbsize() for server in cluster.servers]
-    assert sum(sizes) == 4 * GROUPS, "each group keeps who lives, by version and by list"
+    assert sum(sizes) == 5 * GROUPS, "each group keeps who lives, by version and by list, and the name of its memory"
     assert max(sizes) - min(sizes) <= 4
 
 

@@ -97,9 +97,23 @@ class World:
         """Where a region reaches another one, as the value of --peer."""
         return f"{to}=127.0.0.1:{self.proxies.ports[self._links[region, to]]}"
 
+    def peer_file(self, region: str) -> Path:
+        """File of a region's peers: where it exists, processes of the region follow it."""
+        return self.directory / f"{region}.peers"
+
+    def write_peers(self, region: str, peers: Sequence[str], more: str = "") -> None:
+        """Replace the file as programs do that care: by another one."""
+        lines = [f"{self.peer(region, peer)}\n" for peer in peers if peer != region]
+        following = self.directory / "next.peers"
+        following.write_text("# the other regions\n" + "".join(lines) + more)
+        following.replace(self.peer_file(region))
+
     def flags(self, region: str, slot: int, peers: Sequence[str]) -> list[str]:
         """What a node and an exchanger of a region are both told."""
-        reached = [word for peer in peers if peer != region for word in ("--peer", self.peer(region, peer))]
+        if self.peer_file(region).exists():
+            reached = ["--peer-file", str(self.peer_file(region))]
+        else:
+            reached = [word for peer in peers if peer != region for word in ("--peer", self.peer(region, peer))]
         exchange = ("--exchange", f"unix:{self.socket(region, slot)}", "--exchange-interval-s", str(self._interval_s))
         return ["--region", region, "--origin", self.redis[region].url, *exchange, *reached]
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import structlog
+from headgate.config.kinds import Peer
 from headgate.cuts import forgetting
 from headgate.cuts.forgetting import READER, ForgetsOtherRegions, forget_region
 from headgate.cuts.service import HEARD_S, ROUNDS, CutsService
 from headgate.endpoint.admins import Operator
 from headgate.errors import BadRequest, NotReady
 from headgate.exchange.fill import is_lost
+from headgate.exchange.peer_list import PeerList
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit, Scope, Unit
 from headgate.origin.exchange_protocol import ForeignCount, Priority
@@ -28,6 +30,7 @@ from structlog.testing import capture_logs
 from tests.support.region import RegionWorld, virtually
 
 LIMIT = Limit(10, Unit.HOUR, scope=Scope.GLOBAL, regions=3)
+PEERS = PeerList((Peer("us", "us:1"), Peer("ap", "ap:1")))
 ALICE = Operator("alice", "127.0.0.1:1")
 MUCH = 2**40
 
@@ -57,7 +60,7 @@ def origin_of(world: RegionWorld) -> NetworkedOrigin:
 
 
 def desk(world: RegionWorld, node: RegionNode) -> CutsService:
-    service = CutsService(("us", "ap"), origin_of(world), node.region_map, b"desk", structlog.get_logger())
+    service = CutsService(PEERS, origin_of(world), node.region_map, b"desk", structlog.get_logger())
     service.follow()
     return service
 

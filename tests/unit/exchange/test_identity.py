@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from headgate.config import load_settings
+from headgate.config.kinds import Peer
 from headgate.endpoint import tokens as token_files
 from headgate.endpoint.tls import TlsFiles
 from headgate.errors import ConfigError, Forbidden, Unauthenticated
@@ -188,22 +189,25 @@ def test_over_a_network_it_does_not_start_with_neither(address: str, is_peer: bo
     assert "can speak for any region" in (check(insecure=True) or "")
 
 
+PEERS = (Peer("eu", "10.0.0.1:8082"),)
+
+
 def settings(**flags: Any) -> Any:
     return load_settings({"rules": "r", "region": "us", "peer": ["eu=10.0.0.1:8082"], **flags}, {})
 
 
 def test_settings_say_how_regions_prove_who_they_are(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="anybody could speak for a region"):
-        exchange_security(settings(), LOG)
+        exchange_security(settings(), PEERS, LOG)
     (tmp_path / "t").write_text("us=one\neu=two\n")
     with capture_logs() as logs:
-        security = exchange_security(settings(exchange_token_file=str(tmp_path / "t")), LOG)
-        assert exchange_security(settings(exchange_insecure="true"), LOG).header is None
+        security = exchange_security(settings(exchange_token_file=str(tmp_path / "t")), PEERS, LOG)
+        assert exchange_security(settings(exchange_insecure="true"), PEERS, LOG).header is None
     assert security.header == "Bearer one"
     assert [line["event"] for line in logs] == ["exchange_exposed"] * 2
     files = {"exchange_tls_cert": "none", "exchange_tls_key": "none", "exchange_tls_ca": "none"}
     with pytest.raises(ConfigError, match="none: No such file"):
-        exchange_security(settings(**files), LOG)
+        exchange_security(settings(**files), PEERS, LOG)
 
 
 def test_certificates_are_mutual_or_none() -> None:

@@ -103,3 +103,17 @@ def test_only_requests_that_meet_a_quota_are_cut() -> None:
     plain, quota = Limit(10, Unit.MINUTE), bound(Limit(1_000, Unit.MINUTE, scope=Scope.QUOTA), 3)
     assert type(charges_of([Charge(b"a", plain, 1)])) is tuple
     assert type(charges_of([Charge(b"a", plain, 1), Charge(b"b", quota, 1)])) is SlicedCharges
+
+
+def test_regions_that_come_and_go_bind_limits_anew() -> None:
+    limits, told = LimitsOfRegion(1), list[int]()
+    limits.on_change = lambda: told.append(limits.active)
+    assert limits.bind(MINUTE) is MINUTE
+    limits.follow(3, 3)
+    assert (limits.bind(MINUTE).regions, limits.bind(MINUTE).publish_at) == (3, 67)
+    limits.follow(3, 3)
+    limits.follow(2, 2)
+    assert limits.bind(MINUTE).publish_at == 100
+    limits.follow(1, 1)
+    assert limits.bind(MINUTE) is MINUTE
+    assert told == [3, 2, 1]

@@ -7,6 +7,7 @@ from headgate.cuts.service import CutsService
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.room import Room, Rooms
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
+from headgate.runtime.rooms.peers import PeersRoom
 from headgate.runtime.rooms.region import RegionRoom
 from headgate.transport.admin import Method
 
@@ -19,12 +20,13 @@ class CutsRoom(Room):
     def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
         super().__init__(context, rooms)
         self._log = rooms.get(DecisionLogRoom)
+        self._peers = rooms.get(PeersRoom).list
         self._region = rooms.get(RegionRoom)
 
     async def start(self) -> None:
         context, region = self.context, self._region
         self._service = CutsService(
-            [peer.region for peer in context.settings.peer],
+            self._peers,
             region.origin,
             region.region_map,
             f"{context.identity.node}/{context.identity.run}".encode(),

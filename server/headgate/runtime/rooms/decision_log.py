@@ -27,6 +27,7 @@ from headgate.region.node import RegionNode
 from headgate.rules.directory import RulesSource
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.room import Room, Rooms
+from headgate.runtime.rooms.peers import PeersRoom
 from headgate.telemetry.history import NotedLogger
 from headgate.telemetry.metrics import Metrics
 from headgate.transport.admin import Method
@@ -35,11 +36,12 @@ HOUR_MS: Final = 3_600_000
 
 
 class DecisionLogRoom(Room):
-    """Starts first, so that the first rules and the node's start are in the log, and closes last."""
+    """Starts before what it tells of, so that the first rules and the node's start are in the log; closes last."""
 
     def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
         super().__init__(context, rooms)
         identity = context.identity
+        self._peers = rooms.get(PeersRoom).list
         self.log: DecisionLog | None = None
         """None where there is no sink."""
         self.history: Any = NotedLogger(context.logger, self.note)
@@ -77,7 +79,7 @@ class DecisionLogRoom(Room):
                 "allowances": settings.decision_log_allowances,
                 "values": settings.decision_log_values,
                 "shadow_mode": settings.shadow_mode,
-                "regions": 1 + len(settings.peer),
+                "regions": 1 + len(self._peers.now),
                 "pid": os.getpid(),
             },
         )

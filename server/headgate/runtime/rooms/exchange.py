@@ -7,6 +7,7 @@ from headgate.runtime.context import ProcessContext
 from headgate.runtime.regions import RegionExchange, key_scopes, register_exchange
 from headgate.runtime.room import Room, Rooms
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
+from headgate.runtime.rooms.peers import PeersRoom
 from headgate.runtime.rooms.region import RegionRoom
 from headgate.runtime.rooms.rules import RulesRoom
 from headgate.telemetry.metrics import Metrics
@@ -21,16 +22,18 @@ class ExchangeRoom(Room):
     def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
         super().__init__(context, rooms)
         self._log = rooms.get(DecisionLogRoom)
+        self._peers = rooms.get(PeersRoom).list
         self._region = rooms.get(RegionRoom)
         self._rules = rooms.get(RulesRoom)
 
     async def start(self) -> None:
         context, settings = self.context, self.context.settings
-        if not settings.peer or not settings.exchange_inside or not context.first:
+        if not settings.has_peers or not settings.exchange_inside or not context.first:
             return
         self._exchange = RegionExchange(
             settings,
             context.identity,
+            self._peers,
             nodes_origin=self._region.origin,
             scopes=key_scopes(settings, self._rules.store, self._region.limits),
             clock=context.clock,
@@ -41,9 +44,8 @@ class ExchangeRoom(Room):
 
     def describe(self) -> Mapping[str, Any]:
         """Describe this region and its peers for `/regions`."""
-        settings = self.context.settings
-        peers = [{"region": peer.region, "address": peer.address} for peer in settings.peer]
-        known = {"region": settings.region, "peers": peers}
+        peers = [{"region": peer.region, "address": peer.address} for peer in self._peers.now]
+        known = {"region": self.context.settings.region, "peers": peers}
         exchange = known if self._exchange is None else self._exchange.describe()
         return {**exchange, "active": self._region.limits.active, "exchanging": self._exchange is not None}
 

@@ -20,9 +20,10 @@ from headgate.region.node import RegionNode
 from headgate.region.region_map import RegionMapReplica
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.from_settings import breaker_settings, max_cells
-from headgate.runtime.regions import limits_of_region, number_of_regions, open_regions_origin
+from headgate.runtime.regions import limits_of_region, open_regions_origin
 from headgate.runtime.room import Room, Rooms
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
+from headgate.runtime.rooms.peers import PeersRoom
 from headgate.telemetry.metrics import Metrics
 
 SWEEP_STEPS: Final = 1_000
@@ -48,9 +49,12 @@ class RegionRoom(Room):
     def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
         super().__init__(context, rooms)
         self._log = rooms.get(DecisionLogRoom)
-        self._regions = number_of_regions(context.settings)
-        self.limits = limits_of_region(context.settings)
-        self._active = ActiveRegions(self.limits, self._regions, context.clock, self._regions_changed)
+        self._peers = rooms.get(PeersRoom).list
+        self._names = self._peers.names
+        """Names of the peers that limits were last bound by."""
+        self.limits = limits_of_region(context.settings, self._peers)
+        self._active = ActiveRegions(self.limits, 1 + len(self._names), context.clock, self._regions_changed)
+        self._peers.listen(self._follow_peers)
 
     async def start(self) -> None:
         context = self.context
@@ -98,9 +102,17 @@ class RegionRoom(Room):
         write_live_nodes(self.context.settings.data_dir, live_nodes)
         self._log.note("live_nodes", {"live_nodes": live_nodes})
 
+    async def _follow_peers(self) -> None:
+        before, self._names = self._names, self._peers.names
+        self._active.follow(joined=len(self._names - before), left=len(before - self._names))
+        self._log.history.info(
+            "regions_changed", joined=sorted(self._names - before), left=sorted(before - self._names)
+        )
+
     def _regions_changed(self, active: int) -> None:
-        log = self._log.history.info if active == self._regions else self._log.history.warning
-        log("active_regions_changed", active=active, of=self._regions)
+        regions = self._active.configured
+        log = self._log.history.info if active == regions else self._log.history.warning
+        log("active_regions_changed", active=active, of=regions)
 
     async def wait_for_origin(self) -> None:
         """Wait until every shard has answered once, if that is wanted: then a wrong password ends the start.
@@ -136,7 +148,7 @@ class RegionRoom(Room):
         cell_instruments.register(metrics, self.engine.counters)
         if self.node is not None:
             instruments.register(metrics, self.node)
-        if self.context.settings.peer:
+        if self.context.settings.has_peers:
             instruments.register_active(metrics, self._active)
             cell_instruments.register_cell_scope(metrics, self._cell_use, self.context.settings.region)
 

@@ -7,6 +7,7 @@
 `agree`    after healing all regions have every live published component, exactly
 `floor`    after healing a region counts at least what its peers know of it, also if it had lost everything
 `lost`     after healing a region counts at least what its living nodes admitted
+`left`     nothing is taken in of a region that was removed, as soon as all know it
 `outbox`   names of keys that are gone go too
 `budget`   without faults, all regions together admit no more than the limit, P, what is kept back, and what
            comes while they can't know of each other yet
@@ -27,7 +28,7 @@ from headgate.origin.protocol import UNREADABLE, WindowAnswer, WindowReport
 from headgate.origin.window_cells import ForeignComponent
 from headgate.origin.window_record import WindowRecord
 from headgate.simulation.lost_cells import lost_cells
-from headgate.simulation.regions.world import RegionsWorld, Site
+from headgate.simulation.regions.world import FOLLOWS_S, RegionsWorld, Site, region_name
 from headgate.simulation.shard import cells_of
 
 Cell = tuple[int, bytes, int]
@@ -35,6 +36,10 @@ Cell = tuple[int, bytes, int]
 UNKNOWING_S: Final = 1.6
 """A hit here is known there after a flush (250 ms), an interval (1 s), and the way; and a node hears of it with
 its next flush (250 ms)."""
+
+
+FOLLOWED_S: Final = FOLLOWS_S + 2.0
+"""Seconds from a removal until no batch of that region can be under way to the origin any more."""
 
 
 class RegionsWatch:
@@ -73,6 +78,13 @@ class RegionsWatch:
                 self._violate("doubled", f"{site.name} {_named(cell)}: {count.region_total} of {sum(known.values())}")
 
     def _imported(self, site: Site, counts: Sequence[ForeignCount]) -> None:
+        for index, removed in self._world.removed.items():
+            now_s = self._world.loop.time()
+            told = index != site.index and any(count.region == region_name(index).encode() for count in counts)
+            if told and now_s > removed.since_s + FOLLOWED_S:
+                self._violate(
+                    "left", f"{site.name} takes in counts of region {index}, removed at {removed.since_s:.3f}"
+                )
         for key in {count.key for count in counts}:
             record = site.shards[self._world.shard_of(key)].record(key)
             if isinstance(record, WindowRecord):

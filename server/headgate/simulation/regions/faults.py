@@ -29,6 +29,8 @@ class RegionFaults(FaultSchedule[RegionFault]):
                 self._spawn(self._world.kill_exchanger(site, number))
             case RegionFaultKind.REGION_LOST:
                 self._spawn(self._lose(site))
+            case RegionFaultKind.REGION_REMOVED:
+                self._spawn(self._world.remove(site, tries=bool(fault.amount % 2)))
 
     def _mend(self, fault: RegionFault) -> None:
         site = self._world.sites[fault.region]
@@ -43,6 +45,8 @@ class RegionFaults(FaultSchedule[RegionFault]):
                     self._world.start_exchanger(site, number)
             case RegionFaultKind.REGION_LOST:
                 self._spawn(self._come_back(site))
+            case RegionFaultKind.REGION_REMOVED:
+                self._spawn(self._world.add(site))
 
     async def _lose(self, site: Site) -> None:
         for shard in site.shards:

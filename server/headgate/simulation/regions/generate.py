@@ -38,7 +38,7 @@ DAYS: Final = (
     RegionDay("exchangers", (RegionFaultKind.EXCHANGER_CRASH, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED), 12),
     RegionDay("wiped", (*_LOSSES, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED, RegionFaultKind.ONE_WAY), 7),
     RegionDay("skewed", (RegionFaultKind.REGION_CLOCK, RegionFaultKind.SLOW_LINK, *_ORIGINS), 6),
-    RegionDay("world", tuple(RegionFaultKind), 14),
+    RegionDay("world", tuple(kind for kind in RegionFaultKind if kind is not RegionFaultKind.REGION_REMOVED), 14),
 )
 
 
@@ -53,6 +53,9 @@ SCOPES_REQUESTS: Final = (2_500, 3_500)
 HOSTILE_EVERY: Final = 25
 HOSTILE_AT: Final = 24
 """Every twenty-fifth history is one in which a region is in the wrong hands."""
+JOINING_AT: Final = 22
+"""Another one of twenty-five is one in which regions are removed and added again."""
+REMOVED_MS: Final = (1_000, 12_000)
 LONG_FAULTS: Final = (RegionFaultKind.ONE_WAY, RegionFaultKind.PARTITION, RegionFaultKind.EXCHANGER_CRASH)
 LONG_MS: Final = (15_000, 45_000)
 SHIFTS: Final = 3
@@ -61,7 +64,53 @@ SHIFTS: Final = 3
 
 def generate(seed: int) -> RegionsHistory:
     """The history of a seed: the same one every time."""
-    return _hostile(seed) if seed % HOSTILE_EVERY == HOSTILE_AT else _plain(seed)
+    match seed % HOSTILE_EVERY:
+        case at if at == HOSTILE_AT:
+            return _hostile(seed)
+        case at if at == JOINING_AT:
+            return _joining(seed)
+        case _:
+            return _plain(seed)
+
+
+def _joining(seed: int) -> RegionsHistory:
+    """A day on which regions come and go, with links and exchangers as bad as on others. One may not be there at first.
+
+    Limits that all regions count together only: those of other scopes are another number for each set of regions.
+    """
+    chance = random.Random(f"joining {seed}")  # noqa: S311 - to be repeated, not guessed at
+    regions, shards = chance.choice([3, 3, 4]), chance.randint(1, 2)
+    length_us = round(chance.uniform(*LENGTH_S) * 1e6)
+    keys = _keys(chance, regions)
+    day = RegionDay("joining", (*LINK_FAULTS, RegionFaultKind.EXCHANGER_CRASH), 5)
+    removals = [
+        RegionFault(
+            RegionFaultKind.REGION_REMOVED,
+            chance.choice([0, chance.randrange(length_us // 1000)]),
+            chance.randint(*REMOVED_MS),
+            region,
+            amount=chance.randint(0, 1),
+        )
+        for region in chance.sample(range(regions), chance.randint(1, 2))
+    ]
+    others = _faults(chance, day, length_us // 1000, regions, shards)
+    faults = tuple(sorted([*others, *removals], key=lambda fault: fault.at_ms))
+    return RegionsHistory(
+        seed=seed,
+        name=f"joining-{seed}",
+        regions=regions,
+        nodes=2,
+        shards=shards,
+        exchangers=chance.choice([1, 2, 2]),
+        deadline_ms=chance.choice([50, 200]),
+        link_ms=(1.0, chance.choice([1.0, 20.0, 80.0])),
+        unix_ms=UNIX_MS + chance.randrange(60_000),
+        offsets_ms=tuple([chance.choice([0, 0, 40, -60]) for _ in range(regions)]),
+        keys=keys,
+        asks=_asks(chance, keys, regions, length_us, times=1),
+        faults=faults,
+        numbers=tuple(range(len(faults))),
+    )
 
 
 def _hostile(seed: int) -> HostileHistory:

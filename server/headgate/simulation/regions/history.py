@@ -34,6 +34,9 @@ class RegionFaultKind(StrEnum):
     """The clock of one of a region's shards is set, by up to a few seconds."""
     ORIGIN_STALL = "origin_stall"
     """A shard of a region does not answer for a while."""
+    REGION_REMOVED = "region_removed"
+    """The others have a region no more as a peer, each exchanger a while after the other; then they have it again. With
+    an even amount the region has no peers meanwhile, with an odd one it goes on trying."""
     LOST_IMPORTS = "lost_imports"
     """Calls of a region's exchangers to one of its shards are lost, or the answers to them are."""
 

@@ -4,9 +4,11 @@ Create it inside a running (virtual) loop. It decides nothing itself: faults.py 
 means.
 """
 
+import asyncio
 import random
 from collections.abc import Iterator
 from functools import partial
+from typing import Final, NamedTuple
 
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.messages import Receiver
@@ -30,6 +32,8 @@ from headgate.simulation.trace import Tracer
 INSIDE_MS = (0.2, 1.0)
 """A round trip within a region."""
 MAX_CELLS = 10_000
+FOLLOWS_S: Final = 1.5
+"""Longest time in seconds until an exchanger has seen that its peers are others."""
 
 
 class Site:
@@ -47,6 +51,16 @@ class Site:
         self.exchange_paths = [NetworkPath(delay_ms=INSIDE_MS) for _ in shards]
         """Paths from its exchangers to its shards."""
         self.runs = 0
+        self.changing = asyncio.Lock()
+        """Held while one of its exchangers gets other peers."""
+
+
+class Removed(NamedTuple):
+    """A region that the others have removed."""
+
+    since_s: float
+    tries: bool
+    """True if it goes on trying to reach them."""
 
 
 def region_name(index: int) -> str:
@@ -66,6 +80,8 @@ class RegionsWorld(Stage[RegionsHistory]):
             for peer in self.sites
             if site is not peer
         }
+        self.removed: dict[int, Removed] = {}
+        """Regions that the others have no more as a peer."""
         self._scopes = HistoryScopes(history)
         self._charges: dict[tuple[int, int], tuple[Charge, ...]] = {}
 
@@ -137,7 +153,7 @@ class RegionsWorld(Stage[RegionsHistory]):
         site.runs += 1
         who = f"{site.name} exchanger {number} run {site.runs}"
         chance = self.chance(who)
-        peers = [peer for peer in self.sites if peer is not site]
+        peers = self._peers(site)
         origin = NetworkedOrigin(site.shards, site.exchange_paths, self.chance(who))
         exchanger = Exchanger(
             ExchangeSite(site.name, origin, who.encode(), site.clock, chance, self.logger(who), self._scopes),
@@ -147,6 +163,40 @@ class RegionsWorld(Stage[RegionsHistory]):
         )
         site.exchangers[number] = exchanger
         exchanger.start()
+
+    async def remove(self, site: Site, *, tries: bool) -> None:
+        """Have no exchanger of another region know this one as a peer; and this one none of them, unless it `tries`."""
+        self.removed[site.index] = Removed(self.loop.time(), tries)
+        await self._follow_peers()
+
+    async def add(self, site: Site) -> None:
+        """Have all regions know each other again."""
+        del self.removed[site.index]
+        await self._follow_peers()
+
+    def _peers(self, site: Site) -> list[Site]:
+        own = self.removed.get(site.index)
+        if own is not None and not own.tries:
+            return []
+        return [peer for peer in self.sites if peer is not site and peer.index not in self.removed]
+
+    async def _follow_peers(self) -> None:
+        running = [(site, each) for site in self.sites for each in site.exchangers if each is not None]
+        await asyncio.gather(*(self._follow(site, exchanger) for site, exchanger in running))
+
+    async def _follow(self, site: Site, exchanger: Exchanger[QuotaKeeper]) -> None:
+        """Give an exchanger the peers of its region, when it has looked at its file."""
+        chance = self.chance(f"{site.name} peers {self.loop.time():.6f} {site.exchangers.index(exchanger)}")
+        await asyncio.sleep(round(chance.uniform(0, FOLLOWS_S), 6))
+        async with site.changing:
+            if exchanger not in site.exchangers:
+                return  # killed
+            wanted = {peer.name: peer for peer in self._peers(site)}
+            joining = {
+                name: self._link(site, peer, chance) for name, peer in wanted.items() if name not in exchanger.peers
+            }
+            leaving = [name for name in exchanger.peers if name not in wanted]
+            await exchanger.change_peers(leaving, joining, dict.fromkeys(joining, ""))
 
     async def kill_exchanger(self, site: Site, number: int) -> None:
         """End an exchanger without its last steps."""
