@@ -115,6 +115,11 @@ def _read_all(directory: str, names: Sequence[str], *, merge_domains: bool) -> R
     if problems:
         # The other files' problems are named too: everything at once.
         raise RulesError(sorted(problems + check_files(files, merge_domains=merge_domains)), transient=True)
+    return source_of(files, merge_domains=merge_domains)
+
+
+def source_of(files: Sequence[SourceFile], *, merge_domains: bool) -> RulesSource:
+    """Files that were read, from wherever they came, with the digest that names them."""
     return RulesSource(tuple(files), _digest(files, merge_domains=merge_domains))
 
 

@@ -30,7 +30,7 @@ def register(metrics: Metrics, store: RuleStore) -> None:
     )
     metrics.gauge(
         "headgate_rules_in_sync",
-        "1 while the rules in force are those of the directory.",
+        "1 while the rules in force are those of their source.",
         lambda: int(store.status.in_sync),
     )
     metrics.gauge(

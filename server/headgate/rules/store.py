@@ -1,4 +1,4 @@
-"""The rules that are in force, and the directory they come from.
+"""The rules that are in force, and the directory they come from. (Another source hands its files over: `offer`.)
 
 `current` is one reference: read it once per request. A change of the directory is
 compiled beside the serving loop and swapped in whole, or refused whole with every
@@ -13,7 +13,7 @@ hears of it only when there is something to do.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,15 @@ import structlog
 
 from headgate.clock import Clock
 from headgate.rules import snapshot
-from headgate.rules.directory import RulesSource, Signature, compile_source, read_directory, signature
+from headgate.rules.directory import (
+    RulesSource,
+    Signature,
+    SourceFile,
+    compile_source,
+    read_directory,
+    signature,
+    source_of,
+)
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import NoSnapshot, OtherSnapshot, Problem, RulesError, SnapshotError
@@ -45,7 +53,7 @@ RETRY_S = 5.0
 LOGGED_PROBLEMS = 100
 """Log lines per refused change; the status holds all problems."""
 
-SourceKind = Literal["directory", "snapshot"]
+SourceKind = Literal["directory", "xds", "snapshot", "none"]
 _Unseen = Literal["unseen"]
 
 
@@ -62,9 +70,9 @@ class RuleStatus:
     loaded_at: float
     """Unix seconds."""
     source: SourceKind
-    """`snapshot` while the directory could not be used since the start."""
+    """`snapshot` while the source could not be used since the start; `none` if there is no snapshot either."""
     in_sync: bool
-    """True if the rules in force are those of the directory."""
+    """True if the rules in force are those of the source."""
     rules: int
     domains: int
     last_error: tuple[Problem, ...] = ()
@@ -100,7 +108,10 @@ class RuleStore:
         self._stop = threading.Event()
         self._status: RuleStatus | None = None
         self.looked_at = self._now()
-        """Time of the last look at the directory, in unix seconds."""
+        """Time of the last look at the source, in unix seconds."""
+        self.trouble = ""
+        """Reason why the source is out of reach; empty while it is not."""
+        self._good: dict[str, SourceFile] = {}
         self.current: RuleSet = RuleSet({}, (), Version(0, ""), 0)
 
     @property
@@ -123,6 +134,15 @@ class RuleStore:
         except RulesError as error:
             self._accept(self._last_good(error), "snapshot")
             self._refuse(error)
+        return self.current
+
+    def load_saved(self) -> RuleSet:
+        """Load the last good rules, to serve until a source offers some; without a snapshot, no rules at all."""
+        nothing = source_of((), merge_domains=self._merge_domains)
+        try:
+            self._accept(self._last_good(RulesError(())), "snapshot")
+        except RulesError:
+            self._accept(RuleSet({}, (), Version(0, nothing.digest), 0), "none")
         return self.current
 
     def _load_directory(self, pace: Pace) -> RuleSet:
@@ -207,7 +227,7 @@ class RuleStore:
             return  # it changed while it was read: look again
         self._seen, self._retry_at = state, None
         if rules is self.current:
-            self._unchanged()
+            self._unchanged("directory")
         else:
             self._accept(rules, "directory")
 
@@ -246,6 +266,56 @@ class RuleStore:
             return self.current
         return self._new(source, self._pace(polite=True))
 
+    # Another source
+
+    async def offer(self, files: Sequence[SourceFile]) -> tuple[Problem, ...]:
+        """Put files into force that a source has sent, each for itself: of one with problems the last good text serves
+        on, if there was any. Returns the problems.
+        """
+        rules, good, problems = await asyncio.to_thread(self._usable, files)
+        self._good = good
+        if rules is self.current:
+            self._unchanged("xds")
+        else:
+            self._accept(rules, "xds")
+        if problems:
+            self._refuse(RulesError(problems))
+        return problems
+
+    def look(self, trouble: str = "") -> None:
+        """Take note that the source was there just now, or of why it was not."""
+        self.trouble = trouble
+        if not trouble:
+            self.looked_at = self._now()
+
+    def _usable(self, files: Sequence[SourceFile]) -> tuple[RuleSet, dict[str, SourceFile], tuple[Problem, ...]]:
+        """Compile what can be used, in the thread: the set, the files it is made of, the problems of the others."""
+        pace = self._pace(polite=True)
+        chosen = {file.path: file for file in files}
+        problems: list[Problem] = []
+        while True:
+            source = source_of(list(chosen.values()), merge_domains=self._merge_domains)
+            try:
+                return self._made(source, pace), chosen, tuple(problems)
+            except RulesError as error:
+                problems += error.problems
+                self._replace_bad(chosen, {problem.file for problem in error.problems})
+
+    def _made(self, source: RulesSource, pace: Pace) -> RuleSet:
+        if source.digest == self.current.version.digest:
+            self._on_source(source)
+            return self.current
+        return self._new(source, pace)
+
+    def _replace_bad(self, chosen: dict[str, SourceFile], bad: set[str]) -> None:
+        """Take files that were refused back to their last good text, and out if that is refused too."""
+        for path in bad:
+            former = self._good.get(path)
+            if former is None or chosen[path] == former:
+                del chosen[path]
+            else:
+                chosen[path] = former
+
     # Outcomes
 
     def _accept(self, rules: RuleSet, source: SourceKind) -> None:
@@ -255,12 +325,12 @@ class RuleStore:
             version=rules.version,
             loaded_at=self._now(),
             source=source,
-            in_sync=source == "directory",
+            in_sync=source in ("directory", "xds"),
             rules=rules.count,
             domains=len(rules.domains),
             last_error=before.last_error if before else (),
             last_error_at=before.last_error_at if before else None,
-            accepted=(before.accepted if before else 0) + (source == "directory"),
+            accepted=(before.accepted if before else 0) + (source in ("directory", "xds")),
             rejected=before.rejected if before else 0,
         )
         self._log.info(
@@ -271,9 +341,9 @@ class RuleStore:
             domains=len(rules.domains),
         )
 
-    def _unchanged(self) -> None:
+    def _unchanged(self, source: SourceKind) -> None:
         """The files say what is in force already: after a touch, or a bad change that was taken back."""
-        self._status = replace(self.status, in_sync=True, source="directory")
+        self._status = replace(self.status, in_sync=True, source=source)
         self._log.info("rules_unchanged", version=str(self.current.version))
 
     def _refuse(self, error: RulesError) -> None:

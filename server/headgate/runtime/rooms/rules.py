@@ -8,6 +8,7 @@ from headgate.rules.store import RuleStore
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.room import Room, Rooms, Task
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
+from headgate.runtime.rules_source import open_rules
 from headgate.telemetry.metrics import Metrics
 
 
@@ -15,6 +16,7 @@ class RulesRoom(Room):
     """Owns the store of rules."""
 
     store: RuleStore
+    _follow: Task
 
     def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
         super().__init__(context, rooms)
@@ -22,18 +24,17 @@ class RulesRoom(Room):
 
     async def start(self) -> None:
         settings = self.context.settings
-        self.store = RuleStore(
-            settings.rules,
+        self.store, self._follow = open_rules(
+            settings,
             clock=self.context.clock,
+            rng=self.context.random,
             data_dir=settings.data_dir,
-            merge_domains=settings.merge_domains,
             logger=self._log.history,
             on_source=self._log.keep_rules,
         )
-        self.store.load_initial()
 
     def tasks(self) -> Mapping[str, Task]:
-        return {"rules": self.store.watch}
+        return {"rules": self._follow}
 
     def register(self, metrics: Metrics) -> None:
         instruments.register(metrics, self.store)
