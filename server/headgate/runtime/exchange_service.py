@@ -16,11 +16,12 @@ from headgate.build import BUILD
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.errors import ConfigError
+from headgate.rules.store import RuleStore
 from headgate.runtime.access import http_endpoints, open_tokens
+from headgate.runtime.feeds import open_feed
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
 from headgate.runtime.regions import MEMORY, RegionExchange, key_scopes, limits_of_region, register_exchange
-from headgate.runtime.rules_source import open_rules
 from headgate.runtime.stopping import Stopping
 from headgate.runtime.tasks import BackgroundTasks
 from headgate.telemetry.bounded import BoundedLogger
@@ -53,7 +54,9 @@ class ExchangeService:
         self._logger = logs.logger
         self._identity = make_identity(settings.region, settings.node_id, clock, rng)
         self._metrics = Metrics(node=self._identity.node, region=settings.region)
-        self._rules, self._follow_rules = open_rules(settings, clock=clock, rng=rng, logger=logs.logger)
+        feed = open_feed(settings, clock, rng)
+        self._rules = RuleStore(feed, clock=clock, merge_domains=settings.merge_domains, logger=logs.logger)
+        self._rules.load_initial()
         self._exchange = RegionExchange(
             settings,
             self._identity,
@@ -89,7 +92,7 @@ class ExchangeService:
                 await self._exchange.start()
                 for listener in self._https:
                     await listener.start()
-                self._tasks.start("rules", self._follow_rules)
+                self._tasks.start("rules", self._rules.watch)
                 if self._tokens is not None:
                     self._tasks.start("tokens", self._tokens.watch)
                 self._ready = True

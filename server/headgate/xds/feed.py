@@ -6,19 +6,23 @@ failure ends the feed, and none takes a rule out of force.
 
 import asyncio
 import contextlib
+import dataclasses
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 
 from headgate.clock import Clock
 from headgate.errors import BadRequest
+from headgate.rules.feed import Feed, FeedKind, Taker
+from headgate.rules.problems import Problem, RulesError
+from headgate.rules.source import RulesSource, SourceFile, source_of
 from headgate.xds.messages import METHODS, Messages
-from headgate.xds.stream import Protocol as XdsProtocol
-from headgate.xds.stream import Resources, XdsStream
+from headgate.xds.stream import Protocol, Resources, XdsStream
+from headgate.xds.text import shown_name
 
 KEEPALIVE_MS: Final = 300_000
 """Go's gRPC servers answer pings that come more often with GOAWAY."""
@@ -29,6 +33,7 @@ STEADY_S: Final = 10.0
 """A stream that was answered and lived so long is no failure: the next wait is the first one again."""
 LEAST_SHARE: Final = 0.5
 """Waits are between this share and all of the delay: nodes that lost one server do not come back together."""
+MAX_HELD_SHOWN: Final = 100
 
 _Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 _BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError, OSError, BadRequest)
@@ -39,7 +44,7 @@ class XdsServer:
     """Where the server is and how it is spoken to."""
 
     address: str
-    protocol: XdsProtocol
+    protocol: Protocol
     headers: tuple[tuple[str, str], ...] = ()
     tls: bool = False
     ca: Path | None = None
@@ -51,78 +56,86 @@ class XdsServer:
     retry_max_s: float = 30.0
 
 
-class RulesSink(Protocol):
-    """Who takes the sets, and shows operators how the source does."""
+@dataclass(slots=True)
+class XdsState:
+    """What operators see of the stream."""
 
-    async def put(self, resources: Resources) -> Sequence[str]:
-        """Put a set into force as far as it can be used; the problems of the rest."""
+    connected: bool = False
+    """True once the present stream was answered."""
+    streams: int = 0
+    responses: int = 0
+    refusals: int = 0
+    """Refusals that were sent."""
 
-    def looked(self, trouble: str) -> None:
-        """Hear that the server was there just now, or, with a reason, that it was not."""
 
+class XdsFeed(Feed):
+    """Rules from an xDS server, each resource as the file `xds/<name>`."""
 
-class XdsFeed:
-    """Runs until it is cancelled."""
+    kind: FeedKind = "xds"
 
     def __init__(
-        self,
-        server: XdsServer,
-        messages: Messages,
-        sink: RulesSink,
-        clock: Clock,
-        rng: random.Random,
-        logger: Any,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, server: XdsServer, messages: Messages, *, clock: Clock, rng: random.Random, merge_domains: bool = False
     ) -> None:
+        super().__init__(clock.now_ms() / 1000)
         self._server = server
         self._messages = messages
-        self._sink = sink
         self._clock = clock
         self._random = rng
-        self._log = logger
-        self._sleep = sleep
+        self._merge_domains = merge_domains
         self._stream = XdsStream(server.protocol)
-        self._answered = False
+        self._source: RulesSource | None = None
+        self._lost = False
+        """True from the end of a stream until the store has heard that the server is there again."""
+        self.state = XdsState()
 
-    async def run(self) -> None:
-        """Follow the server."""
+    def first(self) -> RulesSource | None:
+        return None
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "kind": self.kind,
+            "from": f"xds://{self._server.address}",
+            "protocol": self._server.protocol,
+            **dataclasses.asdict(self.state),
+            "held": self._stream.names_held[:MAX_HELD_SHOWN],
+        }
+
+    async def watch(self, taker: Taker) -> None:
         delay_s = self._server.retry_s
         while True:
             began_s = self._clock.monotonic()
-            self._answered = False
             try:
-                await self._follow()
+                await self._follow(taker)
                 reason = "the server ended the stream"
             except _BROKEN as error:
                 reason = _reason(error)
-            if self._answered and self._clock.monotonic() - began_s >= STEADY_S:
+            if self.state.connected and self._clock.monotonic() - began_s >= STEADY_S:
                 delay_s = self._server.retry_s
-            wait_s = delay_s * self._random.uniform(LEAST_SHARE, 1)
+            self.state.connected, self._lost = False, True
+            taker.cannot_read(RulesError([Problem(f"xds://{self._server.address}", 1, reason)], transient=True))
+            await asyncio.sleep(delay_s * self._random.uniform(LEAST_SHARE, 1))
             delay_s = min(self._server.retry_max_s, 2 * delay_s)
-            self._sink.looked(f"{self._server.address}: {reason}")
-            self._log.warning("xds_stream_ended", server=self._server.address, reason=reason, retry_s=round(wait_s, 3))
-            await self._sleep(wait_s)
 
-    async def _follow(self) -> None:
+    async def _follow(self, taker: Taker) -> None:
         """Run one stream to its end."""
         channel = self._channel()
         try:
             call: _Call = channel.stream_stream(METHODS[self._server.protocol])(metadata=self._server.headers)
             self._stream.connected(self._clock.monotonic())
-            await self._converse(call)
+            self.state.streams += 1
+            await self._converse(call, taker)
         finally:
             await channel.close()
 
-    async def _converse(self, call: _Call) -> None:
+    async def _converse(self, call: _Call, taker: Taker) -> None:
         reading: asyncio.Task[Any] | None = None
         try:
             while True:
-                await self._act(call)
+                await self._act(call, taker)
                 reading = reading or asyncio.ensure_future(call.read())
                 await asyncio.wait([reading], timeout=self._pause_s())
                 if not reading.done():
-                    if self._answered:
-                        self._sink.looked("")
+                    self._look()
                     continue
                 data, reading = reading.result(), None
                 if not isinstance(data, bytes):
@@ -139,26 +152,41 @@ class XdsFeed:
         due_s = self._stream.wakes_at()
         return LOOK_S if due_s is None else min(LOOK_S, max(0.0, due_s - self._clock.monotonic()))
 
+    def _look(self) -> None:
+        """Take note of when the server was last known to be there."""
+        if self.state.connected:
+            self.looked_at = self._clock.now_ms() / 1000
+
     async def _take(self, data: bytes) -> None:
         # In a thread: a set of many rules takes long to turn into text.
         response = await asyncio.to_thread(self._messages.decode, data)
-        if not self._answered:
-            self._log.info("xds_stream_began", server=self._server.address)
-        self._answered = True
-        self._sink.looked("")
+        self.state.connected = True
+        self.state.responses += 1
+        self._look()
         if response is not None:
             self._stream.received(response, self._clock.monotonic())
 
-    async def _act(self, call: _Call) -> None:
+    async def _act(self, call: _Call, taker: Taker) -> None:
         """Do what the machine says: hand over a set, send what is due."""
         offered = self._stream.offered(self._clock.monotonic())
         if offered is not None:
-            problems = await self._sink.put(offered)
-            self._stream.judged(problems, self._clock.monotonic())
+            self._stream.judged(await self._hand_over(offered, taker), self._clock.monotonic())
+        elif self._lost and self.state.connected and self._source is not None:
+            # The same set on a new stream: the store hears that the server is there again.
+            await taker.take(self._source)
+        self._lost = self._lost and not self.state.connected
         for request in self._stream.requests(self._clock.monotonic()):
-            if request.reason:
-                self._log.error("xds_refusal_sent", server=self._server.address, nonce=request.nonce)
+            self.state.refusals += bool(request.reason)
             await call.write(self._messages.encode(request))
+
+    async def _hand_over(self, offered: Resources, taker: Taker) -> list[str]:
+        """Put a set into force as far as it can be used; the problems of the rest."""
+        named = {f"xds/{shown_name(name)}": text for name, text in offered.items()}
+        files = [SourceFile(path, text, path) for path, text in named.items()]
+        source = source_of(files, merge_domains=self._merge_domains)
+        outcome = await taker.take(source)
+        self._source = source if not outcome.refused else None
+        return [str(problem) for refusal in outcome.refused for problem in refusal.problems]
 
     # The channel
 

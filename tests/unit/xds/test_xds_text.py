@@ -6,9 +6,10 @@ import pytest
 import yaml
 from google.protobuf.struct_pb2 import Struct
 from headgate.clock import SystemClock
-from headgate.rules.directory import RulesSource, SourceFile, check_files, compile_source
+from headgate.rules.directory import check_files, compile_source
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
+from headgate.rules.source import RulesSource, SourceFile
 from headgate.xds.text import config_text, shown_name
 from headgate.xds.wire.ratelimit_config_pb2 import (
     RateLimitConfig,

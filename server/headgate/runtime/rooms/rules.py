@@ -6,9 +6,9 @@ from typing import Any
 from headgate.rules import instruments
 from headgate.rules.store import RuleStore
 from headgate.runtime.context import ProcessContext
+from headgate.runtime.feeds import open_feed
 from headgate.runtime.room import Room, Rooms, Task
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
-from headgate.runtime.rules_source import open_rules
 from headgate.telemetry.metrics import Metrics
 
 
@@ -16,7 +16,6 @@ class RulesRoom(Room):
     """Owns the store of rules."""
 
     store: RuleStore
-    _follow: Task
 
     def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
         super().__init__(context, rooms)
@@ -24,17 +23,18 @@ class RulesRoom(Room):
 
     async def start(self) -> None:
         settings = self.context.settings
-        self.store, self._follow = open_rules(
-            settings,
+        self.store = RuleStore(
+            open_feed(settings, self.context.clock, self.context.random),
             clock=self.context.clock,
-            rng=self.context.random,
             data_dir=settings.data_dir,
+            merge_domains=settings.merge_domains,
             logger=self._log.history,
             on_source=self._log.keep_rules,
         )
+        self.store.load_initial()
 
     def tasks(self) -> Mapping[str, Task]:
-        return {"rules": self._follow}
+        return {"rules": self.store.watch}
 
     def register(self, metrics: Metrics) -> None:
         instruments.register(metrics, self.store)
