@@ -25,6 +25,7 @@ import yaml
 from headgate.clock import SystemClock
 from headgate.rules import snapshot
 from headgate.rules.directory import load_directory
+from headgate.rules.directory_feed import DirectoryFeed
 from headgate.rules.ruleset import RuleSet
 from headgate.rules.store import RuleStore
 
@@ -159,7 +160,8 @@ async def reload_beside_a_loop(parent: Path, count: int) -> dict[str, float]:
     directory.mkdir()
     path = directory / "edge.yaml"
     path.write_text(rules_text(count))
-    store = RuleStore(directory, clock=SystemClock(), data_dir=parent / "reload-data", logger=Silent())
+    feed = DirectoryFeed(directory, clock=SystemClock())
+    store = RuleStore(feed, clock=SystemClock(), data_dir=parent / "reload-data", logger=Silent())
     old_version = store.load_initial().version
     watch = asyncio.create_task(store.watch())
     idle = await late(lambda: False, 2.0)

@@ -18,7 +18,8 @@ from headgate.limiter.scopes import LimitsOfRegion
 from headgate.pending import answer_future
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
-from headgate.rules.directory import RulesSource
+from headgate.rules.directory_feed import DirectoryFeed
+from headgate.rules.source import RulesSource
 from headgate.rules.store import RuleStore
 from headgate.telemetry.history import NotedLogger
 from headgate_client.values import Descriptor, encode_request
@@ -97,7 +98,7 @@ class LoggedNode:
         """Bring other rules into force."""
         (self.rules_dir / "rules.yaml").write_text(rules)
         before = self.store
-        self.store = RuleStore(self.rules_dir, clock=self.clock, on_source=self._keep)
+        self.store = RuleStore(DirectoryFeed(self.rules_dir, clock=self.clock), clock=self.clock, on_source=self._keep)
         if before is not None:
             self.store.current = before.current
         self.store.load_initial()

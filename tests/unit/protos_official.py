@@ -1,9 +1,10 @@
 """Describes and exchanges our messages and the official ones; run by test_protos.py.
 
-    PYTHONPATH=.venv/xds:client python protos_official.py ours|official|exchange
+    PYTHONPATH=.venv/xds:client:server python protos_official.py ours|official|exchange|xds|xds_official
 
 `ours` and `official` print every field, enum value and method of the messages that we
-have, by official name; `exchange` loads both at once and passes messages between them.
+have, by official name; `exchange` loads both at once and passes messages between them. `xds` and
+`xds_official` do what the first two do for the messages of an xDS stream.
 """
 
 import importlib
@@ -21,6 +22,13 @@ MODULES = (
     "envoy.extensions.common.ratelimit.v3.ratelimit_pb2",
     "envoy.type.v3.ratelimit_unit_pb2",
     "envoy.config.core.v3.base_pb2",
+)
+XDS_MODULES = ("discovery_pb2", "node_pb2", "status_pb2")
+"""Ours, below headgate.xds.wire."""
+XDS_OFFICIAL_MODULES = (
+    "envoy.service.discovery.v3.discovery_pb2",
+    "envoy.config.core.v3.base_pb2",
+    "google.rpc.status_pb2",
 )
 TYPES = {
     value: name.removeprefix("TYPE_").lower() for name, value in vars(FieldDescriptor).items() if name[:5] == "TYPE_"
@@ -89,6 +97,14 @@ def describe_official() -> dict[str, Any]:
     return {name: what for name, what in described.items() if any(name.startswith(f"{top}.") for top in top_level)}
 
 
+def describe_xds() -> dict[str, Any]:
+    return describe(importlib.import_module(f"headgate.xds.wire.{name}").DESCRIPTOR for name in XDS_MODULES)
+
+
+def describe_xds_official() -> dict[str, Any]:
+    return describe(importlib.import_module(name).DESCRIPTOR for name in XDS_OFFICIAL_MODULES)
+
+
 def _top_level(module: Any) -> list[Any]:
     file = module.DESCRIPTOR
     kinds = (file.message_types_by_name, file.enum_types_by_name, file.services_by_name)
@@ -135,5 +151,11 @@ def _there_and_back(ours: Any, official: Any) -> bool:
 
 
 if __name__ == "__main__":
-    commands = {"ours": describe_ours, "official": describe_official, "exchange": exchange}
+    commands = {
+        "ours": describe_ours,
+        "official": describe_official,
+        "exchange": exchange,
+        "xds": describe_xds,
+        "xds_official": describe_xds_official,
+    }
     json.dump(commands[sys.argv[1]](), sys.stdout)

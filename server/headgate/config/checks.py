@@ -16,6 +16,11 @@ _NEEDS = (
     ("admin_tls_key", "admin_tls_cert", "admin_tls_cert beside it"),
     ("admin_tls_client_ca", "admin_tls_cert", "admin_tls_cert and admin_tls_key beside it"),
     ("admin_tls_client_san", "admin_tls_client_ca", "admin_tls_client_ca beside it: else nobody shows a certificate"),
+    ("xds_ca", "xds_tls", "xds_tls beside it"),
+    ("xds_cert", "xds_tls", "xds_tls beside it"),
+    ("xds_cert", "xds_key", "xds_key beside it"),
+    ("xds_key", "xds_cert", "xds_cert beside it"),
+    ("xds_server_name", "xds_tls", "xds_tls beside it"),
     ("traces", "otlp_endpoint", "otlp_endpoint beside it: the collector that spans are sent to"),
     ("decision_log_otlp", "otlp_endpoint", "otlp_endpoint beside it: the collector that records are sent to"),
 )
@@ -39,6 +44,8 @@ def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterato
     if values["peer"] and values["peer_file"]:
         yield f"{at('peer_file')}: peer names other regions too: give one of the two"
     yield from _check_headers(values, at)
+    if values["xds_retry_max_s"] < values["xds_retry_s"]:
+        yield f"{at('xds_retry_max_s')}: is less than xds_retry_s, the first wait"
 
 
 def _check_workers(values: Mapping[str, Any], at: str) -> Iterator[str]:

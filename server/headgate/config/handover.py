@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.config.kinds import FilePath, ListOf, Peer
+from headgate.config.kinds import FilePath, ListOf, Peer, RulesFrom
 from headgate.config.settings import SETTINGS, Setting, Settings
 from headgate.errors import ConfigError
 
@@ -41,6 +41,6 @@ def _plain(value: Any) -> Any:
 def _restore(setting: Setting, value: Any) -> Any:
     if isinstance(setting.kind, ListOf):
         return tuple(Peer(**item) if isinstance(item, dict) else item for item in value)
-    if isinstance(setting.kind, FilePath) and value is not None:
-        return Path(value)
+    if isinstance(setting.kind, FilePath | RulesFrom) and value is not None:
+        return setting.kind.parse(value)
     return value

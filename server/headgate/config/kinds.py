@@ -68,6 +68,7 @@ SAN = Text(
     "a name in a certificate: a DNS name (`*.` stands for one label), a URI (`*` at its end for any rest), an address",
     r"(\*\.)?[^*,\s]{1,253}|[a-z][a-z0-9+.-]*://[^*,\s]{0,2000}\*?",
 )
+XDS_NODE = Text("1 to 256 printable characters without blanks", r"[\x21-\x7e]{1,256}")
 HOST = Text("a host name, or `*` for any", r"\*|[A-Za-z0-9][A-Za-z0-9.-]{0,252}", "NAME")
 HEADER = Text("an HTTP header name", r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 
@@ -167,6 +168,23 @@ class FilePath:
 
 
 DIRECTORY = FilePath("a directory", "DIR")
+XDS_SCHEME = "xds://"
+
+
+@dataclass(frozen=True, slots=True)
+class RulesFrom:
+    """Where rules come from: a directory, as a path, or an xDS server, as the text of its URL."""
+
+    accepts: str = "a directory, or `xds://host:port` of an xDS server"
+    metavar: str = "DIR|URL"
+
+    def parse(self, text: str) -> Path | str:
+        if text.startswith(XDS_SCHEME):
+            return XDS_SCHEME + _address(text.removeprefix(XDS_SCHEME))
+        return DIRECTORY.parse(text)
+
+
+RULES_FROM = RulesFrom()
 PEM_FILE = FilePath("a PEM file")
 TEXT_FILE = FilePath("a text file")
 
@@ -268,6 +286,33 @@ def parse_peer(text: str) -> Peer:
 
 
 PEER = Parsed("`REGION=ADDR`", "REGION=ADDR", parse_peer)
+
+
+PAIRS_BYTES = 8192
+"""Length of all pairs of one setting: they go into every stream's first message or header block."""
+
+
+def _pairs(accepts: str, separator: str, name: str) -> Parsed:
+    """Pairs with commas between them, each a name and a value: kept as text, whose parts `pairs_of` gives."""
+    pair = re.compile(rf"({name}){separator}([\x20-\x7e]*)")
+
+    def parse(text: str) -> str:
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if len(text) > PAIRS_BYTES or not all(pair.fullmatch(part) for part in parts):
+            raise ValueError(f"expected {accepts}")  # without what was given: it may be a secret
+        return ",".join(parts)
+
+    return Parsed(accepts, f"K{separator}V,…", parse)
+
+
+def pairs_of(text: str, separator: str) -> dict[str, str]:
+    """Names and values of a setting that holds pairs."""
+    split = (part.partition(separator) for part in text.split(",") if part)
+    return {name.strip(): value.strip() for name, _, value in split}
+
+
+EQUALS_PAIRS = _pairs("`name=value`, with commas between them", "=", "[A-Za-z0-9_.-]{1,128}")
+HEADER_PAIRS = _pairs("`header:value`, with commas between them; headers in small letters", ":", "[a-z0-9_.-]{1,128}")
 
 
 def _network(text: str) -> str:

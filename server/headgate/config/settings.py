@@ -14,7 +14,9 @@ from headgate.config.kinds import (
     ADDRESS,
     BODY,
     DIRECTORY,
+    EQUALS_PAIRS,
     HEADER,
+    HEADER_PAIRS,
     HOST,
     HTTP_URL,
     MODE,
@@ -24,8 +26,10 @@ from headgate.config.kinds import (
     PEER,
     PEM_FILE,
     PREFIX,
+    RULES_FROM,
     SAN,
     TEXT_FILE,
+    XDS_NODE,
     Boolean,
     Choice,
     ListOf,
@@ -93,6 +97,7 @@ class Section:
 
 SERVING = Section("Serving")
 OPERATORS = Section("Operators")
+XDS = Section("Rules over xDS")
 REGIONS = Section("Regions")
 ANSWERS = Section("Answers")
 CALLERS = Section("Callers")
@@ -106,7 +111,12 @@ METRICS = Section("Metrics")
 class Settings:
     """The settings of one process: each is there, and was accepted by its kind."""
 
-    rules: Path = SERVING(DIRECTORY, REQUIRED, "Directory of rule files (`*.yaml`, `*.yml`); watched for changes.")
+    rules: Path | str = SERVING(
+        RULES_FROM,
+        REQUIRED,
+        "Directory of rule files (`*.yaml`, `*.yml`), watched for changes; or an xDS server that sends them, as Envoy "
+        "Gateway does (`xds://host:port`, see docs/xds.md).",
+    )
     grpc: str = SERVING(ADDRESS, "0.0.0.0:8081", "Where gRPC listens.")
     http: str = SERVING(ADDRESS, "0.0.0.0:8080", "Where HTTP listens: /json, health, metrics, the current rules.")
     http_host: tuple[str, ...] = SERVING(
@@ -193,6 +203,35 @@ class Settings:
         "After SIGTERM or SIGINT: how long to go on answering while health already says not serving, "
         "so that callers leave first.",
     )
+
+    xds_node_id: str = XDS(
+        XDS_NODE, "envoy-ratelimit", "Name that the xDS server knows this client by; it answers no other."
+    )
+    xds_node_metadata: str = XDS(EQUALS_PAIRS, "", "Metadata of the node, for servers that choose by it.")
+    xds_headers: str = XDS(HEADER_PAIRS, "", "Headers of every stream, such as a token.")
+    xds_protocol: Literal["sotw", "delta"] = XDS(
+        Choice(("sotw", "delta")),
+        "sotw",
+        "Form of the stream: `sotw` gets all rules with each change, `delta` those that changed.",
+    )
+    xds_tls: bool = XDS(Boolean(), False, "Speak TLS to the xDS server.")
+    xds_ca: Path | None = XDS(
+        PEM_FILE, None, "Authorities of the server's certificate; read again for each stream.", absent="the system's"
+    )
+    xds_cert: Path | None = XDS(
+        PEM_FILE, None, "Certificate chain to show to the server; read again for each stream.", absent="none is shown"
+    )
+    xds_key: Path | None = XDS(PEM_FILE, None, "The certificate's private key.", absent="none is shown")
+    xds_server_name: str | None = XDS(
+        SAN, None, "Name that the server's certificate must have.", absent="the host of `rules`"
+    )
+    xds_max_message_bytes: int = XDS(
+        Whole(65536, 1024 * _MIB), 64 * _MIB, "Largest message that is taken from the server: all rules are one."
+    )
+    xds_retry_s: float = XDS(
+        Number(0.05, 3600, "SECONDS"), 1.0, "Wait before the next stream after one that ended; doubles each time."
+    )
+    xds_retry_max_s: float = XDS(Number(0.05, 3600, "SECONDS"), 30.0, "Longest wait before the next stream.")
 
     region: str = REGIONS(NAME, "local", "The name of this region.")
     node_id: str | None = REGIONS(

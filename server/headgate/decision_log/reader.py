@@ -17,11 +17,12 @@ from headgate.decision_log.rule_contents import PART, Content, joined, load_cont
 from headgate.decision_log.schema import DecisionRecord, Entry, Event, NodeRun, decision_id
 from headgate.decision_log.search import LogSearch
 from headgate.decision_log.segments import ReadStats, read_segments
-from headgate.rules.directory import RulesSource, SourceFile, compile_source
+from headgate.rules.directory import compile_source
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
+from headgate.rules.source import RulesSource, SourceFile
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ def describe_rules(store: RuleStore, limits: LimitsOfRegion, query: Mapping[str,
     shown = list(islice(_chosen(current, query.get("domain")), limit))
     return {
         **_status(store.status),
+        "feed": {**store.feed.describe(), "looked_at": _time(store.feed.looked_at)},
         "domains": len(current.domains),
         "total": current.count,
         "shown": len(shown),

@@ -5,11 +5,9 @@ meantime: a set is never a mixture of two states of the directory.
 """
 
 import errno
-import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from headgate.rules.problems import Problem, RulesError
 from headgate.rules.reader import MAX_FILE_BYTES, FileRules, read_file
 from headgate.rules.ruleset import Domain, RuleSet
 from headgate.rules.sharding import split_counters
+from headgate.rules.source import RulesSource, SourceFile, source_of
 from headgate.rules.tree import LevelBuilder, NodeTable, unpack_place
 
 EXTENSIONS = (".yaml", ".yml")
@@ -27,30 +26,9 @@ EXTENSIONS = (".yaml", ".yml")
 MAX_DEPTH = 8
 """Deepest nesting of directories that is read: far more than anyone needs, and the end of a loop of links."""
 
-_DIGEST_SALT = b"headgate rules 1"
-"""Changes when the same text begins to mean something else, so that old snapshots stop matching."""
-
 FileState = tuple[str, int, int, int, int, int, int]
 Signature = tuple[FileState, ...]
 """State of the directory: name, device, inode, size, times and kind of each file."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """One rules file as it was read."""
-
-    path: str
-    data: bytes
-    name: str
-    """Path relative to the rules directory; part of the digest, so that the directory itself may move."""
-
-
-@dataclass(frozen=True, slots=True)
-class RulesSource:
-    """The bytes of a directory at one moment, and the digest that names them."""
-
-    files: tuple[SourceFile, ...]
-    digest: str
 
 
 def signature(directory: Path) -> Signature | None:
@@ -115,7 +93,7 @@ def _read_all(directory: str, names: Sequence[str], *, merge_domains: bool) -> R
     if problems:
         # The other files' problems are named too: everything at once.
         raise RulesError(sorted(problems + check_files(files, merge_domains=merge_domains)), transient=True)
-    return RulesSource(tuple(files), _digest(files, merge_domains=merge_domains))
+    return source_of(files, merge_domains=merge_domains)
 
 
 def _read(path: str) -> bytes:
@@ -132,15 +110,6 @@ def _read(path: str) -> bytes:
         if len(data) > MAX_FILE_BYTES:
             raise OSError(errno.EFBIG, too_large)
         return data
-
-
-def _digest(files: Sequence[SourceFile], *, merge_domains: bool) -> str:
-    digest = hashlib.sha256(_DIGEST_SALT + (b"+merge" if merge_domains else b""))
-    for file in files:
-        name = file.name.encode("utf-8", "surrogateescape")
-        digest.update(b"%d:%s%d:" % (len(name), name, len(file.data)))
-        digest.update(file.data)
-    return digest.hexdigest()
 
 
 def check_files(files: Sequence[SourceFile], *, merge_domains: bool) -> list[Problem]:

@@ -30,13 +30,13 @@ def register(metrics: Metrics, store: RuleStore) -> None:
     )
     metrics.gauge(
         "headgate_rules_in_sync",
-        "1 while the rules in force are those of the directory.",
+        "1 while the rules in force are those that their feed has.",
         lambda: int(store.status.in_sync),
     )
     metrics.gauge(
         "headgate_rules_last_look_timestamp_seconds",
-        "When the source of the rules was last looked at, in unix time.",
-        lambda: store.looked_at,
+        "When the feed of the rules last knew that it has nothing newer, in unix time.",
+        lambda: store.feed.looked_at,
     )
     metrics.counter("headgate_rules_reloads", "Rule sets that came into force.", lambda: store.status.accepted)
     metrics.counter(

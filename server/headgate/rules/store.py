@@ -1,14 +1,8 @@
-"""The rules that are in force, and the directory they come from.
+"""The rules that are in force. Where they come from is a feed's matter (feed.py).
 
-`current` is one reference: read it once per request. A change of the directory is
-compiled beside the serving loop and swapped in whole, or refused whole with every
-problem named; then the old set serves on. Nothing that happens to the directory ends
-the watch: it may vanish and come back.
-
-The directory is watched by looking at it: names, sizes, times and inodes, four times a
-second. That works for plain writes, editors that rename, links that Kubernetes swaps,
-and network file systems, which report no changes. A thread looks, and the loop
-hears of it only when there is something to do.
+`current` is one reference: read it once per request. What a feed hands over is compiled
+beside the serving loop and swapped in whole, or refused whole with every problem named;
+then the old set serves on.
 """
 
 import asyncio
@@ -23,35 +17,19 @@ import structlog
 
 from headgate.clock import Clock
 from headgate.rules import snapshot
-from headgate.rules.directory import RulesSource, Signature, compile_source, read_directory, signature
+from headgate.rules.directory import compile_source
+from headgate.rules.feed import Feed, FeedKind, Outcome, Refusal
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import NoSnapshot, OtherSnapshot, Problem, RulesError, SnapshotError
 from headgate.rules.ruleset import RuleSet
-
-POLL_S = 0.25
-"""Seconds between looks at the directory. With the settling below, a change is live within 500 ms. Looking ten times a
-second was nearly half of what an idle node cost.
-"""
-
-SETTLE_S = 0.1
-"""Seconds that a changed directory must stay unchanged before it is read: a file that is being written does not."""
-
-_SETTLE_POLL_S = 0.05
-
-RETRY_S = 5.0
-"""Seconds until the next attempt after a file system error, which may pass without a visible change."""
+from headgate.rules.source import RulesSource, source_of
 
 LOGGED_PROBLEMS = 100
 """Log lines per refused change; the status holds all problems."""
 
-SourceKind = Literal["directory", "snapshot"]
-_Unseen = Literal["unseen"]
-
-
-def pause(stop: threading.Event, seconds: float) -> bool:
-    """Wait so long, or until `stop` is set; whether it is."""
-    return stop.wait(seconds)
+SourceKind = Literal[FeedKind, "snapshot", "nothing"]
+"""`snapshot`: the last good rules, while the feed's could not be used since the start; `nothing`: none came yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +40,8 @@ class RuleStatus:
     loaded_at: float
     """Unix seconds."""
     source: SourceKind
-    """`snapshot` while the directory could not be used since the start."""
     in_sync: bool
-    """True if the rules in force are those of the directory."""
+    """True if the rules in force are those that the feed has."""
     rules: int
     domains: int
     last_error: tuple[Problem, ...] = ()
@@ -74,11 +51,11 @@ class RuleStatus:
 
 
 class RuleStore:
-    """Holds the rule set in force. Call `load_initial` once, then keep `watch` running to follow the directory."""
+    """Holds the rule set in force. Call `load_initial` once, then keep `watch` running to follow the feed."""
 
     def __init__(
         self,
-        directory: Path | str,
+        feed: Feed,
         *,
         clock: Clock,
         data_dir: Path | None = None,
@@ -89,19 +66,16 @@ class RuleStore:
         """Make a store without rules. `on_source` gets the files of every set that comes into force, in the thread that
         reads.
         """
-        self._directory = Path(directory)
+        self.feed = feed
         self._clock = clock
         self._data_dir = data_dir
         self._merge_domains = merge_domains
         self._on_source = on_source
         self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
-        self._seen: Signature | _Unseen | None = "unseen"
-        self._retry_at: float | None = None
         self._stop = threading.Event()
+        self._executor: ThreadPoolExecutor | None = None
         self._status: RuleStatus | None = None
-        self.looked_at = self._now()
-        """Time of the last look at the directory, in unix seconds."""
-        self.current: RuleSet = RuleSet({}, (), Version(0, ""), 0)
+        self.current: RuleSet = RuleSet({}, (), Version(0, source_of((), merge_domains=merge_domains).digest), 0)
 
     @property
     def status(self) -> RuleStatus:
@@ -113,20 +87,33 @@ class RuleStore:
     # Starting
 
     def load_initial(self) -> RuleSet:
-        """Load the directory's rules, or, if they can't be used, the last good ones from the snapshot.
+        """Load the feed's rules, or, if they can't be used or have not come yet, the last good ones from the snapshot.
 
-        The latter is logged as an error. Raises `RulesError` when there are neither.
+        Unusable rules are logged as an error. Raises `RulesError` when there are no last good ones either. A feed
+        that has nothing yet is waited for: with the last good rules, else with none.
         """
-        self._seen = signature(self._directory)
         try:
-            self._accept(self._load_directory(self._pace(polite=False)), "directory")
+            source = self.feed.first()
+            if source is None:
+                self._wait_for_first()
+            else:
+                self._accept(self._load(source, self._pace(polite=False)), self.feed.kind)
         except RulesError as error:
-            self._accept(self._last_good(error), "snapshot")
+            last = self._last_good()
+            if last is None:
+                raise
+            self._accept(last, "snapshot")
             self._refuse(error)
         return self.current
 
-    def _load_directory(self, pace: Pace) -> RuleSet:
-        source = read_directory(self._directory, merge_domains=self._merge_domains)
+    def _wait_for_first(self) -> None:
+        last = self._last_good()
+        if last is None:
+            self._accept(self.current, "nothing")
+        else:
+            self._accept(last, "snapshot")
+
+    def _load(self, source: RulesSource, pace: Pace) -> RuleSet:
         compiled = self._compiled(source, pace)
         if compiled is not None:
             self._on_source(source)
@@ -154,97 +141,58 @@ class RuleStore:
             self._log.warning("rules_snapshot_not_used", reason=str(error))
             return None
 
-    def _last_good(self, error: RulesError) -> RuleSet:
+    def _last_good(self) -> RuleSet | None:
         if self._data_dir is None:
-            raise error
+            return None
         try:
             saved = snapshot.load(self._data_dir)
         except SnapshotError as missing:
             self._log.warning("no_last_good_rules", reason=str(missing))
-            raise error from None
+            return None
         self._log.error(
             "serving_last_good_rules",
-            directory=str(self._directory),
+            feed=self.feed.kind,
+            place=str(self.feed.describe()["from"]),
             version=str(saved.rules.version),
             saved_ms=saved.saved_ms,
         )
         return saved.rules
 
-    # Watching
+    # Following
 
     async def watch(self) -> None:
-        """Follow the directory until cancelled."""
-        # One of its own: the thread of an earlier watch may not have seen yet that it is over.
+        """Follow the feed until cancelled."""
         self._stop = threading.Event()
-        executor = ThreadPoolExecutor(1, thread_name_prefix="headgate-rules")
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="headgate-rules")
         try:
             while True:
                 try:
-                    await self._follow(executor)
+                    await self.feed.watch(self)
                 except Exception:
                     # Whatever it was, the old set serves on and the next change is looked at again.
                     self._log.exception("rules_watch_failed")
-                    await asyncio.sleep(1.0)
+                await asyncio.sleep(1.0)
         finally:
             self._stop.set()
-            executor.shutdown(wait=False, cancel_futures=True)
+            self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _follow(self, executor: ThreadPoolExecutor) -> None:
-        """Wait for a change, and see what it comes to."""
-        loop = asyncio.get_running_loop()
-        state = await loop.run_in_executor(executor, self._await_change, self._stop)
-        state = await self._settled(executor, state)
-        if state == self._seen and not self._retry_due():
-            return
-        try:
-            rules = await loop.run_in_executor(executor, self._reload, state)
-        except RulesError as error:
-            self._seen = state
-            self._retry_at = self._clock.monotonic() + RETRY_S if error.transient else None
-            self._refuse(error)
-            return
-        if rules is None:
-            return  # it changed while it was read: look again
-        self._seen, self._retry_at = state, None
-        if rules is self.current:
-            self._unchanged()
-        else:
-            self._accept(rules, "directory")
-
-    def _await_change(self, stop: threading.Event) -> Signature | None:
-        """Watch, in the thread, until the directory's state changes, a retry is due, or `stop` is set.
-
-        There and not on the loop, which would be woken twice for each look: most of what an idle node cost.
-        """
-        while not pause(stop, POLL_S):
-            state = signature(self._directory)
-            self.looked_at = self._now()
-            if state != self._seen or self._retry_due():
-                return state
-        return None  # stopped
-
-    def _retry_due(self) -> bool:
-        return self._retry_at is not None and self._clock.monotonic() >= self._retry_at
-
-    async def _settled(self, executor: ThreadPoolExecutor, state: Signature | None) -> Signature | None:
-        """The directory's state once it has not changed for a moment."""
-        loop = asyncio.get_running_loop()
-        since = self._clock.monotonic()
-        while self._clock.monotonic() - since < SETTLE_S:
-            await asyncio.sleep(_SETTLE_POLL_S)
-            now = await loop.run_in_executor(executor, signature, self._directory)
-            if now != state:
-                state, since = now, self._clock.monotonic()
-        return state
-
-    def _reload(self, state: Signature | None) -> RuleSet | None:
-        """Read and compile, in the thread, unless nothing is new or everything just changed."""
-        source = read_directory(self._directory, merge_domains=self._merge_domains)
-        if signature(self._directory) != state:
-            return None
+    async def take(self, source: RulesSource) -> Outcome:
+        """Check what the feed handed over beside the serving loop, and bring it into force or refuse it."""
         if source.digest == self.current.version.digest:
-            return self.current
-        return self._new(source, self._pace(polite=True))
+            self._unchanged()
+            return Outcome(self.current.version)
+        loop = asyncio.get_running_loop()
+        try:
+            rules = await loop.run_in_executor(self._executor, self._new, source, self._pace(polite=True))
+        except RulesError as error:
+            self._refuse(error)
+            return Outcome(self.current.version, (Refusal("", error.problems, self._now()),))
+        self._accept(rules, self.feed.kind)
+        return Outcome(rules.version)
+
+    def cannot_read(self, error: RulesError) -> None:
+        """Note that the feed can't get at its rules."""
+        self._refuse(error)
 
     # Outcomes
 
@@ -255,12 +203,12 @@ class RuleStore:
             version=rules.version,
             loaded_at=self._now(),
             source=source,
-            in_sync=source == "directory",
+            in_sync=source == self.feed.kind,
             rules=rules.count,
             domains=len(rules.domains),
             last_error=before.last_error if before else (),
             last_error_at=before.last_error_at if before else None,
-            accepted=(before.accepted if before else 0) + (source == "directory"),
+            accepted=(before.accepted if before else 0) + (source == self.feed.kind),
             rejected=before.rejected if before else 0,
         )
         self._log.info(
@@ -272,8 +220,8 @@ class RuleStore:
         )
 
     def _unchanged(self) -> None:
-        """The files say what is in force already: after a touch, or a bad change that was taken back."""
-        self._status = replace(self.status, in_sync=True, source="directory")
+        """The feed says what is in force already: after a touch, or a bad change that was taken back."""
+        self._status = replace(self.status, in_sync=True, source=self.feed.kind)
         self._log.info("rules_unchanged", version=str(self.current.version))
 
     def _refuse(self, error: RulesError) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from headgate.config import REQUIRED, SETTINGS, Peer, Settings, SettingsError, load_settings
 from headgate.config.document import configuration_page
+from headgate.config.handover import settings_from_plain, settings_to_plain
+from headgate.config.kinds import pairs_of
 
 REPOSITORY = Path(__file__).parents[3]
 RULES = {"rules": "some/rules"}
@@ -74,6 +76,10 @@ def _read(name: str, flags: dict[str, Any], environ: dict[str, str]) -> object:
             company["HEADGATE_TLS_CLIENT_CA"] = "x"
         company.pop(f"HEADGATE_{name.upper()}", None)
         environ = {**company, **environ}
+    if name.startswith("xds_"):
+        company = {"HEADGATE_XDS_TLS": "true", "HEADGATE_XDS_CERT": "x", "HEADGATE_XDS_KEY": "x"}
+        company.pop(f"HEADGATE_{name.upper()}", None)
+        environ = environ if name == "xds_tls" else {**company, **environ}
     if name.startswith("exchange_tls_"):
         three = ("HEADGATE_EXCHANGE_TLS_CERT", "HEADGATE_EXCHANGE_TLS_KEY", "HEADGATE_EXCHANGE_TLS_CA")
         environ = {variable: "x" for variable in three if variable != f"HEADGATE_{name.upper()}"} | environ
@@ -113,6 +119,11 @@ def _another_value(name: str) -> str:
         "max_cells": "2048",
         "max_descriptors": "7",
         "max_entries": "7",
+        "xds_node_metadata": "zone=a",
+        "xds_headers": "authorization:x y",
+        "xds_protocol": "delta",
+        "xds_max_message_bytes": "1048576",
+        "xds_retry_max_s": "40",
     }
     (setting,) = [setting for setting in SETTINGS if setting.name == name]
     if name in special:
@@ -246,7 +257,7 @@ def test_all_problems_of_all_sources_are_reported_at_once(tmp_path: Path) -> Non
 
 
 def test_rules_are_required() -> None:
-    assert problems({}) == ["rules: is required: give --rules DIR, HEADGATE_RULES or `rules:` in the config file"]
+    assert problems({}) == ["rules: is required: give --rules DIR|URL, HEADGATE_RULES or `rules:` in the config file"]
 
 
 @pytest.mark.parametrize(
@@ -386,3 +397,41 @@ def test_a_tab_in_the_config_file_is_named(tmp_path: Path) -> None:
     (problem,) = problems({"config": config})
     assert problem.startswith(f"{config}:3: is not YAML: ")
     assert problem.endswith("(a tab: YAML is indented with spaces only)")
+
+
+def test_rules_are_a_directory_or_an_xds_server() -> None:
+    assert load_settings({"rules": "some/rules"}, {}).rules == Path("some/rules")
+    assert load_settings({"rules": "xds://gateway:18001"}, {}).rules == "xds://gateway:18001"
+    (problem,) = problems({"rules": "xds://gateway"})
+    assert problem.startswith("--rules: address 'gateway': write host:port or unix:/path")
+    # Handed to workers as they are.
+    for given in ("some/rules", "xds://gateway:18001"):
+        settings = load_settings({"rules": given}, {})
+        assert settings_from_plain(settings_to_plain(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"xds_headers": "hunter2"}, "--xds-headers: expected `header:value`, with commas between them; headers in"),
+        ({"xds_headers": "Authorization:hunter2"}, "--xds-headers: expected `header:value`"),
+        ({"xds_node_metadata": "zone"}, "--xds-node-metadata: expected `name=value`, with commas between them"),
+        ({"xds_node_id": "a b"}, "--xds-node-id: expected 1 to 256 printable characters without blanks"),
+        ({"xds_ca": "ca.pem"}, "--xds-ca: needs xds_tls beside it"),
+        ({"xds_server_name": "gateway"}, "--xds-server-name: needs xds_tls beside it"),
+        ({"xds_tls": "true", "xds_cert": "c"}, "--xds-cert: needs xds_key beside it"),
+        ({"xds_tls": "true", "xds_key": "k"}, "--xds-key: needs xds_cert beside it"),
+        ({"xds_retry_s": "60"}, "xds_retry_max_s: is less than xds_retry_s, the first wait"),
+    ],
+)
+def test_settings_of_an_xds_server_that_make_no_sense_are_refused(given: dict[str, str], complaint: str) -> None:
+    (problem,) = problems({"rules": "xds://gateway:1", **given})
+    assert problem.startswith(complaint)
+    assert "hunter2" not in problem
+
+
+def test_pairs_are_taken_apart_at_the_first_separator() -> None:
+    settings = load_settings({**RULES, "xds_headers": "a:b:c, d: e", "xds_node_metadata": "k=v=w,x="}, {})
+    assert pairs_of(settings.xds_headers, ":") == {"a": "b:c", "d": "e"}
+    assert pairs_of(settings.xds_node_metadata, "=") == {"k": "v=w", "x": ""}
+    assert pairs_of("", "=") == {}

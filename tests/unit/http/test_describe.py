@@ -7,6 +7,7 @@ import pytest
 from headgate.errors import BadRequest
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.rules.describe import MAX_RULES, describe_rules
+from headgate.rules.directory_feed import DirectoryFeed
 from headgate.rules.store import RuleStore
 
 from tests.support.clock import ManualClock
@@ -31,7 +32,8 @@ def store(tmp_path: Path) -> RuleStore:
         f"- {{key: k, value: v{n}, rate_limit: {{unit: day, requests_per_unit: 1}}}}\n" for n in range(MAX_RULES + 5)
     )
     (tmp_path / "many.yaml").write_text(f"domain: many\ndescriptors:\n{many}")
-    store = RuleStore(tmp_path, clock=ManualClock(1_800_000_000_000), logger=Silent())
+    clock = ManualClock(1_800_000_000_000)
+    store = RuleStore(DirectoryFeed(tmp_path, clock=clock), clock=clock, logger=Silent())
     store.load_initial()
     return store
 
@@ -61,9 +63,11 @@ def test_rules_that_were_refused_are_shown_beside_those_in_force(tmp_path: Path)
     rules = tmp_path / "rules"
     rules.mkdir()
     (rules / "edge.yaml").write_text(EDGE)
-    RuleStore(rules, clock=ManualClock(1_800_000_000_000), data_dir=data_dir, logger=Silent()).load_initial()
+    clock = ManualClock(1_800_000_000_000)
+    RuleStore(DirectoryFeed(rules, clock=clock), clock=clock, data_dir=data_dir, logger=Silent()).load_initial()
     (rules / "edge.yaml").write_text("domain:\n")
-    broken = RuleStore(rules, clock=ManualClock(1_800_000_060_000), data_dir=data_dir, logger=Silent())
+    clock.advance(60_000)
+    broken = RuleStore(DirectoryFeed(rules, clock=clock), clock=clock, data_dir=data_dir, logger=Silent())
     broken.load_initial()
     shown = describe_rules(broken, LimitsOfRegion(), {"domain": "edge"})
     assert (shown["source"], shown["in_sync"], len(shown["rules"])) == ("snapshot", False, 3)

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from headgate.clock import SystemClock
-from headgate.rules.directory import RulesSource, SourceFile, compile_source
+from headgate.rules.directory import compile_source
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
+from headgate.rules.source import RulesSource, SourceFile
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

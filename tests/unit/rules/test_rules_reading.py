@@ -7,10 +7,11 @@ import pytest
 import yaml
 from headgate.clock import SystemClock
 from headgate.rules import pace, yaml_events
-from headgate.rules.directory import RulesSource, SourceFile, compile_source, load_directory
+from headgate.rules.directory import compile_source, load_directory
 from headgate.rules.explain import describe, explain
 from headgate.rules.model import Version
 from headgate.rules.pace import LoadCancelledError, Pace
+from headgate.rules.source import RulesSource, SourceFile
 
 from tests.support.clock import ManualClock
 from tests.unit.rules.support import FIXTURES, compile_text, entries_of, problems_of, rules_text

@@ -15,7 +15,8 @@ from typing import Any, TextIO
 
 import pytest
 from headgate.clock import Clock, SystemClock
-from headgate.rules import directory, snapshot, store
+from headgate.rules import directory, directory_feed, snapshot, store
+from headgate.rules.directory_feed import DirectoryFeed
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
 from headgate.rules.store import RuleStore
@@ -50,7 +51,7 @@ class Rig:
         self.directory.mkdir(exist_ok=True)
         self.log = Log()
         self.store = RuleStore(
-            self.directory,
+            DirectoryFeed(self.directory, clock=clock or SystemClock(), merge_domains=merge_domains),
             clock=clock or SystemClock(),
             data_dir=data_dir,
             merge_domains=merge_domains,
@@ -99,8 +100,8 @@ class SetTime:
         self._due_s = 0.0
         self._asleep: asyncio.Future[None] | None = None
         mine = SimpleNamespace(sleep=self._sleep, get_running_loop=asyncio.get_running_loop)
-        monkeypatch.setattr(store, "asyncio", mine)
-        monkeypatch.setattr(store, "pause", self._pause)
+        monkeypatch.setattr(directory_feed, "asyncio", mine)
+        monkeypatch.setattr(directory_feed, "pause", self._pause)
         self._loop = asyncio.get_running_loop()
 
     def _pause(self, stop: threading.Event, seconds: float) -> bool:
@@ -205,7 +206,9 @@ def test_a_missing_directory_with_a_last_good_snapshot(tmp_path: Path) -> None:
     rig.write(text(7))
     rig.store.load_initial()
     shutil.rmtree(rig.directory)
-    other = RuleStore(rig.directory, clock=SystemClock(), data_dir=tmp_path / "data", logger=Log())
+    other = RuleStore(
+        DirectoryFeed(rig.directory, clock=SystemClock()), clock=SystemClock(), data_dir=tmp_path / "data", logger=Log()
+    )
     other.load_initial()
     assert limit_in(other.current) == 7
 
@@ -278,8 +281,8 @@ async def test_looking_wakes_the_loop_only_when_something_changed(rig: Rig, monk
         return wake(*arguments, **context)
 
     rig.store.load_initial()
-    monkeypatch.setattr(store, "POLL_S", 0.001)
-    monkeypatch.setattr(store, "signature", look)
+    monkeypatch.setattr(directory_feed, "POLL_S", 0.001)
+    monkeypatch.setattr(directory_feed, "signature", look)
     monkeypatch.setattr(loop, "call_soon_threadsafe", count)
     async with rig.watching():
         await until(lambda: looks[0] >= 50)
@@ -457,7 +460,7 @@ async def test_a_file_system_error_is_tried_again_without_a_visible_change(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.store.load_initial()
-    monkeypatch.setattr(store, "RETRY_S", 0.01)
+    monkeypatch.setattr(directory_feed, "RETRY_S", 0.01)
     broken, attempts = True, 0
 
     def read(path: Path, *, merge_domains: bool) -> Any:
@@ -467,7 +470,7 @@ async def test_a_file_system_error_is_tried_again_without_a_visible_change(
             raise RulesError([], transient=True)
         return directory.read_directory(path, merge_domains=merge_domains)
 
-    monkeypatch.setattr(store, "read_directory", read)
+    monkeypatch.setattr(directory_feed, "read_directory", read)
     async with rig.watching():
         rig.write(text(2))
         await until(lambda: attempts >= 3)
@@ -649,8 +652,9 @@ def test_a_swap_while_the_files_are_read_is_noticed(tmp_path: Path, monkeypatch:
 
     rig.write(text(2))
     state = directory.signature(rig.directory)
-    monkeypatch.setattr(store, "read_directory", read_and_change)
-    assert rig.store._reload(state) is None
+    monkeypatch.setattr(directory_feed, "read_directory", read_and_change)
+    assert isinstance(rig.store.feed, DirectoryFeed)
+    assert rig.store.feed._read_settled(state) is None
 
 
 async def test_a_linked_directory_is_swapped(tmp_path: Path) -> None:
@@ -661,7 +665,7 @@ async def test_a_linked_directory_is_swapped(tmp_path: Path) -> None:
         (release / "a.yaml").write_text(text(generation))
     link = tmp_path / "current"
     link.symlink_to("release1")
-    rules_store = RuleStore(link, clock=SystemClock(), logger=Log())
+    rules_store = RuleStore(DirectoryFeed(link, clock=SystemClock()), clock=SystemClock(), logger=Log())
     rules_store.load_initial()
     task = asyncio.create_task(rules_store.watch())
     (tmp_path / "new").symlink_to("release2")

@@ -24,7 +24,7 @@ from headgate.decision_log.views import DecisionViews
 from headgate.limiter.engine import Engine
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
-from headgate.rules.directory import RulesSource
+from headgate.rules.source import RulesSource
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.room import Room, Rooms
 from headgate.runtime.rooms.peers import PeersRoom

@@ -6,6 +6,7 @@ from typing import Any
 from headgate.rules import instruments
 from headgate.rules.store import RuleStore
 from headgate.runtime.context import ProcessContext
+from headgate.runtime.feeds import open_feed
 from headgate.runtime.room import Room, Rooms, Task
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.telemetry.metrics import Metrics
@@ -23,7 +24,7 @@ class RulesRoom(Room):
     async def start(self) -> None:
         settings = self.context.settings
         self.store = RuleStore(
-            settings.rules,
+            open_feed(settings, self.context.clock, self.context.random),
             clock=self.context.clock,
             data_dir=settings.data_dir,
             merge_domains=settings.merge_domains,

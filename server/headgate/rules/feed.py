@@ -1,0 +1,71 @@
+"""Feeds: where rules come from. A feed knows how to get the text of rules; what is in force is the store's (store.py).
+
+A feed hands over everything that it has, whole, as the same text that files are, and hears what became of it. It
+follows its place until it is cancelled, and survives whatever happens there.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from headgate.rules.model import Version
+from headgate.rules.problems import Problem, RulesError
+from headgate.rules.source import RulesSource
+
+FeedKind = Literal["directory", "xds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Rules of a domain that were not accepted, with every problem; those that it had before stay in force."""
+
+    domain: str
+    """Empty: what is refused belongs to no domain that is known."""
+    problems: tuple[Problem, ...]
+    since: float
+    """Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to a feed: the version that is in force now, and what was refused of that which it handed over."""
+
+    version: Version
+    refused: tuple[Refusal, ...] = ()
+
+
+class Taker(Protocol):
+    """The side of the rule store that a feed sees."""
+
+    async def take(self, source: RulesSource) -> Outcome:
+        """Check a complete set aside, and bring into force what is good of it."""
+
+    def cannot_read(self, error: RulesError) -> None:
+        """Note that the feed can't get at its rules: those in force serve on, and operators see why they are old."""
+
+
+class Feed(ABC):
+    """One place that rules come from."""
+
+    kind: FeedKind
+
+    def __init__(self, now: float) -> None:
+        """`now` is in unix seconds."""
+        self.looked_at = now
+        """Time in unix seconds at which the feed last knew that there is nothing newer than what it handed over."""
+
+    @abstractmethod
+    def first(self) -> RulesSource | None:
+        """Return the rules to start with, without a loop; None: none have come yet, `watch` brings them.
+
+        Raises `RulesError` where there should be some and they can't be had.
+        """
+
+    @abstractmethod
+    async def watch(self, taker: Taker) -> None:
+        """Hand every change to `taker`, until cancelled; called again, a second later, after an exception."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """Describe the place and its state for `GET /rules` and the log; at least `kind` and `from`."""

@@ -1,0 +1,224 @@
+"""Follows an xDS server over grpc.aio, one stream after the other, and hands its sets over.
+
+What is said and decided is `XdsStream`'s; here are the connection, its certificates, and the waits between streams. No
+failure ends the feed, and none takes a rule out of force.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from headgate.clock import Clock
+from headgate.errors import BadRequest
+from headgate.rules.feed import Feed, FeedKind, Taker
+from headgate.rules.problems import Problem, RulesError
+from headgate.rules.source import RulesSource, SourceFile, source_of
+from headgate.xds.messages import METHODS, Messages
+from headgate.xds.stream import Protocol, Resources, XdsStream
+from headgate.xds.text import shown_name
+
+KEEPALIVE_MS: Final = 300_000
+"""Go's gRPC servers answer pings that come more often with GOAWAY."""
+KEEPALIVE_TIMEOUT_MS: Final = 20_000
+LOOK_S: Final = 10.0
+"""Seconds after which a silent stream is known to be still there, for the age that operators see."""
+STEADY_S: Final = 10.0
+"""A stream that was answered and lived so long is no failure: the next wait is the first one again."""
+LEAST_SHARE: Final = 0.5
+"""Waits are between this share and all of the delay: nodes that lost one server do not come back together."""
+MAX_HELD_SHOWN: Final = 100
+
+_Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
+_BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError, OSError, BadRequest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XdsServer:
+    """Where the server is and how it is spoken to."""
+
+    address: str
+    protocol: Protocol
+    headers: tuple[tuple[str, str], ...] = ()
+    tls: bool = False
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str | None = None
+    max_message_bytes: int = 64 * 1024 * 1024
+    retry_s: float = 1.0
+    retry_max_s: float = 30.0
+
+
+@dataclass(slots=True)
+class XdsState:
+    """What operators see of the stream."""
+
+    connected: bool = False
+    """True once the present stream was answered."""
+    streams: int = 0
+    responses: int = 0
+    refusals: int = 0
+    """Refusals that were sent."""
+
+
+class XdsFeed(Feed):
+    """Rules from an xDS server, each resource as the file `xds/<name>`."""
+
+    kind: FeedKind = "xds"
+
+    def __init__(
+        self, server: XdsServer, messages: Messages, *, clock: Clock, rng: random.Random, merge_domains: bool = False
+    ) -> None:
+        super().__init__(clock.now_ms() / 1000)
+        self._server = server
+        self._messages = messages
+        self._clock = clock
+        self._random = rng
+        self._merge_domains = merge_domains
+        self._stream = XdsStream(server.protocol)
+        self._source: RulesSource | None = None
+        self._lost = False
+        """True from the end of a stream until the store has heard that the server is there again."""
+        self.state = XdsState()
+
+    def first(self) -> RulesSource | None:
+        return None
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "kind": self.kind,
+            "from": f"xds://{self._server.address}",
+            "protocol": self._server.protocol,
+            **dataclasses.asdict(self.state),
+            "held": self._stream.names_held[:MAX_HELD_SHOWN],
+        }
+
+    async def watch(self, taker: Taker) -> None:
+        delay_s = self._server.retry_s
+        while True:
+            began_s = self._clock.monotonic()
+            try:
+                await self._follow(taker)
+                reason = "the server ended the stream"
+            except _BROKEN as error:
+                reason = _reason(error)
+            if self.state.connected and self._clock.monotonic() - began_s >= STEADY_S:
+                delay_s = self._server.retry_s
+            self.state.connected, self._lost = False, True
+            taker.cannot_read(RulesError([Problem(f"xds://{self._server.address}", 1, reason)], transient=True))
+            await asyncio.sleep(delay_s * self._random.uniform(LEAST_SHARE, 1))
+            delay_s = min(self._server.retry_max_s, 2 * delay_s)
+
+    async def _follow(self, taker: Taker) -> None:
+        """Run one stream to its end."""
+        channel = self._channel()
+        try:
+            call: _Call = channel.stream_stream(METHODS[self._server.protocol])(metadata=self._server.headers)
+            self._stream.connected(self._clock.monotonic())
+            self.state.streams += 1
+            await self._converse(call, taker)
+        finally:
+            await channel.close()
+
+    async def _converse(self, call: _Call, taker: Taker) -> None:
+        reading: asyncio.Task[Any] | None = None
+        try:
+            while True:
+                await self._act(call, taker)
+                reading = reading or asyncio.ensure_future(call.read())
+                await asyncio.wait([reading], timeout=self._pause_s())
+                if not reading.done():
+                    self._look()
+                    continue
+                data, reading = reading.result(), None
+                if not isinstance(data, bytes):
+                    return
+                await self._take(data)
+        finally:
+            if reading is not None:
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError, *_BROKEN):
+                    await reading
+            call.cancel()
+
+    def _pause_s(self) -> float:
+        due_s = self._stream.wakes_at()
+        return LOOK_S if due_s is None else min(LOOK_S, max(0.0, due_s - self._clock.monotonic()))
+
+    def _look(self) -> None:
+        """Take note of when the server was last known to be there."""
+        if self.state.connected:
+            self.looked_at = self._clock.now_ms() / 1000
+
+    async def _take(self, data: bytes) -> None:
+        # In a thread: a set of many rules takes long to turn into text.
+        response = await asyncio.to_thread(self._messages.decode, data)
+        self.state.connected = True
+        self.state.responses += 1
+        self._look()
+        if response is not None:
+            self._stream.received(response, self._clock.monotonic())
+
+    async def _act(self, call: _Call, taker: Taker) -> None:
+        """Do what the machine says: hand over a set, send what is due."""
+        offered = self._stream.offered(self._clock.monotonic())
+        if offered is not None:
+            self._stream.judged(await self._hand_over(offered, taker), self._clock.monotonic())
+        elif self._lost and self.state.connected and self._source is not None:
+            # The same set on a new stream: the store hears that the server is there again.
+            await taker.take(self._source)
+        self._lost = self._lost and not self.state.connected
+        for request in self._stream.requests(self._clock.monotonic()):
+            self.state.refusals += bool(request.reason)
+            await call.write(self._messages.encode(request))
+
+    async def _hand_over(self, offered: Resources, taker: Taker) -> list[str]:
+        """Put a set into force as far as it can be used; the problems of the rest."""
+        named = {f"xds/{shown_name(name)}": text for name, text in offered.items()}
+        files = [SourceFile(path, text, path) for path, text in named.items()]
+        source = source_of(files, merge_domains=self._merge_domains)
+        outcome = await taker.take(source)
+        self._source = source if not outcome.refused else None
+        return [str(problem) for refusal in outcome.refused for problem in refusal.problems]
+
+    # The channel
+
+    def _channel(self) -> grpc.aio.Channel:
+        server = self._server
+        target = server.address if server.address.startswith("unix:") else f"dns:///{server.address}"
+        if not server.tls:
+            return grpc.aio.insecure_channel(target, options=self._options())
+        # Read for each stream: certificates are rotated in place.
+        credentials = grpc.ssl_channel_credentials(*map(_content, (server.ca, server.key, server.cert)))
+        return grpc.aio.secure_channel(target, credentials, options=self._options())
+
+    def _options(self) -> list[tuple[str, Any]]:
+        options: list[tuple[str, Any]] = [
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),
+            ("grpc.max_receive_message_length", self._server.max_message_bytes),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+        if self._server.server_name is not None:
+            options.append(("grpc.ssl_target_name_override", self._server.server_name))
+        return options
+
+
+def _content(path: Path | None) -> bytes | None:
+    return None if path is None else path.read_bytes()
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return f"{type(error).__name__}: {error}" if not isinstance(error, BadRequest) else str(error)

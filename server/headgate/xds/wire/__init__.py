@@ -1,0 +1,1 @@
+"""Messages of the stream, generated from protos/: private, wire-compatible with the official ones."""
