@@ -27,9 +27,10 @@ MAX_OVER_LIMIT: Final = 20_000
 class Decider(Protocol):
     """The engine behind the handler: of a node on its own, or of a node of a region."""
 
-    def decide(self, charges: tuple[Charge, ...]) -> Decision | PendingDecision:
-        """Decide all charges of one request together: every one of them is charged, or none; late costs are charged and
-        refunds given back in any case, and a peek charges nothing. At once, or when a shard has answered."""
+    def decide(self, charges: tuple[Charge, ...], caller: str = "") -> Decision | PendingDecision:
+        """Decide all charges of one request of that caller together: every one of them is charged, or none; late costs
+        are charged and refunds given back in any case, and a peek charges nothing. At once, or when a shard has
+        answered."""
 
     def uncharge(self, charges: tuple[Charge, ...]) -> None:
         """Undo costs that were charged, as far as they still count."""
@@ -77,9 +78,9 @@ class RateLimitHandler:
             on_unknown_domain,
         )
 
-    def answer(self, payload: bytes) -> bytes | PendingAnswer:
-        """Answer a request, now or later. Raises RequestError."""
-        return self._decide(self._planner.plan(payload, self._rules()))
+    def answer(self, payload: bytes, caller: str = "") -> bytes | PendingAnswer:
+        """Answer a request of that caller, now or later. Raises RequestError."""
+        return self._decide(self._planner.plan(payload, self._rules()), caller)
 
     # Costs that are known later, in two steps
 
@@ -106,10 +107,10 @@ class RateLimitHandler:
         taken, self._over_limit = self._over_limit, []
         return taken
 
-    def _decide(self, plan: Plan) -> bytes | PendingAnswer:
+    def _decide(self, plan: Plan, caller: str = "") -> bytes | PendingAnswer:
         if not plan.charges:
             return self._answer_without_charges(plan)
-        decision = self._engine.decide(plan.charges)
+        decision = self._engine.decide(plan.charges, caller)
         if isinstance(decision, Decision):
             return self._answer(plan, decision)
         pending = _PlannedAnswer(self, plan)

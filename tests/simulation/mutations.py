@@ -28,6 +28,7 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.lateness import Lateness
 from headgate.region.node import RegionNode
 from headgate.region.pause import Pause
+from headgate.region.question_order import Line, QuestionOrder
 from headgate.region.refunds import Refunds
 from headgate.region.session import ShardSession
 from headgate.region.shard_clock import ShardClock
@@ -551,6 +552,17 @@ def hold_on_after_a_loss(patch: Patch) -> None:
 def late_answers_are_answers(patch: Patch) -> None:
     """A shard that answers late for everybody is asked by everybody, up to their deadlines."""
     patch.setattr(Lateness, "missed", lambda lateness, asked, now_s: "")
+
+
+def one_line_for_all(patch: Patch) -> None:
+    """Questions go to a shard in the order in which they come, whoever asks."""
+    line = QuestionOrder._line
+
+    def only_one(order: QuestionOrder, question: Question) -> Line:
+        question.request.caller = ""
+        return line(order, question)
+
+    patch.setattr(QuestionOrder, "_line", only_one)
 
 
 def credit_in_buckets(patch: Patch) -> None:

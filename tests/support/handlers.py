@@ -11,5 +11,5 @@ class FunctionHandler:
     def __init__(self, answer: Callable[[bytes], bytes | PendingAnswer]) -> None:
         self._answer = answer
 
-    def answer(self, payload: bytes) -> bytes | PendingAnswer:
+    def answer(self, payload: bytes, caller: str = "") -> bytes | PendingAnswer:
         return self._answer(payload)

@@ -410,7 +410,7 @@ class LaterEngine:
     def __init__(self) -> None:
         self.asked: list[Pending] = []
 
-    def decide(self, _charges: Any) -> Pending:
+    def decide(self, _charges: Any, _caller: str = "") -> Pending:
         self.asked.append(Pending())
         return self.asked[-1]
 

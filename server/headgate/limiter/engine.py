@@ -32,7 +32,7 @@ class Engine:
         """Drop expired counters, in a bounded slice; True while more are due."""
         return self.counters.sweep(self._now(), max_steps)
 
-    def decide(self, charges: tuple[Charge, ...]) -> Decision:
+    def decide(self, charges: tuple[Charge, ...], caller: str = "") -> Decision:
         """Decide all charges of one request together: charge every one of them, or none.
 
         Late costs are charged and refunds given back whatever the others say, and peeks are never charged; the rest is

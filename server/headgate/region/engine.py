@@ -47,7 +47,7 @@ class RegionalEngine:
         """Drop expired counters, in a bounded slice; True while more are due."""
         return self.counters.sweep(self._region.earliest_ms(), max_steps)
 
-    def decide(self, charges: tuple[Charge, ...]) -> Decision | WaitingRequest:
+    def decide(self, charges: tuple[Charge, ...], caller: str = "") -> Decision | WaitingRequest:
         """Decide all charges of a request together: the decision, or a request that waits for shards.
 
         A late cost is in this node's total at once, whatever the others say, and is reported as any total: it takes
@@ -64,7 +64,7 @@ class RegionalEngine:
             if leg is None:
                 return self._unplaced(charges, legs, now_s)
             legs.append(leg)
-        return self._conclude(legs, now_s)
+        return self._conclude(legs, now_s, caller)
 
     def _from_memory(self, charges: tuple[Charge, ...], now_s: float) -> Decision | None:
         """Decide by what is kept with the keys: admit all charges out of their allowances, or deny the only one as
@@ -103,7 +103,7 @@ class RegionalEngine:
             counter.return_to_allowance(charge)
         return None
 
-    def _conclude(self, legs: list[Leg], now_s: float) -> Decision | WaitingRequest:
+    def _conclude(self, legs: list[Leg], now_s: float, caller: str) -> Decision | WaitingRequest:
         """Decide by the legs' outcomes; where a shard must be asked and nothing denies, the request waits."""
         over = asks = False
         for leg in legs:
@@ -116,7 +116,7 @@ class RegionalEngine:
             if denies(charges, [OVER if leg.outcome == OVER else 0 for leg in legs]):
                 return self._deny(legs, now_s)
         if asks:
-            waiting = WaitingRequest(self._waits, legs, now_s)
+            waiting = WaitingRequest(self._waits, legs, now_s, caller)
             return waiting.begin() or waiting
         for leg in legs:
             if admitted(leg.outcome):

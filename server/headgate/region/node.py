@@ -98,14 +98,14 @@ class RegionNode:
         self._tasks: list[asyncio.Task[None]] = []
         self._teaching: set[asyncio.Task[None]] = set()
 
-    def decide(self, charges: tuple[Charge, ...]) -> Decision | WaitingRequest:
+    def decide(self, charges: tuple[Charge, ...], caller: str = "") -> Decision | WaitingRequest:
         """Decide all charges of a request together; one that waits for a shard is decided within the deadline.
 
         On the loop, or on a thread that holds the loop's lock; `on_decided` of a waiting request is called on the loop.
         """
         if type(charges) is SlicedCharges:
             charges = self.extension.in_force(charges)
-        decided = self.engine.decide(charges)
+        decided = self.engine.decide(charges, caller)
         if isinstance(decided, WaitingRequest):
             self._deadlines.add(decided)
         return decided

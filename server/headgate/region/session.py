@@ -1,9 +1,9 @@
 """A node's session with one shard, without I/O: which call comes next, and what follows from its reply.
 
-A call carries what requests wait for first, then what is due to be flushed, then what a
-shard that lost its memory must be told again, in chunks. Nothing is ever dropped: a counter
-stays due until its total is acknowledged, so what waits here is bounded by the live counters
-and by the requests under way. One call is under way at a time: what comes meanwhile goes with the next one.
+A call carries what requests wait for first, callers taking turns (question_order.py), then what is due to be flushed,
+then what a shard that lost its memory must be told again, in chunks. Nothing is ever dropped: a counter stays due until
+its total is acknowledged, so what waits here is bounded by the live counters and by the requests under way. One call is
+under way at a time: what comes meanwhile goes with the next one.
 (docs/convergence.md, sections 3, 4 and 6.)
 
 The driver (shard_link.py) asks for `next_call`, sends it, and tells what came of it: `received` or `failed`. Both
@@ -22,6 +22,7 @@ from headgate.origin.operations.heartbeat import Pulse
 from headgate.origin.protocol import UNREADABLE
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.flush_queues import FlushQueues
+from headgate.region.question_order import QuestionOrder
 from headgate.region.refunds import REFILL_S
 from headgate.region.session_owner import Chances, SessionEvents, SessionOwner
 from headgate.region.shard_clock import ShardClock
@@ -65,7 +66,7 @@ class ShardSession(Shard):
         self._epoch = b""
         self._memory = b""
         """Name of the shard's memory; none before the first heartbeat."""
-        self._questions: deque[Question] = deque()
+        self._questions = QuestionOrder()
         self._flushes = FlushQueues()
         self._refill: deque[SharedCounter] = deque()
         self._under_way: CallUnderWay | None = None
@@ -80,7 +81,7 @@ class ShardSession(Shard):
 
     def ask(self, question: Question) -> None:
         """Put the question into the next call."""
-        self._questions.append(question)
+        self._questions.add(question)
         self._events.work_waits()
 
     def flush(self, counter: SharedCounter, urgency: Urgency) -> None:
@@ -135,11 +136,11 @@ class ShardSession(Shard):
 
     def busy(self) -> bool:
         """Return whether there is anything left to tell the shard."""
-        return bool(self._questions or self._flushes or self._refill)
+        return bool(self._questions.turns or self._flushes or self._refill)
 
     def due_s(self) -> float:
         """Return when the next call is due: at once where a question or a refill waits, never if nothing does."""
-        if self._questions or self._refill:
+        if self._questions.turns or self._refill:
             return -math.inf
         return min(self._flushes.next_due_s(), default=math.inf)
 
@@ -176,14 +177,16 @@ class ShardSession(Shard):
         return call if extended is None else extended.operation
 
     def _take_questions(self, wanted: dict[SharedCounter, int]) -> list[Question]:
-        questions, taken = self._questions, list[Question]()
-        while questions and len(taken) < MAX_QUESTIONS:
-            question = questions[0]
+        order, taken = self._questions, list[Question]()
+        while len(taken) < MAX_QUESTIONS:
+            question = order.first()
+            if question is None:
+                break
             if not question.request.decided:
                 if not question.join(wanted, MAX_REPORTS):
                     break
                 taken.append(question)
-            questions.popleft()
+            order.take()
         return taken
 
     def _refills(self, room: int) -> Iterator[SharedCounter]:
@@ -206,7 +209,7 @@ class ShardSession(Shard):
         if not self.heard(reply.time_ms, reply.epoch, under_way.sent_s, now_s):
             # It means nothing, the shard's clock having been set: what the call carried goes with the next.
             self._requeue(under_way, now_s)
-            self._questions.extendleft(reversed(under_way.questions))
+            self._questions.put_back(under_way.questions)
             return []
         if under_way.extended is not None:
             under_way.extended.learn(result, under_way.sent_s)
@@ -229,8 +232,7 @@ class ShardSession(Shard):
 
     def drop_questions(self, now_s: float) -> list[Decided]:
         """Let failure policies decide whatever waits for the next call: the shard is not asked any more."""
-        questions, self._questions = self._questions, deque()
-        return _without_answer(questions, now_s)
+        return _without_answer(self._questions.take_all(), now_s)
 
     def _end_call(self) -> CallUnderWay:
         under_way, self._under_way = self._under_way, None
@@ -288,7 +290,7 @@ class ShardSession(Shard):
         for index, question in enumerate(under_way.questions):
             ended: Decided | None = None
             if stale and not stale.isdisjoint(question.places):
-                self._questions.append(question)  # nothing of it was looked at; the counter knows of the reset now
+                self._questions.add(question)  # nothing of it was looked at; the counter knows of the reset now
             elif unreadable and not unreadable.isdisjoint(question.places):
                 ended = question.unanswered(now_s)
             else:
@@ -296,21 +298,23 @@ class ShardSession(Shard):
             if ended is not None:
                 decided.append(ended)
         under_way.conclude(reply, refused, self._chances.pauses.random)
-        if self._questions:
+        if self._questions.turns:
             self._try_again(under_way, now_s, decided)
         return decided
 
     def _try_again(self, under_way: CallUnderWay, now_s: float, decided: list[Decided]) -> None:
         """Decide what came for a key while a call for it was under way: it may not have to be asked any more."""
-        came, self._questions = self._questions, deque()
-        for question in came:
-            if question.request.decided:
-                continue
-            must_ask, ended = question.try_again(now_s) if question.meets(under_way.positions) else (True, None)
-            if must_ask:
-                self._questions.append(question)
-            elif ended is not None:
-                decided.append(ended)
+        for line in self._questions.turns:
+            came, line.questions = line.questions, deque()
+            for question in came:
+                if question.request.decided:
+                    continue
+                must_ask, ended = question.try_again(now_s) if question.meets(under_way.positions) else (True, None)
+                if must_ask:
+                    line.questions.append(question)
+                elif ended is not None:
+                    decided.append(ended)
+        self._questions.drop_empty()
 
     # The shard's clock and memory
 

@@ -166,13 +166,15 @@ class Waits:
 class WaitingRequest(Question):
     """A request between its questions and its decision. Implements the limiter's `PendingDecision`."""
 
-    __slots__ = ("_parts", "_path", "began_s", "decided", "legs", "on_decided", "waits")
+    __slots__ = ("_parts", "_path", "began_s", "caller", "decided", "legs", "on_decided", "waits")
 
-    def __init__(self, waits: Waits, legs: list[Leg], began_s: float) -> None:
+    def __init__(self, waits: Waits, legs: list[Leg], began_s: float, caller: str) -> None:
         super().__init__(legs[0].counter.shard, legs)
         self.waits = waits
         self.legs = legs
         self.began_s = began_s
+        self.caller = caller
+        """Who asks: callers take turns at a shard."""
         self.decided = False
         self.on_decided: OnDecided = nobody
         """The receiver of the decision, called once."""

@@ -69,7 +69,9 @@ class BatchDecider:
         lock: LoopLock,
         stats: TransportStats,
         kept_back: KeptBack,
+        callers: dict[str, str],
     ) -> None:
+        """`callers` names who is behind a connection, by the front's name for it; all others are one caller."""
         self._lock = lock
         self._stats = stats
         self._decide = calls.decide
@@ -78,6 +80,7 @@ class BatchDecider:
         self._fail = replies.fail
         self._mark_pending = replies.mark_pending
         self._timeouts = Timeouts()
+        self._callers = callers
 
     def take(
         self, received_at: float, events: "list[Event]", parent_of: Callable[[int], str | bytes | None] | None = None
@@ -93,22 +96,29 @@ class BatchDecider:
                 _, call_id, method, payload, timeout = event
                 if payload is None or method != RATE_LIMIT:
                     left.append(event)
-                # The front gives the caller's address, a string, where there is no such header.
-                elif type(timeout) is bytes and time.monotonic() - received_at >= self._timeouts[timeout]:
-                    self._stats.dropped_expired += 1
-                else:
-                    parent = None if parent_of is None else parent_of(call_id)
-                    answered += self._take_call(received_at, call_id, payload, parent)
+                    continue
+                caller = ""
+                # The front gives its name for the connection, a string, where there is no such header.
+                if type(timeout) is bytes:
+                    if time.monotonic() - received_at >= self._timeouts[timeout]:
+                        self._stats.dropped_expired += 1
+                        continue
+                elif isinstance(timeout, str):
+                    caller = self._callers.get(timeout, "")
+                parent = None if parent_of is None else parent_of(call_id)
+                answered += self._take_call(received_at, call_id, payload, parent, caller)
             self._stats.calls += len(events) - len(left)
             self._stats.durations.add(time.monotonic() - received_at, answered)
         return left
 
-    def _take_call(self, received_at: float, call_id: int, payload: bytes, parent: str | bytes | None) -> bool:
+    def _take_call(
+        self, received_at: float, call_id: int, payload: bytes, parent: str | bytes | None, caller: str
+    ) -> bool:
         """Decide one call; True if it was answered."""
         try:
             if len(payload) == self._kept_back.size:
                 self._kept_back.check(payload)
-            answer = self._decide(payload, parent)
+            answer = self._decide(payload, parent, caller)
             if isinstance(answer, bytes):
                 self._respond(call_id, answer)
                 return True

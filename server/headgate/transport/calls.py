@@ -25,8 +25,8 @@ class RateLimitCalls:
         """Refuse all further calls, because the server is stopping."""
         self._stopping = True
 
-    def decide(self, payload: bytes, traceparent: str | bytes | None = None) -> bytes | PendingAnswer:
-        """Decide one call. Raises what its caller is to be told instead.
+    def decide(self, payload: bytes, traceparent: str | bytes | None = None, caller: str = "") -> bytes | PendingAnswer:
+        """Decide one call of that caller. Raises what its caller is to be told instead.
 
         A pending answer counts until `complete` is called: the transport sets `on_answer` at once.
         """
@@ -38,9 +38,9 @@ class RateLimitCalls:
         if stats.accepted_calls != stats.finished_calls or self._stopping:
             self._check_room(size)
         if self._tracing is None:
-            answer = self._handler.answer(payload)
+            answer = self._handler.answer(payload, caller)
         else:
-            answer = answer_traced(self._tracing, traceparent, self._handler, payload, stats)
+            answer = answer_traced(self._tracing, traceparent, self._handler, payload, caller, stats)
         if type(answer) is bytes:
             return answer
         if not isinstance(answer, PendingAnswer):

@@ -153,7 +153,7 @@ class GrpcioTransport(Transport):
 
     async def _decide(self, payload: bytes, context: _Context) -> bytes:
         parent = None if self._endpoint.tracing is None else parent_of(context.invocation_metadata())
-        answer = self._calls.decide(payload, parent)
+        answer = self._calls.decide(payload, parent, counted_as_peer(context.peer()))
         if isinstance(answer, bytes):
             return answer
         # A future of the call's own: a caller who goes away cancels it, and the decision goes on.

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from headgate.endpoint.trust import network_of
 from headgate.pending import answer_future
 from headgate.telemetry.exposition import Format
 from headgate.transport import http_json
@@ -64,7 +65,7 @@ class HttpServer(HttpListener):
         body = await self.read_body(request)  # first: whoever is still writing it would not read why it was refused
         if not self._sources.accepts():
             return error_response(503, "not ready")
-        answer = self._sources.handler.answer(http_json.request_from_json(body))
+        answer = self._sources.handler.answer(http_json.request_from_json(body), network_of(request.remote or ""))
         response = http_json.parse_response(await answer_future(answer))
         status = 429 if response.overall_code == http_json.OVER_LIMIT else 200
         headers, text = http_json.response_headers(response), http_json.response_to_json(response)

@@ -34,7 +34,7 @@ RATE_LIMIT_METHOD = f"/{RATE_LIMIT_SERVICE}/ShouldRateLimit"
 class Handler(Protocol):
     """Answers serialized RateLimitRequests with serialized RateLimitResponses."""
 
-    def answer(self, payload: bytes) -> bytes | PendingAnswer:
+    def answer(self, payload: bytes, caller: str = "") -> bytes | PendingAnswer:
         """Answer at once where that is possible, else later. Raises, or hands on later, what `errors.status_of` maps to
         a status. On the loop, or on a thread that holds its lock."""
 

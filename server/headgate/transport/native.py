@@ -12,7 +12,6 @@ who aren't trusted it stands behind a guard (see guard/), which has both.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -66,12 +65,12 @@ class NativeTransport(Transport):
         *,
         stats: TransportStats | None = None,
         refusals: Refusals | None = None,
-        caller_of: Callable[[str], str] = counted_as_peer,
+        callers: dict[str, str] | None = None,
     ) -> None:
-        """`caller_of` names who is behind a connection, by the front's name for it: a guard knows better."""
+        """`callers`: who is behind each connection, by the front's name for it, where there is a guard, which knows."""
         super().__init__(endpoint, stats)
         self._refusals = refusals
-        self._caller_of = caller_of
+        self._callers = callers
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[int] = health.Health()
         self._timeouts = Timeouts()
@@ -114,9 +113,10 @@ class NativeTransport(Transport):
 
     def _make_intake(self) -> Intake:
         kept_back = KeptBack(self._refusals, self._endpoint.limits, self.stats)
+        callers = {} if self._callers is None else self._callers
         return Intake(
             self._front,
-            BatchDecider(self._calls, self._front.respond, self, self._loop.lock, self.stats, kept_back),
+            BatchDecider(self._calls, self._front.respond, self, self._loop.lock, self.stats, kept_back, callers),
             self._endpoint,
             self.stats,
             deliver=self._hand_over,
@@ -130,7 +130,9 @@ class NativeTransport(Transport):
                 str(self._address),
                 _METHODS,
                 _IO_THREADS,
-                client_key_metadata=TIMEOUT_HEADER,
+                # It tells one of the two with a call. Behind a guard, which is on the loop, a call that waited for the
+                # loop has not come yet; and callers who are not trusted take turns.
+                client_key_metadata=TIMEOUT_HEADER if self._callers is None else None,
                 call_details=self._endpoint.callers.tokens is not None or self._endpoint.tracing is not None,
                 max_concurrent_streams=self._endpoint.limits.max_concurrent_streams,
                 max_metadata_size=_GUARDED_METADATA_BYTES if self._refusals else _TRUSTED_METADATA_BYTES,
@@ -249,6 +251,9 @@ class NativeTransport(Transport):
             except Exception as error:
                 self.fail(call_id, error)
         self._calls.complete(calls, size)
+
+    def _caller_of(self, name: str) -> str:
+        return counted_as_peer(name) if self._callers is None else self._callers.get(name, name)
 
     def _send(self, call_id: int, status: bytes) -> None:
         """Send a status to a Watch stream, or end the stream if its caller does not read."""

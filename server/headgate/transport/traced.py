@@ -13,16 +13,21 @@ from headgate.transport.interface import Handler, TransportStats
 
 
 def answer_traced(
-    tracing: Tracing, traceparent: str | bytes | None, handler: Handler, payload: bytes, stats: TransportStats
+    tracing: Tracing,
+    traceparent: str | bytes | None,
+    handler: Handler,
+    payload: bytes,
+    caller: str,
+    stats: TransportStats,
 ) -> bytes | PendingAnswer:
     """Answer a request as the handler does; with a span, if the decision is sampled or fails."""
     span = tracing.begin(traceparent)
     if span is None:
-        return _answer_unsampled(tracing, traceparent, handler, payload)
+        return _answer_unsampled(tracing, traceparent, handler, payload, caller)
     token = CURRENT.set(span)
     try:
         with bound_contextvars(trace_id=f"{span.trace_id:032x}", span_id=f"{span.span_id:016x}"):
-            answer = handler.answer(payload)
+            answer = handler.answer(payload, caller)
             if isinstance(answer, PendingAnswer):
                 answer.context = copy_context()  # what is recorded later belongs to this span
     except Exception as error:
@@ -41,10 +46,10 @@ def answer_traced(
 
 
 def _answer_unsampled(
-    tracing: Tracing, traceparent: str | bytes | None, handler: Handler, payload: bytes
+    tracing: Tracing, traceparent: str | bytes | None, handler: Handler, payload: bytes, caller: str
 ) -> bytes | PendingAnswer:
     try:
-        answer = handler.answer(payload)
+        answer = handler.answer(payload, caller)
     except Exception as error:
         tracing.failed(traceparent, error)
         raise

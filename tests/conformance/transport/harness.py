@@ -44,7 +44,7 @@ class Script:
         self.payloads: list[bytes] = []
         self.threads: list[str] = []
 
-    def answer(self, payload: bytes) -> bytes | PendingAnswer:
+    def answer(self, payload: bytes, caller: str = "") -> bytes | PendingAnswer:
         if callable(self.reply) or isinstance(self.reply, asyncio.Future):
             pending = PendingAnswer()
             self._loop.call_soon_threadsafe(self._answer_later, payload, pending)

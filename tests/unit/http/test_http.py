@@ -76,7 +76,7 @@ class Service:
         logger = BoundedLogger(self.log, ManualClock())
         self.server = HttpServer(HttpEndpoint(address, logger, HttpLimits(**limits)), sources)
 
-    def answer(self, payload: bytes) -> bytes | PendingAnswer:
+    def answer(self, payload: bytes, caller: str = "") -> bytes | PendingAnswer:
         """As a handler does."""
         self.requests.append(RateLimitRequest.FromString(payload))
         return self._answer(payload)

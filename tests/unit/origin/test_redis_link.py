@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from headgate.origin.redis_origin import link
-from headgate.origin.redis_origin.link import Command, Lost, RedisLink, Session
+from headgate.origin.redis_origin.link import BUFFER_BYTES, MAX_REPLY_BYTES, Command, Lost, RedisLink, Session
 from redis.exceptions import ConnectionError as ClosedError
 from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
 
@@ -199,3 +199,30 @@ async def test_a_link_connects_again_after_a_loss_and_once_for_all_who_wait(sess
     await redis_link.session()
     assert dialled == 2
     await redis_link.close()
+
+
+async def test_a_reply_without_end_is_not_taken_in(session: Session, peer: Peer) -> None:
+    asked = asking(session, PING)
+    await sent(peer, 1)
+    peer.say(b"$%d\r\n" % (100 * MAX_REPLY_BYTES))
+    part, said = b"x" * BUFFER_BYTES, 0
+    with contextlib.suppress(ConnectionError):
+        while not peer.ended.is_set() and said < 2 * MAX_REPLY_BYTES:
+            peer.say(part)
+            said += len(part)
+            await peer.writer.drain()
+    with pytest.raises(Lost, match=f"a reply has more than {MAX_REPLY_BYTES} bytes"):
+        await asked
+    assert not session.alive
+
+
+async def test_replies_that_are_whole_may_be_many(
+    session: Session, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "MAX_REPLY_BYTES", 1_000)
+    for _ in range(3):
+        asked = asking(session, PING)
+        await until(lambda: b"PING" in peer.received, "a command")
+        peer.received.clear()
+        peer.say(b"$900\r\n%s\r\n" % (b"x" * 900))
+        assert await asked == [b"x" * 900]

@@ -41,7 +41,7 @@ class Request:
         waits = Waits(OneShard(self.shard), RegionalStats(), lambda leg, now_s: 0)
         counter = window_counter(shard=self.shard)
         leg = Leg(Charge(counter.key, counter.limit, 1), counter, COLD)
-        self._waiting = WaitingRequest(waits, [leg], clock.monotonic())
+        self._waiting = WaitingRequest(waits, [leg], clock.monotonic(), "")
         self._waiting.begin()
         self._waiting.on_decided = self._end
         deadlines.add(self._waiting)

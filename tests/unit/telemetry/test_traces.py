@@ -49,9 +49,9 @@ def answered(it: Tracing, parent: str | None, *, fails: bool = False) -> None:
 
     if fails:
         with pytest.raises(ValueError, match="broken"):
-            answer_traced(it, parent, FunctionHandler(handler), b"x", TransportStats())
+            answer_traced(it, parent, FunctionHandler(handler), b"x", "", TransportStats())
     else:
-        assert answer_traced(it, parent, FunctionHandler(handler), b"x", TransportStats()) == b"x"
+        assert answer_traced(it, parent, FunctionHandler(handler), b"x", "", TransportStats()) == b"x"
 
 
 def test_what_comes_later_is_traced_until_it_comes() -> None:
@@ -59,7 +59,7 @@ def test_what_comes_later_is_traced_until_it_comes() -> None:
     outcomes: list[bytes | BaseException] = []
     for parent, outcome in ((SAMPLED, b"x"), (SAMPLED, ValueError("broken")), (UNSAMPLED, ValueError("broken too"))):
         answer = PendingAnswer()
-        traced = answer_traced(it, parent, FunctionHandler(lambda _, answer=answer: answer), b"x", TransportStats())  # type: ignore[misc]
+        traced = answer_traced(it, parent, FunctionHandler(lambda _, answer=answer: answer), b"x", "", TransportStats())  # type: ignore[misc]
         assert isinstance(traced, PendingAnswer)
         traced.on_answer = outcomes.append
         answer.on_answer(outcome)
@@ -104,7 +104,7 @@ def test_the_log_line_of_a_failure_names_its_trace(parent: str) -> None:
     with structlog.testing.capture_logs() as lines:
         failures = Failures(TransportStats(), structlog.get_logger())
         with pytest.raises(ValueError, match="broken") as raised:
-            answer_traced(it, parent, FunctionHandler(handler), b"x", TransportStats())
+            answer_traced(it, parent, FunctionHandler(handler), b"x", "", TransportStats())
         failures.answer(raised.value)
         failures.answer(ValueError("not traced"))
     it.close()

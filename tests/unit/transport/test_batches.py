@@ -14,6 +14,7 @@ from headgate.transport.shared_loop import LoopLock
 
 HEALTH = RATE_LIMIT + 1
 PEER = "127.0.0.1:1"
+CALLERS = {PEER: "127.0.0.1"}
 LIMITS = TransportLimits(max_message_bytes=50, max_pending_calls=4, max_pending_bytes=200)
 
 
@@ -23,9 +24,11 @@ class Handler:
     def __init__(self, lock: LoopLock) -> None:
         self.lock = lock
         self.waiting: list[PendingAnswer] = []
+        self.callers: list[str] = []
 
-    def answer(self, payload: bytes) -> Any:
+    def answer(self, payload: bytes, caller: str = "") -> Any:
         assert not self.lock._held.acquire(False), "decided without the lock"
+        self.callers.append(caller)
         if payload.startswith(b"bad"):
             raise BadRequest("no domain")
         if payload == b"wrong":
@@ -48,7 +51,7 @@ class Rig:
         self.answers: dict[int, Any] = {}
         self.calls = RateLimitCalls(Serving("", self.handler, limits, structlog.get_logger()), self.stats)
         self.decider = BatchDecider(
-            self.calls, self.respond, self, self.lock, self.stats, KeptBack(refusals, limits, self.stats)
+            self.calls, self.respond, self, self.lock, self.stats, KeptBack(refusals, limits, self.stats), CALLERS
         )
 
     def take(self, events: list[Any]) -> list[Any]:
@@ -140,3 +143,9 @@ def test_deadlines_are_looked_at_again_for_each_call() -> None:
     rig = Rig()
     rig.take([call(1, b"slow", timeout=b"20m"), call(2, b"now", timeout=b"20m"), call(3, b"now")])
     assert rig.answers == {1: b"answer", 3: b"answer"}
+
+
+def test_the_handler_hears_who_is_behind_the_connection() -> None:
+    rig = Rig()
+    rig.take([call(1, b"now", timeout=PEER), call(2, b"now", timeout="unix:9"), call(3, b"now", timeout=b"1H")])
+    assert rig.handler.callers == ["127.0.0.1", "", ""]

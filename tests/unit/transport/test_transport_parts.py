@@ -157,7 +157,7 @@ class FakeFront:
 class Echo:
     """A handler that gives requests back."""
 
-    def answer(self, payload: bytes) -> bytes:
+    def answer(self, payload: bytes, caller: str = "") -> bytes:
         return payload
 
 
@@ -166,7 +166,7 @@ def intake_of(front: FakeFront) -> Intake:
     endpoint = Serving("", Echo(), limits, structlog.get_logger())
     calls = RateLimitCalls(endpoint, stats)
     kept_back = KeptBack(None, limits, stats)
-    decider = BatchDecider(calls, front.respond, front, LoopLock(), stats, kept_back)
+    decider = BatchDecider(calls, front.respond, front, LoopLock(), stats, kept_back, {})
     return Intake(
         cast(Any, front), decider, endpoint, stats, deliver=lambda _: None, fail=front.fail, kept_back=kept_back
     )

@@ -29,6 +29,10 @@ BUFFER_BYTES: Final = 65_536
 """Size of what is received at a time: more than most replies. One for all that comes on a connection: a new one for
 each reply, of 256 KiB, as asyncio makes by itself, goes back to the kernel each time."""
 
+MAX_REPLY_BYTES: Final = 32 * 1024 * 1024
+"""Size of the largest reply that is taken in: several times what any operation asks for. Who sends more is no server
+of ours, and would fill this process's memory before a timeout ends it."""
+
 NOT_YET: Final = object()
 """Stands in a reply's place while there is only a part of it."""
 
@@ -60,6 +64,8 @@ class Session(asyncio.BufferedProtocol):
             protocolError=InvalidResponse, replyError=DefaultParser.parse_error, notEnoughData=NOT_YET
         )
         self._buffer = bytearray(BUFFER_BYTES)
+        self._partial_bytes = 0
+        """Bytes received since the last reply was whole."""
         self._transport.set_protocol(self)
 
     @property
@@ -115,9 +121,14 @@ class Session(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Replies, or parts of them."""
+        self._partial_bytes += nbytes
+        if self._partial_bytes > MAX_REPLY_BYTES:
+            self.drop(Lost(f"a reply has more than {MAX_REPLY_BYTES} bytes"))
+            return
         self._replies.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
         try:
             while (reply := self._replies.gets()) is not NOT_YET:
+                self._partial_bytes = 0
                 if isinstance(reply, ClosedError):
                     raise reply
                 future = self._pending.popleft()

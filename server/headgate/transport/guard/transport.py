@@ -58,7 +58,7 @@ class GuardedTransport(Transport):
             behind = replace(
                 self._endpoint, address=self._front_address(cleanup), reuse_port=False, socket_mode=OWNER_ONLY
             )
-            native = NativeTransport(behind, stats=self.stats, refusals=self._refusals, caller_of=self._caller_of)
+            native = NativeTransport(behind, stats=self.stats, refusals=self._refusals, callers=self._callers)
             await native.start()
             try:
                 guard = self._guard(listeners, native.address, tls_context)
@@ -86,9 +86,6 @@ class GuardedTransport(Transport):
         )
         guard.start()
         return guard
-
-    def _caller_of(self, name: str) -> str:
-        return self._callers.get(name, name)
 
     def _front_address(self, cleanup: AsyncExitStack) -> str:
         try:
