@@ -73,7 +73,7 @@ def _check_admin(values: Mapping[str, Any], at: Any) -> Iterator[str]:
 def _check_addresses(values: Mapping[str, Any], at: Any) -> Iterator[str]:
     taken: dict[str, str] = {}
     # Where other regions come in nothing listens without peers.
-    for name in ("grpc", "http", "admin", "admin_grpc", *(["exchange"] if values["peer"] else [])):
+    for name in ("grpc", "http", "admin", "metrics", "debug", "admin_grpc", *(["exchange"] if values["peer"] else [])):
         address = values[name]
         if address in taken:
             yield f"{at(name)}: {taken[address]} listens on {address} too: give each its own address"

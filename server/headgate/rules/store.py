@@ -83,6 +83,7 @@ class RuleStore:
         clock: Clock,
         data_dir: Path | None = None,
         merge_domains: bool = False,
+        start_empty: bool = False,
         logger: Any = None,
         on_source: Callable[[RulesSource], None] = lambda source: None,
     ) -> None:
@@ -93,6 +94,7 @@ class RuleStore:
         self._clock = clock
         self._data_dir = data_dir
         self._merge_domains = merge_domains
+        self._start_empty = start_empty
         self._on_source = on_source
         self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
         self._seen: Signature | _Unseen | None = "unseen"
@@ -115,7 +117,7 @@ class RuleStore:
     def load_initial(self) -> RuleSet:
         """Load the directory's rules, or, if they can't be used, the last good ones from the snapshot.
 
-        The latter is logged as an error. Raises `RulesError` when there are neither.
+        The latter is logged as an error. Raises `RulesError` when there are neither, unless it may start empty.
         """
         self._seen = signature(self._directory)
         try:
@@ -156,12 +158,12 @@ class RuleStore:
 
     def _last_good(self, error: RulesError) -> RuleSet:
         if self._data_dir is None:
-            raise error
+            return self._empty(error)
         try:
             saved = snapshot.load(self._data_dir)
         except SnapshotError as missing:
             self._log.warning("no_last_good_rules", reason=str(missing))
-            raise error from None
+            return self._empty(error)
         self._log.error(
             "serving_last_good_rules",
             directory=str(self._directory),
@@ -169,6 +171,12 @@ class RuleStore:
             saved_ms=saved.saved_ms,
         )
         return saved.rules
+
+    def _empty(self, error: RulesError) -> RuleSet:
+        if not self._start_empty:
+            raise error
+        self._log.error("serving_without_rules", directory=str(self._directory))
+        return self.current
 
     # Watching
 

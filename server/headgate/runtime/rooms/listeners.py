@@ -16,6 +16,7 @@ from headgate.endpoint.socketfile import LOCK_SUFFIX
 from headgate.endpoint.tokens import TokenFile
 from headgate.endpoint.trust import Trust
 from headgate.rules.describe import describe_rules
+from headgate.rules.ratelimit_text import ratelimit_text
 from headgate.runtime import tracing
 from headgate.runtime.access import admin_tls, grpc_callers, http_endpoints, open_admins, open_tokens
 from headgate.runtime.context import ProcessContext, ServiceState
@@ -120,6 +121,7 @@ class ListenersRoom(Room):
             recent=self._log.views.recent,
             explain=self._log.views.explain,
             top=self._handler.top.describe,
+            rlconfig=lambda: ratelimit_text(self._rules.store.current),
         )
 
     async def _bind_admin(self) -> None:

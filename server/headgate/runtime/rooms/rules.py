@@ -27,6 +27,7 @@ class RulesRoom(Room):
             clock=self.context.clock,
             data_dir=settings.data_dir,
             merge_domains=settings.merge_domains,
+            start_empty=settings.start_without_rules,
             logger=self._log.history,
             on_source=self._log.keep_rules,
         )
