@@ -49,7 +49,7 @@ def test_probes_metrics_and_rules_are_where_they_were(tmp_path: Path) -> None:
         port = listens["metrics"].rpartition(":")[2]
         for host in ("127.0.0.1", "[::1]"):
             scrape = http_request(f"{host}:{port}", "GET", "/metrics")
-            assert b"headgate_rules_version" in scrape.body
+            assert b"ratelimit_service_config_load_success" in scrape.body
         assert http_request(f"127.0.0.1:{port}", "GET", "/rules").status == 404
         shown = http_request(listens["debug"], "GET", "/rlconfig")
         assert shown.body.decode() == (

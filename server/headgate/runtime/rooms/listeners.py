@@ -33,7 +33,7 @@ from headgate.transport.admin import AdminServer, Method
 from headgate.transport.http import HttpServer, HttpSources
 from headgate.transport.http_access import OPEN
 from headgate.transport.http_listener import addresses_of
-from headgate.transport.instruments import register_grpc, register_http
+from headgate.transport.instruments import register_grpc, register_http, register_ratelimit_calls
 from headgate.transport.interface import Serving, Transport
 from headgate.transport.select import choose_transport
 
@@ -150,6 +150,8 @@ class ListenersRoom(Room):
 
     def register(self, metrics: Metrics) -> None:
         register_grpc(metrics, self.transport.stats)
+        if self.context.settings.ratelimit_metrics:
+            register_ratelimit_calls(metrics, self.transport.stats)
         register_http(metrics, self._https)
         if self._tokens is not None:
             register_tokens(metrics, self._tokens)

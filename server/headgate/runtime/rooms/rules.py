@@ -38,6 +38,8 @@ class RulesRoom(Room):
 
     def register(self, metrics: Metrics) -> None:
         instruments.register(metrics, self.store)
+        if self.context.settings.ratelimit_metrics:
+            instruments.register_ratelimit_loads(metrics, self.store)
 
     def readiness(self) -> Mapping[str, Any]:
         """Describe the version in force for `/readyz`."""
