@@ -52,7 +52,11 @@ RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3*/site-packages/* /usr/loca
  && mkdir -p /etc/headgate/rules /var/lib/headgate /run/headgate \
  && chown 10001:10001 /var/lib/headgate /run/headgate
 COPY --from=build /opt/headgate /opt/headgate
-ENV PATH=/opt/headgate/bin:/usr/local/bin:/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1 HEADGATE_RULES=/etc/headgate/rules
+# Where envoyproxy/ratelimit's command is expected, as by Envoy Gateway. Rules are named in a file and not in a variable: its variables
+# win over the file.
+RUN ln -s /opt/headgate/bin/headgate-ratelimit /bin/ratelimit \
+ && echo 'rules: /etc/headgate/rules' > /opt/headgate/headgate.yaml
+ENV PATH=/opt/headgate/bin:/usr/local/bin:/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1 HEADGATE_CONFIG=/opt/headgate/headgate.yaml
 WORKDIR /
 USER 10001:10001
 # gRPC 8081, HTTP 8080 (health, /json), exchange between regions 8082.

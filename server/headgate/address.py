@@ -1,4 +1,4 @@
-"""Addresses as users write them: `host:port`, `[v6]:port`, `unix:/path`, `unix:///path`.
+"""Addresses as users write them: `host:port`, `[v6]:port`, `:port`, `unix:/path`, `unix:///path`.
 
 Parsing has no side effects; what can't be an address raises ConfigError naming it.
 """
@@ -11,6 +11,8 @@ from headgate.errors import ConfigError
 # sockaddr_un holds 108 bytes on Linux and 104 on macOS, with a final NUL.
 MAX_UNIX_PATH_BYTES = 103
 MAX_PORT = 65535
+ALL_ADDRESSES = "::"
+"""Every address of this machine, IPv4 and IPv6: `:port` is short for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ def _parse_tcp(text: str) -> TcpAddress:
         host = host[1:-1]
     elif ":" in host:
         raise ConfigError(f"address {text!r}: write an IPv6 address in brackets, as in [::1]:8081")
-    if not colon or not host:
+    if not colon or (not host and text.startswith("[")):
         raise ConfigError(f"address {text!r}: write host:port or unix:/path")
     if not (port.isascii() and port.isdigit() and int(port) <= MAX_PORT):
         raise ConfigError(f"address {text!r}: the port is a number from 0 to {MAX_PORT}")
-    return TcpAddress(host, int(port))
+    return TcpAddress(host or ALL_ADDRESSES, int(port))

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ from headgate.transport.http_listener import HttpLimits
 from tests.support.waiting import PATIENCE_S, wait_until
 
 SCRAPE_KEPT_S = HttpLimits().scrape_kept_s
+HEADGATE = (sys.executable, "-m", "headgate")
+RATELIMIT = (sys.executable, "-c", "import sys; from headgate.cli import ratelimit; sys.exit(ratelimit())")
+"""The commands `headgate` and `headgate-ratelimit`, also where they are not installed."""
 FREE_PORTS = ("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
 RULES = """\
@@ -89,8 +92,14 @@ def http_request(
 class Headgate:
     """A process that was started; its log lines as they come."""
 
-    def __init__(self, arguments: list[str], environ: Mapping[str, str], max_files: int | None = None) -> None:
-        command = [sys.executable, "-m", "headgate", *arguments]
+    def __init__(
+        self,
+        arguments: list[str],
+        environ: Mapping[str, str],
+        max_files: int | None = None,
+        program: Sequence[str] = HEADGATE,
+    ) -> None:
+        command = [*program, *arguments]
         if max_files is not None:
             command = ["sh", "-c", f'ulimit -n {max_files} && exec "$@"', "sh", *command]
         # Whatever it leaves in its temporary directory, killed or not, goes with the test.
@@ -220,10 +229,13 @@ def clean_environ(extra: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def start(
-    *arguments: str, environ: Mapping[str, str] | None = None, max_files: int | None = None
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+    max_files: int | None = None,
+    program: Sequence[str] = HEADGATE,
 ) -> Iterator[Headgate]:
     """`headgate ARGUMENTS…`, not awaited. It may have `max_files` open and no more."""
-    headgate = Headgate(list(arguments), environ or {}, max_files)
+    headgate = Headgate(list(arguments), environ or {}, max_files, program)
     try:
         yield headgate
     finally:

@@ -15,6 +15,7 @@ from headgate.rules.directory import load_directory
 from headgate.rules.ruleset import RuleSet
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.rule_instruments import register_ratelimit_names, register_rules
+from headgate.telemetry.tallies import Tallies
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 from prometheus_client.parser import text_string_to_metric_families
@@ -229,6 +230,19 @@ def test_ratelimits_names_have_the_same_counts(world: World) -> None:
     assert b"\nratelimit_service_rate_limit_total_hits{" in world.metrics.render()
     shadow = world.series("ratelimit_service_rate_limit_shadow_mode_total")
     assert ({"domain": "edge", "key1": "watched"}, 2) in shadow
+
+
+def test_ratelimits_labels_are_those_of_envoy_gateways_mapping() -> None:
+    tallies = Tallies()
+    for text in ("a=1 > b=2 > c=3", "a=1 > b=2 > c=4", "ip=10.1.2.3/8 > x=a|b:c"):
+        tallies.of_rule("gw:http", text, text).within["local"] += 1
+    metrics = Metrics(node="n", region="r")
+    register_ratelimit_names(metrics, tallies)
+    lines = [line for line in metrics.render().decode().splitlines() if "_total_hits{" in line]
+    assert lines == [
+        'ratelimit_service_rate_limit_total_hits{domain="gw_http",key1="a_1",key2="b_2"} 2.0',
+        'ratelimit_service_rate_limit_total_hits{domain="gw_http",key1="ip_10_1_2_3/8",key2="x_a_b_c"} 1.0',
+    ]
 
 
 def test_what_is_given_back_is_counted_apart(world: World) -> None:

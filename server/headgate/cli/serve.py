@@ -17,6 +17,7 @@ from headgate.config import (
     load_settings,
     translate,
 )
+from headgate.config.compat import COMPAT_ENV, RATELIMIT, RATELIMIT_DEFAULTS
 from headgate.config.kinds import Boolean, holds_password
 from headgate.console.output import EXIT_FAILED, EXIT_USAGE, fail, warn
 from headgate.console.parsers import Commands
@@ -84,6 +85,12 @@ def _default(setting: Setting) -> str:
 def serve(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
     """Serve until a signal ends it. Returns the exit status."""
     return run_with_settings(flags_of(args), _run, environ)
+
+
+def serve_as_ratelimit(environ: Mapping[str, str]) -> int:
+    """Serve by the environment of envoyproxy/ratelimit alone, until a signal ends it. Returns the exit status."""
+    warn("serving as envoyproxy/ratelimit: its variables are read, arguments are ignored; see docs/migrate.md")
+    return run_with_settings({}, _run, {**RATELIMIT_DEFAULTS, **environ, COMPAT_ENV: RATELIMIT})
 
 
 def flags_of(args: argparse.Namespace) -> dict[str, Any]:

@@ -75,13 +75,8 @@ def _check_admin(values: Mapping[str, Any], at: Any) -> Iterator[str]:
 def _check_addresses(values: Mapping[str, Any], at: Any) -> Iterator[str]:
     taken: dict[str, str] = {}
     # Where other regions come in nothing listens without peers.
-    for name in (
-        "grpc",
-        "http",
-        "admin",
-        "admin_grpc",
-        *(["exchange"] if values["peer"] or values["peer_file"] else []),
-    ):
+    exchange = ["exchange"] if values["peer"] or values["peer_file"] else []
+    for name in ("grpc", "http", "admin", "metrics", "debug", "admin_grpc", *exchange):
         address = values[name]
         if address in taken:
             yield f"{at(name)}: {taken[address]} listens on {address} too: give each its own address"

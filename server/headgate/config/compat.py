@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from headgate.config.compat_redis import RedisProblem, redis_origin
 from headgate.config.compat_unsupported import FALSE, PREFIXES, TRUE, VARIABLES
+from headgate.config.compat_xds import XDS, XdsProblem, xds_rules
 
 COMPAT_ENV = "HEADGATE_COMPAT"
 RATELIMIT = "ratelimit"
@@ -20,6 +21,15 @@ RATELIMIT = "ratelimit"
 RUNTIME_ROOT = "/srv/runtime_data/current"
 RUNTIME_APP_DIRECTORY = "config"
 """ratelimit's defaults for the parts of its rules directory."""
+
+RATELIMIT_DEFAULTS: Mapping[str, str] = {"DEBUG_PORT": "6070"}
+"""ratelimit's own default that counts only where Headgate stands in its place (`headgate-ratelimit`): beside it, the
+port is taken."""
+
+OTLP_ENDPOINT = "http://localhost:4318"
+"""Collector that OpenTelemetry's exporters speak to where none is named."""
+
+LOOPBACK = "127.0.0.1"
 
 LOG_LEVELS: Mapping[str, str] = {
     "panic": "error",
@@ -70,7 +80,7 @@ def translate(environ: Mapping[str, str]) -> Translation:
     for part in _PARTS:
         try:
             settings.update(part(given))
-        except (_Refused, RedisProblem) as error:
+        except (_Refused, RedisProblem, XdsProblem) as error:
             problems.append(str(error))
     return Translation(settings, tuple(_warnings(given)), tuple(problems))
 
@@ -79,6 +89,9 @@ def translate(environ: Mapping[str, str]) -> Translation:
 
 
 def _rules(given: Mapping[str, str]) -> dict[str, Given]:
+    if given.get("CONFIG_TYPE", "FILE") != "FILE":
+        found = xds_rules(given, lambda name: _is_true(given, name))
+        return {setting: Given(where, text) for setting, (where, text) in found.items()}
     names = [name for name in ("RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY") if name in given]
     if not names:
         return {}
@@ -99,14 +112,20 @@ def _addresses(given: Mapping[str, str]) -> dict[str, Given]:
         found["grpc"] = listens
     if listens := _listens(given, "HOST", "PORT", "8080"):
         found["http"] = listens
+    if listens := _listens(given, "DEBUG_HOST", "DEBUG_PORT", "6070", LOOPBACK):
+        found["debug"] = listens
+    if "PROMETHEUS_ADDR" in given and _is_true(given, "USE_PROMETHEUS"):
+        found["metrics"] = Given("PROMETHEUS_ADDR", given["PROMETHEUS_ADDR"])
     return found
 
 
-def _listens(given: Mapping[str, str], host_name: str, port_name: str, default_port: str) -> Given | None:
+def _listens(
+    given: Mapping[str, str], host_name: str, port_name: str, default_port: str, default_host: str = "0.0.0.0"
+) -> Given | None:
     names = [name for name in (host_name, port_name) if name in given]
     if not names:
         return None
-    host = given.get(host_name, "0.0.0.0")
+    host = given.get(host_name, default_host)
     shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
     return Given("/".join(names), f"{shown}:{given.get(port_name, default_port)}")
 
@@ -130,6 +149,7 @@ def _plain(given: Mapping[str, str]) -> dict[str, Given]:
         "LIMIT_REMAINING_HEADER": "header_remaining",
         "LIMIT_RESET_HEADER": "header_reset",
         "NEAR_LIMIT_RATIO": "near_limit_ratio",
+        "CACHE_KEY_PREFIX": "redis_prefix",
     }
     return {setting: Given(name, given[name]) for name, setting in names.items() if name in given}
 
@@ -155,6 +175,8 @@ def _tls(given: Mapping[str, str]) -> dict[str, Given]:
     names = {
         "GRPC_SERVER_TLS_CERT": "tls_cert",
         "GRPC_SERVER_TLS_KEY": "tls_key",
+        # Envoy Gateway gives this name, which ratelimit does not read; its own wins.
+        "GRPC_SERVER_TLS_CA_CERT": "tls_client_ca",
         "GRPC_CLIENT_TLS_CACERT": "tls_client_ca",
         "GRPC_CLIENT_TLS_SAN": "tls_client_san",
     }
@@ -162,6 +184,24 @@ def _tls(given: Mapping[str, str]) -> dict[str, Given]:
     if missing:
         raise _Refused(f"GRPC_SERVER_USE_TLS: needs {' and '.join(missing)} beside it")
     return {setting: Given(name, given[name]) for name, setting in names.items() if name in given}
+
+
+def _traces(given: Mapping[str, str]) -> dict[str, Given]:
+    """Trace the share that ratelimit would; it traces all decisions unless told otherwise."""
+    if not _is_true(given, "TRACING_ENABLED"):
+        return {}
+    found = {"traces": Given("TRACING_ENABLED", "true"), "trace_share": Given("TRACING_ENABLED", "1")}
+    if "TRACING_SAMPLING_RATE" in given:
+        found["trace_share"] = Given("TRACING_SAMPLING_RATE", given["TRACING_SAMPLING_RATE"])
+    collector = given.get("OTEL_EXPORTER_OTLP_ENDPOINT", OTLP_ENDPOINT)
+    return {**found, "otlp_endpoint": Given("OTEL_EXPORTER_OTLP_ENDPOINT", collector)}
+
+
+def _start(given: Mapping[str, str]) -> dict[str, Given]:
+    """Be ready without rules where ratelimit would be: started by force, and healthy without any."""
+    force, needs = "FORCE_START_WITHOUT_INITIAL_CONFIG", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"
+    empty = _is_true(given, force) and not _is_true(given, needs)
+    return {"start_without_rules": Given(force, "true")} if empty else {}
 
 
 def _bounds(given: Mapping[str, str]) -> dict[str, Given]:
@@ -200,6 +240,8 @@ _PARTS: tuple[Callable[[Mapping[str, str]], dict[str, Given]], ...] = (
     _plain,
     _switches,
     _tls,
+    _traces,
+    _start,
     _bounds,
     _overdraft,
     _refund,
@@ -221,8 +263,8 @@ def _contradictions(given: Mapping[str, str]) -> Iterator[str]:
     if backend != "redis":
         yield f"BACKEND_TYPE: {backend!r} is not supported: use Redis (REDIS_URL), or leave it out and count in memory"
     source = given.get("CONFIG_TYPE", "FILE")
-    if source != "FILE":
-        yield f"CONFIG_TYPE: {source!r} is not supported: rules are read from a directory (RUNTIME_ROOT)"
+    if source not in ("FILE", XDS):
+        yield f"CONFIG_TYPE: {source!r} is not supported: expected FILE (RUNTIME_ROOT) or {XDS}"
 
 
 def _warnings(given: Mapping[str, str]) -> Iterator[str]:

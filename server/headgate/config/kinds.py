@@ -199,14 +199,14 @@ class Parsed:
 
 
 def _address(text: str) -> str:
-    """`host:port` or `unix:/path`, however it is spelled."""
+    """`host:port`, `:port` or `unix:/path`, however it is spelled."""
     try:
         return str(parse_address(text))
     except ConfigError as error:
         raise ValueError(f"{error}; expected {ADDRESS.accepts}") from None
 
 
-ADDRESS = Parsed("`host:port`, `[ipv6]:port` or `unix:/path`", "ADDR", _address)
+ADDRESS = Parsed("`host:port`, `[ipv6]:port`, `:port` (every address) or `unix:/path`", "ADDR", _address)
 """Address to listen on or to dial."""
 
 

@@ -140,6 +140,16 @@ class Settings:
         "and /json is not; health is on both. See docs/security.md.",
         absent="all of it is on `http`",
     )
+    metrics: str | None = SERVING(
+        ADDRESS, None, "Where /metrics is served too, by itself, for scrapers.", absent="`http` or `admin` alone"
+    )
+    debug: str | None = SERVING(
+        ADDRESS,
+        None,
+        "Where /rlconfig is served, the rules in the words of envoyproxy/ratelimit, for `egctl` and scripts that read "
+        "them there. See docs/migrate.md.",
+        absent="not served",
+    )
     admin_grpc: str | None = OPERATORS(
         ADDRESS,
         None,
@@ -197,6 +207,12 @@ class Settings:
         absent="nothing is kept",
     )
     merge_domains: bool = SERVING(Boolean(), False, "Let several rule files define one domain.")
+    start_without_rules: bool = SERVING(
+        Boolean(),
+        False,
+        "Be ready before there are any good rules: everything passes until they come. Else a start without good rules, "
+        "in the directory or in `data_dir`, is an error.",
+    )
     drain_s: float = SERVING(
         Number(0, 3600, "SECONDS"),
         5.0,
@@ -406,6 +422,12 @@ class Settings:
         absent="any client",
     )
 
+    tls_client_verify: bool = CALLERS(
+        Boolean(),
+        True,
+        "Demand such a certificate where `tls_client_ca` is set. `false` takes any caller, as envoyproxy/ratelimit "
+        "does behind Envoy Gateway. See docs/security.md.",
+    )
     tls_client_san: tuple[str, ...] = CALLERS(
         ListOf(SAN),
         (),
@@ -566,6 +588,11 @@ class Settings:
         absent="nothing is pushed",
     )
     otlp_interval_s: float = METRICS(Number(0.1, 3600, "SECONDS"), 15.0, "How often metrics are pushed.")
+
+    @property
+    def client_ca(self) -> Path | None:
+        """Authorities whose certificates callers must show; None where they need none."""
+        return self.tls_client_ca if self.tls_client_verify else None
 
 
 SETTINGS: tuple[Setting, ...] = tuple(

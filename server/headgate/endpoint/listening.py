@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from headgate.address import Address, TcpAddress, UnixAddress
+from headgate.address import ALL_ADDRESSES, Address, TcpAddress, UnixAddress
 from headgate.errors import ConfigError
 
 BACKLOG = 1024
@@ -51,6 +51,9 @@ def _listen_all(undo: ExitStack, address: TcpAddress, reuse_port: bool) -> list[
             failure = error
             continue
         port = sockets[-1].getsockname()[1]
+    if not sockets and address.host == ALL_ADDRESSES:
+        # A machine without IPv6 has those of IPv4.
+        return _listen_all(undo, TcpAddress("0.0.0.0", port), reuse_port)
     if not sockets:
         raise failure
     return sockets

@@ -42,3 +42,19 @@ def register(metrics: Metrics, store: RuleStore) -> None:
     metrics.counter(
         "headgate_rules_reload_failures", "Changes of the rules that were refused.", lambda: store.status.rejected
     )
+
+
+def register_ratelimit_loads(metrics: Metrics, store: RuleStore) -> None:
+    """Export loads of rules under the names of envoyproxy/ratelimit."""
+    metrics.bare_counter(
+        "ratelimit_service_config_load_success",
+        "Rule sets that came into force.",
+        (),
+        lambda: [(store.status.accepted, {})],
+    )
+    metrics.bare_counter(
+        "ratelimit_service_config_load_error",
+        "Changes of the rules that were refused.",
+        (),
+        lambda: [(store.status.rejected, {})],
+    )

@@ -28,7 +28,7 @@ from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.tree import LevelBuilder, NodeTable, RuleNode, pack_place, rule_name, unpack_place
-from headgate.rules.wildcards import STAR
+from headgate.rules.wildcards import is_pattern
 from headgate.rules.yaml_events import Event, EventStream, YamlError, fault_of, is_null, line_of
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
@@ -213,7 +213,7 @@ class _Reader(MappingReader):
         if not key_text and "key" not in broken:
             at, reason = (line, "a descriptor has no `key`") if key is None else (line_of(key), "`key` is empty")
             self._report(at, reason)
-        shared = "value" not in broken and self._shared(fields, value_text)
+        shared = "value" not in broken and self._shared(fields, key_text, value_text)
         node = self._node(fields)
         if not key_text or "value" in broken:
             return
@@ -224,11 +224,11 @@ class _Reader(MappingReader):
                 line, f"duplicate descriptor {shown(rule_name(key_text, value_text))}, first at line {first_line}"
             )
 
-    def _shared(self, fields: dict[str, Any], value: str) -> bool:
+    def _shared(self, fields: dict[str, Any], key: str, value: str) -> bool:
         event = fields.get("share_threshold")
         if event is None or not self._flag(fields, "share_threshold"):
             return False
-        if STAR not in value:
+        if not is_pattern(key, value):
             self._report(line_of(event), "`share_threshold: true` needs a `value` with a `*` in it")
         return True
 

@@ -145,9 +145,14 @@ class RuleSet:
 
     def steps_of(self, domain: str) -> Iterator[Steps]:
         """The ways to one domain's rules that have a limit; KeyError if there is no such domain."""
+        for steps, _ in self.limits_of(domain):
+            yield steps
+
+    def limits_of(self, domain: str) -> Iterator[tuple[Steps, Limit]]:
+        """The ways to one domain's rules that have a limit, each with it; KeyError if there is no such domain."""
         for steps, node, _ in _walk(self.nodes, self._domains[domain].level, ()):
             if node.limit is not None:
-                yield steps
+                yield steps, node.limit
 
 
 def _walk(nodes: Sequence[RuleNode], level: Level, parent: Steps) -> Iterator[tuple[Steps, RuleNode, int]]:

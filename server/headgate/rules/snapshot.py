@@ -39,7 +39,7 @@ from headgate.rules.wildcards import WildcardIndex
 
 FILE_NAME = "rules.snapshot"
 MAGIC = "headgate-rules-snapshot"
-FORMAT = 5
+FORMAT = 6
 """Goes up whenever an older program would misread what a newer one writes, or the other way round."""
 
 MODE = 0o600

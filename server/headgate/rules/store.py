@@ -60,6 +60,7 @@ class RuleStore:
         clock: Clock,
         data_dir: Path | None = None,
         merge_domains: bool = False,
+        start_empty: bool = False,
         logger: Any = None,
         on_source: Callable[[RulesSource], None] = lambda source: None,
     ) -> None:
@@ -70,6 +71,7 @@ class RuleStore:
         self._clock = clock
         self._data_dir = data_dir
         self._merge_domains = merge_domains
+        self._start_empty = start_empty
         self._on_source = on_source
         self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
         self._stop = threading.Event()
@@ -89,25 +91,25 @@ class RuleStore:
     def load_initial(self) -> RuleSet:
         """Load the feed's rules, or, if they can't be used or have not come yet, the last good ones from the snapshot.
 
-        Unusable rules are logged as an error. Raises `RulesError` when there are no last good ones either. A feed
-        that has nothing yet is waited for: with the last good rules, else with none.
+        Unusable rules are logged as an error. Raises `RulesError` when there are no last good ones either, unless it may
+        start empty. A feed that has nothing yet is waited for: with the last good rules, else with none.
         """
         try:
             source = self.feed.first()
             if source is None:
-                self._wait_for_first()
+                self._accept_before_first(self._last_good())
             else:
                 self._accept(self._load(source, self._pace(polite=False)), self.feed.kind)
         except RulesError as error:
             last = self._last_good()
-            if last is None:
+            if last is None and not self._start_empty:
                 raise
-            self._accept(last, "snapshot")
+            self._accept_before_first(last)
             self._refuse(error)
         return self.current
 
-    def _wait_for_first(self) -> None:
-        last = self._last_good()
+    def _accept_before_first(self, last: RuleSet | None) -> None:
+        """Serve the last good rules, or none, until the feed has some that can be used."""
         if last is None:
             self._accept(self.current, "nothing")
         else:

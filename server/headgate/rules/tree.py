@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from headgate.limiter.limit import Limit
 from headgate.rules.keys import EXACT, KEY_ONLY, SHARED, WILDCARD, encode_key, encode_part, encode_tail
-from headgate.rules.wildcards import STAR, WildcardIndex
+from headgate.rules.wildcards import WildcardIndex, is_pattern
 
 Level: TypeAlias = dict[str, "KeySlot"]
 
@@ -130,7 +130,7 @@ class LevelBuilder:
             slot = self.level[key] = KeySlot(key)
         if not value:
             return self._add_any(slot, node, place)
-        if STAR in value:
+        if is_pattern(key, value):
             return self._add_wildcard(key, Wildcard(key, value, shared=shared, node=node, place=place))
         return self._add_exact(slot, value, node.number, place)
 

@@ -11,6 +11,15 @@ from typing import Generic, Protocol, TypeVar
 STAR = "*"
 
 
+def is_pattern(key: str, value: str) -> bool:
+    """Return true if a value has stars that stand for something.
+
+    A value that equals its key is a name that somebody generated, as Envoy Gateway does from a route without a host
+    name, which ends in `/*`: it is exact.
+    """
+    return STAR in value and value != key
+
+
 def matches(parts: Sequence[str], value: str) -> bool:
     """Return true if `value` matches the pattern that was split at its stars into `parts` (two or more)."""
     first, last = parts[0], parts[-1]

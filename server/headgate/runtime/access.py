@@ -34,23 +34,32 @@ def grpc_callers(settings: Settings, tokens: TokenFile | None) -> Callers:
 def http_endpoints(
     settings: Settings, tokens: TokenFile | None, logger: BoundedLogger, max_body_bytes: int
 ) -> list[HttpEndpoint]:
-    """Return the endpoints of HTTP listeners: one for all, or one for callers and one for operators."""
+    """Return the endpoints of HTTP listeners: one for all, or one for callers and one for operators, and those for
+    metrics and for debugging where they are asked for.
+    """
     own = [address.host for address in map(parse_address, _http_addresses(settings)) if isinstance(address, TcpAddress)]
     hosts = HostNames.of([*settings.http_host, *own])
-    access = HttpAccess(Surface.EVERYTHING, tokens, settings.tls_client_ca is not None, hosts)
+    access = HttpAccess(Surface.EVERYTHING, tokens, settings.client_ca is not None, hosts)
     limits = HttpLimits()
     limits = replace(limits, max_body_bytes=min(max_body_bytes, limits.max_body_bytes))
     everybody = HttpEndpoint(settings.http, logger, limits, access, int(settings.socket_mode, 8))
-    if settings.admin is None:
-        return [everybody]
-    return [
-        replace(everybody, access=replace(access, surface=Surface.CALLERS)),
-        replace(everybody, address=settings.admin, access=HttpAccess(Surface.OPERATORS, hosts=hosts)),
+    if settings.admin is not None:
+        everybody = replace(everybody, access=replace(access, surface=Surface.CALLERS))
+    others = (
+        (settings.admin, "admin", Surface.OPERATORS),
+        (settings.metrics, "metrics", Surface.METRICS),
+        (settings.debug, "debug", Surface.DEBUG),
+    )
+    return [everybody] + [
+        replace(everybody, address=address, name=name, access=HttpAccess(surface, hosts=hosts))
+        for address, name, surface in others
+        if address is not None
     ]
 
 
 def _http_addresses(settings: Settings) -> list[str]:
-    return [settings.http] if settings.admin is None else [settings.http, settings.admin]
+    addresses = (settings.http, settings.admin, settings.metrics, settings.debug)
+    return [address for address in addresses if address is not None]
 
 
 def open_admins(settings: Settings, logger: FilteringBoundLogger) -> Admins:

@@ -81,7 +81,7 @@ def tls_files(settings: Settings) -> TlsFiles | None:
     """None without TLS. The settings' own checks see to it that both files are named, or none."""
     if settings.tls_cert is None or settings.tls_key is None:
         return None
-    client_ca = settings.tls_client_ca
+    client_ca = settings.client_ca
     return TlsFiles(str(settings.tls_cert), str(settings.tls_key), str(client_ca) if client_ca else None)
 
 

@@ -22,7 +22,7 @@ from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import NoAnswer, NotReached, Upstream, WorkerAnswer, end_to_end
 from headgate.telemetry.exposition import Format
 from headgate.transport.http_access import Surface
-from headgate.transport.http_listener import HttpEndpoint, HttpListener, healthz, pretty
+from headgate.transport.http_listener import HttpEndpoint, HttpListener, healthcheck, healthz, pretty
 from headgate.transport.http_page import page
 from headgate.transport.scrapes import Scrapes
 
@@ -68,10 +68,12 @@ class WorkersHttp(HttpListener):
             web.get("/", page),
             web.get("/healthz", healthz),
             web.get("/readyz", self._readyz),
+            web.get("/healthcheck", self._healthcheck),
             web.get("/rules", self._rules),
             web.get("/metrics", self._metrics),
             web.get("/version", self._version),
             web.get("/regions", self._first),
+            web.get("/rlconfig", self._first),
             web.get("/decisions", self._log),
             web.get("/explain", self._log),
             web.get("/top", self._top),
@@ -89,13 +91,20 @@ class WorkersHttp(HttpListener):
     # All workers
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        workers = await asyncio.gather(*(_readiness(member) for member in self._members))
-        state = self._state()
-        ready = state == WorkerState.SERVING and all(worker["ready"] for worker in workers)
+        ready, state, workers = await self._readiness()
         body: dict[str, Any] = {"ready": ready, "state": state}
         if self.access.surface is not Surface.CALLERS:
             body["workers"] = workers
         return web.json_response(body, status=200 if ready else 503)
+
+    async def _healthcheck(self, _: web.Request) -> web.Response:
+        return healthcheck((await self._readiness())[0])
+
+    async def _readiness(self) -> tuple[bool, str, list[dict[str, Any]]]:
+        """Say whether all are ready, the supervisor's state, and what each worker says."""
+        workers = await asyncio.gather(*(_readiness(member) for member in self._members))
+        state = self._state()
+        return state == WorkerState.SERVING and all(worker["ready"] for worker in workers), state, workers
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=await self._scrapes.text(Format.TEXT), headers={"Content-Type": Format.TEXT})
@@ -138,7 +147,7 @@ class WorkersHttp(HttpListener):
         return web.json_response(_noting(body, "digests", digests), dumps=pretty)
 
     async def _first(self, request: web.Request) -> web.Response:
-        """The first worker's answer: it speaks to the other regions."""
+        """The first worker's answer: it speaks to the other regions, and has the rules that all have."""
         _, answer = await self._first_answer(request.path_qs)
         return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 

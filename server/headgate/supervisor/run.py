@@ -221,6 +221,8 @@ class WorkerSupervisor:
             # Once all have served, a worker that replaces one is ready even if the origin is away.
             wait_for_origin=self.settings.wait_for_origin if self.state is WorkerState.STARTING else 0,
             admin=None,
+            metrics=None,
+            debug=None,
             admin_grpc=self.settings.admin_grpc if index == 0 else None,
             # Another one at every start, so that no former self is mistaken for this one.
             node_id=f"{self._node}-w{index}-{self._random.getrandbits(32):08x}",

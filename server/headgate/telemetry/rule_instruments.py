@@ -4,6 +4,8 @@ With `ratelimit_metrics` the same counts are there a second time under the names
 envoyproxy/ratelimit gives them, so that dashboards made for it go on.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from headgate.telemetry.metrics import Metrics
@@ -14,6 +16,8 @@ LABELS = ("domain", "rule", "value")
 
 STEP = " > "
 """Between the levels of a rule, in its text."""
+
+_IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 
 Series = Iterable[tuple[int, Mapping[str, str]]]
 
@@ -73,7 +77,7 @@ def register_ratelimit_names(metrics: Metrics, tallies: Tallies) -> None:
     """Export the same counts under the names of envoyproxy/ratelimit, as its own Prometheus endpoint maps them."""
 
     def per_rule(value: Callable[[Tally], int]) -> Callable[[], Series]:
-        return lambda: ((value(tally), _ratelimit_labels(tally)) for tally in tallies.all())
+        return lambda: _summed((_ratelimit_labels(tally), value(tally)) for tally in tallies.all())
 
     def cost(tally: Tally, *results: str) -> int:
         return sum(cost for result, cost in tally.costs() if result in results)
@@ -89,13 +93,25 @@ def register_ratelimit_names(metrics: Metrics, tallies: Tallies) -> None:
         metrics.bare_counter(f"ratelimit_service_rate_limit_{name}", text, ("domain", "key1", "key2"), per_rule(value))
 
 
+def _summed(counts: Iterable[tuple[dict[str, str], int]]) -> Series:
+    """Add up the rules that differ only in levels that no label shows."""
+    sums: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for labels, count in counts:
+        sums[tuple(labels.items())] += count
+    return [(count, dict(labels)) for labels, count in sums.items()]
+
+
 def _ratelimit_labels(tally: Tally) -> dict[str, str]:
-    """The first level of a rule, and all further ones: `user_alice`, `path_/login.method_GET`."""
+    """The first level of a rule and the second, as Envoy Gateway's mapping has them: `user_alice`, `path_/login`."""
     levels = [level.replace("=", "_", 1) for level in tally.text.split(STEP)]
-    labels = {"domain": tally.name.domain, "key1": levels[0]}
     if tally.name.value:
         levels = [*levels[:-1], f"{levels[-1]}_{tally.name.value}"]
-        labels["key1"] = levels[0]
+    labels = {"domain": _sanitised(tally.name.domain), "key1": _sanitised(levels[0])}
     if len(levels) > 1:
-        labels["key2"] = ".".join(levels[1:])
+        labels["key2"] = _sanitised(levels[1])
     return labels
+
+
+def _sanitised(name: str) -> str:
+    """Replace what ratelimit replaces, because statsd gives it a meaning: `:` and `|`, and the dots of addresses."""
+    return _IPV4.sub(lambda found: found[0].replace(".", "_"), name.replace(":", "_").replace("|", "_"))

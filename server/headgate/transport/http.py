@@ -15,7 +15,7 @@ from headgate.pending import answer_future
 from headgate.telemetry.exposition import Format
 from headgate.transport import http_json
 from headgate.transport.http_access import Surface
-from headgate.transport.http_listener import JSON, HttpEndpoint, HttpListener, healthz, pretty
+from headgate.transport.http_listener import JSON, HttpEndpoint, HttpListener, healthcheck, healthz, pretty
 from headgate.transport.http_page import page
 from headgate.transport.http_protocol import error_response
 from headgate.transport.interface import Handler
@@ -39,6 +39,8 @@ class HttpSources:
     """The last denials; None, and None below: nothing of decisions is shown."""
     explain: Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]] | None = None
     top: Callable[[Mapping[str, str]], Mapping[str, Any]] = dict
+    rlconfig: Callable[[], str] = str
+    """Returns the rules in the words of envoyproxy/ratelimit."""
 
 
 class HttpServer(HttpListener):
@@ -49,7 +51,9 @@ class HttpServer(HttpListener):
             web.get("/", page),
             web.get("/healthz", healthz),
             web.get("/readyz", self._readyz),
+            web.get("/healthcheck", self._healthcheck),
             web.get("/rules", self._rules),
+            web.get("/rlconfig", self._rlconfig),
             web.get("/metrics", Scrapes(sources.metrics, endpoint.limits.scrape_kept_s).serve),
             web.get("/version", self._version),
             web.get("/regions", self._regions),
@@ -78,8 +82,14 @@ class HttpServer(HttpListener):
             detail = {"state": detail["state"]}
         return web.json_response({"ready": ready, **detail}, status=200 if ready else 503)
 
+    async def _healthcheck(self, _: web.Request) -> web.Response:
+        return healthcheck(self._sources.readiness()[0])
+
     async def _rules(self, request: web.Request) -> web.Response:
         return web.json_response(self._sources.rules(request.query), dumps=pretty)
+
+    async def _rlconfig(self, _: web.Request) -> web.Response:
+        return web.Response(text=self._sources.rlconfig())
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response(self._sources.version)

@@ -22,10 +22,14 @@ from headgate.endpoint.tokens import AUTHORIZATION, NO_TOKEN, TokenFile
 from headgate.errors import Forbidden, NotFound, Unauthenticated
 from headgate.transport.http_hosts import NO_MORE_NAMES, HostNames
 
-HEALTH: Final = frozenset(("/healthz", "/readyz"))
+HEALTH: Final = frozenset(("/healthz", "/readyz", "/healthcheck"))
 _DECISIONS: Final = frozenset(("/json",))
-_INSIGHT: Final = frozenset(("/", "/rules", "/metrics", "/version", "/regions", "/top", "/decisions", "/explain"))
-_GUARDED: Final = frozenset(("/json", "/rules", "/regions", "/top", "/decisions", "/explain"))
+_INSIGHT: Final = frozenset(
+    ("/", "/rules", "/rlconfig", "/metrics", "/version", "/regions", "/top", "/decisions", "/explain")
+)
+_METRICS: Final = frozenset(("/metrics",))
+_DEBUG: Final = frozenset(("/rlconfig",))
+_GUARDED: Final = frozenset(("/json", "/rules", "/rlconfig", "/regions", "/top", "/decisions", "/explain"))
 
 
 class Surface(Enum):
@@ -34,6 +38,8 @@ class Surface(Enum):
     EVERYTHING = HEALTH | _DECISIONS | _INSIGHT
     CALLERS = HEALTH | _DECISIONS
     OPERATORS = HEALTH | _INSIGHT
+    METRICS = HEALTH | _METRICS
+    DEBUG = HEALTH | _DEBUG
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +64,10 @@ class HttpAccess:
             return
         if headers.get("Sec-Fetch-Site") == "cross-site":
             raise Forbidden(f"{path} is not for pages of other sites")
-        if over_network and (self.tokens is None or self.surface is Surface.OPERATORS):
+        by_address = self.surface in (Surface.OPERATORS, Surface.DEBUG)
+        if over_network and (self.tokens is None or by_address):
             self.hosts.check(headers.get("Host", ""))
-        if self.surface is Surface.OPERATORS:
+        if by_address:
             return
         if self.tokens is not None:
             if not self.tokens.allows(headers.get(AUTHORIZATION)):

@@ -32,7 +32,11 @@ SPARES: Final = 8
 RETRY_S: Final = 0.1
 """Time until descriptors are looked for again."""
 
-_PROBES: Final = (b"GET /healthz HTTP/1.", b"GET /readyz HTTP/1.", b"HEAD /healthz HTTP/1.", b"HEAD /readyz HTTP/1.")
+_PROBES: Final = tuple(
+    f"{method} {path} HTTP/1.".encode()
+    for method in ("GET", "HEAD")
+    for path in ("/healthz", "/readyz", "/healthcheck")
+)
 _MOST_PROBE_BYTES: Final = 2_048
 """A check has a few headers: kubelet's and Envoy's are under 200 bytes."""
 

@@ -81,6 +81,8 @@ class HttpEndpoint:
     limits: HttpLimits = HttpLimits()
     access: HttpAccess = OPEN
     socket_mode: int = OWNER_ONLY
+    name: str = "http"
+    """Setting that gave the address."""
 
 
 class HttpListener:
@@ -91,6 +93,7 @@ class HttpListener:
         """Requests by route (never by raw path) and status."""
         self.limits = endpoint.limits
         self.access = endpoint.access
+        self.name = endpoint.name
         self.connections = HttpConnections(
             self.limits.max_connections, self.limits.max_connections_per_address, self.limits.idle_timeout_s
         )
@@ -241,8 +244,8 @@ class HttpListener:
 
 
 def addresses_of(listeners: Iterable[HttpListener]) -> dict[str, str]:
-    """Addresses by the setting that gave them: the one for all or for callers, and then the one for operators."""
-    return {name: listener.address for name, listener in zip(("http", "admin"), listeners, strict=False)}
+    """Addresses by the setting that gave them."""
+    return {listener.name: listener.address for listener in listeners}
 
 
 def total_requests(listeners: Iterable[HttpListener]) -> Counter[tuple[str, int]]:
@@ -258,6 +261,11 @@ def total_cut(listeners: Iterable[HttpListener]) -> Counter[str]:
 async def healthz(_: web.Request) -> web.Response:
     """`GET /healthz`: whoever answers is alive."""
     return web.json_response({"status": "ok"})
+
+
+def healthcheck(ready: bool) -> web.Response:
+    """`GET /healthcheck`, for probes that were written for envoyproxy/ratelimit: 200 while ready, else 500."""
+    return web.Response(text="OK") if ready else web.Response(status=500, text="not ready")
 
 
 def pretty(value: Any) -> str:

@@ -41,6 +41,32 @@ def register_grpc(metrics: Metrics, stats: TransportStats) -> None:
     _register_connections(metrics, stats.guard)
 
 
+def register_ratelimit_calls(metrics: Metrics, stats: TransportStats) -> None:
+    """Export calls under the names of envoyproxy/ratelimit, as Envoy Gateway's mapping has them."""
+    method = {"grpc_method": "ShouldRateLimit"}
+
+    def errors() -> Iterable[tuple[int, Mapping[str, str]]]:
+        refused = stats.refused_too_large + stats.refused_overload + stats.refused_unauthenticated
+        yield refused + stats.refused_forbidden + stats.failed_internal, {"err_type": "service_error"}
+        # An origin that is away fails no call here: each rule's `on_error` decides.
+        yield 0, {"err_type": "redis_error"}
+
+    metrics.bare_counter(
+        "ratelimit_service_total_requests",
+        "ShouldRateLimit calls received.",
+        ("grpc_method",),
+        lambda: [(stats.calls, method)],
+    )
+    metrics.bare_counter("ratelimit_service_should_rate_limit_error", "Calls that failed.", ("err_type",), errors)
+    metrics.labelled_histogram(
+        "ratelimit_service_response_time_seconds",
+        "How long calls took in this process.",
+        ("grpc_method",),
+        DURATION_BOUNDS_S,
+        lambda: [(stats.durations.read(), method)],
+    )
+
+
 def _register_connections(metrics: Metrics, stats: GuardStats) -> None:
     """Export what only a guard knows; without one all of these are 0."""
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "headgate-"
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own, 0700
+"""Writable in every container, also where nothing else is."""
 _LOCK = "owner.lock"
 _UNLOCKED = "owner.new"
 
@@ -23,7 +25,7 @@ class PrivateDirectory:
 
     def __init__(self) -> None:
         # mkdtemp makes it 0700.
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.path = _make()
         try:
             self.lock_fd = _lock_new(self.path)
             """Inherited by a process, it keeps the directory for that one too."""
@@ -39,6 +41,14 @@ class PrivateDirectory:
         if self.lock_fd >= 0:
             os.close(self.lock_fd)
             self.lock_fd = -1
+
+
+def _make() -> Path:
+    """Make it among the temporary files, or in shared memory where the root file system is read-only and has none."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=PREFIX))
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix=PREFIX, dir=SHARED_MEMORY))
 
 
 def remove_if_empty(path: Path) -> None:

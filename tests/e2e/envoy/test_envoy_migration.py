@@ -28,7 +28,8 @@ ENVIRON = {
     "LIMIT_LIMIT_HEADER": "X-Quota",
     "LIMIT_REMAINING_HEADER": "X-Quota-Left",
     "USE_STATSD": "false",
-    "DEBUG_PORT": "6070",
+    "DEBUG_PORT": "0",
+    "REDIS_POOL_SIZE": "10",
 }
 
 
@@ -49,7 +50,7 @@ def test_rules_addresses_headers_and_logs_are_where_they_were(tmp_path: Path) ->
         assert (answers[0].headers["x-quota"], answers[0].headers["x-quota-left"]) == ("3", "2")
         assert "ratelimit-reset" in answers[0].headers
         warnings = [line for line in headgate.lines if line.startswith("headgate: warning: ")]
-        assert [line.split()[2] for line in warnings] == ["DEBUG_PORT:"]
+        assert [line.split()[2] for line in warnings] == ["REDIS_POOL_SIZE:"]
 
 
 def test_shadow_mode_of_the_whole_service_denies_nothing(tmp_path: Path) -> None:

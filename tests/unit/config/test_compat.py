@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from headgate.config import SETTINGS, SettingsError, load_settings, translate
+from headgate.config.compat import RATELIMIT_DEFAULTS
 from headgate.config.compat_unsupported import PREFIXES, VARIABLES
 from headgate.origin.redis_origin.url import Topology, Verify, parse_redis_url
 
@@ -81,6 +82,50 @@ def test_only_one_other_service_is_known() -> None:
             {"tls_cert": "c", "tls_key": "k", "tls_client_ca": "ca", "tls_client_san": "envoy"},
         ),
         ({"LOG_LEVEL": "", "PORT": ""}, {}),
+        ({"DEBUG_PORT": "6070"}, {"debug": "127.0.0.1:6070"}),
+        ({"DEBUG_HOST": "0.0.0.0"}, {"debug": "0.0.0.0:6070"}),
+        ({"PROMETHEUS_ADDR": ":19001"}, {}),
+        (
+            {"PROMETHEUS_ADDR": ":19001", "USE_PROMETHEUS": "true"},
+            {"metrics": ":19001", "ratelimit_metrics": "true"},
+        ),
+        ({"CACHE_KEY_PREFIX": "team-a:"}, {"redis_prefix": "team-a:"}),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, {}),
+        (
+            {"TRACING_ENABLED": "true"},
+            {"traces": "true", "trace_share": "1", "otlp_endpoint": "http://localhost:4318"},
+        ),
+        (
+            {
+                "TRACING_ENABLED": "true",
+                "TRACING_SAMPLING_RATE": "0.25",
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318",
+            },
+            {"traces": "true", "trace_share": "0.25", "otlp_endpoint": "http://c:4318"},
+        ),
+        ({"CONFIG_TYPE": "GRPC_XDS_SOTW"}, {"rules": "xds://localhost:18000", "xds_node_id": "default"}),
+        (
+            {
+                "CONFIG_TYPE": "GRPC_XDS_SOTW",
+                "CONFIG_GRPC_XDS_SERVER_URL": "dns:///plane:1",
+                "CONFIG_GRPC_XDS_NODE_ID": "n",
+                "CONFIG_GRPC_XDS_NODE_METADATA": "a=b,c=d",
+                "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": "x-a:b",
+                "CONFIG_GRPC_XDS_SERVER_TLS_CACERT": "unused without TLS",
+                "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL": "3s",
+                "XDS_CLIENT_BACKOFF_MAX_INTERVAL": "1m30s",
+                "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES": "4194304",
+            },
+            {
+                "rules": "xds://plane:1",
+                "xds_node_id": "n",
+                "xds_node_metadata": "a=b,c=d",
+                "xds_headers": "x-a:b",
+                "xds_retry_s": "3",
+                "xds_retry_max_s": "90",
+                "xds_max_message_bytes": "4194304",
+            },
+        ),
     ],
     ids=lambda value: ",".join(f"{k}={v}" for k, v in value.items()) or "nothing",
 )
@@ -165,7 +210,11 @@ def test_redis_over_tls_keeps_its_files_and_how_much_is_verified() -> None:
     ("variables", "begins"),
     [
         ({"BACKEND_TYPE": "memcache"}, "BACKEND_TYPE: 'memcache' is not supported"),
-        ({"CONFIG_TYPE": "GRPC_XDS_SOTW"}, "CONFIG_TYPE: 'GRPC_XDS_SOTW' is not supported"),
+        ({"CONFIG_TYPE": "CONSUL"}, "CONFIG_TYPE: 'CONSUL' is not supported"),
+        (
+            {"CONFIG_TYPE": "GRPC_XDS_SOTW", "XDS_CLIENT_BACKOFF_MAX_INTERVAL": "soon"},
+            "XDS_CLIENT_BACKOFF_MAX_INTERVAL: expected a duration such as 3s or 500ms, got 'soon'",
+        ),
         ({"GRPC_SERVER_USE_TLS": "true"}, "GRPC_SERVER_USE_TLS: needs GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY"),
         ({"LOG_LEVEL": "loud"}, "LOG_LEVEL: expected one of panic, fatal, error"),
         ({"SHADOW_MODE": "maybe"}, "SHADOW_MODE: expected `true` or `false`, got 'maybe'"),
@@ -189,12 +238,11 @@ def test_one_problem_hides_neither_others_nor_what_is_good() -> None:
 
 
 def test_what_has_no_equivalent_is_said_once_each() -> None:
-    said = warnings(USE_STATSD="true", DEBUG_PORT="6070", REDIS_POOL_SIZE="10", TRACING_ENABLED="true", UNRELATED="x")
+    said = warnings(USE_STATSD="true", PROMETHEUS_PATH="/m", REDIS_POOL_SIZE="10", UNRELATED="x")
     assert [line.partition(":")[0] for line in said] == [
         "USE_STATSD",
-        "DEBUG_PORT",
+        "PROMETHEUS_PATH",
         "REDIS_POOL_SIZE",
-        "TRACING_ENABLED",
     ]
     assert "GET /metrics" in said[0]
 
@@ -263,3 +311,82 @@ def test_a_password_is_in_no_message() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({}, {**environ, "REDIS_URL": "h:1", "REDIS_TYPE": "RING"})
     assert "s3cret" not in str(caught.value)
+
+
+ENVOY_GATEWAY = {
+    "RUNTIME_ROOT": "/data",
+    "RUNTIME_SUBDIRECTORY": "ratelimit",
+    "RUNTIME_IGNOREDOTFILES": "true",
+    "RUNTIME_WATCH_ROOT": "false",
+    "LOG_LEVEL": "info",
+    "USE_STATSD": "false",
+    "CONFIG_TYPE": "GRPC_XDS_SOTW",
+    "CONFIG_GRPC_XDS_SERVER_URL": "envoy-gateway:18001",
+    "CONFIG_GRPC_XDS_NODE_ID": "envoy-ratelimit",
+    "CONFIG_GRPC_XDS_SERVER_USE_TLS": "true",
+    "CONFIG_GRPC_XDS_CLIENT_TLS_CERT": "/certs/tls.crt",
+    "CONFIG_GRPC_XDS_CLIENT_TLS_KEY": "/certs/tls.key",
+    "CONFIG_GRPC_XDS_SERVER_TLS_CACERT": "/certs/ca.crt",
+    "GRPC_SERVER_USE_TLS": "true",
+    "GRPC_SERVER_TLS_CERT": "/certs/tls.crt",
+    "GRPC_SERVER_TLS_KEY": "/certs/tls.key",
+    "GRPC_SERVER_TLS_CA_CERT": "/certs/ca.crt",
+    "FORCE_START_WITHOUT_INITIAL_CONFIG": "true",
+    "REDIS_SOCKET_TYPE": "tcp",
+    "REDIS_URL": "redis.redis-system:6379",
+    "USE_PROMETHEUS": "true",
+    "PROMETHEUS_ADDR": ":19001",
+    "PROMETHEUS_MAPPER_YAML": "/etc/statsd-exporter/conf.yaml",
+}
+"""What Envoy Gateway gives the pod of its rate-limit service."""
+
+
+def test_the_environment_of_envoy_gateway_needs_nothing_more_and_warns_of_nothing() -> None:
+    environ = {**RATELIMIT_DEFAULTS, **COMPAT, **ENVOY_GATEWAY}
+    settings, certs = load_settings({}, environ), Path("/certs")
+    assert translate(environ).warnings == ()
+    assert (settings.rules, settings.xds_node_id) == ("xds://envoy-gateway:18001", "envoy-ratelimit")
+    assert (settings.xds_tls, settings.xds_ca) == (True, certs / "ca.crt")
+    assert (settings.xds_cert, settings.xds_key) == (certs / "tls.crt", certs / "tls.key")
+    assert (settings.tls_cert, settings.tls_key) == (certs / "tls.crt", certs / "tls.key")
+    assert settings.tls_client_ca == certs / "ca.crt", "Envoy's certificate is verified"
+    assert (settings.grpc, settings.http) == ("0.0.0.0:8081", "0.0.0.0:8080")
+    assert (settings.metrics, settings.debug) == ("[::]:19001", "127.0.0.1:6070")
+    assert settings.origin == "redis://redis.redis-system:6379"
+    assert settings.ratelimit_metrics
+    assert settings.start_without_rules
+
+
+def test_with_tracing_envoy_gateway_names_the_spans_which_is_said() -> None:
+    tracing = {
+        "TRACING_ENABLED": "true",
+        "TRACING_SERVICE_NAME": "envoy-ratelimit",
+        "TRACING_SERVICE_NAMESPACE": "envoy-gateway-system",
+        "TRACING_SERVICE_INSTANCE_ID": "pod",
+        "TRACING_SAMPLING_RATE": "1.0",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+    }
+    environ = {**COMPAT, **ENVOY_GATEWAY, **tracing}
+    settings = load_settings({}, environ)
+    assert (settings.traces, settings.trace_share, settings.otlp_endpoint) == (True, 1.0, "http://collector:4318")
+    assert len(translate(environ).warnings) == 3
+
+
+@pytest.mark.parametrize(
+    ("variables", "starts"),
+    [
+        ({}, False),
+        ({"FORCE_START_WITHOUT_INITIAL_CONFIG": "true"}, True),
+        ({"FORCE_START_WITHOUT_INITIAL_CONFIG": "true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true"}, False),
+    ],
+    ids=lambda value: ",".join(value) or "nothing" if isinstance(value, dict) else None,
+)
+def test_whether_it_is_ready_before_rules_have_come(variables: dict[str, str], starts: bool) -> None:
+    assert load_settings({"rules": "r"}, {**COMPAT, **variables}).start_without_rules is starts
+
+
+def test_the_check_of_envoys_certificate_can_be_switched_off() -> None:
+    assert load_settings({}, {**COMPAT, **ENVOY_GATEWAY}).client_ca is not None
+    off = load_settings({}, {**COMPAT, **ENVOY_GATEWAY, "HEADGATE_TLS_CLIENT_VERIFY": "false"})
+    assert off.client_ca is None
+    assert off.tls_cert is not None

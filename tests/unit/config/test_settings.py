@@ -93,12 +93,15 @@ def _read(name: str, flags: dict[str, Any], environ: dict[str, str]) -> object:
 def _another_value(name: str) -> str:
     special = {
         "exchange_inside": "false",
+        "tls_client_verify": "false",
         "decision_log": "false",
         "decision_log_bytes": "134217728",
         "grpc": "127.0.0.1:1",
         "http": "127.0.0.1:2",
         "admin": "127.0.0.1:3",
         "admin_grpc": "127.0.0.1:4",
+        "metrics": "127.0.0.1:5",
+        "debug": "127.0.0.1:6",
         "exchange": "127.0.0.1:3",
         "transport": "grpcio",
         "request_limits": "refuse",
@@ -185,7 +188,7 @@ def test_file_problems_name_file_line_key_and_what_is_accepted(tmp_path: Path) -
         f"{config}:2: workers: expected a whole number from 1 to 1024, got 'many'",
         f"{config}:3: max_cells: expected a whole number from 1000 to 1000000000, got '5'",
         f"{config}:4: reponse_headers: is not a setting; did you mean response_headers?",
-        f"{config}:5: grpc: expected `host:port`, `[ipv6]:port` or `unix:/path`, got a list",
+        f"{config}:5: grpc: expected `host:port`, `[ipv6]:port`, `:port` (every address) or `unix:/path`, got a list",
         f"{config}:11: shadow_mode: expected `true` or `false`, got 'maybe'",
     ]
 

@@ -43,6 +43,7 @@ from tests.support.waiting import PATIENCE_S
         ("127.0.0.1:8081", TcpAddress("127.0.0.1", 8081), "127.0.0.1:8081"),
         ("localhost:0", TcpAddress("localhost", 0), "localhost:0"),
         ("[::]:8081", TcpAddress("::", 8081), "[::]:8081"),
+        (":8081", TcpAddress("::", 8081), "[::]:8081"),
         ("[::1]:65535", TcpAddress("::1", 65535), "[::1]:65535"),
         ("unix:/run/headgate.sock", UnixAddress("/run/headgate.sock"), "unix:/run/headgate.sock"),
         ("unix:///run/headgate.sock", UnixAddress("/run/headgate.sock"), "unix:/run/headgate.sock"),
@@ -62,7 +63,7 @@ def test_relative_socket_paths_are_made_absolute() -> None:
     [
         "",
         "8081",
-        ":8081",
+        "[]:8081",
         "host",
         "host:",
         "host:http",

@@ -16,6 +16,7 @@ from headgate.endpoint.socketfile import LOCK_SUFFIX
 from headgate.endpoint.tokens import TokenFile
 from headgate.endpoint.trust import Trust
 from headgate.rules.describe import describe_rules
+from headgate.rules.ratelimit_text import ratelimit_text
 from headgate.runtime import tracing
 from headgate.runtime.access import admin_tls, grpc_callers, http_endpoints, open_admins, open_tokens
 from headgate.runtime.context import ProcessContext, ServiceState
@@ -32,7 +33,7 @@ from headgate.transport.admin import AdminServer, Method
 from headgate.transport.http import HttpServer, HttpSources
 from headgate.transport.http_access import OPEN
 from headgate.transport.http_listener import addresses_of
-from headgate.transport.instruments import register_grpc, register_http
+from headgate.transport.instruments import register_grpc, register_http, register_ratelimit_calls
 from headgate.transport.interface import Serving, Transport
 from headgate.transport.select import choose_transport
 
@@ -120,6 +121,7 @@ class ListenersRoom(Room):
             recent=self._log.views.recent,
             explain=self._log.views.explain,
             top=self._handler.top.describe,
+            rlconfig=lambda: ratelimit_text(self._rules.store.current),
         )
 
     async def _bind_admin(self) -> None:
@@ -148,6 +150,8 @@ class ListenersRoom(Room):
 
     def register(self, metrics: Metrics) -> None:
         register_grpc(metrics, self.transport.stats)
+        if self.context.settings.ratelimit_metrics:
+            register_ratelimit_calls(metrics, self.transport.stats)
         register_http(metrics, self._https)
         if self._tokens is not None:
             register_tokens(metrics, self._tokens)

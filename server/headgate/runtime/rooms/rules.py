@@ -28,6 +28,7 @@ class RulesRoom(Room):
             clock=self.context.clock,
             data_dir=settings.data_dir,
             merge_domains=settings.merge_domains,
+            start_empty=settings.start_without_rules,
             logger=self._log.history,
             on_source=self._log.keep_rules,
         )
@@ -38,6 +39,8 @@ class RulesRoom(Room):
 
     def register(self, metrics: Metrics) -> None:
         instruments.register(metrics, self.store)
+        if self.context.settings.ratelimit_metrics:
+            instruments.register_ratelimit_loads(metrics, self.store)
 
     def readiness(self) -> Mapping[str, Any]:
         """Describe the version in force for `/readyz`."""
