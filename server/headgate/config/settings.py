@@ -213,6 +213,12 @@ class Settings:
         "Be ready before there are any good rules: everything passes until they come. Else a start without good rules, "
         "in the directory or in `data_dir`, is an error.",
     )
+    rules_accept: Literal["domain", "all"] = SERVING(
+        Choice(("domain", "all")),
+        "domain",
+        "The part of changed rules that one problem holds back: `domain`, the rules of the domain that has it, which "
+        "keeps its last good ones; `all`, the whole set.",
+    )
     drain_s: float = SERVING(
         Number(0, 3600, "SECONDS"),
         5.0,
