@@ -17,7 +17,7 @@ from headgate.origin.operations.heartbeat import Presence, Pulse
 from headgate.origin.protocol import BucketReport, CellReport, Demand, Report, WindowReport
 from headgate.origin.window_cells import CellRecord, NodeComponent
 from headgate.origin.window_record import WindowRecord
-from headgate.region import engine, pause, policy
+from headgate.region import engine, pause, policy, session
 from headgate.region.allowance import turn_s
 from headgate.region.breaker import Breaker, BreakerState
 from headgate.region.bucket_counter import SharedBucket
@@ -624,6 +624,11 @@ def peek_for_nothing(patch: Patch) -> None:
     patch.setattr(RegionalEngine, "_peek", careless)
 
 
+def looks_by_old_views(patch: Patch) -> None:
+    """What decides a look is as old as what decides a cost may be."""
+    patch.setattr(session, "LOOK_USABLE_S", session.USABLE_S)
+
+
 def reset_by_deleting(patch: Patch) -> None:
     """A reset empties the record, and nothing else remembers it."""
 
@@ -808,6 +813,7 @@ ALL: Final[tuple[Planted, ...]] = (
     late_if_it_fits,
     late_costs_wait,
     peek_for_nothing,
+    looks_by_old_views,
     reset_by_deleting,
     keep_what_was_not_reported,
     subtract_by_own_view,

@@ -60,6 +60,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.late_if_it_fits: ("costs-23", "charged"),
     mutations.late_costs_wait: ("costs-53", "charged"),
     mutations.peek_for_nothing: ("costs-233", "look"),
+    mutations.looks_by_old_views: ("costs-23", "view"),
     mutations.reset_by_deleting: ("resets-26", "components"),
     mutations.keep_what_was_not_reported: ("resets-116", "counted_twice"),
     mutations.pauses_of_ten: ("steps-195", "denial"),

@@ -185,6 +185,8 @@ class RegionalEngine:
         room = counter.room(now_ms)
         if room < missing:
             return COLD if limit.refund and _may_have_room(counter, now_s) else OVER
+        if counter.pause is None and charge.kind is Kind.PEEK and limit.overdraft:
+            missing = 0  # a look spends nothing: far from the limit what is known decides it while that is new
         return self._must_ask(counter, missing, now_s) or room
 
     def _must_ask(self, counter: SharedCounter, missing: int, now_s: float) -> int:

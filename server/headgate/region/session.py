@@ -33,6 +33,9 @@ from headgate.region.waiting import Decided, Question
 
 USABLE_S: Final = 5.0
 """The time, from sending, for which an answer keeps a key fresh, and its allowance at most: half a generation."""
+LOOK_USABLE_S: Final = 0.5
+"""That time where costs come late: others charge them without asking, so what decides a look must be new. With the time
+that a late cost takes to be told every node knows of it within a second. Shorter asks more often for each key."""
 USABLE_JITTER: Final = 0.1
 """Downwards, so that what was read together does not grow stale together."""
 MAX_REPORTS: Final = 64
@@ -252,7 +255,8 @@ class ShardSession(Shard):
     def _learn(self, under_way: CallUnderWay, reply: Reply, now_s: float) -> bool:
         """Have every counter take in its answer; return whether the shard remembers all that it once knew."""
         sent_s = under_way.sent_s
-        usable_until_s = sent_s + USABLE_S * (1 - self._chances.usable.random() * USABLE_JITTER)
+        fresh = 1 - self._chances.usable.random() * USABLE_JITTER
+        usable_until_s, look_until_s = sent_s + USABLE_S * fresh, sent_s + LOOK_USABLE_S * fresh
         remembers = True
         answers = reply.answers
         for position, counter in enumerate(under_way.counters):
@@ -266,7 +270,8 @@ class ShardSession(Shard):
                 self._unreadable(counter, now_s)
             else:
                 limit = under_way.limits[position]
-                remembers = counter.answered(answer, limit, usable_until_s, sent_s) and remembers
+                until_s = look_until_s if counter.limit.overdraft else usable_until_s
+                remembers = counter.answered(answer, limit, until_s, sent_s) and remembers
                 if counter.is_over_limit:
                     self.stats.over_limit += 1
             if answer.reset:

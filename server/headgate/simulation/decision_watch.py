@@ -1,6 +1,7 @@
 """Decisions of nodes: in time, by the policy where there is one, and never a denial of a cost that fits."""
 
 from collections import Counter
+from math import inf
 from typing import Final, NamedTuple
 
 from headgate.limiter.decision import Charge, Decision, DecisionPath, Kind, denies
@@ -18,6 +19,8 @@ from headgate.simulation.world import NodeSlot
 EPSILON_S: Final = 1e-6
 MOST_DRIFT: Final = 1.001
 """A turn is timed by its node's clock, which may be slow by half of that."""
+KNOWN_FOR_S: Final = 0.5
+"""So old at most is what a look is admitted by."""
 NOTICED_S: Final = 2.0
 """A heartbeat and its timeout: after so long every node that reaches a shard knows that its clock was set."""
 DEGRADED: Final = frozenset({DecisionPath.DEGRADED_LOCAL, DecisionPath.DEGRADED_OPEN, DecisionPath.DEGRADED_CLOSED})
@@ -84,6 +87,11 @@ class DecisionWatch(Watcher):
         """Check that no peek is admitted when its node knows that all is used: it is decided as a cost of 1."""
         if not decision.admitted or peek.fails_alone or decision.path is not DecisionPath.LOCAL:
             return  # what shards let in is judged as they answer
+        if counter is not None:
+            answered_s = self._evidence.answered_s.get((counter.component, peek.key), -inf)
+            age_s = self._world.loop.time() - answered_s
+            if age_s > KNOWN_FOR_S * MOST_DRIFT:
+                self._violate("view", f"{asked.slot.name} let {peek.key.decode()} in by what was so {age_s:.3f} s ago")
         if not isinstance(counter, SharedWindow) or counter.credit:
             return
         limit = peek.limit

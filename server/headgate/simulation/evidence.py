@@ -18,6 +18,8 @@ class Evidence:
         self.truth = Truth()
         self.excused: set[tuple[bytes, bytes]] = set()
         """Components and keys of which something was admitted that no allowance covers: by a policy, or late."""
+        self.answered_s: dict[tuple[bytes, bytes], float] = {}
+        """Time when its shard last answered a report of each component, by key."""
         self.demanded: Counter[tuple[bytes, bytes]] = Counter()
         """Refunds that a component has ever demanded, by component and key."""
         self._rooms: defaultdict[bytes, deque[tuple[float, Limit, int]]] = defaultdict(deque)

@@ -38,6 +38,7 @@ class ShardWatch(Watcher):
             self._world.trace.say(f"shard {index}", _told(call, reply))
         counted: list[tuple[WindowReport, int, Count]] = []
         for report, answer in zip(call.reports, reply.answers, strict=True):
+            self._evidence.answered_s[report.component, report.key] = self._world.loop.time()
             if isinstance(answer, BucketAnswer) and isinstance(report, BucketReport):
                 if report.total > self._truth.buckets[report.key].components.get(report.component, 0):
                     # Of a cell that went while its request waited: when it was admitted nobody saw.

@@ -10,6 +10,7 @@ from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.protocol import BucketAnswer, Count, WindowAnswer
 from headgate.region.counters import SharedCounter
 from headgate.region.engine import RegionalEngine
+from headgate.region.pause import Pause
 from headgate.region.waiting import WaitingRequest
 from headgate.region.window_counter import MOST_LATE, SharedWindow
 
@@ -108,8 +109,9 @@ def test_credit_pays_for_it_first(node: Node) -> None:
     assert (counter.unacked, counter.credit, node.counter().current) == (70, 0, 100)
 
 
-def test_a_look_far_from_the_limit_needs_nobody_and_charges_nothing(node: Node) -> None:
-    counter = node.warm(tokens(), used=100)
+@pytest.mark.parametrize("more", [50, 0], ids=["with an allowance", "without"])
+def test_a_look_far_from_the_limit_needs_nobody_and_charges_nothing(node: Node, more: int) -> None:
+    counter = node.warm(tokens(), used=100, more=more)
     decision = node.decide(Charge(b"k", tokens(), 0))
     assert isinstance(decision, Decision)
     assert (decision.admitted, decision.path, decision.verdicts[0][:2]) == (True, DecisionPath.LOCAL, (False, 900))
@@ -117,8 +119,8 @@ def test_a_look_far_from_the_limit_needs_nobody_and_charges_nothing(node: Node) 
 
 
 @pytest.mark.parametrize(("spent", "more"), [(50, 50), (0, 0)], ids=["the allowance is spent", "no allowance"])
-def test_a_look_asks_where_a_cost_of_one_would(node: Node, spent: int, more: int) -> None:
-    node.warm(tokens(), used=100, more=more)
+def test_near_the_limit_a_look_asks_where_a_cost_of_one_would(node: Node, spent: int, more: int) -> None:
+    node.warm(tokens(), used=100, more=more).pause = Pause(tokens())
     if spent:
         node.late(spent, tokens())
     waiting = node.decide(Charge(b"k", tokens(), 0))
@@ -132,6 +134,11 @@ def test_a_look_asks_where_a_cost_of_one_would(node: Node, spent: int, more: int
     assert [decision.admitted for decision in decisions] == [True]
     assert node.counter().reserved == 0
     assert node.counter().current_cell.total == spent
+
+
+def test_a_look_asks_when_what_is_known_is_not_new(node: Node) -> None:
+    node.warm(tokens(), used=100).usable_until_s = 0.0
+    assert isinstance(node.decide(Charge(b"k", tokens(), 0)), WaitingRequest)
 
 
 def test_a_look_when_all_is_used_is_denied_from_what_is_known(node: Node) -> None:
