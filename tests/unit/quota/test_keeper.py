@@ -335,3 +335,32 @@ def test_what_people_are_shown() -> None:
         await traffic.stop()
 
     run(history())
+
+
+def test_a_region_that_leaves_and_comes_back_never_makes_slices_more_than_the_limit() -> None:
+    """All begin anew in each set: at their floors first, and then with even slices. (One that left has none.)"""
+
+    async def history() -> None:
+        traffic = await started()
+        await traffic.offer((250, 50, 0), 20)
+        gone = traffic.world.sites[2]
+        await traffic.world.remove(gone, tries=True)
+        most = await most_enforced(traffic, (0, 1), 70)
+        assert 2 * 100_000 < most <= WHOLE
+        assert {len(traffic.keeper(region).describe()["slices"][0]["slices"]) for region in (0, 1)} == {2}
+        await traffic.world.add(gone)
+        assert await most_enforced(traffic, (0, 1, 2), 70) <= WHOLE
+        assert all(traffic.keeper(region).goes_by_slice for region in range(3))
+        await traffic.stop()
+
+    run(history())
+
+
+async def most_enforced(traffic: Traffic, regions: tuple[int, ...], seconds: int) -> int:
+    """The most that these regions enforced together, from when all of them know the set they are in."""
+    most = 0
+    for second in range(seconds):
+        await traffic.offer((100, 50, 0), 1)
+        if second >= 3:
+            most = max(most, sum(traffic.enforced(region) for region in regions))
+    return most
