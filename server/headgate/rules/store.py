@@ -143,7 +143,7 @@ class RuleStore:
             return False
         self._log.error(
             "serving_last_good_rules",
-            **self.feed.describe(),
+            feed=self.feed.describe()["from"],
             version=str(saved.rules.version),
             saved_ms=saved.saved_ms,
         )
