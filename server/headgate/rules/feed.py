@@ -68,4 +68,4 @@ class Feed(ABC):
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """Describe the place and its state for `GET /rules` and the log; at least `kind` and `from`."""
+        """Describe the place and its state for `GET /rules`; at least `kind` and `from`, which is logged too."""

@@ -211,6 +211,13 @@ def test_two_files_of_one_name_are_in_force() -> None:
     assert rig.limits == {"b:k": 3, "c:k": 4}
 
 
+def test_a_file_that_nobody_can_read_counts_for_every_domain_of_its_name() -> None:
+    rig = Rig({"b.yaml": good("b", 1)})
+    rig.take({"a.yaml": bad("b"), "b.yaml": good("c", 2)})
+    rig.take({"a.yaml": good("a", 3), "b.yaml": NO_DOMAIN})
+    assert (rig.limits, rig.refused) == ({"a:k": 3, "b:k": 1, "c:k": 2}, ["b", "c"])
+
+
 # Starting
 
 
