@@ -197,6 +197,12 @@ class Settings:
         absent="nothing is kept",
     )
     merge_domains: bool = SERVING(Boolean(), False, "Let several rule files define one domain.")
+    rules_accept: Literal["domain", "all"] = SERVING(
+        Choice(("domain", "all")),
+        "domain",
+        "The part of changed rules that one problem holds back: `domain`, the rules of the domain that has it, which "
+        "keeps its last good ones; `all`, the whole set.",
+    )
     drain_s: float = SERVING(
         Number(0, 3600, "SECONDS"),
         5.0,

@@ -20,6 +20,9 @@ MAX_RULES = 1_000
 
 MAX_PROBLEMS = 100
 
+MAX_REFUSED = 20
+"""Refused domains that are shown, each with `MAX_PROBLEMS`."""
+
 
 def describe_rules(store: RuleStore, limits: LimitsOfRegion, query: Mapping[str, str]) -> Mapping[str, Any]:
     """Version, source, last error and rules; `?domain=D` and `?limit=N` narrow them."""
@@ -69,6 +72,16 @@ def _status(status: RuleStatus) -> dict[str, Any]:
         "accepted": status.accepted,
         "rejected": status.rejected,
         "last_error": error,
+        "refused": [
+            {
+                "domain": item.domain,
+                "since": _time(item.since),
+                "problems": [str(problem) for problem in item.problems[:MAX_PROBLEMS]],
+                "problems_total": len(item.problems),
+            }
+            for item in status.refused[:MAX_REFUSED]
+        ],
+        "refused_total": len(status.refused),
     }
 
 

@@ -132,21 +132,23 @@ def compile_source(source: RulesSource, version: Version, pace: Pace, *, merge_d
     levels = _join(read, problems, merge_domains=merge_domains)
     shard_by = _join_field(read, problems, "shard_by")
     request_limits = _join_field(read, problems, "request_limits")
+    file_domains = [rules.domain for rules in read]
+    bad_files = {problem.file for problem in problems}
+    bad = {rules.domain for rules in read if rules.path in bad_files}
+    finished = {name: level.finish() for name, level in levels.items() if name not in bad}
+    for name in finished.keys() & shard_by.keys():
+        # A domain with other problems is looked at when these are mended: its levels are not whole.
+        found = split_counters(table.nodes, finished[name], shard_by[name], pace.breathe)
+        problems += sorted(
+            Problem(read[unpack_place(place)[0]].path, unpack_place(place)[1], reason) for place, reason in found
+        )
     if problems:
-        raise RulesError(problems)
-    finished = {name: level.finish() for name, level in levels.items()}
-    for name, key in shard_by.items():
-        problems += [
-            Problem(read[unpack_place(place)[0]].path, unpack_place(place)[1], reason)
-            for place, reason in split_counters(table.nodes, finished[name], key, pace.breathe)
-        ]
-    if problems:
-        raise RulesError(sorted(problems))
+        raise RulesError(problems, domains=file_domains)
     domains = {
         name: Domain(name, level, shard_by.get(name, ""), request_limits.get(name)) for name, level in finished.items()
     }
     count = sum(rules.count for rules in read)
-    return RuleSet(domains, table.nodes, version, count, [file.path for file in source.files])
+    return RuleSet(domains, table.nodes, version, count, [file.path for file in source.files], file_domains)
 
 
 def _join(read: Sequence[FileRules], problems: list[Problem], *, merge_domains: bool) -> dict[str, LevelBuilder]:

@@ -17,7 +17,7 @@ FeedKind = Literal["directory", "xds"]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedDomain:
     """Rules of a domain that were not accepted, with every problem; those that it had before stay in force."""
 
     domain: str
@@ -32,7 +32,7 @@ class Outcome:
     """The answer to a feed: the version that is in force now, and what was refused of that which it handed over."""
 
     version: Version
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[RefusedDomain, ...] = ()
 
 
 class Taker(Protocol):

@@ -34,6 +34,11 @@ def register(metrics: Metrics, store: RuleStore) -> None:
         lambda: int(store.status.in_sync),
     )
     metrics.gauge(
+        "headgate_rules_refused_domains",
+        "Domains whose newest rules were refused; the last good ones serve on.",
+        lambda: len(store.status.refused),
+    )
+    metrics.gauge(
         "headgate_rules_last_look_timestamp_seconds",
         "When the feed of the rules last knew that it has nothing newer, in unix time.",
         lambda: store.feed.looked_at,

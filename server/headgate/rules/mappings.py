@@ -27,9 +27,12 @@ class MappingReader:
         self._next = stream.next
         self._report = report
 
-    def _mapping(self, grammar: LevelGrammar) -> tuple[dict[str, Any], set[str]]:
-        """Read a mapping after its start; return its fields, and the names of those that were refused."""
-        fields: dict[str, Any] = {}
+    def _mapping(self, grammar: LevelGrammar, into: dict[str, Any] | None = None) -> tuple[dict[str, Any], set[str]]:
+        """Read a mapping after its start; return its fields, and the names of those that were refused.
+
+        `into` holds the fields so far, even if the file ends in the middle.
+        """
+        fields: dict[str, Any] = {} if into is None else into
         broken: set[str] = set()
         merges: list[tuple[int, list[Event]]] = []
         keys = grammar.keys

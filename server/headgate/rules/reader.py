@@ -149,16 +149,14 @@ class _Reader(MappingReader):
             what = "a list" if type(event) is SequenceStartEvent else "nothing" if is_null(event) else "text"
             self._refuse(event, f"a rules file is a mapping with `domain` and `descriptors`, found {what}")
             return
-        fields, broken = self._mapping(ROOT)
-        domain = fields.get("domain")
-        if domain is None:
-            if "domain" not in broken:
-                self._report(line_of(event), "the file has no `domain`")
-        else:
-            self._result.domain = domain.value
-            self._result.domain_line = line_of(domain)
-            if not domain.value:
-                self._report(line_of(domain), "`domain` is empty")
+        fields: dict[str, Any] = {}
+        try:
+            _, broken = self._mapping(ROOT, fields)
+        finally:
+            # Even of a file that breaks off: its problems are that domain's.
+            self._read_domain(fields.get("domain"))
+        if "domain" not in fields and "domain" not in broken:
+            self._report(line_of(event), "the file has no `domain`")
         shard_by = fields.get("shard_by")
         if shard_by is not None:
             self._result.shard_by = shard_by.value
@@ -167,6 +165,14 @@ class _Reader(MappingReader):
                 self._report(line_of(shard_by), "`shard_by` is empty: it is the key of a descriptor's entry")
         self._read_request_limits(fields.get("request_limits"))
         self._result.rules = fields.get("descriptors") or LevelBuilder()
+
+    def _read_domain(self, event: Event | None) -> None:
+        if event is None:
+            return
+        self._result.domain = event.value
+        self._result.domain_line = line_of(event)
+        if not event.value:
+            self._report(line_of(event), "`domain` is empty")
 
     def _read_request_limits(self, event: Event | None) -> None:
         if event is None:

@@ -57,7 +57,7 @@ class RuleInfo:
 class RuleSet:
     """All rules of one version: requests are matched against them."""
 
-    __slots__ = ("_domains", "_files", "count", "nodes", "version")
+    __slots__ = ("_domains", "_files", "count", "file_domains", "nodes", "version")
 
     def __init__(
         self,
@@ -66,11 +66,14 @@ class RuleSet:
         version: Version,
         count: int,
         files: Sequence[str] = (),
+        file_domains: Sequence[str] = (),
     ) -> None:
         self._domains = dict(domains)
         self.nodes = nodes
         """Nodes by number; exact values of slots refer to them."""
         self._files = tuple(files)
+        self.file_domains = tuple(file_domains)
+        """Domain that each file of the source gives, in their order; none when the set came from a snapshot."""
         self.version = version
         self.count = count
         """Number of rules with a limit."""

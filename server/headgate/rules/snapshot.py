@@ -10,7 +10,8 @@ are, that no other user may read or write, and whole by its digest. Anything tha
 whole snapshot of this version is refused by name; nothing is half used. JSON, because a file can be changed by others,
 and lines, because a million rules in one call would hold the interpreter for a second.
 
-Lines are lists; the first item says of which kind: [slot number, {value: node number}] is
+Lines are lists; the first item says of which kind: [[domain, path, name], text] is a file
+that is in force, packed; [slot number, {value: node number}] is
 a part of a large slot; [null, limit, level] the next node (limit: an index, or null);
 [domain, level, shard_by, request_limits] a domain. A level is a list of [key, values, wildcards, any], where
 values is a dict, or the number of a large slot whose parts came before, and nodes are
@@ -23,13 +24,15 @@ import io
 import json
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from headgate.limiter.limit import Algorithm, Limit, OnError, Scope, TrafficClass, Unit
+from headgate.rules.acceptance import KeptFile
 from headgate.rules.model import Version
 from headgate.rules.problems import NoSnapshot, OtherSnapshot, SnapshotError
 from headgate.rules.request_limits import RequestLimits
@@ -39,7 +42,7 @@ from headgate.rules.wildcards import WildcardIndex
 
 FILE_NAME = "rules.snapshot"
 MAGIC = "headgate-rules-snapshot"
-FORMAT = 5
+FORMAT = 6
 """Goes up whenever an older program would misread what a newer one writes, or the other way round."""
 
 MODE = 0o600
@@ -68,6 +71,8 @@ class Snapshot:
 
     rules: RuleSet
     saved_ms: int
+    files: tuple[KeptFile, ...] = ()
+    """The text that the rules were made of."""
 
 
 def _pause() -> None:
@@ -129,10 +134,12 @@ def _dump(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def encode(rules: RuleSet, saved_ms: int, pause: Callable[[], None] = _pause) -> Iterator[bytes]:
+def encode(
+    rules: RuleSet, saved_ms: int, pause: Callable[[], None] = _pause, files: Sequence[KeptFile] = ()
+) -> Iterator[bytes]:
     """The whole file, in pieces; `pause` is called between them."""
     encoder = _Encoder(rules)
-    lines = []
+    lines = [_dump([[file.domain, file.path, file.name], b64encode(file.packed).decode()]) for file in files]
     for record in encoder.records():
         lines.append(_dump(record))
         pause()
@@ -151,14 +158,20 @@ def encode(rules: RuleSet, saved_ms: int, pause: Callable[[], None] = _pause) ->
     yield from lines
 
 
-def save(rules: RuleSet, directory: Path, saved_ms: int, pause: Callable[[], None] = _pause) -> Path:
+def save(
+    rules: RuleSet,
+    directory: Path,
+    saved_ms: int,
+    pause: Callable[[], None] = _pause,
+    files: Sequence[KeptFile] = (),
+) -> Path:
     """Write atomically; a kill at any moment leaves the old snapshot or the new one."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / FILE_NAME
     temporary = directory / f"{FILE_NAME}.{os.getpid()}.tmp"
     try:
         with open(temporary, "wb", opener=_open_private) as file:
-            for piece in encode(rules, saved_ms, pause):
+            for piece in encode(rules, saved_ms, pause, files):
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
@@ -240,7 +253,7 @@ def decode(data: bytes, pause: Callable[[], None] = _pause, *, only_digest: str 
         head = json.loads(next(lines))
         if only_digest is not None and head["digest"] != only_digest:
             raise OtherSnapshot("it holds other rules")
-        return Snapshot(_decode(head, lines, pause), int(head["saved_ms"]))
+        return _decode(head, lines, pause)
     except (ValueError, TypeError, KeyError, IndexError, StopIteration, RecursionError, AttributeError) as error:
         raise SnapshotError(f"not readable as a snapshot ({type(error).__name__}: {error})") from None
 
@@ -268,9 +281,13 @@ class _Decoder:
         self._large_slots: dict[int, dict[str, int]] = {}
         self.nodes: list[RuleNode] = []
         self.domains: dict[str, Domain] = {}
+        self.files: list[KeptFile] = []
 
-    def record(self, kind: int | str | None, *content: Any) -> None:
-        if isinstance(kind, int):
+    def record(self, kind: int | str | list[str] | None, *content: Any) -> None:
+        if isinstance(kind, list):
+            domain, path, name = kind
+            self.files.append(KeptFile(domain, path, name, b64decode(*content)))
+        elif isinstance(kind, int):
             self._large_slots.setdefault(kind, {}).update(*content)
         elif kind is None:
             limit, level = content
@@ -304,10 +321,11 @@ def _limit(values: list[Any]) -> Limit:
     return Limit(**named)
 
 
-def _decode(head: dict[str, Any], lines: Iterator[bytes], pause: Callable[[], None]) -> RuleSet:
+def _decode(head: dict[str, Any], lines: Iterator[bytes], pause: Callable[[], None]) -> Snapshot:
     decoder = _Decoder([_limit(values) for values in head["limits"]])
     for line in lines:
         decoder.record(*json.loads(line))
         pause()
     version = Version(int(head["counter"]), str(head["digest"]))
-    return RuleSet(decoder.domains, decoder.nodes, version, int(head["count"]))
+    rules = RuleSet(decoder.domains, decoder.nodes, version, int(head["count"]))
+    return Snapshot(rules, int(head["saved_ms"]), tuple(decoder.files))

@@ -55,7 +55,13 @@ class ExchangeService:
         self._identity = make_identity(settings.region, settings.node_id, clock, rng)
         self._metrics = Metrics(node=self._identity.node, region=settings.region)
         feed = open_feed(settings, clock, rng)
-        self._rules = RuleStore(feed, clock=clock, merge_domains=settings.merge_domains, logger=logs.logger)
+        self._rules = RuleStore(
+            feed,
+            clock=clock,
+            merge_domains=settings.merge_domains,
+            accept=settings.rules_accept,
+            logger=logs.logger,
+        )
         self._rules.load_initial()
         self._exchange = RegionExchange(
             settings,

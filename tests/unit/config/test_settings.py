@@ -102,6 +102,7 @@ def _another_value(name: str) -> str:
         "exchange": "127.0.0.1:3",
         "transport": "grpcio",
         "request_limits": "refuse",
+        "rules_accept": "all",
         "origin": "redis://h:1",
         "otlp_endpoint": "http://h:1",
         "peer": "eu=h:1",

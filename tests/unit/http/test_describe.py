@@ -76,6 +76,8 @@ def test_rules_that_were_refused_are_shown_beside_those_in_force(tmp_path: Path)
         "problems": [f"{rules}/edge.yaml:1: `domain` is empty"],
         "problems_total": 1,
     }
+    refused = {"domain": "edge", "since": shown["last_error"].pop("at"), **shown["last_error"]}
+    assert (shown["refused"], shown["refused_total"]) == ([refused], 1)
 
 
 def test_the_answer_is_bounded_and_says_how_much_there_is(store: RuleStore) -> None:

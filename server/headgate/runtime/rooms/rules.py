@@ -28,6 +28,7 @@ class RulesRoom(Room):
             clock=self.context.clock,
             data_dir=settings.data_dir,
             merge_domains=settings.merge_domains,
+            accept=settings.rules_accept,
             logger=self._log.history,
             on_source=self._log.keep_rules,
         )
@@ -42,4 +43,9 @@ class RulesRoom(Room):
     def readiness(self) -> Mapping[str, Any]:
         """Describe the version in force for `/readyz`."""
         status = self.store.status
-        return {"version": str(status.version), "source": status.source, "in_sync": status.in_sync}
+        return {
+            "version": str(status.version),
+            "source": status.source,
+            "in_sync": status.in_sync,
+            "refused_domains": len(status.refused),
+        }
