@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.support.envoy_gateway import XDS_ADDRESS, EnvoyGateway, limit
 from tests.support.headgate import FREE_PORTS, Headgate, start
+from tests.support.redis_servers import RedisServer
 from tests.support.waiting import wait_until
 
 Chain = tuple[tuple[str, str], ...]
@@ -38,11 +39,12 @@ def admitted(headgate: Headgate, gateway: str, *chain: tuple[str, str], attempts
 
 
 @contextmanager
-def serving(gateway: EnvoyGateway, data_dir: Path) -> Iterator[Headgate]:
+def serving(gateway: EnvoyGateway, data_dir: Path, origin: str) -> Iterator[Headgate]:
     tls = ("--xds-tls", "--xds-server-name", "envoy-gateway", "--xds-ca", str(gateway.certs / "ca.crt"))
     pair = ("--xds-cert", str(gateway.certs / "tls.crt"), "--xds-key", str(gateway.certs / "tls.key"))
     retry = ("--xds-retry-s", "0.05", "--xds-retry-max-s", "0.1", "--data-dir", str(data_dir), "--drain-s", "0")
-    with start("serve", "--rules", f"xds://{XDS_ADDRESS}", *tls, *pair, *retry, *FREE_PORTS) as headgate:
+    redis = ("--origin", origin, "--origin-deadline-ms", "1000")
+    with start("serve", "--rules", f"xds://{XDS_ADDRESS}", *tls, *pair, *retry, *redis, *FREE_PORTS) as headgate:
         yield headgate.wait_ready()
 
 
@@ -140,12 +142,13 @@ def _whole_again(headgate: Headgate, streams: int) -> bool:
     return bool(feed["connected"] and feed["streams"] > streams and not feed["held"])
 
 
-def the_last_good_rules_outlive_a_restart_without_a_gateway(gateway: EnvoyGateway, data_dir: Path) -> None:
+def the_last_good_rules_outlive_a_restart_without_a_gateway(gateway: EnvoyGateway, data_dir: Path, origin: str) -> None:
     gateway.kill()
-    with serving(gateway, data_dir) as headgate:
+    with serving(gateway, data_dir, origin) as headgate:
         assert rules_in_force(headgate) == 2
         assert headgate.get("/rules").json()["source"] == "snapshot"
-        assert admitted(headgate, "one", same("rule-0-match--1")) == 1
+        # Spent before, and known to Redis.
+        assert admitted(headgate, "one", same("rule-0-match--1")) == 0
         gateway.start()
         wait_until(lambda: headgate.get("/rules").json()["source"] == "xds", "the gateway")
 
@@ -155,12 +158,13 @@ def main(program: Path, directory: Path) -> None:
     gateway.add_gateway("one", 8888)
     gateway.add_gateway("two", 8889)
     data_dir = directory / "data"
-    with gateway.running():
-        with serving(gateway, data_dir) as headgate:
+    with RedisServer() as redis, gateway.running():
+        origin = f"redis://127.0.0.1:{redis.port}"
+        with serving(gateway, data_dir, origin) as headgate:
             each_selector_is_limited_exactly(gateway, headgate)
             an_edited_policy_counts_and_a_deleted_one_does_not(gateway, headgate)
             a_gateway_that_restarts_lets_nobody_through(gateway, headgate)
-        the_last_good_rules_outlive_a_restart_without_a_gateway(gateway, data_dir)
+        the_last_good_rules_outlive_a_restart_without_a_gateway(gateway, data_dir, origin)
 
 
 if __name__ == "__main__":

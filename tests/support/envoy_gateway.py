@@ -127,7 +127,7 @@ class EnvoyGateway:
         path = self._home / "log"
         before = path.stat().st_size if path.exists() else 0
         with open(self._home / "log", "ab") as log:
-            command = [self._program, "server", "--config-path", self._home / "gateway.yaml"]
+            command = [str(self._program), "server", "--config-path", str(self._home / "gateway.yaml")]
             environ = {**os.environ, "HOME": str(self._home)}
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environ, start_new_session=True)
         wait_until(lambda: FOLLOWS in path.read_bytes()[before:], "Envoy Gateway to follow its files")

@@ -44,14 +44,12 @@ GENERATED = {DOCS / name for name in ("classes.md", "configuration.md", "metrics
 """Pages that other tests compare with the code."""
 OF_OTHERS = {
     "Envoy's configuration and statistics": {
-        "BackendTrafficPolicy",
         "RateLimit.rate_limits",
         "common_http_protocol_options",
         "disable_key",
         "failure_mode_deny_percent",
         "header_value_match",
         "initial_metadata",
-        "masked_remote_address",
         "max_requests_per_connection",
         "query_parameter_value_match",
         "ratelimit.failure_mode_allowed",

@@ -173,7 +173,7 @@ XDS_SCHEME = "xds://"
 
 @dataclass(frozen=True, slots=True)
 class RulesFrom:
-    """Where rules come from: a directory, as a path, or an xDS server, as the text of its URL."""
+    """Source of rules: a directory, as a path, or an xDS server, as the text of its URL."""
 
     accepts: str = "a directory, or `xds://host:port` of an xDS server"
     metavar: str = "DIR|URL"

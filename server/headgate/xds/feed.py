@@ -41,7 +41,7 @@ _BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError, OSError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XdsServer:
-    """Where the server is and how it is spoken to."""
+    """Address of the server, and how it is spoken to."""
 
     address: str
     protocol: Protocol
@@ -58,7 +58,7 @@ class XdsServer:
 
 @dataclass(slots=True)
 class XdsState:
-    """What operators see of the stream."""
+    """State of the stream, for operators."""
 
     connected: bool = False
     """True once the present stream was answered."""

@@ -10,7 +10,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError
 
 from headgate.errors import BadRequest
-from headgate.xds.stream import Protocol, Request, Response
+from headgate.xds.stream import Protocol, XdsRequest, XdsResponse
 from headgate.xds.text import config_text, shown_name
 from headgate.xds.wire.discovery_pb2 import (
     DeltaDiscoveryRequest,
@@ -40,7 +40,7 @@ class Messages:
         self._node.metadata.update(metadata)
         self._texts: dict[bytes, tuple[str, bytes]] = {}
 
-    def encode(self, request: Request) -> bytes:
+    def encode(self, request: XdsRequest) -> bytes:
         """Bytes of a request. Only the first one of a stream names the node, and asks for everything."""
         node = self._node if request.first else None
         reason = Status(code=_INVALID_ARGUMENT, message=request.reason) if request.reason else None
@@ -56,8 +56,8 @@ class Messages:
             error_detail=reason,
         ).SerializeToString()
 
-    def decode(self, data: bytes) -> Response | None:
-        """Response with its resources as text; None for another type. Raises BadRequest for what is no response."""
+    def decode(self, data: bytes) -> XdsResponse | None:
+        """XdsResponse with its resources as text; None for another type. Raises BadRequest for what is no response."""
         try:
             message = DeltaDiscoveryResponse.FromString(data) if self._delta else DiscoveryResponse.FromString(data)
         except DecodeError as error:
@@ -67,9 +67,9 @@ class Messages:
         if isinstance(message, DeltaDiscoveryResponse):
             sent = [(item.name, item.resource) for item in message.resources]
             found, problems = self._read(sent)
-            return Response(message.nonce, found, removed=tuple(message.removed_resources), problems=problems)
+            return XdsResponse(message.nonce, found, removed=tuple(message.removed_resources), problems=problems)
         found, problems = self._read(("", item) for item in message.resources)
-        return Response(message.nonce, found, version=message.version_info, problems=problems)
+        return XdsResponse(message.nonce, found, version=message.version_info, problems=problems)
 
     def _read(self, sent: Iterable[tuple[str, AnyMessage]]) -> tuple[dict[str, bytes], list[str]]:
         found: dict[str, bytes] = {}

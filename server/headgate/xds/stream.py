@@ -1,4 +1,4 @@
-"""What an xDS client says and does, without any I/O and without a clock: `now_s` is given.
+"""The client's side of xDS streams, without any I/O and without a clock: `now_s` is given.
 
 A caller tells what happened (`connected`, `received`, `judged`) and then asks what is to be done: `offered` gives a set
 of resources to put into force, `requests` what to send, `wakes_at` when to ask again. One stream follows another; a
@@ -32,7 +32,7 @@ Resources = Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class XdsResponse:
     """One message of the server, its resources turned into source text."""
 
     nonce: str
@@ -46,7 +46,7 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class XdsRequest:
     """One message to the server."""
 
     first: bool = False
@@ -62,7 +62,7 @@ class _Reply:
     """A reply that is due at some time."""
 
     at_s: float
-    request: Request
+    request: XdsRequest
 
 
 class XdsStream:
@@ -76,7 +76,7 @@ class XdsStream:
         self._told: dict[str, bytes] | None = None
         self._in_force: Resources | None = None
         self._reply: _Reply | None = None
-        self._response: Response | None = None
+        self._response: XdsResponse | None = None
         self._good_version = ""
         self._wait_s = FIRST_REFUSAL_S
         self._problems: Sequence[str] = ()
@@ -91,9 +91,9 @@ class XdsStream:
         self._told = None
         self._response = None
         self._good_version = ""
-        self._reply = _Reply(now_s, Request(first=True))
+        self._reply = _Reply(now_s, XdsRequest(first=True))
 
-    def received(self, response: Response, now_s: float) -> None:
+    def received(self, response: XdsResponse, now_s: float) -> None:
         """Take a response. If `offered` has nothing new then, it is answered like the set before it."""
         if self._protocol == "sotw":
             self._told = dict(response.resources)
@@ -121,7 +121,7 @@ class XdsStream:
         self._in_force = {name: wanted[name] for name in sorted(wanted)}
         return self._in_force
 
-    def requests(self, now_s: float) -> list[Request]:
+    def requests(self, now_s: float) -> list[XdsRequest]:
         """Return what is to be sent now."""
         if self._reply is None or now_s < self._reply.at_s:
             return []
@@ -163,9 +163,9 @@ class XdsStream:
         if not problems:
             self._good_version = response.version
             self._wait_s = FIRST_REFUSAL_S
-            self._reply = _Reply(now_s, Request(version=response.version, nonce=response.nonce))
+            self._reply = _Reply(now_s, XdsRequest(version=response.version, nonce=response.nonce))
             return
         reason = "\n".join(problems)[:MAX_REASON_CHARS]
-        refusal = Request(version=self._good_version, nonce=response.nonce, reason=reason)
+        refusal = XdsRequest(version=self._good_version, nonce=response.nonce, reason=reason)
         self._reply = _Reply(now_s + self._wait_s, refusal)
         self._wait_s = min(MAX_REFUSAL_S, 2 * self._wait_s)

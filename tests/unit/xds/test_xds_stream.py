@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from headgate.xds.stream import GRACE_S, Protocol, Request, Response, XdsStream
+from headgate.xds.stream import GRACE_S, Protocol, XdsRequest, XdsResponse, XdsStream
 
 A, B, C = b"rules of a", b"rules of b", b"rules of c"
 BOTH: tuple[Protocol, ...] = ("sotw", "delta")
@@ -17,26 +17,26 @@ class Client:
         self.sets: list[dict[str, bytes]] = []
         self.bad: set[bytes] = set()
 
-    def step(self, now_s: float) -> list[Request]:
+    def step(self, now_s: float) -> list[XdsRequest]:
         offered = self.stream.offered(now_s)
         if offered is not None:
             self.sets.append(dict(offered))
             self.stream.judged([f"xds/{name}:1: bad" for name, text in offered.items() if text in self.bad], now_s)
         return self.stream.requests(now_s)
 
-    def connect(self, now_s: float) -> list[Request]:
+    def connect(self, now_s: float) -> list[XdsRequest]:
         self.stream.connected(now_s)
         return self.step(now_s)
 
-    def receive(self, now_s: float, nonce: str, *, removed: Sequence[str] = (), **resources: bytes) -> list[Request]:
-        self.stream.received(Response(nonce, resources, version=f"v{nonce}", removed=removed), now_s)
+    def receive(self, now_s: float, nonce: str, *, removed: Sequence[str] = (), **resources: bytes) -> list[XdsRequest]:
+        self.stream.received(XdsResponse(nonce, resources, version=f"v{nonce}", removed=removed), now_s)
         return self.step(now_s)
 
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_stream_begins_empty_and_nothing_yet_is_waited_for(protocol: Protocol) -> None:
     client = Client(protocol)
-    assert client.connect(0) == [Request(first=True)]
+    assert client.connect(0) == [XdsRequest(first=True)]
     assert client.stream.wakes_at() is None
     assert client.step(1000) == []
     assert client.sets == []
@@ -46,7 +46,7 @@ def test_a_stream_begins_empty_and_nothing_yet_is_waited_for(protocol: Protocol)
 def test_a_good_set_is_handed_over_in_order_and_acknowledged(protocol: Protocol) -> None:
     client = Client(protocol)
     client.connect(0)
-    assert client.receive(1, "1", b=B, a=A) == [Request(version="v1", nonce="1")]
+    assert client.receive(1, "1", b=B, a=A) == [XdsRequest(version="v1", nonce="1")]
     assert [list(found) for found in client.sets] == [["a", "b"]]
 
 
@@ -55,11 +55,11 @@ def test_every_stream_begins_with_empty_version_and_nonce(protocol: Protocol) ->
     client = Client(protocol)
     client.connect(0)
     client.receive(1, "7", a=A)
-    assert client.connect(2) == [Request(first=True)]
+    assert client.connect(2) == [XdsRequest(first=True)]
     client.bad = {B}
     client.receive(3, "1", a=B)
     # The version of another server process is not told to this one.
-    assert client.step(4) == [Request(version="", nonce="1", reason="xds/a:1: bad")]
+    assert client.step(4) == [XdsRequest(version="", nonce="1", reason="xds/a:1: bad")]
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -67,7 +67,7 @@ def test_the_same_set_again_is_acknowledged_and_nothing_else(protocol: Protocol)
     client = Client(protocol)
     client.connect(0)
     client.receive(1, "1", a=A, b=B)
-    assert client.receive(2, "2", b=B, a=A) == [Request(version="v2", nonce="2")]
+    assert client.receive(2, "2", b=B, a=A) == [XdsRequest(version="v2", nonce="2")]
     assert len(client.sets) == 1
 
 
@@ -83,14 +83,14 @@ def test_a_refusal_waits_longer_each_time_and_the_refused_set_is_read_once(proto
         due = client.stream.wakes_at()
         assert due is not None
         assert client.step(due - 0.001) == []
-        assert client.step(due) == [Request(version="vgood", nonce=str(number), reason="xds/b:1: bad")]
+        assert client.step(due) == [XdsRequest(version="vgood", nonce=str(number), reason="xds/b:1: bad")]
         waits.append(due - now)
         now = due
     assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
     # The good domain came into force at once with the refused one.
     assert client.sets == [{"a": A}, {"a": A, "b": B}]
     # Mended, and the next refusal waits a second again.
-    assert client.receive(now, "mended", a=A, b=C) == [Request(version="vmended", nonce="mended")]
+    assert client.receive(now, "mended", a=A, b=C) == [XdsRequest(version="vmended", nonce="mended")]
     client.receive(now, "bad", a=A, b=B)
     assert client.stream.wakes_at() == now + 1
 
@@ -100,7 +100,7 @@ def test_only_the_newest_nonce_is_answered() -> None:
     client.bad = {B}
     client.connect(0)
     assert client.receive(0, "1", a=B) == []
-    assert client.receive(0.5, "2", a=A) == [Request(version="v2", nonce="2")]
+    assert client.receive(0.5, "2", a=A) == [XdsRequest(version="v2", nonce="2")]
     assert client.stream.wakes_at() is None
     assert client.step(100) == []
 
@@ -108,17 +108,17 @@ def test_only_the_newest_nonce_is_answered() -> None:
 def test_a_resource_that_can_not_be_read_is_refused_and_the_others_serve() -> None:
     client = Client()
     client.connect(0)
-    client.stream.received(Response("1", {"a": A}, version="v1", problems=["xds/b: no such message"]), 0)
+    client.stream.received(XdsResponse("1", {"a": A}, version="v1", problems=["xds/b: no such message"]), 0)
     assert client.step(0) == []
     assert client.sets == [{"a": A}]
-    assert client.step(1) == [Request(nonce="1", reason="xds/b: no such message")]
+    assert client.step(1) == [XdsRequest(nonce="1", reason="xds/b: no such message")]
 
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_an_empty_set_is_a_set(protocol: Protocol) -> None:
     client = Client(protocol)
     client.connect(0)
-    assert client.receive(1, "1") == [Request(version="v1", nonce="1")]
+    assert client.receive(1, "1") == [XdsRequest(version="v1", nonce="1")]
     assert client.sets == [{}]
 
 
@@ -126,7 +126,7 @@ def test_the_last_limit_deleted_empties_the_set_at_once() -> None:
     client = Client()
     client.connect(0)
     client.receive(1, "1", a=A)
-    assert client.receive(2, "2") == [Request(version="v2", nonce="2")]
+    assert client.receive(2, "2") == [XdsRequest(version="v2", nonce="2")]
     assert client.sets == [{"a": A}, {}]
 
 
@@ -137,7 +137,7 @@ def test_a_young_stream_holds_what_the_former_had_shown(protocol: Protocol) -> N
     client.receive(1, "1", a=A, b=B)
     client.connect(100)
     # Partial pushes change nothing that they do not name.
-    assert client.receive(101, "1", b=B) == [Request(version="v1", nonce="1")]
+    assert client.receive(101, "1", b=B) == [XdsRequest(version="v1", nonce="1")]
     assert client.receive(102, "2", b=C)
     assert client.stream.names_held == ["a"]
     assert client.receive(103, "3", a=A, b=C)
