@@ -87,6 +87,7 @@ RULES: Mapping[str, Schema] = {
     "image.digest": text("^$|^sha256:[0-9a-f]{64}$", "sha256: and 64 digits of 0-9a-f"),
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
     "imagePullSecrets": OBJECTS,
+    "rulesFrom": text("^$|^xds://[^/]+:[0-9]+$", "empty, or `xds://host:port`"),
     "region": text(NAME, "letters, digits, `-`, `_` and `.`, a letter or digit first, at most 63"),
     "rules": {
         "type": "object",

@@ -62,6 +62,14 @@ def test_probes_metrics_and_rules_are_where_they_were(tmp_path: Path) -> None:
         headgate.wait_exit()
 
 
+def test_requests_are_as_large_as_envoy_gateways_policies_make_them(tmp_path: Path) -> None:
+    with replaced(tmp_path) as headgate:
+        many = {"entries": [{"key": "k", "value": "v"}]}
+        assert headgate.post_json({"domain": "eg/web/http", "descriptors": [many] * 100}).status == 200
+        long = {"entries": [{"key": "k", "value": "v"}] * 100}
+        assert headgate.post_json({"domain": "eg/web/http", "descriptors": [long]}).status == 200
+
+
 def test_it_is_ready_without_rules_where_that_is_forced(tmp_path: Path) -> None:
     environ = {**ENVIRON, "RUNTIME_ROOT": str(tmp_path)}
     with start(environ=environ, program=RATELIMIT) as none:

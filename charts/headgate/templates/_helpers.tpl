@@ -132,7 +132,7 @@ ipFamilyPolicy: PreferDualStack
 {{- define "headgate.serveArgs" -}}
 - serve
 - --rules
-- /etc/headgate/rules
+- {{ .root.Values.rulesFrom | default "/etc/headgate/rules" | quote }}
 - --grpc
 - {{ .grpc | quote }}
 {{ include "headgate.commonArgs" .root }}

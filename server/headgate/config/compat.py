@@ -205,9 +205,13 @@ def _start(given: Mapping[str, str]) -> dict[str, Given]:
 
 
 def _bounds(given: Mapping[str, str]) -> dict[str, Given]:
+    # Envoy Gateway's rules make large requests; their bytes are what is bounded (`max_message_bytes`).
+    found = {name: Given(COMPAT_ENV, "256") for name in ("max_descriptors", "max_entries")}
     streams = given.get("GRPC_MAX_CONCURRENT_STREAMS", "0")
     # 0 is no bound of its own there; here there always is one.
-    return {} if streams == "0" else {"max_concurrent_streams": Given("GRPC_MAX_CONCURRENT_STREAMS", streams)}
+    if streams != "0":
+        found["max_concurrent_streams"] = Given("GRPC_MAX_CONCURRENT_STREAMS", streams)
+    return found
 
 
 def _overdraft(given: Mapping[str, str]) -> dict[str, Given]:

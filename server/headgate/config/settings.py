@@ -512,7 +512,7 @@ class Settings:
     )
     match_cache_entries: int = BOUNDS(Whole(1, 100_000_000), 16_384, "Requests whose matching rules are remembered.")
     match_cache_bytes: int = BOUNDS(Whole(1, 2**40), 32 * _MIB, "What they may take in memory together, in bytes.")
-    max_descriptors: int = BOUNDS(Whole(1, 32), 32, "Descriptors of one request; with more it is INVALID_ARGUMENT.")
+    max_descriptors: int = BOUNDS(Whole(1, 256), 32, "Descriptors of one request; with more it is INVALID_ARGUMENT.")
     max_entries: int = BOUNDS(Whole(1, 256), 32, "Entries of one descriptor; with more it is INVALID_ARGUMENT.")
 
     reservation_max_ttl_s: float = BOUNDS(

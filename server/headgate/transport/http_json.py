@@ -18,7 +18,7 @@ from headgate.errors import BadRequest
 
 RETRY_AFTER = "Retry-After"
 OVER_LIMIT = rls_pb2.RateLimitResponse.OVER_LIMIT
-MOST_DESCRIPTORS: Final = 32
+MOST_DESCRIPTORS: Final = 256
 """The highest that the setting `max_descriptors` allows."""
 MOST_ENTRIES: Final = 256
 """The highest that `max_entries` allows."""

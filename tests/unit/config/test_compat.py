@@ -16,7 +16,7 @@ def read(**variables: str) -> dict[str, str]:
     """Settings by name, as text; without those that follow from the mode alone."""
     translation = translate({**COMPAT, **variables})
     assert translation.problems == ()
-    by_mode = ("overdraft", "refund", "request_limits")
+    by_mode = ("overdraft", "refund", "request_limits", "max_descriptors", "max_entries")
     return {name: given.text for name, given in translation.settings.items() if name not in by_mode}
 
 
