@@ -24,13 +24,13 @@ class FollowedFile(Generic[Kept]):
     """Result of `read` on a file, read again when the file changes. The first reading raises ConfigError."""
 
     def __init__(self, path: str, logger: FilteringBoundLogger, read: Callable[[str], Kept], what: str) -> None:
-        """`what` the file holds, in the names of log events: `<what>_reloaded`, `<what>_reload_failed`."""
+        """`what` the file holds, for the name of the thread that looks at it."""
         self.failures = 0
         """Changes that could not be used."""
         self.error = ""
         """Reason why the file as it is now is not in force; empty when it is."""
-        self._path = path
-        self._logger = logger
+        self.path = path
+        self.logger = logger
         self._read = read
         self._what = what
         self._seen: FileIdentity = identity_of(path)
@@ -41,21 +41,29 @@ class FollowedFile(Generic[Kept]):
 
     def refresh(self) -> bool:
         """Look at the file, and take what it says if it changed; true if that is in force now."""
-        seen = identity_of(self._path)
+        seen = identity_of(self.path)
         if seen == self._seen:
             return False
         # Set before reading: a file that changes meanwhile is looked at again.
         self._seen = seen
         try:
-            self.kept = self._read(self._path)
+            self.kept = self._read(self.path)
         except ConfigError as error:
             self.failures += 1
             self.error = str(error)
-            self._logger.warning(f"{self._what}_reload_failed", reason=self.error, **{self._what: len(self)})
+            self.log_failed()
             return False
         self.error = ""
-        self._logger.info(f"{self._what}_reloaded", file=self._path, **{self._what: len(self)})
+        self.log_reloaded()
         return True
+
+    def log_reloaded(self) -> None:
+        """Say that the file changed and is in force."""
+        raise NotImplementedError
+
+    def log_failed(self) -> None:
+        """Say that the file changed and can't be used."""
+        raise NotImplementedError
 
     async def watch(self) -> None:
         """Follow the file until cancelled, beside the loop: its file system may be slow.

@@ -68,6 +68,12 @@ class FollowedTokens(FollowedFile[Kept]):
     def __init__(self, path: str, logger: FilteringBoundLogger, read: Callable[[str], Kept]) -> None:
         super().__init__(path, logger, read, "tokens")
 
+    def log_reloaded(self) -> None:
+        self.logger.info("tokens_reloaded", file=self.path, tokens=len(self))
+
+    def log_failed(self) -> None:
+        self.logger.warning("tokens_reload_failed", reason=self.error, tokens=len(self))
+
     @property
     def _tokens(self) -> Kept:
         return self.kept

@@ -73,6 +73,12 @@ class PeerFile(FollowedFile[tuple[Peer, ...]]):
         super().__init__(path, logger, lambda path: read_peers(path, region, check), "peers")
         self.on_change: Callable[[tuple[Peer, ...]], Awaitable[None]] | None = None
 
+    def log_reloaded(self) -> None:
+        self.logger.info("peers_reloaded", file=self.path, peers=len(self))
+
+    def log_failed(self) -> None:
+        self.logger.warning("peers_reload_failed", reason=self.error, peers=len(self))
+
     async def changed(self) -> None:
         if self.on_change is not None:
             await self.on_change(self.kept)

@@ -5,13 +5,13 @@ follows its place until it is cancelled, and survives whatever happens there.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from headgate.rules.model import Version
 from headgate.rules.problems import Problem, RulesError
-from headgate.rules.source import RulesSource
+from headgate.rules.source import RulesSource, SourceFile
 
 FeedKind = Literal["directory", "xds"]
 
@@ -61,6 +61,9 @@ class Feed(ABC):
 
         Raises `RulesError` where there should be some and they can't be had.
         """
+
+    def restored(self, files: Sequence[SourceFile]) -> None:  # noqa: B027  most feeds need not know
+        """Hear of the files of the last good set, which serves until the feed's own first one comes."""
 
     @abstractmethod
     async def watch(self, taker: Taker) -> None:

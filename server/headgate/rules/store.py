@@ -122,7 +122,8 @@ class RuleStore:
         try:
             source = self.feed.first()
             if source is None:
-                self._accept(self.current, "snapshot" if self._restore() else "nothing")
+                source_kind: SourceKind = "snapshot" if self._restore() else "nothing"
+                self._accept(self.current, source_kind)
             else:
                 self._settle(self._judge(source, self._pace(polite=False)))
         except RulesError as error:
@@ -150,6 +151,7 @@ class RuleStore:
             saved_ms=saved.saved_ms,
         )
         self.current, self._files = saved.rules, saved.files
+        self.feed.restored([file.unpack() for file in saved.files])
         self._restored = True
         return True
 

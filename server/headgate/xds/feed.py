@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -34,6 +34,8 @@ STEADY_S: Final = 10.0
 LEAST_SHARE: Final = 0.5
 """Waits are between this share and all of the delay: nodes that lost one server do not come back together."""
 MAX_HELD_SHOWN: Final = 100
+_FOLDER: Final = "xds/"
+"""Beginning of the names of files that are resources."""
 
 _Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 _BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError, OSError, BadRequest)
@@ -90,6 +92,10 @@ class XdsFeed(Feed):
 
     def first(self) -> RulesSource | None:
         return None
+
+    def restored(self, files: Sequence[SourceFile]) -> None:
+        own = (file for file in files if file.name.startswith(_FOLDER))
+        self._stream.restored({file.name.removeprefix(_FOLDER): file.data for file in own})
 
     def describe(self) -> Mapping[str, Any]:
         return {
@@ -181,7 +187,7 @@ class XdsFeed(Feed):
 
     async def _hand_over(self, offered: Resources, taker: Taker) -> list[str]:
         """Put a set into force as far as it can be used; the problems of the rest."""
-        named = {f"xds/{shown_name(name)}": text for name, text in offered.items()}
+        named = {_FOLDER + shown_name(name): text for name, text in offered.items()}
         files = [SourceFile(path, text, path) for path, text in named.items()]
         source = source_of(files, merge_domains=self._merge_domains)
         outcome = await taker.take(source)

@@ -1,6 +1,6 @@
 """Bytes of a stream from and to what the machine speaks: requests, and responses with source text.
 
-Text of a resource that came before is not made again: servers send everything with every change.
+Text of a resource that came before is not made again: with `sotw`, servers send everything with every change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -84,7 +84,8 @@ class Messages:
             name = given or own
             # The same name twice: one wins, and always the same.
             found[name] = max(text, found.get(name, b""))
-        self._texts = {**self._texts, **texts} if self._delta else texts
+        if not self._delta:  # there only what changed is sent
+            self._texts = texts
         return found, problems
 
 

@@ -70,6 +70,7 @@ class XdsStream:
 
     def __init__(self, protocol: Protocol) -> None:
         self._protocol = protocol
+        self._restored: Resources = {}
         self._former: Resources = {}
         self._began_s = 0.0
         self._shown: set[str] = set()
@@ -83,9 +84,13 @@ class XdsStream:
 
     # What happened
 
+    def restored(self, resources: Resources) -> None:
+        """Take what an earlier process had in force, and serves now, for shown by a former stream."""
+        self._restored = resources
+
     def connected(self, now_s: float) -> None:
         """Begin a stream: the first request is due."""
-        self._former = self._in_force or {}
+        self._former = self._serving
         self._began_s = now_s
         self._shown = set()
         self._told = None
@@ -144,8 +149,12 @@ class XdsStream:
 
     def _held(self) -> Resources:
         """Resources of former streams that are in force and that this stream has not shown."""
-        in_force = self._in_force or {}
-        return {name: text for name, text in self._former.items() if name not in self._shown and name in in_force}
+        serving = self._serving
+        return {name: text for name, text in self._former.items() if name not in self._shown and name in serving}
+
+    @property
+    def _serving(self) -> Resources:
+        return self._restored if self._in_force is None else self._in_force
 
     def _wanted(self, now_s: float) -> Resources | None:
         if self._told is None:

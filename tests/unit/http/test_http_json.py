@@ -139,5 +139,5 @@ def _seconds(body: bytes) -> float:
 
 def test_descriptors_are_counted_before_they_are_read() -> None:
     body = json.dumps({"descriptors": [{"nonsense": 1}] * (MOST_DESCRIPTORS + 1)}).encode()
-    with pytest.raises(BadRequest, match="33 of them, at most 32"):
+    with pytest.raises(BadRequest, match="257 of them, at most 256"):
         request_from_json(body)

@@ -27,6 +27,8 @@ def other_than_default(setting: Any) -> Any:
             return "https://collector:4318"
         case kinds.ORIGIN_URL:
             return "redis://:p%40ss@a:1,b:2/3"
+        case kinds.RULES_FROM:
+            return "xds://envoy-gateway:18001"
         case FilePath():
             return f"dir/{setting.name}"
         case ListOf(item=kinds.NETWORK):

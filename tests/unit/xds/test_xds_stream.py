@@ -146,6 +146,27 @@ def test_a_young_stream_holds_what_the_former_had_shown(protocol: Protocol) -> N
 
 
 @pytest.mark.parametrize("protocol", BOTH)
+def test_the_first_stream_of_a_process_holds_what_an_earlier_process_had_saved(protocol: Protocol) -> None:
+    client = Client(protocol)
+    client.stream.restored({"a": A, "b": B})
+    client.connect(0)
+    client.receive(1, "1", a=C)
+    assert (client.sets, client.stream.names_held) == ([{"a": C, "b": B}], ["b"])
+    client.step(GRACE_S)
+    assert client.sets[1:] == [{"a": C}]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_set_like_the_saved_one_is_handed_over(protocol: Protocol) -> None:
+    """The store must hear that the server has answered."""
+    client = Client(protocol)
+    client.stream.restored({"a": A})
+    client.connect(0)
+    client.receive(1, "1", a=A)
+    assert client.sets == [{"a": A}]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
 def test_what_is_held_and_never_shown_goes_after_the_grace(protocol: Protocol) -> None:
     client = Client(protocol)
     client.connect(0)
