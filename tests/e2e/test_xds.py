@@ -15,10 +15,14 @@ from tests.support.waiting import wait_until
 PROTOCOLS = ("sotw", "delta")
 
 
+def started(ads: AdsServer, *arguments: str) -> contextlib.AbstractContextManager[Headgate]:
+    xds = ("--rules", f"xds://{ads.address}", "--xds-retry-s", "0.05", "--xds-retry-max-s", "0.2")
+    return start("serve", *xds, "--drain-s", "0", *FREE_PORTS, *arguments)
+
+
 @contextlib.contextmanager
 def serving(ads: AdsServer, *arguments: str) -> Iterator[Headgate]:
-    xds = ("--rules", f"xds://{ads.address}", "--xds-retry-s", "0.05", "--xds-retry-max-s", "0.2")
-    with start("serve", *xds, "--drain-s", "0", *FREE_PORTS, *arguments) as headgate:
+    with started(ads, "--start-without-rules", "true", *arguments) as headgate:
         yield headgate.wait_ready()
 
 
@@ -60,6 +64,25 @@ def test_rules_arrive_change_and_go(protocol: str) -> None:
         wait_for(headgate, {})
         assert admitted(headgate, "a", "u", 5) == 5
         assert (rules(headgate)["source"], rules(headgate)["in_sync"]) == ("xds", True)
+
+
+@pytest.mark.parametrize("first", [[config("a", 2)], []])
+def test_a_process_is_not_ready_before_the_first_rules_have_come(first: list[Any]) -> None:
+    """An empty set is a set."""
+    with AdsServer() as ads, started(ads) as headgate:
+        wait_until(lambda: ads.requests, "the first request")
+        ads.send(first)
+        headgate.wait_ready()
+        said = [event["event"] for event in headgate.events]
+        before = [event for event in said[: said.index("serving")] if event in ("rules_in_force", "rules_unchanged")]
+        assert (len(before), len(limits(headgate))) == (2, len(first)), "nothing, and then what came"
+
+
+def test_a_process_that_waits_for_rules_stops_when_it_is_told_to() -> None:
+    with AdsServer() as ads, started(ads) as headgate:
+        wait_until(lambda: ads.requests, "the first request")
+        assert headgate.stop() == 0
+        assert "serving" not in {event["event"] for event in headgate.events}
 
 
 def test_the_same_set_in_another_order_is_acknowledged_and_does_nothing() -> None:

@@ -211,7 +211,7 @@ class Settings:
         Boolean(),
         False,
         "Be ready before there are any good rules: everything passes until they come. Else a start without good rules, "
-        "in the directory or in `data_dir`, is an error.",
+        "in the directory or in `data_dir`, is an error, and with `xds://` the process is not ready until rules come.",
     )
     rules_accept: Literal["domain", "all"] = SERVING(
         Choice(("domain", "all")),

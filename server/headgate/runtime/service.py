@@ -129,6 +129,7 @@ class Service:
         self._start_tasks()
         # What exists now lives for long: set aside from the garbage collector.
         self._memory.start()
+        await self.rooms.get(RulesRoom).wait_for_rules()
         await self.rooms.get(RegionRoom).wait_for_origin()
         self._become_ready()
 

@@ -1,7 +1,9 @@
 """The rules in force: loaded at the start, watched from then on."""
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from headgate.rules import instruments
 from headgate.rules.store import RuleStore
@@ -10,6 +12,9 @@ from headgate.runtime.feeds import open_feed
 from headgate.runtime.room import Room, Rooms, Task
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.telemetry.metrics import Metrics
+
+RULES_LOOK_S: Final = 0.02
+"""Seconds between looks for the first rules."""
 
 
 class RulesRoom(Room):
@@ -34,6 +39,18 @@ class RulesRoom(Room):
             on_source=self._log.keep_rules,
         )
         self.store.load_initial()
+
+    async def wait_for_rules(self) -> None:
+        """Wait until a feed that had nothing at the start has brought rules, unless this may start without any.
+
+        Meanwhile health says not serving: a process without rules lets everything pass.
+        """
+        stopping = self.context.stopping
+        while self.store.status.source == "nothing" and not self.context.settings.start_without_rules:
+            if stopping.asked:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), RULES_LOOK_S)
 
     def tasks(self) -> Mapping[str, Task]:
         return {"rules": self.store.watch}
