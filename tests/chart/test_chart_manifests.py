@@ -67,6 +67,7 @@ def test_the_matrix_has_every_pair_of_switches_and_at_least_forty_combinations()
         "region-per-zone",
         "one-zone",
         "sidecar",
+        "ai-gateway",
     }
 
 

@@ -27,7 +27,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.what_comes_back_is_kept: ("world-119", "agree"),
     mutations.drop_what_is_ahead: ("skewed-64", "agree"),
     mutations.acknowledge_before_it_is_sent: ("wiped-27", "agree"),
-    mutations.acknowledge_what_was_not_imported: ("skewed-40", "agree"),
+    mutations.acknowledge_what_was_not_imported: ("skewed-370", "agree"),
     mutations.acknowledge_any_memory: ("wiped-669", "agree"),
     mutations.a_change_keeps_its_number: ("quiet-0", "agree"),
     mutations.never_ask_for_a_fill: ("wiped-15", "floor"),

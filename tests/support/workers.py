@@ -172,8 +172,16 @@ def worker_of(headgate: Headgate, caller: Caller) -> str:
     """Who has the caller's connection: the worker whose count of calls moves."""
     before = by_worker(scrape_all(headgate), "headgate_grpc_calls_total")
     caller.admitted(request("bulk"))
-    after = by_worker(scrape_all(headgate), "headgate_grpc_calls_total")
-    (worker,) = [name for name in after if after[name] > before[name]]
+    moved: list[str] = []
+
+    def has_moved() -> bool:
+        # Metrics are kept for a second, by the worker and by who asks it: what comes may be of before the call.
+        after = by_worker(scrape_all(headgate), "headgate_grpc_calls_total")
+        moved[:] = [name for name in after if after[name] > before[name]]
+        return bool(moved)
+
+    wait_until(has_moved, "the call to be counted")
+    (worker,) = moved
     return worker
 
 

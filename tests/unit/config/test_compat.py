@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from headgate.config import SETTINGS, SettingsError, load_settings, translate
 from headgate.config.compat import RATELIMIT_DEFAULTS
 from headgate.config.compat_unsupported import PREFIXES, VARIABLES
 from headgate.origin.redis_origin.url import Topology, Verify, parse_redis_url
 
 COMPAT = {"HEADGATE_COMPAT": "ratelimit"}
+ROOT = Path(__file__).parents[3]
 RULES = {"RUNTIME_ROOT": "/data"}
 
 
@@ -355,6 +357,14 @@ def test_the_environment_of_envoy_gateway_needs_nothing_more_and_warns_of_nothin
     assert settings.origin == "redis://redis.redis-system:6379"
     assert settings.ratelimit_metrics
     assert settings.start_without_rules
+
+
+def test_the_example_of_values_for_envoy_gateway_is_understood() -> None:
+    values = yaml.safe_load((ROOT / "examples/envoy/kubernetes/gateway-helm/values.yaml").read_text())
+    kubernetes = values["config"]["envoyGateway"]["provider"]["kubernetes"]
+    added = {item["name"]: item["value"] for item in kubernetes["rateLimitDeployment"]["container"]["env"]}
+    settings = load_settings({}, {**COMPAT, **ENVOY_GATEWAY, **added})
+    assert (settings.response_headers, settings.reason_metadata, settings.drain_s) == (True, True, 15)
 
 
 def test_with_tracing_envoy_gateway_names_the_spans_which_is_said() -> None:

@@ -29,7 +29,7 @@ local older = lives - beat(KEYS[4])
 local listed = beat(KEYS[6])
 local otherwise = listed - beat(KEYS[7])
 -- A memory without a name is new. One with an older heartbeat of this run than it has answered lacks its end.
-local name = redis.call('HGET', memory, 'n')
+local name = redis.call('HMGET', memory, 'n')[1]
 if not name or tonumber(before or heard_ms) < heard_ms then
   name = ARGV[6]
   redis.call('HSET', memory, 'n', name)
