@@ -127,6 +127,7 @@ def test_more_pending_calls_than_allowed_are_refused_at_once(region: Region) -> 
         return [] if in_order else outcomes
 
     undisturbed(attempt)
+    assert node.stop() == 0, "the others are counted by the tests below"
 
 
 async def ask_together(address: str, key: Key, number: int) -> list[str]:
