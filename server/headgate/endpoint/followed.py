@@ -5,6 +5,7 @@ programs, and half a file must undo nothing. What it says is never logged, only 
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Generic, TypeVar
@@ -20,7 +21,7 @@ POLL_S: Final = 1.0
 Kept = TypeVar("Kept", bound=Sized)
 
 
-class FollowedFile(Generic[Kept]):
+class FollowedFile(ABC, Generic[Kept]):
     """Result of `read` on a file, read again when the file changes. The first reading raises ConfigError."""
 
     def __init__(self, path: str, logger: FilteringBoundLogger, read: Callable[[str], Kept], what: str) -> None:
@@ -57,13 +58,13 @@ class FollowedFile(Generic[Kept]):
         self.log_reloaded()
         return True
 
+    @abstractmethod
     def log_reloaded(self) -> None:
         """Say that the file changed and is in force."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_failed(self) -> None:
         """Say that the file changed and can't be used."""
-        raise NotImplementedError
 
     async def watch(self) -> None:
         """Follow the file until cancelled, beside the loop: its file system may be slow.
