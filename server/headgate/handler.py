@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from headgate.answer import AnswerWriter
+from headgate.limiter.blocks import Blocks
 from headgate.limiter.decision import Charge, Decision, Kind, PendingDecision
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.scopes import LimitsOfRegion
@@ -58,6 +59,7 @@ class RateLimitHandler:
         settings: AnswerSettings,
         limits: LimitsOfRegion | None = None,
         overrides: Overrides | None = None,
+        blocks: Blocks | None = None,
         record: Recorder | None = None,
         on_unknown_domain: Callable[[str], None] = lambda domain: None,
     ) -> None:
@@ -75,6 +77,7 @@ class RateLimitHandler:
             self.tallies,
             limits or LimitsOfRegion(),
             Overrides() if overrides is None else overrides,
+            Blocks() if blocks is None else blocks,
             on_unknown_domain,
         )
 

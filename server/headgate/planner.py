@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from headgate.errors import BadRequest, RequestError
+from headgate.limiter.blocks import Blocks
 from headgate.limiter.decision import Charge, Entries
 from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Overrides
@@ -37,7 +38,7 @@ MOST_SHAPES: Final = 4_096
 class MetLimit:
     """A limit that one descriptor of a request meets, and the key of its counter."""
 
-    __slots__ = ("cost", "entries", "key", "limit", "refund", "shard_key", "steps", "value")
+    __slots__ = ("blocked", "cost", "entries", "key", "limit", "refund", "shard_key", "steps", "value")
 
     def __init__(
         self,
@@ -59,6 +60,14 @@ class MetLimit:
         """The cost is given back."""
         self.value = value
         """The value that the rule's metrics tell apart, for rules that ask for it."""
+        self.blocked = False
+        """An operator shut the caller out: no other rule of the request takes this limit's place."""
+
+    def block(self, denying: Limit, domain: str) -> None:
+        """Have `denying` in place of the limit, and at least a cost of 1: a look is denied too."""
+        if self.limit.unlimited:
+            self.key = self.shard_key = override_key(domain, self.entries, denying.window_ms)
+        self.limit, self.cost, self.blocked = denying, max(1, self.cost), True
 
     def rule(self, domain: str) -> RuleName:
         """The name of the rule in metrics, logs and answers."""
@@ -122,6 +131,7 @@ class Planner:
         tallies: Tallies,
         limits: LimitsOfRegion,
         overrides: Overrides,
+        blocks: Blocks,
         on_unknown_domain: Callable[[str], None],
     ) -> None:
         self._settings = settings
@@ -129,6 +139,7 @@ class Planner:
         self._tallies = tallies
         self._limits = limits
         self._overrides = overrides
+        self._blocks = blocks
         self._on_unknown_domain = on_unknown_domain
         self._denied_trailer = wire.encode_raw_body(settings.denied_body.encode())
         self._rules: RuleSet | None = None
@@ -138,6 +149,7 @@ class Planner:
         """Shapes by what requests met, with the limits they met, so that no other limits get their identities."""
         limits.on_change = self._forget
         overrides.on_change = self._cache.drop
+        blocks.on_change = self._forget
 
     def plan(self, payload: bytes, rules: RuleSet) -> Plan:
         """Return the request's plan: the kept one, or a new one. Raises RequestError."""
@@ -180,7 +192,15 @@ class Planner:
         self._shapes.clear()
 
     def _meet(self, rules: RuleSet, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits) -> Parts:
-        """Find the limits that apply to one descriptor: its rule's, its own, or both."""
+        """Find the limits that apply to one descriptor; those of a blocked caller deny."""
+        parts = self._limits_of(rules, domain, descriptor, limits)
+        if not descriptor.refund and len(self._blocks) and self._blocks.find(domain.name, descriptor.entries):
+            for part in parts:
+                part.block(self._blocks.instead_of(part.limit), domain.name)
+        return parts
+
+    def _limits_of(self, rules: RuleSet, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits) -> Parts:
+        """Return the limits of one descriptor: its rule's, its own, or both."""
         entries, asked = descriptor.entries, descriptor.override
         shard_key = domain.shard_key(entries)
         if asked is not None and limits is ALLOW:
@@ -318,7 +338,7 @@ def _without_replaced(met: list[Parts]) -> list[Parts]:
                 replaced.update(part.limit.replaces)
     if not replaced:
         return met
-    return [tuple([part for part in parts if part.limit.name not in replaced]) for parts in met]
+    return [tuple([part for part in parts if part.blocked or part.limit.name not in replaced]) for parts in met]
 
 
 def _merged_metadata(met: list[Parts]) -> dict[str, Any]:

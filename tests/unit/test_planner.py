@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from headgate.errors import RequestError
+from headgate.limiter.blocks import Blocks
 from headgate.limiter.decision import Charge, Kind
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.scopes import LimitsOfRegion
@@ -75,7 +76,13 @@ def rules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def new_planner() -> Planner:
     return Planner(
-        AnswerSettings(), HandlerStats(), Tallies(), LimitsOfRegion(), Overrides(), on_unknown_domain=lambda _: None
+        AnswerSettings(),
+        HandlerStats(),
+        Tallies(),
+        LimitsOfRegion(),
+        Overrides(),
+        Blocks(),
+        on_unknown_domain=lambda _: None,
     )
 
 

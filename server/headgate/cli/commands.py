@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from headgate import __version__
+from headgate.blocks import command as block_command
 from headgate.build import BUILD
 from headgate.cli import check, exchange, rules, serve, simulate, top
 from headgate.console.output import EXIT_USAGE, fail, write
@@ -18,6 +19,9 @@ from headgate.errors import ConfigError
 from headgate.keys import command as key_command
 
 _DESCRIPTION = "Headgate: a rate-limit service for Envoy and everything else that speaks gRPC or HTTP."
+_COMMANDS = (
+    serve, exchange, check, explain, tail, rules, key_command, block_command, region_command, top, simulate
+)  # fmt: skip
 _NAME_AND_VERSION = f"headgate {__version__} ({BUILD})"
 _EPILOG = """\
 examples:
@@ -60,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="headgate", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=_NAME_AND_VERSION, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (serve, exchange, check, explain, tail, rules, key_command, region_command, top, simulate):
+    for command in _COMMANDS:
         command.add_parser(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(command=_version)

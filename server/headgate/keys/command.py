@@ -126,7 +126,7 @@ def _override(args: argparse.Namespace) -> int:
         return _ask(args, "RemoveOverride", request, pb.RemoveOverrideResponse, done="removed")
     if not args.until:
         raise ConfigError("--until: an override ends by itself; say when, such as --until 2h")
-    change = pb.SetOverrideRequest(key=_key(args), why=args.why, **_ends(args.until))
+    change = pb.SetOverrideRequest(key=_key(args), why=args.why, **ends_of(args.until, "--until"))
     if args.limit is not None:
         change.limit = args.limit
     else:
@@ -146,18 +146,18 @@ def _key(args: argparse.Namespace) -> Any:
     return pb.Key(domain=args.domain, entries=[pb.Entry(key=key, value=value) for key, value in pairs])
 
 
-def _ends(text: str) -> dict[str, int]:
-    """A duration from now, by the server's origin; or a time."""
+def ends_of(text: str, flag: str) -> dict[str, int]:
+    """A duration from now, by the server's origin; or a time. Raises ConfigError."""
     if _DURATION.fullmatch(text):
         return {"for_ms": sum(int(n) * _UNITS_MS[unit] for n, unit in re.findall(r"(\d+)([smhd])", text))}
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            f"--until {text!r}: expected 90s, 30m, 2h or 1d12h, or a time such as 2026-12-01T00:00:00Z"
+            f"{flag} {text!r}: expected 90s, 30m, 2h or 1d12h, or a time such as 2026-12-01T00:00:00Z"
         ) from None
     if when.tzinfo is None:
-        raise ConfigError(f"--until {text!r}: say which time zone, such as {text}Z for UTC")
+        raise ConfigError(f"{flag} {text!r}: say which time zone, such as {text}Z for UTC")
     return {"until_ms": int(when.timestamp() * 1000)}
 
 
@@ -184,11 +184,12 @@ def as_json(message: Message) -> dict[str, Any]:
         else:
             shown[field.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
             if field.name in _TIMES and value:
-                shown[field.name.removesuffix("_ms")] = _shown(value)
+                shown[field.name.removesuffix("_ms")] = shown_time(value)
     return shown
 
 
-def _shown(time_ms: int) -> str:
+def shown_time(time_ms: int) -> str:
+    """A point in time, for people: UTC."""
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):

@@ -9,6 +9,7 @@ from headgate.limiter.overrides import MAX_FACTOR, Override, Overrides
 from headgate.origin.region_map import NEW, MapEntry
 from headgate.region.region_map import RegionMapReplica
 from headgate.v1 import keys_pb2 as pb
+from headgate.v1.blocks_pb2 import SetBlockRequest
 
 PREFIX: Final = b"o:"
 """Begins the names of overrides in the map; the limit key follows."""
@@ -57,7 +58,7 @@ def removal_of(key: bytes) -> MapEntry:
     return MapEntry(PREFIX + key, b"", 0, NEW)
 
 
-def ends_ms(request: pb.SetOverrideRequest, now_ms: int) -> int:
+def ends_ms(request: pb.SetOverrideRequest | SetBlockRequest, now_ms: int) -> int:
     """Return the time at which it ends, by the map's clock. Raises BadRequest."""
     match request.WhichOneof("ends"):
         case "until_ms":
@@ -65,7 +66,7 @@ def ends_ms(request: pb.SetOverrideRequest, now_ms: int) -> int:
         case "for_ms":
             until_ms, said = now_ms + request.for_ms, "for_ms"
         case _:
-            raise BadRequest("until_ms or for_ms: an override ends by itself; say when")
+            raise BadRequest("until_ms or for_ms: it ends by itself; say when")
     if until_ms <= now_ms:
         raise BadRequest(f"{said}: it would have ended {now_ms - until_ms} ms ago, by the origin's clock")
     if until_ms > now_ms + LONGEST_MS:

@@ -18,6 +18,7 @@ from headgate.errors import NotReady, TooLarge
 from headgate.keys import overriding, resetting, view
 from headgate.keys.naming import KeyNames, NamedKey, describe, entries_of, key_message, limit_message
 from headgate.keys.peek_key import PeekKey
+from headgate.limiter.blocks import Blocks
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import MILLION
 from headgate.limiter.overrides import Override, Overrides
@@ -64,6 +65,7 @@ class KeysService:
 
     names: KeyNames
     overrides: Overrides
+    blocks: Blocks
     region: RegionAccess
     clock: Clock
     logger: FilteringBoundLogger
@@ -90,6 +92,9 @@ class KeysService:
         if override is not None:
             state.rule_limit.CopyFrom(limit_message(key.rule_limit))
             state.override.CopyFrom(self._message(override))
+        block = self.blocks.find(key.domain, key.entries)
+        if block is not None:
+            state.blocked = f"{block.entry.key}={block.entry.value} is blocked by {block.who}: {block.why}"
         await self._add_counts(state, key)
         state.previous_weight_millionths = view.previous_weight(key.limit, state.time_ms)
         return state

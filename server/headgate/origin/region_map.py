@@ -137,13 +137,7 @@ class RegionMap(MemoryPart):
             return entry if newer and not _is_over(entry, now_ms) else None
         if entry.stamp == FIRST and known is not None:
             return None
-        stamp = max(now_ms, self._latest + 1)
-        if entry.value:
-            return entry._replace(stamp=stamp)
-        if known is None or not known.value:
-            return None
-        kept_ms = now_ms + REMOVED_FOR_MS
-        return MapEntry(entry.name, b"", min(known.expires_ms or kept_ms, kept_ms), stamp)
+        return made_now(entry, known, self._latest, now_ms)
 
     def _has_room_for_name(self, name: bytes) -> bool:
         told = sum(map(_is_told, self._entries))
@@ -155,6 +149,17 @@ class RegionMap(MemoryPart):
     def _forget(self, now_ms: int) -> None:
         for name in [name for name, entry in self._entries.items() if _is_over(entry, now_ms)]:
             del self._entries[name], self._changed[name]
+
+
+def made_now(entry: MapEntry, known: MapEntry | None, latest: int, now_ms: int) -> MapEntry | None:
+    """Return an entry that is written now as it will stand, above the latest stamp; None if it changes nothing."""
+    stamp = max(now_ms, latest + 1)
+    if entry.value:
+        return entry._replace(stamp=stamp)
+    if known is None or not known.value:
+        return None
+    kept_ms = now_ms + REMOVED_FOR_MS
+    return MapEntry(entry.name, b"", min(known.expires_ms or kept_ms, kept_ms), stamp)
 
 
 def _counts(entry: MapEntry) -> bool:

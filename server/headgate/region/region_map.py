@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.operations.read_map import ReadMap
 from headgate.origin.operations.write_map import WriteMap
-from headgate.origin.region_map import MAP_KEY, MOST_NAMES, MapEntry, MapMark, MapState
+from headgate.origin.region_map import MAP_KEY, MOST_NAMES, MapEntry, MapMark, MapState, made_now
 
 PAGE: Final = 500
 """Entries in one call: some milliseconds of the shard's time."""
@@ -119,6 +119,15 @@ class RegionMapReplica:
         await self._try()
         return state
 
+    async def keep(self, entry: MapEntry) -> None:
+        """Have an entry that could not be written in force here; the shard is taught it as soon as it answers."""
+        latest = max((known.stamp for known in self._entries.values()), default=0)
+        made = made_now(entry, self._entries.get(entry.name), latest, self.now_ms())
+        if made is not None and self._merge([made]):
+            self._unsure = True
+            self._wanted.set()
+            await self._save()
+
     async def refresh(self) -> None:
         """Fetch what is new now, as far as the shard answers."""
         self._wanted.set()
@@ -148,9 +157,13 @@ class RegionMapReplica:
                 self._wanted.set()
                 self._logger.debug("book_unread", reason=str(error))
                 return False
-        if changed and self._data_dir is not None:
-            await asyncio.to_thread(write_map_file, self._data_dir, list(self._entries.values()))
+        if changed:
+            await self._save()
         return True
+
+    async def _save(self) -> None:
+        if self._data_dir is not None:
+            await asyncio.to_thread(write_map_file, self._data_dir, list(self._entries.values()))
 
     async def _sync(self) -> bool:
         """Fetch what is new, after teaching what the shard lacks. Whether anything changed here."""

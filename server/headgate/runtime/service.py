@@ -22,6 +22,7 @@ from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
 from headgate.runtime.room import Room, Rooms
+from headgate.runtime.rooms.blocks import BlocksRoom
 from headgate.runtime.rooms.cuts import CutsRoom
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.runtime.rooms.exchange import ExchangeRoom
@@ -47,6 +48,7 @@ ROOMS: Final[tuple[type[Room], ...]] = (
     RulesRoom,
     RegionRoom,
     ExchangeRoom,
+    BlocksRoom,
     KeysRoom,
     CutsRoom,
     HandlerRoom,

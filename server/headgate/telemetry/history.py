@@ -21,6 +21,8 @@ NOTED: Final = frozenset(
         "key_overridden",
         "key_override_removed",
         "key_reset",
+        "caller_blocked",
+        "caller_unblocked",
         "peer_connected",
         "peer_failed",
     )

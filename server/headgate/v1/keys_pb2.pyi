@@ -29,7 +29,7 @@ class GetRequest(_message.Message):
     def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ...) -> None: ...
 
 class KeyState(_message.Message):
-    __slots__ = ("key", "rule", "limit_key", "limit", "rule_limit", "override", "time_ms", "shard", "used", "remaining", "frees_in_ms", "previous_weight_millionths", "node", "region", "region_error")
+    __slots__ = ("key", "rule", "limit_key", "limit", "rule_limit", "override", "time_ms", "shard", "used", "remaining", "frees_in_ms", "previous_weight_millionths", "node", "region", "region_error", "blocked")
     KEY_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class KeyState(_message.Message):
     NODE_FIELD_NUMBER: _ClassVar[int]
     REGION_FIELD_NUMBER: _ClassVar[int]
     REGION_ERROR_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
     key: Key
     rule: str
     limit_key: bytes
@@ -60,7 +61,8 @@ class KeyState(_message.Message):
     node: NodeView
     region: RegionView
     region_error: str
-    def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., rule: _Optional[str] = ..., limit_key: _Optional[bytes] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ..., rule_limit: _Optional[_Union[Limit, _Mapping]] = ..., override: _Optional[_Union[Override, _Mapping]] = ..., time_ms: _Optional[int] = ..., shard: _Optional[int] = ..., used: _Optional[int] = ..., remaining: _Optional[int] = ..., frees_in_ms: _Optional[int] = ..., previous_weight_millionths: _Optional[int] = ..., node: _Optional[_Union[NodeView, _Mapping]] = ..., region: _Optional[_Union[RegionView, _Mapping]] = ..., region_error: _Optional[str] = ...) -> None: ...
+    blocked: str
+    def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., rule: _Optional[str] = ..., limit_key: _Optional[bytes] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ..., rule_limit: _Optional[_Union[Limit, _Mapping]] = ..., override: _Optional[_Union[Override, _Mapping]] = ..., time_ms: _Optional[int] = ..., shard: _Optional[int] = ..., used: _Optional[int] = ..., remaining: _Optional[int] = ..., frees_in_ms: _Optional[int] = ..., previous_weight_millionths: _Optional[int] = ..., node: _Optional[_Union[NodeView, _Mapping]] = ..., region: _Optional[_Union[RegionView, _Mapping]] = ..., region_error: _Optional[str] = ..., blocked: _Optional[str] = ...) -> None: ...
 
 class Limit(_message.Message):
     __slots__ = ("requests_per_unit", "window_ms", "algorithm", "burst", "precision", "scope")

@@ -342,6 +342,18 @@ def test_an_operator_overrode_the_limit(tmp_path: Path) -> None:
     assert (cause["stated"], cause["enforced"], cause["who"], cause["why"]) == (100, 2, "alice", "abuse")
 
 
+@pytest.mark.parametrize(("ends_ms", "cause"), [(3_600_000, "blocked"), (-1, "limit_is_zero")])
+def test_an_operator_blocked_the_caller(tmp_path: Path, ends_ms: int, cause: str) -> None:
+    incident = Incident(tmp_path, rules(user(0)))
+    audit = incident.node.noted(structlog.get_logger()).bind(who="alice", peer="", why="scrapes", key="d: user=ann")
+    audit.warning("caller_blocked", until_ms=incident.clock.now_ms() + ends_ms)
+    incident.ask(1)
+    answer = incident.explained()
+    assert answer["cause"] == cause
+    if cause == "blocked":
+        assert any("had blocked user=ann" in line and "(alice: scrapes)" in line for line in answer["sentences"])
+
+
 @pytest.mark.parametrize("terms", [user(3), user(3, algorithm="gcra", burst=3)])
 def test_an_override_that_gave_more_is_not_to_blame(terms: str, tmp_path: Path) -> None:
     incident = Incident(tmp_path, rules(terms))

@@ -39,6 +39,27 @@ def test_what_one_node_writes_all_know_within_about_a_second() -> None:
     virtually(history())
 
 
+def test_what_could_not_be_written_is_in_force_here_and_the_shard_is_taught_it() -> None:
+    async def history() -> None:
+        world = RegionWorld(1)
+        one, two = [await world.start_node() for _ in range(2)]
+        await one.region_map.write([entry(b"a", b"1"), entry(b"b", b"1")])
+        await asyncio.sleep(1.2)
+        for network in world.networks:
+            network.connected = False
+        for kept in (entry(b"a", b"2"), entry(b"b", b""), entry(b"c", b"3"), entry(b"d", b"")):
+            await one.region_map.keep(kept)
+        assert known(one) == {b"a": b"2", b"c": b"3"}
+        await asyncio.sleep(5)
+        assert known(two) == {b"a": b"1", b"b": b"1"}
+        for network in world.networks:
+            network.connected = True
+        await asyncio.sleep(5)
+        assert known(one) == known(two) == {b"a": b"2", b"c": b"3"}
+
+    virtually(history())
+
+
 def test_nothing_is_fetched_while_nothing_changes() -> None:
     async def history() -> None:
         world = RegionWorld(1)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headgate.decision_log.explain.history import Change, EventHistory
 from headgate.decision_log.explain.surroundings import apart_since_ms
-from headgate.decision_log.schema import DecisionRecord, Flag
+from headgate.decision_log.schema import DecisionRecord, Event, Flag
 from headgate.limiter.rule_name import REQUEST_RULE
 
 
@@ -23,6 +23,7 @@ class CauseKind(StrEnum):
     ANOTHER_RULE = "another_rule_applies"
     WINDOW_CHANGED = "window_changed"
     OVERRIDE = "override"
+    BLOCKED = "blocked"
     REGIONAL_PART = "regional_part"
     SHARD_AWAY = "shard_away"
     SHARD_SLOW = "shard_slow"
@@ -55,7 +56,7 @@ class Cause:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-NEVER: Final = (CauseKind.ALWAYS_DENIED, CauseKind.COST_ABOVE_LIMIT)
+NEVER: Final = (CauseKind.BLOCKED, CauseKind.ALWAYS_DENIED, CauseKind.COST_ABOVE_LIMIT)
 """Causes that no waiting helps against."""
 BY_POLICY: Final = (CauseKind.SHARD_AWAY, CauseKind.SHARD_SLOW, CauseKind.NO_COUNTER)
 """Return the cause where no count decided."""
@@ -131,6 +132,9 @@ def _over(record: DecisionRecord, history: EventHistory) -> list[Cause]:
     """The counts had no room."""
     if record.rule.id == REQUEST_RULE:
         return [Cause(CauseKind.REQUEST_LIMIT, {"limit": record.terms.limit}), *_usage(record)]
+    block = history.block(record) if record.terms.limit == 0 else None
+    if block is not None:
+        return [_blocked(block)]
     change = history.change(record)
     causes = [] if change is None else _by_change(record, change)
     causes += _enforced(record, history)
@@ -140,6 +144,15 @@ def _over(record: DecisionRecord, history: EventHistory) -> list[Cause]:
         facts = {"cost": record.cost, "most": record.capacity}
         return [*causes, Cause(CauseKind.COST_ABOVE_LIMIT, facts)]
     return [*causes, *_usage(record)]
+
+
+def _blocked(block: Event) -> Cause:
+    """An operator had shut the caller out."""
+    entry = str(block.fields.get("key", "")).partition(": ")[2]
+    by = {name: block.fields.get(name) for name in ("who", "why")}
+    return Cause(
+        CauseKind.BLOCKED, {"entry": entry, "at_ms": block.time_ms, "until_ms": block.number("until_ms", 0), **by}
+    )
 
 
 def _by_change(record: DecisionRecord, change: Change) -> list[Cause]:

@@ -1,6 +1,6 @@
 """Finds out what was going on around one decision: rules in force before, breakers that were open, restarts."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -111,11 +111,21 @@ class EventHistory:
 
     def override(self, record: DecisionRecord) -> Event | None:
         """The override of this descriptor's limit, if it was done through a node whose log is here."""
-        return self._by_operators(record, "key_overridden")
+        return self._last_of(self._entries or record.entries, record, ("key_overridden",))
+
+    def block(self, record: DecisionRecord) -> Event | None:
+        """The block of one of this descriptor's entries that held then, if it was made through a node whose log is
+        here.
+        """
+        for entry in self._entries or record.entries:
+            made = self._last_of((entry,), record, ("caller_blocked", "caller_unblocked"))
+            if made is not None and made.kind == "caller_blocked" and made.number("until_ms", 0) > record.time_ms:
+                return made
+        return None
 
     def reset(self, record: DecisionRecord) -> Event | None:
         """The reset of this descriptor's key, if what that forgot would still have counted."""
-        made = self._by_operators(record, "key_reset")
+        made = self._last_of(self._entries or record.entries, record, ("key_reset",))
         return made if made is not None and made.time_ms >= _counts_since_ms(record) else None
 
     def dropped(self, since_ms: int, until_ms: int) -> int:
@@ -152,12 +162,11 @@ class EventHistory:
         same = self._view.same_node
         return [e for e in self.events if same(e.source, record.source) and e.time_ms <= record.time_ms]
 
-    def _by_operators(self, record: DecisionRecord, kind: str) -> Event | None:
-        """Operators' last change to the key of this descriptor until then, through any node whose log is here."""
-        entries = self._entries or record.entries
+    def _last_of(self, entries: Entries, record: DecisionRecord, kinds: Collection[str]) -> Event | None:
+        """Operators' last change of these kinds to these entries until then, through any node whose log is here."""
         key = f"{record.rule.domain}: " + ",".join([f"{name}={value}" for name, value in entries])
         until = [e for e in self.events if e.fields.get("key") == key and e.time_ms <= record.time_ms]
-        return _last(until, kind)
+        return next((event for event in reversed(until) if event.kind in kinds), None)
 
     def _recent_ms(self, record: DecisionRecord, window_ms: int = 0) -> int:
         return max(RECENT_MS, 2 * record.terms.window_ms, window_ms)

@@ -21,6 +21,7 @@ _WHY: Final[Mapping[CauseKind, str]] = {
     "since then, and differently.",
     CauseKind.OVERRIDE: "The rule says {stated}, and this node enforced {enforced}: an operator has overridden the "
     "limit of this key{by}.",
+    CauseKind.BLOCKED: "An operator had blocked {entry} at {at}, until {until} ({who}: {why}).",
     CauseKind.REGIONAL_PART: "The rule says {stated} for all regions together; this region enforced its part, "
     "{enforced} (scope {scope}, {active_regions} regions active).",
     CauseKind.SHARD_AWAY: "Shard {shard} was not being asked, because its breaker was open{since}: the rule's failure "
@@ -172,6 +173,8 @@ def _why(cause: Cause) -> str:
     facts: dict[str, Any] = dict(cause.facts)
     if "at_ms" in facts:
         facts["at"] = text_of_time(facts["at_ms"])
+    if "until_ms" in facts:
+        facts["until"] = text_of_time(facts["until_ms"])
     since_ms = facts.get("since_ms")
     reason = f" ({facts['reason']})" if facts.get("reason") else ""
     facts["since_at"] = text_of_time(since_ms) if since_ms else ""

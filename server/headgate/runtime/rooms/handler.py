@@ -7,6 +7,7 @@ from headgate.handler import HandlerStats, RateLimitHandler, Recorder
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.from_settings import answer_settings
 from headgate.runtime.room import Room, Rooms
+from headgate.runtime.rooms.blocks import BlocksRoom
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.runtime.rooms.keys import KeysRoom
 from headgate.runtime.rooms.region import RegionRoom
@@ -31,6 +32,7 @@ class HandlerRoom(Room):
         self._rules = rooms.get(RulesRoom)
         self._region = rooms.get(RegionRoom)
         self._keys = rooms.get(KeysRoom)
+        self._blocks = rooms.get(BlocksRoom)
 
     async def start(self) -> None:
         context, region = self.context, self._region
@@ -41,6 +43,7 @@ class HandlerRoom(Room):
             settings=answer_settings(context.settings),
             limits=region.limits,
             overrides=self._keys.overrides,
+            blocks=self._blocks.blocks,
             record=self._recorder(),
             on_unknown_domain=lambda domain: context.logger.warning("unknown_domain", domain=domain),
         )

@@ -8,6 +8,7 @@ from headgate.keys.service import KeysService, RegionAccess
 from headgate.limiter.overrides import Overrides
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.room import Room, Rooms
+from headgate.runtime.rooms.blocks import BlocksRoom
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.runtime.rooms.region import RegionRoom
 from headgate.runtime.rooms.rules import RulesRoom
@@ -26,6 +27,7 @@ class KeysRoom(Room):
         self._log = rooms.get(DecisionLogRoom)
         self._rules = rooms.get(RulesRoom)
         self._region = rooms.get(RegionRoom)
+        self._blocks = rooms.get(BlocksRoom)
 
     async def start(self) -> None:
         region, store = self._region, self._rules.store
@@ -36,6 +38,7 @@ class KeysRoom(Room):
         self._service = KeysService(
             names,
             self.overrides,
+            self._blocks.blocks,
             RegionAccess(self.context.identity.node, region.origin, region.region_map, region.engine, region.node),
             self.context.clock,
             self._log.history,

@@ -1,0 +1,151 @@
+"""Callers that are blocked, on the command line and with real processes, also while Redis is away."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from headgate_client import Headgate
+
+from tests.e2e.test_keys import PATIENT, Ended, command
+from tests.support.headgate import Headgate as Process
+from tests.support.headgate import serve, write_rules
+from tests.support.redis_servers import RedisServer
+from tests.support.waiting import wait_until
+
+RULES = """\
+domain: edge
+descriptors:
+- key: user
+  rate_limit: {unit: year, requests_per_unit: 1000, on_error: open}
+- key: path
+  descriptors:
+  - key: user
+    rate_limit: {unit: year, requests_per_unit: 1000}
+"""
+WHY = ("--domain", "edge", "user=eve", "--why", "scrapes")
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    return write_rules(tmp_path / "rules", RULES)
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    path = tmp_path / "admins"
+    path.write_text("alice=token-of-alice\n")
+    return path
+
+
+@contextlib.contextmanager
+def served(rules: Path, tokens: Path, *flags: str) -> Iterator[tuple[Process, str]]:
+    """A node, and the address of its admin side."""
+    with serve(rules, "--admin-grpc", "127.0.0.1:0", "--admin-token-file", str(tokens), *flags) as node:
+        yield node, node.wait_for_event("serving")["admin_grpc"]
+
+
+def block(tokens: Path, addresses: str, *arguments: str) -> Ended:
+    return command("block", f"--addr={addresses}", "--token-file", str(tokens), *arguments)
+
+
+def admitted(node: Process, **entries: str) -> bool:
+    with Headgate(node.grpc, "edge", timeout=5, on_error="raise") as client:
+        return client.check([entries]).allowed
+
+
+def test_a_blocked_caller_is_denied_on_every_node_until_it_ends_or_is_removed(rules: Path, tokens: Path) -> None:
+    with RedisServer() as redis, contextlib.ExitStack() as stack:
+        flags = ("--origin", redis.url, *PATIENT)
+        one, address = stack.enter_context(served(rules, tokens, *flags, "--node-id", "one"))
+        two = stack.enter_context(serve(rules, *flags, "--node-id", "two"))
+        assert admitted(one, user="eve")
+        made = block(tokens, address, *WHY, "--for", "1h")
+        assert (made.returncode, made.stderr) == (0, "")
+        assert made.stdout.startswith("user=eve of domain edge is blocked until 20")
+        assert made.stdout.endswith("on every node of region local within a second.\n")
+        assert not admitted(one, user="eve")
+        assert not admitted(one, path="/login", user="eve")
+        assert admitted(one, user="bob")
+        wait_until(lambda: not admitted(two, user="eve"), "the block on the other node")
+        assert admitted(two, user="bob")
+
+        audit = one.wait_for_event("caller_blocked")
+        assert (audit["who"], audit["why"], audit["key"], audit["stored"]) == (
+            "alice", "scrapes", "edge: user=eve", True)  # fmt: skip
+        assert block(tokens, address, "--list").stdout.startswith("user=eve of domain edge until 20")
+        shown = command("key", "get", "--addr", address, "--token-file", str(tokens), "--domain", "edge", "user=eve")
+        assert json.loads(shown.stdout)["blocked"] == "user=eve is blocked by alice: scrapes"
+        assert "\nheadgate_blocks 1.0\n" in one.get("/metrics").body.decode()
+
+        gone = block(tokens, address, *WHY, "--remove")
+        assert (gone.returncode, "is no longer blocked: on every node" in gone.stdout) == (0, True)
+        wait_until(lambda: admitted(two, user="eve"), "the rules to decide again on the other node")
+        again = block(tokens, address, *WHY, "--remove")
+        assert (again.returncode, again.stdout) == (1, "user=eve of domain edge was not blocked.\n")
+        assert block(tokens, address, "--list").stdout == "nobody is blocked\n"
+
+        assert block(tokens, address, *WHY, "--for", "2s").returncode == 0
+        assert not admitted(one, user="eve")
+        wait_until(lambda: admitted(one, user="eve"), "the block to end")
+
+
+def test_without_redis_the_nodes_that_are_asked_block_and_tell_it_when_it_is_back(rules: Path, tokens: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        redis = stack.enter_context(RedisServer())
+        flags = ("--origin", redis.url, *PATIENT)
+        one, first = stack.enter_context(served(rules, tokens, *flags, "--node-id", "one"))
+        two, second = stack.enter_context(served(rules, tokens, *flags, "--node-id", "two"))
+        three = stack.enter_context(serve(rules, *flags, "--node-id", "three"))
+        nodes = (one, two, three)
+        wait_until(
+            lambda: all(node.get("/readyz").json()["origin"]["live_nodes"] == 3 for node in nodes),
+            "all nodes to be known",
+        )
+        redis.stop()
+
+        made = block(tokens, first, *WHY, "--for", "1h")
+        assert (made.returncode, made.stdout.endswith("on one of region local.\n")) == (1, True), made
+        assert "2 more nodes were alive there" in made.stderr
+        assert (admitted(one, user="eve"), admitted(two, user="eve")) == (False, True)
+
+        made = block(tokens, f"{first},{second}", *WHY, "--for", "1h")
+        assert (made.returncode, made.stdout.endswith("on one, two of region local.\n")) == (1, True), made
+        assert "1 more node was alive there" in made.stderr
+        assert not admitted(two, user="eve")
+        assert admitted(three, user="eve")
+        assert one.wait_for_event("caller_blocked")["stored"] is False
+
+        redis.start()
+        wait_until(lambda: not admitted(three, user="eve"), "the block on the node that was not asked")
+        assert admitted(three, user="bob")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("user=eve", "--for", "1h", "--why", "x"), "whom: --domain D"),
+        (("--domain", "edge", "user=eve,path=/a", "--for", "1h", "--why", "x"), "one entry names a caller"),
+        (("--domain", "edge", "eve", "--for", "1h", "--why", "x"), "expected key=value"),
+        (("--domain", "edge", "user=eve", "--for", "1h"), "why: say why"),
+        (("--domain", "edge", "user=eve", "--for", "soon", "--why", "x"), "--for 'soon': expected 90s"),
+        (("--domain", "edge", "user=eve", "--for", "500d", "--why", "x"), "at most 400 days"),
+        (("--domain", "edge", f"user={'e' * 2_000}", "--for", "1h", "--why", "x"), "at most 1024 are stored"),
+        (("user=eve", "--list"), "--list: takes no entry"),
+    ],
+)
+def test_a_bad_block_is_refused_with_what_is_wrong(
+    admin_side: tuple[Path, str], arguments: tuple[str, ...], said: str
+) -> None:
+    ended = block(*admin_side, *arguments)
+    assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.fixture(scope="module")
+def admin_side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    directory = tmp_path_factory.mktemp("admin")
+    tokens = directory / "admins"
+    tokens.write_text("alice=token-of-alice\n")
+    with served(write_rules(directory / "rules", RULES), tokens) as (_, address):
+        yield tokens, address
