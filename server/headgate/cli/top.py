@@ -65,10 +65,13 @@ def lines_of(body: dict[str, Any], address: str) -> list[str]:
         for entry in rule["denied"]:
             lines.append(f"  denied   {entry['denied']:>10}  {_values(entry)}")
         for entry in rule["admitted"]:
-            lines.append(
-                f"  used     {entry['admitted']:>10}  {_values(entry)}  ({entry['remaining']} of {entry['limit']} left)"
-            )
+            lines.append(f"  used     {entry['admitted']:>10}  {_values(entry)}  ({_left(entry)})")
     return lines if body["rules"] else [*lines, "", "nothing has been decided lately"]
+
+
+def _left(entry: dict[str, Any]) -> str:
+    over_by = entry.get("over_by")
+    return f"{entry['remaining']} of {entry['limit']} left" + (f", {over_by} over the limit" if over_by else "")
 
 
 def _values(entry: dict[str, Any]) -> str:

@@ -146,10 +146,17 @@ def _key(args: argparse.Namespace) -> Any:
     return pb.Key(domain=args.domain, entries=[pb.Entry(key=key, value=value) for key, value in pairs])
 
 
+def duration_ms(text: str) -> int:
+    """90s, 30m, 2h or 1d12h, in milliseconds. Raises ValueError."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in re.findall(r"(\d+)([smhd])", text))
+
+
 def ends_of(text: str, flag: str) -> dict[str, int]:
     """A duration from now, by the server's origin; or a time. Raises ConfigError."""
     if _DURATION.fullmatch(text):
-        return {"for_ms": sum(int(n) * _UNITS_MS[unit] for n, unit in re.findall(r"(\d+)([smhd])", text))}
+        return {"for_ms": duration_ms(text)}
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

@@ -9,6 +9,7 @@ from headgate.keys.peek_key import BucketPeek, KeyPeek, WindowPeek
 from headgate.limiter.counters import BucketCounter, KeyCounter, WindowCounter
 from headgate.limiter.decision import ALGORITHMS
 from headgate.limiter.limit import MILLION, Algorithm, Limit
+from headgate.limiter.usage import used_at
 from headgate.region.counters import SharedCounter
 from headgate.region.window_counter import SharedWindow
 from headgate.v1 import keys_pb2 as pb
@@ -20,29 +21,14 @@ def add_usage(state: pb.KeyState, counter: Any, limit: Limit) -> None:
     algorithm, now_ms = ALGORITHMS[limit.algorithm], state.time_ms
     remaining = algorithm.take(counter, limit, now_ms, 0)
     state.frees_in_ms = 0 if remaining > 0 else algorithm.retry_ms(counter, limit, now_ms, 1)
-    state.used, state.remaining = _used(counter, limit, now_ms), max(0, remaining)
-
-
-def _used(counter: Any, limit: Limit, now_ms: int) -> int:
-    if limit.algorithm is Algorithm.GCRA:
-        ahead: int = max(0, counter.tat - now_ms * counter.rate)
-        return -(-ahead // limit.window_ms)
-    used: int = counter.current
-    if limit.algorithm is Algorithm.SLIDING_WINDOW:
-        used += counter.previous * left_ms(limit, now_ms) // limit.window_ms
-    return used
-
-
-def left_ms(limit: Limit, now_ms: int) -> int:
-    """Return the milliseconds that are left of the current window."""
-    return limit.window_ms - now_ms % limit.window_ms
+    state.used, state.remaining = used_at(counter, limit, now_ms), max(0, remaining)
 
 
 def previous_weight(limit: Limit, now_ms: int) -> int:
     """The share of the previous window that still counts, in millionths."""
     if limit.algorithm is not Algorithm.SLIDING_WINDOW:
         return 0
-    return left_ms(limit, now_ms) * MILLION // limit.window_ms
+    return (limit.window_ms - now_ms % limit.window_ms) * MILLION // limit.window_ms
 
 
 # Copies, of which the algorithms may do what they like

@@ -12,6 +12,7 @@ from headgate.config import Settings
 from headgate.runtime.identity import Identity
 from headgate.runtime.stopping import Stopping
 from headgate.telemetry.bounded import BoundedLogger
+from headgate.telemetry.logs import Logs
 from headgate.telemetry.metrics import Metrics
 
 
@@ -44,6 +45,7 @@ class ProcessContext:
     identity: Identity
     clock: Clock
     random: random.Random
+    logs: Logs
     logger: FilteringBoundLogger
     bounded: BoundedLogger
     """Logger for what may happen thousands of times a second: it writes a bounded number of lines."""

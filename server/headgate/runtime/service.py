@@ -91,6 +91,7 @@ class Service:
             identity,
             clock,
             rng,
+            logs,
             logs.logger,
             BoundedLogger(logs.logger, clock),
             Metrics(node=identity.node, region=settings.region),

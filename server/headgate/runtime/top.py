@@ -1,7 +1,8 @@
 """Callers that use most, and that are denied most: `GET /top`, from what a node knows anyway.
 
-- *Admitted* is read from the counters themselves, when somebody asks: of the most recently used ones, those that have
-  used most of their limits in the window of now. That is exact for this node's view, and costs a decision nothing.
+- *Admitted* is read from the counters themselves, when somebody asks: of the most recently used ones, those that use
+  most of their limits now, by the limits' own algorithms. That is exact for this node's view, and costs a decision
+  nothing. Who has more than the limit and its precision allow is said with by how much.
 - *Denied* is a sketch over the last one to two minutes (telemetry/sketch.py), fed from denials in batches: a denial
   appends to a list, and housekeeping takes the list ten times a second. What does not fit the list is counted.
 """
@@ -14,6 +15,7 @@ from headgate.limiter.counters import CounterTable, KeyCounter
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.limiter.rule_name import request_rule, rule_name
+from headgate.limiter.usage import used_at
 from headgate.rules.keys import decode_key
 from headgate.telemetry.sketch import Recent
 
@@ -32,10 +34,18 @@ MOST_LIMITS: Final = 10 * SKETCH_SIZE
 class Top:
     """The heaviest users of one process. `denied` are charges that were over since it was last asked."""
 
-    def __init__(self, denied: Callable[[], Sequence[Charge]], counters: CounterTable[Any], clock: Clock) -> None:
+    def __init__(
+        self,
+        denied: Callable[[], Sequence[Charge]],
+        counters: CounterTable[Any],
+        clock: Clock,
+        time_of: Callable[[Any], int],
+    ) -> None:
         self._denied = denied
         self._counters = counters
         self._clock = clock
+        self._time_of = time_of
+        """The time of a counter, in milliseconds: its shard's, where it has one."""
         self._recent: Recent[bytes] = Recent(SKETCH_SIZE, PERIOD_S)
         self._limits: dict[bytes, Limit] = {}
         """Limits of the keys in the sketch, and of some that were in it."""
@@ -55,21 +65,20 @@ class Top:
         rules: dict[tuple[str, str], dict[str, Any]] = {}
         for key, count in self._recent.most(MOST_SHOWN):
             _entry(rules, key, self._limits[key], "denied", limit, {"denied": count})
-        for counter in self._heaviest():
-            _entry(rules, counter.key, counter.limit, "admitted", limit, _usage(counter, self._clock.now_ms()))
+        for used, counter in self._heaviest():
+            _entry(rules, counter.key, counter.limit, "admitted", limit, _usage(counter.limit, used))
         return {
             "denied_over_s": PERIOD_S * 2,
             "denied_may_be_low_by": self._recent.error,
             "rules": sorted(rules.values(), key=_weight, reverse=True),
         }
 
-    def _heaviest(self) -> list[KeyCounter]:
-        """Those that have used something; who was only ever denied has not."""
-        now_ms = self._clock.now_ms()
-        seen = [counter for counter in self._counters.recent(LOOKED_AT) if counter.expires_ms > now_ms]
-        used = [(load, counter) for counter in seen if (load := counter.load(now_ms))]
-        used.sort(key=lambda pair: pair[0], reverse=True)
-        return [counter for _, counter in used[:MOST_SHOWN]]
+    def _heaviest(self) -> list[tuple[int, KeyCounter]]:
+        """Those that use something of their limits now, with how much; who was only ever denied uses nothing."""
+        seen = [(used_at(one, one.limit, self._time_of(one)), one) for one in self._counters.recent(LOOKED_AT)]
+        used = [(amount, counter) for amount, counter in seen if amount]
+        used.sort(key=lambda pair: pair[0] / max(1, _most(pair[1].limit)), reverse=True)
+        return used[:MOST_SHOWN]
 
 
 def asked_limit(query: Mapping[str, str]) -> int:
@@ -79,7 +88,7 @@ def asked_limit(query: Mapping[str, str]) -> int:
 
 
 def merge_tops(reports: Iterable[Mapping[str, Any]], limit: int) -> Mapping[str, Any]:
-    """Merge the reports of several workers: what they denied and admitted is added up."""
+    """Merge the reports of several workers: what they denied is added up, and of what is used each knows nearly all."""
     merged: dict[str, Any] = {"denied_over_s": PERIOD_S * 2, "denied_may_be_low_by": 0, "rules": []}
     rules: dict[tuple[str, str], dict[str, Any]] = {}
     for report in reports:
@@ -87,19 +96,20 @@ def merge_tops(reports: Iterable[Mapping[str, Any]], limit: int) -> Mapping[str,
         for rule in report["rules"]:
             into = rules.setdefault((rule["domain"], rule["rule"]), {**rule, "denied": [], "admitted": []})
             for kind in ("denied", "admitted"):
-                into[kind] = _added(into[kind], rule[kind], kind)[:limit]
+                into[kind] = _merged(into[kind], rule[kind], kind)[:limit]
     merged["rules"] = sorted(rules.values(), key=_weight, reverse=True)
     return merged
 
 
-def _added(one: list[dict[str, Any]], other: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+def _merged(one: list[dict[str, Any]], other: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for entry in (*one, *other):
         there = found.setdefault(str(entry["values"]), {**entry, kind: 0})
-        there[kind] += entry[kind]
-        if "remaining" in entry:
-            # Of a region each worker knows nearly all; the newest view is the lowest.
-            there["remaining"] = min(there["remaining"], entry["remaining"])
+        if kind == "denied":
+            there[kind] += entry[kind]
+        elif entry[kind] > there[kind]:
+            # A worker counts what the others of its region have admitted too: the newest view has most.
+            there.update(entry)
     return sorted(found.values(), key=lambda entry: entry[kind], reverse=True)
 
 
@@ -115,11 +125,14 @@ def _entry(
         rule[kind].append({"values": dict(values), **fields})
 
 
-def _usage(counter: KeyCounter, now_ms: int) -> dict[str, Any]:
-    most = counter.limit.burst if counter.limit.algorithm is Algorithm.GCRA else counter.limit.requests_per_unit
-    used = counter.load(now_ms) * most // 1000
-    admitted = getattr(counter, "current", used)
-    return {"admitted": admitted, "limit": most, "remaining": max(0, most - used)}
+def _most(limit: Limit) -> int:
+    return limit.burst if limit.algorithm is Algorithm.GCRA else limit.requests_per_unit
+
+
+def _usage(limit: Limit, used: int) -> dict[str, Any]:
+    most = _most(limit)
+    usage = {"admitted": used, "limit": most, "remaining": max(0, most - used)}
+    return {**usage, "over_by": used - most} if used > most + limit.precision else usage
 
 
 def _weight(rule: Mapping[str, Any]) -> tuple[int, int]:

@@ -82,22 +82,30 @@ class Logs:
         self.sink = sink
         self._bridge = bridge
         self._gate = gate
-        self._level = self._chosen = gate.level
+        self.chosen = self.level = _name_of(gate.level)
+        """The level of the settings, and the one in force."""
         self.on_level: Callable[[], None] = lambda: None
-        """Called after the level was switched."""
+        """Called after the level was switched by a signal."""
 
     def switch_level(self) -> None:
         """From the level of the settings to debug, and back."""
-        self._level = self._chosen if self._level == LEVELS["debug"] else LEVELS["debug"]
-        name = next(name for name, level in LEVELS.items() if level == self._level)
-        self._gate.level = min(self._level, LEVELS["info"])  # so that this line is always there
-        self.logger.info("log_level_changed", log_level=name)
-        self._gate.level = self._level
+        self.set_level(self.chosen if self.level == "debug" else "debug")
         self.on_level()
+
+    def set_level(self, name: str) -> None:
+        """Log from this level on."""
+        self.level = name
+        self._gate.level = min(LEVELS[name], LEVELS["info"])  # so that this line is always there
+        self.logger.info("log_level_changed", log_level=name)
+        self._gate.level = LEVELS[name]
 
     def close(self, timeout_s: float = 1.0) -> None:
         logging.getLogger().removeHandler(self._bridge)
         self.sink.close(timeout_s)
+
+
+def _name_of(level: int) -> str:
+    return next(name for name, number in LEVELS.items() if number == level)
 
 
 def open_logs(level: str, log_format: str, fd: int | None = None, **fields: Any) -> Logs:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from headgate.cli.top import lines_of
 from headgate.handler import AnswerSettings, RateLimitHandler
+from headgate.limiter.counters import WindowCounter
 from headgate.limiter.engine import Engine
 from headgate.rules.directory import load_directory
 from headgate.runtime import top as top_module
@@ -15,6 +16,7 @@ from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitReq
 
 from tests.support.clock import ManualClock
 
+HOUR_MS = 3_600_000
 RULES = """
 domain: edge
 descriptors:
@@ -34,10 +36,11 @@ class World:
         rules = load_directory(directory)
         self.clock = ManualClock(1_700_000_040_000)
         engine = Engine(self.clock, max_cells=100_000)
+        self.counters = engine.counters
         self.handler = RateLimitHandler(
             rules=lambda: rules, engine=engine, random=random.Random(4), settings=AnswerSettings()
         )
-        self.top = Top(self.handler.take_over_limit, engine.counters, self.clock)
+        self.top = Top(self.handler.take_over_limit, engine.counters, self.clock, lambda _: self.clock.now_ms())
 
     def ask(self, times: int, *entries: tuple[str, str], limit: int | None = None) -> None:
         made = RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key=key, value=value) for key, value in entries])
@@ -66,6 +69,29 @@ def test_each_rules_heaviest_keys_with_what_is_left_to_them(world: World) -> Non
     ]
     assert (apis["rule"], apis["text"], apis["denied"]) == ("apis", "user > path=/api/*", [])
     assert apis["admitted"][0]["values"] == {"user": "bob", "path": "/api/x"}
+
+
+def test_what_is_left_is_reckoned_when_it_is_shown(world: World) -> None:
+    world.ask(25, ("user", "alice"))
+    shown = []
+    for _ in range(4):
+        (rule,) = world.top.describe({})["rules"] or [{"admitted": []}]
+        shown += [(entry["admitted"], entry["remaining"]) for entry in rule["admitted"]]
+        world.clock.advance(HOUR_MS // 2)
+    # From 14 minutes into an hour, in steps of half an hour.
+    assert shown == [(10, 0), (10, 0), (7, 3), (2, 8)]
+
+
+def test_who_was_let_in_beyond_the_limit_is_shown_with_by_how_much(world: World) -> None:
+    world.ask(25, ("user", "alice"))
+    (counter,) = world.counters.recent(10)
+    assert isinstance(counter, WindowCounter)
+    counter.current += 3
+    (rule,) = world.top.describe({})["rules"]
+    assert rule["admitted"] == [
+        {"values": {"user": "alice"}, "admitted": 13, "limit": 10, "remaining": 0, "over_by": 3}
+    ]
+    assert any("(0 of 10 left, 3 over the limit)" in line for line in lines_of(dict(world.top.describe({})), "here"))
 
 
 def test_who_was_only_ever_denied_uses_nothing(world: World) -> None:
@@ -100,14 +126,21 @@ def test_what_was_denied_long_ago_is_forgotten(world: World) -> None:
     assert world.top.describe({})["rules"][0]["denied"] == []
 
 
-def test_several_workers_add_up(world: World, tmp_path: Path) -> None:
+def test_several_workers_add_up_denials_and_agree_on_usage(
+    world: World, tmp_path: Path
+) -> None:
     other = World(tmp_path / "other")
     for each, times in ((world, 13), (other, 11)):
         each.ask(times, ("user", "alice"))
+    world.ask(2, ("user", "bob"))
+    other.ask(3, ("user", "bob"))
     merged = merge_tops([world.top.describe({}), other.top.describe({})], 10)
     (rule,) = merged["rules"]
     assert rule["denied"] == [{"values": {"user": "alice"}, "denied": 4}]
-    assert rule["admitted"] == [{"values": {"user": "alice"}, "admitted": 20, "limit": 10, "remaining": 0}]
+    assert rule["admitted"] == [
+        {"values": {"user": "alice"}, "admitted": 10, "limit": 10, "remaining": 0},
+        {"values": {"user": "bob"}, "admitted": 3, "limit": 10, "remaining": 7},
+    ]
 
 
 def test_values_do_not_steer_a_terminal(world: World) -> None:

@@ -47,7 +47,7 @@ class HandlerRoom(Room):
             record=self._recorder(),
             on_unknown_domain=lambda domain: context.logger.warning("unknown_domain", domain=domain),
         )
-        self.top = Top(self.handler.take_over_limit, region.engine.counters, context.clock)
+        self.top = Top(self.handler.take_over_limit, region.engine.counters, context.clock, region.time_of)
 
     def _recorder(self) -> Recorder | None:
         own = self._log.recorder_for(self._region.engine, self._region.node)

@@ -152,6 +152,10 @@ class RegionRoom(Room):
             instruments.register_active(metrics, self._active)
             cell_instruments.register_cell_scope(metrics, self._cell_use, self.context.settings.region)
 
+    def time_of(self, counter: Any) -> int:
+        """Return the time of a counter in milliseconds: its shard's; of a node on its own, the clock's."""
+        return self.context.clock.now_ms() if self.node is None else int(counter.shard.now_ms())
+
     def shard_now_ms(self, shard: int) -> int:
         """Return the time of a shard; of a node on its own, the clock's."""
         return self.context.clock.now_ms() if self.node is None else self.node.links[shard].session.now_ms()
