@@ -470,7 +470,7 @@ def ports_of(rules: list[Manifest]) -> set[tuple[str, int]]:
 DNS = {("UDP", 53), ("TCP", 53)}
 DECISIONS = {("TCP", 8081), ("TCP", 8080)}
 ADMIN = {("TCP", 9090)}
-KEYS = {("TCP", 9091)}
+KEYS = {("TCP", 8083)}
 EXCHANGE = {("TCP", 8082)}
 PEERS = {("TCP", 8082), ("TCP", 9082)}
 

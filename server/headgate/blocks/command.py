@@ -32,7 +32,7 @@ exit status: 0 done, 1 not everywhere (or nothing to remove), 2 error (the messa
 
 examples:
   headgate block --token-file ops.token --domain edge user=eve --for 1h --why "scrapes the catalogue"
-  headgate block --domain edge user=eve --for 1h --why "…" --addr dns:///headgate-nodes:9091
+  headgate block --domain edge user=eve --for 1h --why "…" --addr dns:///headgate-nodes:8083
   headgate block --domain edge user=eve --remove --why "was a test of ours"
   headgate block --list
 """
