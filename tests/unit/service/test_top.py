@@ -126,9 +126,7 @@ def test_what_was_denied_long_ago_is_forgotten(world: World) -> None:
     assert world.top.describe({})["rules"][0]["denied"] == []
 
 
-def test_several_workers_add_up_denials_and_agree_on_usage(
-    world: World, tmp_path: Path
-) -> None:
+def test_several_workers_add_up_denials_and_agree_on_usage(world: World, tmp_path: Path) -> None:
     other = World(tmp_path / "other")
     for each, times in ((world, 13), (other, 11)):
         each.ask(times, ("user", "alice"))
