@@ -64,10 +64,10 @@ class MetLimit:
         """An operator shut the caller out: no other rule of the request takes this limit's place."""
 
     def block(self, denying: Limit, domain: str) -> None:
-        """Have `denying` in place of the limit, and at least a cost of 1: a look is denied too."""
+        """Have `denying` in place of the limit: it denies a cost of 0 too."""
         if self.limit.unlimited:
             self.key = self.shard_key = override_key(domain, self.entries, denying.window_ms)
-        self.limit, self.cost, self.blocked = denying, max(1, self.cost), True
+        self.limit, self.blocked = denying, True
 
     def rule(self, domain: str) -> RuleName:
         """The name of the rule in metrics, logs and answers."""
