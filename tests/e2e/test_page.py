@@ -1,5 +1,6 @@
 """The page at `/`, in a real browser, before a server under load."""
 
+import asyncio
 import contextlib
 import json
 import threading
@@ -13,6 +14,7 @@ from headgate_client import Headgate as Client
 from tests.support.browser import Tab, browser
 from tests.support.headgate import Headgate, http_request, serve, write_rules
 from tests.support.redis_servers import RedisServer
+from tests.support.waiting import wait_until
 
 PAUSE_S = 0.02
 ALICE = quote(json.dumps([["user", "alice"]]))
@@ -75,6 +77,7 @@ async def test_the_page_shows_what_goes_on(server: Headgate) -> None:
         await tab.until("Number(document.body.dataset.looks) >= 3")
         await tab.until(rows("rules", 2))
         await tab.until(rows("denials"))
+        assert await tab.evaluate("document.querySelector('#trouble').hidden")
         by_rule = {row[1]: [float(cell) for cell in row[2:]] for row in await texts(tab, "rules")}
         assert by_rule["bulk"][0] > 0, "within its limit"
         assert by_rule["bulk"][1] == 0
@@ -84,12 +87,17 @@ async def test_the_page_shows_what_goes_on(server: Headgate) -> None:
         denial = (await texts(tab, "denials"))[0]
         assert denial[1:4] == ["edge", "user", "user=alice"]
         assert denial[5:7] == ["5 of 5", "5 used here"]
-        hottest = {row[1]: row for row in await texts(tab, "hottest")}
-        assert hottest["user=alice"][4] == "0 of 5"
+        hottest = {row[0]: row for row in await texts(tab, "hottest")}
+        assert (hottest["user=alice"][3], hottest["user=alice"][4]) == ("5", "0 of 5 left")
+        assert await tab.evaluate("document.querySelector('#hottest meter').value") == 1
+        assert "in force since 20" in await tab.text("#rules .about")
+        assert await tab.text("#health") == "shards asked 1 of 1"
         assert "has no peers" in await tab.text("#regions .note")
-        legend = await tab.text("#legend")
+        legend = await tab.text("#decisions .legend")
         assert "denied from memory: 0\n" not in legend
-        assert await tab.evaluate("document.querySelectorAll('#chart polygon').length") == 6
+        assert await tab.evaluate("document.querySelectorAll('#decisions polygon').length") == 6
+        scale = await tab.evaluate("[...document.querySelectorAll('#decisions text')].map(one => one.textContent)")
+        assert {"0", "5 min ago", "now"} < set(scale)
         assert tab.errors == [], "nothing was refused by its own policy, and nothing was thrown"
 
 
@@ -121,6 +129,78 @@ async def test_a_denial_is_explained_by_its_own_button(server: Headgate) -> None
         await tab.until("document.querySelector('#explain pre').innerText.includes('denied')")
         assert "Rule user of domain edge applied" in await tab.text("#explain pre")
         assert tab.errors == []
+
+
+async def test_what_was_denied_is_there_for_who_comes_later_by_rule(server: Headgate) -> None:
+    """The server keeps it, not the tab."""
+    await asyncio.to_thread(wait_until, lambda: told_denials(server), "a step of 20 s to be over")
+    async with browser() as tab:
+        await tab.open(f"http://{server.http}/")
+        await tab.until("Number(document.body.dataset.looks) >= 1")
+        assert "told apart for the last hour" in await tab.text("#denied .note")
+        await tab.evaluate("document.querySelector('[name=grain][value=\"20\"]').click()")
+        await tab.until("document.querySelector('#denied .legend').innerText.includes('edge user:')")
+        assert await tab.evaluate("document.querySelectorAll('#denied polygon').length") == 1
+        assert tab.errors == []
+
+
+def told_denials(server: Headgate) -> bool:
+    return any("denials" in bucket for bucket in server.get("/trend?grain_s=20").json()["buckets"])
+
+
+async def test_rows_are_narrowed_to_what_is_searched_for(server: Headgate) -> None:
+    async with browser() as tab:
+        await tab.open(f"http://{server.http}/")
+        await tab.until(rows("rules", 2))
+        await tab.evaluate(
+            "document.querySelector('#narrow [name=text]').value = 'BULK';"
+            "document.querySelector('#narrow').dispatchEvent(new Event('input'))"
+        )
+        await tab.until("document.querySelectorAll('#rules tbody tr').length === 1")
+        assert [row[1] for row in await texts(tab, "rules")] == ["bulk"]
+        assert "left out by “bulk”" in await tab.text("#rules .note")
+
+
+async def test_a_shard_that_is_not_asked_is_said_at_the_top(rules: Path) -> None:
+    with RedisServer() as redis, serve(rules, "--origin", redis.url) as served:
+        redis.stop()
+        with traffic(served):
+            async with browser() as tab:
+                await tab.open(f"http://{served.http}/")
+                await tab.until("document.querySelector('#state').innerText === 'serving, with trouble'")
+                assert await tab.evaluate("document.querySelector('#state').className") == "bad"
+                assert await tab.text("#trouble") == "no shard is asked: their keys are decided by on_error"
+                assert await tab.text("#health") == "shards asked 0 of 1"
+
+
+LONG = "tenant_" + "of_a_very_long_name_" * 3
+
+
+@pytest.mark.parametrize("width", [390, 820, 1400])
+async def test_nothing_is_cut_off_however_narrow_the_window_and_long_the_names(tmp_path: Path, width: int) -> None:
+    limit = "rate_limit: {unit: year, requests_per_unit: 2}"
+    many = "".join(f"- {{key: key{number}, {limit}}}\n" for number in range(500))
+    rules = write_rules(tmp_path / "rules", f"domain: edge\ndescriptors:\n- {{key: {LONG}, {limit}}}\n{many}")
+    log = ("--data-dir", str(tmp_path / "data"), "--decision-log-values", "true")
+    with serve(rules, *log) as served, Client(served.grpc, "edge", timeout=5, keep_denials=0) as client:
+        callers = [{f"key{number}": "v" * 8 * number} for number in range(30)]
+        for caller in [*callers, {LONG: "x" * 90}]:
+            for _ in range(3):
+                client.check([caller])
+        async with browser() as tab:
+            await tab.resize(width)
+            await tab.open(f"http://{served.http}/")
+            await tab.until(rows("denials", 20))
+            await tab.until(rows("hottest", 20))
+            outside = (
+                "[...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect().right > innerWidth)"
+                ".map(one => one.tagName + ' ' + one.textContent.slice(0, 40))"
+            )
+            assert await tab.evaluate(outside) == []
+            cut = "[...document.querySelectorAll('section, td')].filter(one => one.scrollWidth > one.clientWidth + 1)"
+            assert await tab.evaluate(f"{cut}.length") == 0
+            assert LONG in await tab.text("#denials tbody")
+            assert await tab.evaluate("document.querySelectorAll('#denials tbody button').length") == 20
 
 
 async def test_light_and_dark(server: Headgate) -> None:

@@ -74,6 +74,12 @@ class Tab:
         await self.call("Page.navigate", url=url)
         await self.until("document.readyState === 'complete'")
 
+    async def resize(self, width: int, height: int = HEIGHT) -> None:
+        """Make the window so wide and high."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+
     async def evaluate(self, expression: str) -> Any:
         """The value of an expression in the page."""
         told = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

@@ -122,9 +122,9 @@ class Settings:
     http_host: tuple[str, ...] = SERVING(
         ListOf(HOST),
         (),
-        "A name by which `http` and `admin` may be asked for /json, /rules, /regions, /top, /decisions and /explain "
-        "where no token is needed, beside addresses, this machine's name and names that no public DNS has; `*` is any. "
-        "May be repeated. See docs/security.md.",
+        "A name by which `http` and `admin` may be asked for /json, /rules, /regions, /top, /trend, /decisions and "
+        "/explain where no token is needed, beside addresses, this machine's name and names that no public DNS has; "
+        "`*` is any. May be repeated. See docs/security.md.",
         absent="no other name",
     )
     socket_mode: str = SERVING(

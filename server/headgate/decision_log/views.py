@@ -92,14 +92,18 @@ def _denial(record: DecisionRecord) -> dict[str, Any]:
         "id": record.id,
         "domain": record.rule.domain,
         "rule": record.rule.text,
-        # Without values in the log, what tells callers apart is the counter's hash.
-        "key": ", ".join([f"{name}={value}" for name, value in record.entries]) or f"{record.key:016x}",
+        "key": ", ".join([f"{name}={value}" for name, value in record.entries]) or _caller(record),
         "path": record.path,
         "reason": reason_of(causes_of(record, [record], _NOTHING_ELSE)),
         "counted": record.counted,
         "limit": record.capacity,
         "retry_ms": record.wait_ms,
     }
+
+
+def _caller(record: DecisionRecord) -> str:
+    """Name the caller where the log has no values: by the hash that `headgate tail` and `explain` show too."""
+    return f"caller {record.descriptor_hash:016x}"
 
 
 def _explain(directory: Path, question: DecisionQuestion, patience: Patience) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from headgate.errors import NotReady
 from headgate.runtime.top import MOST_SHOWN, asked_limit, merge_tops
+from headgate.runtime.trend import asked_grain, merge_trends
 from headgate.supervisor.merge import merge_expositions
 from headgate.supervisor.process import WorkerState
 from headgate.supervisor.slot import WorkerSlot
@@ -77,6 +78,7 @@ class WorkersHttp(HttpListener):
             web.get("/decisions", self._log),
             web.get("/explain", self._log),
             web.get("/top", self._top),
+            web.get("/trend", self._trend),
             web.post("/json", self._json),
         ]
         super().__init__(endpoint, routes)
@@ -126,9 +128,17 @@ class WorkersHttp(HttpListener):
         return answer.body
 
     async def _top(self, request: web.Request) -> web.Response:
-        answers = await asyncio.gather(*(_ask(member, f"/top?limit={MOST_SHOWN}") for member in self._answering()))
-        reports = [json.loads(answer.body) for answer in answers if answer is not None and answer.status == 200]
+        reports = await self._reports(f"/top?limit={MOST_SHOWN}")
         return web.json_response(merge_tops(reports, asked_limit(request.query)), dumps=pretty)
+
+    async def _trend(self, request: web.Request) -> web.Response:
+        grain_s = asked_grain(request.query)
+        return web.json_response(merge_trends(await self._reports(f"/trend?grain_s={grain_s}"), grain_s))
+
+    async def _reports(self, target: str) -> list[Any]:
+        """Return what each worker that answers says."""
+        answers = await asyncio.gather(*(_ask(member, target) for member in self._answering()))
+        return [json.loads(answer.body) for answer in answers if answer is not None and answer.status == 200]
 
     # The first that is ready, and in what the others differ
 

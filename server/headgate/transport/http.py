@@ -39,6 +39,8 @@ class HttpSources:
     """The last denials; None, and None below: nothing of decisions is shown."""
     explain: Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]] | None = None
     top: Callable[[Mapping[str, str]], Mapping[str, Any]] = dict
+    trend: Callable[[Mapping[str, str]], Mapping[str, Any]] = dict
+    """Returns decisions over time."""
     rlconfig: Callable[[], str] = str
     """Returns the rules in the words of envoyproxy/ratelimit."""
 
@@ -60,6 +62,7 @@ class HttpServer(HttpListener):
             web.get("/decisions", self._decisions),
             web.get("/explain", self._explain),
             web.get("/top", self._top),
+            web.get("/trend", self._trend),
             web.post("/json", self._json),
         ]
         super().__init__(endpoint, routes)
@@ -109,3 +112,6 @@ class HttpServer(HttpListener):
 
     async def _top(self, request: web.Request) -> web.Response:
         return web.json_response(self._sources.top(request.query), dumps=pretty)
+
+    async def _trend(self, request: web.Request) -> web.Response:
+        return web.json_response(self._sources.trend(request.query))

@@ -25,11 +25,11 @@ from headgate.transport.http_hosts import NO_MORE_NAMES, HostNames
 HEALTH: Final = frozenset(("/healthz", "/readyz", "/healthcheck"))
 _DECISIONS: Final = frozenset(("/json",))
 _INSIGHT: Final = frozenset(
-    ("/", "/rules", "/rlconfig", "/metrics", "/version", "/regions", "/top", "/decisions", "/explain")
+    ("/", "/rules", "/rlconfig", "/metrics", "/version", "/regions", "/top", "/trend", "/decisions", "/explain")
 )
 _METRICS: Final = frozenset(("/metrics",))
 _DEBUG: Final = frozenset(("/rlconfig",))
-_GUARDED: Final = frozenset(("/json", "/rules", "/rlconfig", "/regions", "/top", "/decisions", "/explain"))
+_GUARDED: Final = frozenset(("/json", "/rules", "/rlconfig", "/regions", "/top", "/trend", "/decisions", "/explain"))
 
 
 class Surface(Enum):

@@ -350,7 +350,7 @@ async def test_a_body_that_does_not_say_that_it_is_json_is_refused(said: str) ->
         assert "application/json" in answer["error"]
 
 
-@pytest.mark.parametrize("path", ["/rules", "/regions", "/top", "/decisions", "/explain"])
+@pytest.mark.parametrize("path", ["/rules", "/regions", "/top", "/trend", "/decisions", "/explain"])
 async def test_pages_of_other_sites_are_refused_what_is_not_everybodys(path: str) -> None:
     async with served() as service:
         assert (await service.call("GET", path, headers={"Sec-Fetch-Site": "cross-site"}))[0] == 403

@@ -15,6 +15,7 @@ from headgate.runtime.rooms.rules import RulesRoom
 from headgate.runtime.rooms.telemetry import TelemetryRoom
 from headgate.runtime.top import Top
 from headgate.runtime.tracing import SpanRecorder
+from headgate.runtime.trend import Trend
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.rule_instruments import register_ratelimit_names, register_rules
 
@@ -24,6 +25,7 @@ class HandlerRoom(Room):
 
     handler: RateLimitHandler
     top: Top
+    trend: Trend
 
     def __init__(self, context: ProcessContext, rooms: Rooms) -> None:
         super().__init__(context, rooms)
@@ -48,6 +50,7 @@ class HandlerRoom(Room):
             on_unknown_domain=lambda domain: context.logger.warning("unknown_domain", domain=domain),
         )
         self.top = Top(self.handler.take_over_limit, region.engine.counters, context.clock, region.time_of)
+        self.trend = Trend(self.handler.stats, self.handler.tallies, context.clock)
 
     def _recorder(self) -> Recorder | None:
         own = self._log.recorder_for(self._region.engine, self._region.node)
@@ -55,6 +58,7 @@ class HandlerRoom(Room):
 
     def tick(self) -> None:
         self.top.take_denied()
+        self.trend.look()
 
     def register(self, metrics: Metrics) -> None:
         _register_decisions(metrics, self.handler.stats)

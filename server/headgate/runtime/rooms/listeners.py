@@ -121,6 +121,7 @@ class ListenersRoom(Room):
             recent=self._log.views.recent,
             explain=self._log.views.explain,
             top=self._handler.top.describe,
+            trend=self._handler.trend.describe,
             rlconfig=lambda: ratelimit_text(self._rules.store.current),
         )
 

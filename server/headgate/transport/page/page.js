@@ -1,8 +1,8 @@
 "use strict";
-// Shows what /metrics, /readyz, /regions, /top, /decisions and /explain of this listener say. It keeps nothing but the last five
-// minutes, asks every two seconds, and changes nothing. Texts from outside only ever become text nodes.
+// Shows what /trend, /metrics, /readyz, /rules, /regions, /top, /decisions and /explain of this listener say. It asks every two
+// seconds, keeps nothing but the last answers, and changes nothing. Texts from outside only ever become text nodes.
 
-const EVERY_MS = 2000, SAMPLES = 150, MOST_ROWS = 20;
+const EVERY_MS = 2000, MOST_ROWS = 20, STEP_PX = 70;
 const SERIES = [
   ["admitted here", (outcome, path) => outcome === "admitted" && ["local", "unlimited", "no_rule", "shadow", "lease"].includes(path)],
   ["admitted, a shard was asked", (outcome, path) => outcome === "admitted" && ["origin", "exact"].includes(path)],
@@ -12,7 +12,6 @@ const SERIES = [
   ["denied without the shard", (outcome, path) => outcome === "denied" && path.startsWith("degraded")],
 ];
 const find = selector => document.querySelector(selector);
-const samples = [];
 let last = null;
 
 function read(text) {
@@ -52,22 +51,43 @@ function rates(name, keyOf) {
 const digits = number => number >= 100 ? Math.round(number).toLocaleString("en") : number >= 1 ? number.toFixed(1) : number ? number.toPrecision(2) : "0";
 const milliseconds = seconds => Number.isFinite(seconds) ? `${(seconds * 1000).toFixed(seconds < 0.01 ? 2 : 0)} ms` : "";
 
+const shown = () => find("#narrow [name=text]").value.trim().toLowerCase();
+
+function make(name, text, kind) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+}
+
 function fill(section, rows, note) {
-  const body = find(`#${section} tbody`);
-  body.replaceChildren(...rows.slice(0, MOST_ROWS).map(cells => {
-    const row = document.createElement("tr");
-    for (const cell of cells) {
-      const data = document.createElement("td");
-      const {text, kind} = typeof cell === "object" && cell !== null ? cell : {text: cell};
-      data.textContent = text ?? "";
-      if (cell?.act) data.append(button(cell.label, cell.act));
-      data.className = typeof cell === "number" || kind === "number" ? "number" : kind || "";
-      if (typeof cell === "number") data.textContent = digits(cell);
-      row.append(data);
-    }
+  // A row is shown if what is searched for is in any of its cells.
+  const wanted = shown(), names = [...document.querySelectorAll(`#${section} th`)].map(column => column.textContent);
+  const found = wanted ? rows.filter(cells => cells.some(cell => String(cell?.text ?? cell).toLowerCase().includes(wanted))) : rows;
+  find(`#${section} tbody`).replaceChildren(...found.slice(0, MOST_ROWS).map(cells => {
+    const row = make("tr");
+    cells.forEach((cell, place) => row.append(dataCell(cell, names[place])));
     return row;
   }));
-  find(`#${section} .note`).textContent = rows.length > MOST_ROWS ? `${rows.length - MOST_ROWS} more are not shown` : rows.length ? "" : note;
+  const more = found.length - MOST_ROWS, hidden = rows.length - found.length;
+  find(`#${section} .note`).textContent = !rows.length ? note : [more > 0 && `${more} more are not shown`, hidden && `${hidden} are left out by “${wanted}”`].filter(Boolean).join("; ");
+}
+
+function dataCell(cell, name) {
+  const {text, kind, act, label, part} = typeof cell === "number" ? {text: digits(cell), kind: "number"} : typeof cell === "object" && cell !== null ? cell : {text: cell};
+  const data = make("td", text ?? "", kind);
+  data.dataset.name = name;
+  if (act) data.append(button(label, act));
+  if (part !== undefined) data.append(meter(part));
+  if (!data.hasChildNodes()) data.classList.add("empty");
+  return data;
+}
+
+function meter(part) {
+  const made = make("meter");
+  Object.assign(made, {min: 0, max: 1, low: 0.8, high: 0.999, optimum: 0, value: Math.min(1, part)});
+  made.title = made.ariaLabel = `${Math.round(part * 100)}% used`;
+  return made;
 }
 
 function button(label, act) {
@@ -79,44 +99,79 @@ function button(label, act) {
 }
 
 const number = text => ({text, kind: "number"});
+const short = text => ({text, kind: "short"});
 
-function decisions() {
-  const found = rates("headgate_decisions_total", labels => `${labels.outcome} ${labels.path}`);
-  const now = SERIES.map(() => 0);
-  for (const [key, rate] of found) {
-    const [outcome, path] = key.split(" ");
-    const place = SERIES.findIndex(([, belongs]) => belongs(outcome, path));
-    if (place >= 0) now[place] += rate;
+function trend(told) {
+  const buckets = told.buckets || [], grain_s = told.grain_s || 2;
+  const byKind = bucket => {
+    const sums = SERIES.map(() => 0);
+    for (const [key, count] of Object.entries(bucket.decisions)) {
+      const [outcome, path] = key.split(" "), place = SERIES.findIndex(([, belongs]) => belongs(outcome, path));
+      if (place >= 0) sums[place] += count / grain_s;
+    }
+    return sums;
+  };
+  draw("decisions", told, SERIES.map(([name]) => name), buckets.map(byKind));
+  // Denials are told apart by rule from steps of 20 s on.
+  const named = grain_s >= 20, wanted = shown();
+  const names = [...new Set(buckets.flatMap(bucket => (bucket.denials || []).map(([domain, rule]) => `${domain} ${rule}`.trim())))]
+    .filter(name => !wanted || name.toLowerCase().includes(wanted)).slice(0, 9);
+  const byRule = bucket => names.map(name => (bucket.denials || []).reduce((sum, [domain, rule, count]) => sum + (`${domain} ${rule}`.trim() === name ? count / grain_s : 0), 0));
+  draw("denied", told, names, buckets.map(byRule));
+  find("#denied .note").textContent = !named ? "Rules are told apart for the last hour and the last 5 hours." : names.length ? "" : "Nothing was denied.";
+}
+
+function svg(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function ticks(most) {
+  // Two to five round numbers from 0 to the top of the scale.
+  const rough = most / 4, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].map(times => times * power).find(one => one >= rough);
+  return Array.from({length: Math.ceil(most / step) + 1}, (_, place) => place * step);
+}
+
+function draw(section, told, names, values) {
+  // Areas upon each other: time from left to right, the newest at the right edge, with a scale on both axes.
+  const plot = find(`#${section} .plot`), width = plot.clientWidth || 600, height = plot.clientHeight || 220;
+  const left = 46, low = height - 20, most = Math.max(1, ...values.map(one => one.reduce((sum, rate) => sum + rate, 0)));
+  const scale = ticks(most), top = scale.at(-1), grain_s = told.grain_s || 2, steps = told.most || 150, end_s = (told.buckets?.at(-1)?.begin_s ?? 0) + grain_s;
+  const x = at_s => width - (end_s - at_s) / (grain_s * steps) * (width - left), y = rate => low - rate / top * (low - 8);
+  plot.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const drawn = scale.flatMap(rate => [svg("line", {x1: left, x2: width, y1: y(rate), y2: y(rate)}), svg("text", {x: left - 6, y: y(rate) + 4, "text-anchor": "end"}, rate ? digits(rate) : "0")]);
+  const bottom = values.map(() => 0), begins = (told.buckets || []).map(bucket => bucket.begin_s);
+  names.forEach((_, series) => {
+    const area = [], back = [];
+    values.forEach((one, place) => {
+      const high = bottom[place] + one[series];
+      for (const at_s of [begins[place], begins[place] + grain_s]) { area.push([x(at_s), y(high)]); back.unshift([x(at_s), y(bottom[place])]); }
+      bottom[place] = high;
+    });
+    const shape = svg("polygon", {points: [...area, ...back].map(point => point.map(one => one.toFixed(1)).join()).join(" ")});
+    shape.style.fill = `var(--series-${series})`;
+    drawn.push(shape);
+  });
+  const span_s = grain_s * steps, marks = Math.max(1, Math.floor((width - left) / STEP_PX / 2));
+  for (let mark = 0; mark <= marks; mark += 1) {
+    const ago_s = Math.round(span_s * (1 - mark / marks)), text = ago_s === 0 ? "now" : ago_s >= 5400 ? `${(ago_s / 3600).toFixed(1)} h ago` : `${Math.round(ago_s / 60)} min ago`;
+    drawn.push(svg("text", {x: x(end_s - ago_s), y: height - 4, "text-anchor": mark === 0 ? "start" : mark === marks ? "end" : "middle"}, text));
   }
-  if (last.before) samples.push(now);
-  if (samples.length > SAMPLES) samples.shift();
-  draw();
-  find("#legend").replaceChildren(...SERIES.map(([name], place) => {
-    const item = document.createElement("li"), mark = document.createElement("i");
+  plot.replaceChildren(...drawn);
+  const newest = values.at(-1) || names.map(() => 0);
+  find(`#${section} .legend`).replaceChildren(...names.map((name, place) => {
+    const item = make("li"), mark = make("i");
     mark.style.background = `var(--series-${place})`;
-    item.append(mark, `${name}: ${digits(now[place])}`);
+    item.append(mark, `${name}: ${digits(newest[place])}`);
     return item;
   }));
 }
 
-function draw() {
-  const width = 900, height = 220, most = Math.max(1, ...samples.map(one => one.reduce((sum, rate) => sum + rate, 0)));
-  const x = place => width - (samples.length - 1 - place) * width / (SAMPLES - 1);
-  const y = rate => height - rate / most * (height - 16);
-  const bottom = samples.map(() => 0);
-  find("#chart").replaceChildren(...SERIES.map((_, series) => {
-    const low = samples.map((_, place) => [x(place), y(bottom[place])]);
-    samples.forEach((one, place) => { bottom[place] += one[series]; });
-    const high = samples.map((_, place) => [x(place), y(bottom[place])]);
-    const area = document.createElementNS("http://www.w3.org/2000/svg", "polygon");
-    area.setAttribute("points", [...high, ...low.reverse()].map(point => point.map(one => one.toFixed(1)).join()).join(" "));
-    area.style.fill = `var(--series-${series})`;
-    return area;
-  }));
-  find("#scale").textContent = samples.length ? `${digits(most)} per second at most, in five minutes` : "the first figures come in two seconds";
-}
-
-function rules() {
+function rules(told) {
+  const refused = (told.refused || []).length;
+  find("#rules .about").textContent = told.version ? `version ${told.version} in force since ${told.loaded_at}, ${told.total} rules of ${told.domains} domains` + (refused ? `; ${refused} domains refused` : "") : "";
   const rule = labels => JSON.stringify([labels.domain, labels.rule + (labels.value ? ` (${labels.value})` : "")]);
   const byResult = rates("headgate_rule_decisions_total", labels => JSON.stringify([rule(labels), labels.result]));
   const near = rates("headgate_rule_near_limit_total", rule);
@@ -127,9 +182,11 @@ function rules() {
     found.get(name)[result] = rate;
   }
   const busy = one => (one.within_limit || 0) + (one.over_limit || 0) + (one.shadow_over_limit || 0);
-  const rows = [...found].sort((one, other) => busy(other[1]) - busy(one[1])).map(([name, results]) => [
+  // Rules that nobody asks for are shown to whoever looks for them.
+  const asked = [...found].filter(([, results]) => busy(results) || shown()).sort((one, other) => busy(other[1]) - busy(one[1]));
+  const rows = asked.map(([name, results]) => [
     ...JSON.parse(name), results.within_limit || 0, results.over_limit || 0, results.shadow_over_limit || 0, near.get(name) || 0]);
-  fill("rules", rows, "no rule has been asked for yet");
+  fill("rules", rows, "no rule is being asked for");
 }
 
 function shards(ready) {
@@ -145,7 +202,7 @@ function shards(ready) {
       rows.set(name, shard);
     }
   fill("shards", [...rows].map(([name, shard]) => [name, {text: shard.breaker, kind: shard.breaker === "closed" ? "good" : "bad"},
-    calls.get(name) || 0, number(milliseconds(seconds.get(name) / counts.get(name))), failures.get(name) || 0, {text: shard.error || "", kind: "wrap"}]),
+    calls.get(name) || 0, number(milliseconds(seconds.get(name) / counts.get(name))), failures.get(name) || 0, shard.error || ""]),
   "this node counts in its own memory (memory://)");
 }
 
@@ -154,7 +211,7 @@ function regions(told) {
   const connected = peer => peer.connected === undefined ? "" : peer.connected ? {text: "yes", kind: "good"} : {text: "no", kind: "bad"};
   const notes = peer => [peer.filling && "is telling what this region had lost", peer.clock_skewed && `its clock is off by ${peer.clock_ahead_ms} ms`, peer.error];
   const rows = (told.peers || []).map(peer => [peer.region, connected(peer), number(peer.lag_ms == null ? "" : `${(peer.lag_ms / 1000).toFixed(1)} s`),
-    number(peer.backlog ?? ""), {text: notes(peer).filter(Boolean).join("; "), kind: "wrap"}]);
+    number(peer.backlog ?? ""), notes(peer).filter(Boolean).join("; ")]);
   fill("regions", rows, `this region, ${told.region || "?"}, has no peers`);
 }
 
@@ -170,8 +227,8 @@ function hottest(told) {
     for (const [name, key] of keys) rows.push([rule.text || rule.rule, name, key]);
   }
   rows.sort(([, , one], [, , other]) => (other.denied || 0) - (one.denied || 0) || (other.admitted || 0) - (one.admitted || 0));
-  fill("hottest", rows.map(([rule, name, key]) => [rule, {text: name, kind: "wrap"}, number(key.admitted ?? ""), number(key.denied ?? ""),
-    number(key.remaining === undefined ? "" : `${key.remaining} of ${key.limit}`)]), "nothing has been asked for yet");
+  fill("hottest", rows.map(([rule, name, key]) => [name, rule, number(key.denied ?? ""), number(key.admitted ?? ""),
+    key.remaining === undefined ? "" : {text: `${key.remaining} of ${key.limit} left` + (key.over_by ? `, ${key.over_by} over` : ""), kind: key.over_by ? "bad" : "", part: key.limit ? key.admitted / key.limit : 1}]), "nothing has been asked for yet");
 }
 
 function denials(told) {
@@ -182,16 +239,33 @@ function denials(told) {
     if (keys.has(name)) keys.get(name).times += 1;
     else keys.set(name, {...one, times: 1});
   }
-  const rows = [...keys.values()].map(one => [new Date(one.time_ms).toLocaleTimeString(), one.domain, one.rule, {text: one.key, kind: "wrap"},
-    number(one.times), number(`${one.counted} of ${one.limit}`), {text: one.reason, kind: "wrap"}, one.path, number(`${(one.retry_ms / 1000).toFixed(1)} s`),
+  const rows = [...keys.values()].map(one => [short(new Date(one.time_ms).toISOString().slice(11, 19)), one.domain, one.rule, one.key,
+    number(one.times), number(`${one.counted} of ${one.limit}`), one.reason, one.path, number(`${(one.retry_ms / 1000).toFixed(1)} s`),
     {label: "explain", act: () => explain({id: one.id})}]);
   fill("denials", rows, told.logged === false ? "This node keeps no decision log: give it a data_dir." : "Nothing was denied in the last five minutes.");
 }
 
-function head(ready, version) {
+function head(ready, version, peers, inForce) {
   find("#who").textContent = `${version.version}, region ${version.region}` + (version.workers ? `, ${version.workers} workers` : `, node ${version.node}`);
-  find("#state").textContent = ready.ready ? "serving" : ready.state || "not ready";
-  find("#state").className = ready.ready ? "good" : "bad";
+  const shards = (ready.workers || [ready]).flatMap(one => one.origin?.shards || []), open = new Set(shards.filter(shard => shard.breaker !== "closed").map(shard => shard.shard));
+  const all = new Set(shards.map(shard => shard.shard)), told = peers.peers || [], away = told.filter(peer => peer.connected === false);
+  const refused = inForce.refused || [];
+  const troubles = [
+    !ready.ready && `not serving: ${ready.state || "not ready"}`,
+    open.size && `${open.size === all.size ? "no shard is asked" : `shard ${[...open].join(", ")} is not asked`}: their keys are decided by on_error`,
+    away.length && `not connected to region ${away.map(peer => peer.region).join(", ")}`,
+    inForce.in_sync === false && (refused.length ? `rules of ${refused.map(one => one.domain).join(", ")} are refused, and those from before are in force` : `the rules in force are not the feed's: ${inForce.last_error?.problems?.[0]?.reason || "see /rules"}`),
+  ].filter(Boolean);
+  find("#state").textContent = !ready.ready ? ready.state || "not ready" : troubles.length ? "serving, with trouble" : "serving";
+  find("#state").className = troubles.length ? "bad" : "good";
+  find("#trouble").hidden = !troubles.length;
+  find("#trouble").replaceChildren(...troubles.map(text => make("li", text)));
+  const counts = [["shards asked", all.size - open.size, all.size], ["regions connected", told.length - away.length, told.length]].filter(([, , of]) => of);
+  find("#health").replaceChildren(...counts.map(([name, well, of]) => {
+    const item = make("li", `${name} `, well === of ? "good" : "bad");
+    item.append(make("b", `${well} of ${of}`));
+    return item;
+  }));
 }
 
 async function ask(path, refused) {
@@ -204,13 +278,14 @@ async function ask(path, refused) {
 }
 
 async function look() {
-  const [text, ready, version, told, top, decided] = await Promise.all([
-    ask("metrics", ""), ask("readyz", {}), ask("version", {}), ask("regions", {}), ask("top", {}), ask("decisions", {})]);
+  const grain = new FormData(find("#narrow")).get("grain");
+  const [text, ready, version, told, top, decided, over, inForce] = await Promise.all([
+    ask("metrics", ""), ask("readyz", {}), ask("version", {}), ask("regions", {}), ask("top", {}), ask("decisions", {}), ask(`trend?grain_s=${grain}`, {}), ask("rules?limit=0", {})]);
   const now_ms = performance.now();
   last = {metrics: read(text), before: last?.metrics, seconds: last ? (now_ms - last.at_ms) / 1000 : 0, at_ms: now_ms};
-  head(ready, version);
-  decisions();
-  rules();
+  head(ready, version, told, inForce);
+  trend(over);
+  rules(inForce);
   shards(ready);
   regions(told);
   hottest(top);
@@ -218,17 +293,20 @@ async function look() {
   document.body.dataset.looks = String(Number(document.body.dataset.looks || 0) + 1);
 }
 
+async function lookOnce() {
+  try {
+    await look();
+  } catch (error) {
+    find("#trouble").replaceChildren(make("li", `No answer: ${error.message}. Trying again.`));
+    find("#trouble").hidden = false;
+    find("#state").textContent = "no answer";
+    find("#state").className = "bad";
+  }
+}
+
 async function keepLooking() {
   for (;;) {
-    try {
-      if (!document.hidden) await look();
-      find("#trouble").hidden = true;
-    } catch (error) {
-      find("#trouble").textContent = `No answer: ${error.message}. Trying again.`;
-      find("#trouble").hidden = false;
-      find("#state").textContent = "no answer";
-      find("#state").className = "bad";
-    }
+    if (!document.hidden) await lookOnce();
     await new Promise(done => setTimeout(done, EVERY_MS));
   }
 }
@@ -250,6 +328,7 @@ async function explain(question) {
     out.textContent = error.message;
   }
   out.scrollIntoView({block: "nearest"});
+  out.focus({preventScroll: true});
 }
 
 function asked(form) {
@@ -262,6 +341,8 @@ find("#token").addEventListener("submit", event => {
   sessionStorage.setItem("token", new FormData(event.target).get("token"));
   event.target.hidden = true;
 });
+find("#narrow").addEventListener("submit", event => event.preventDefault());
+find("#narrow").addEventListener("input", lookOnce);
 find("#explain form").addEventListener("submit", event => { event.preventDefault(); explain(asked(event.target)); });
 const given = new URLSearchParams(location.search);
 if (given.has("domain") && given.has("descriptor")) {
