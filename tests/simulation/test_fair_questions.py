@@ -59,7 +59,7 @@ async def flooded(callers: int) -> Flood:
     return flood
 
 
-@pytest.mark.parametrize("callers", [1, 7])
+@pytest.mark.parametrize("callers", [pytest.param(1, marks=pytest.mark.long), 7])
 def test_who_asks_beside_a_flood_waits_for_the_next_call(callers: int) -> None:
     async def history() -> None:
         flood = await flooded(callers)

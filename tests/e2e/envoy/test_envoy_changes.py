@@ -75,7 +75,7 @@ def _reload(envoy: Envoy, rules: Path, limit: int) -> None:
     wait_until(lambda: limit_in_force(envoy, f"user-{limit}") == limit, f"a limit of {limit} to be in force")
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", ["native", pytest.param("grpcio", marks=pytest.mark.long)])
 def test_two_processes_are_replaced_one_by_one_without_a_failed_request(tmp_path: Path, transport: str) -> None:
     rules = write_rules(tmp_path / "rules", rules_with(100))
     flags = ("--transport", transport)

@@ -73,6 +73,7 @@ def changing() -> Iterator[Changing]:
         world.stop_nodes()
 
 
+@pytest.mark.long  # test_joining.py does it without restarts
 def test_two_regions_become_three_and_two_again(changing: Changing) -> None:
     world = changing.world
     changing.restart(TWO)

@@ -76,6 +76,7 @@ def test_a_limit_is_one_for_all_of_them(regions: Regions) -> None:
     wait_until(all_deny, "what all have used to be missing everywhere", every_s=0.5)
 
 
+@pytest.mark.long  # test_quota.py does it in one of them
 def test_slices_follow_the_traffic_whatever_they_are_kept_in(regions: Regions) -> None:
     wait_until(lambda: by_slices(regions.keepers), "each region to go by its slices")
     for busy in ("eu", "ap"):
