@@ -9,7 +9,10 @@ from headgate.limiter.limit import Algorithm, OnError
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.rules.defaults import Defaults
 from headgate.rules.describe import describe_rules
+from headgate.rules.directory import compile_source
 from headgate.rules.directory_feed import DirectoryFeed
+from headgate.rules.model import Version
+from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.source import OVERLAY, RulesSource, SourceFile, source_of
 from headgate.rules.store import RuleStore
@@ -225,6 +228,10 @@ def test_whoever_keeps_the_text_of_a_set_keeps_what_lies_over_and_under_it(tmp_p
     (kept,) = rig.kept
     assert [file.name for file in kept.files] == ["a.yaml", "b.yaml", "/overlay/o.yaml", "/defaults"]
     assert kept.digest == rig.store.current.version.digest
+    # As the decision log reads it again: by the names alone.
+    again = RulesSource(tuple(SourceFile(file.name, file.data, file.name) for file in kept.files), kept.digest)
+    rules = compile_source(again, Version(0, kept.digest), Pace(rig.clock), merge_domains=False)
+    assert [rule.limit for rule in rules.rules()] == [rule.limit for rule in rig.store.current.rules()]
 
 
 def test_get_rules_shows_the_overlay_and_where_fields_come_from(tmp_path: Path) -> None:
