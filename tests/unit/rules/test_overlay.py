@@ -149,6 +149,14 @@ def test_of_several_entries_the_later_wins_field_by_field(
     assert (limit.algorithm.value, limit.on_error.value) == (algorithm, on_error)
 
 
+def test_rules_with_an_equal_limit_are_apart_by_what_they_say() -> None:
+    said = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1, on_error: local}}\n"
+    found = limits(
+        laid("overlay: [class: abuse]", said + "- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n")
+    )
+    assert [limit.on_error for limit in found.values()] == [OnError.LOCAL, OnError.CLOSED]
+
+
 def test_every_field_is_laid() -> None:
     fields = {"algorithm": "fixed_window", "precision": "1%", "on_error": "closed", "class": "paid", "scope": "global"}
     flags = ("overdraft", "refund", "shadow_mode", "detailed_metric", "value_to_metric")

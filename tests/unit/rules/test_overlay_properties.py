@@ -31,7 +31,7 @@ Steps = tuple[tuple[str, str], ...]
 def rules(depth: int) -> st.SearchStrategy[list[Rule]]:
     below = st.just([]) if depth == 0 else rules(depth - 1)
     name = st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES))
-    limit = st.none() | st.tuples(st.integers(1, 99), OWN)
+    limit = st.none() | st.tuples(st.integers(1, 2), OWN)
     rule = st.builds(_rule, name, limit, BESIDE, below)
     return st.lists(rule, max_size=3, unique_by=lambda rule: (rule["key"], rule.get("value", "")))
 
