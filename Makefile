@@ -195,7 +195,8 @@ protos: $(TEST_STAMP)
 docs: $(TEST_STAMP)
 	$(BIN)/python requirements/version.py
 	$(BIN)/python -m headgate.config.document > docs/configuration.md
-	$(BIN)/python -m headgate.rules.schema > docs/rules.schema.json
+	$(BIN)/python -m headgate.rules.schema rules > docs/rules.schema.json
+	$(BIN)/python -m headgate.rules.schema overlay > docs/overlay.schema.json
 	$(BIN)/python -m tests.support.metrics_page > docs/metrics.md
 	$(BIN)/python -m tests.support.classes_page > docs/classes.md
 	$(BIN)/python -m tests.support.record_fields docs/explain.md

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from headgate.config.kinds import Boolean, Choice, ListOf, Number, SettingKind, Text, Whole
 from headgate.config.settings import SETTINGS
-from headgate.rules.schema import rules_schema
+from headgate.rules.schema import overlay_schema, rules_schema
 
 CHART = Path(__file__).parent / "headgate"
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -35,7 +35,7 @@ SET_BY_THE_CHART = frozenset(
         *("exchange_tls_key", "exchange_tls_ca", "exchange_token_file", "exchange_insecure", "exchange_inside"),
         *("tls_cert", "tls_key", "tls_client_ca", "tls_client_san", "token_file", "trusted_network"),
         *("max_connection_age_s", "node_id", "admin_grpc", "admin_token_file", "admin_tls_cert", "admin_tls_key"),
-        *("admin_tls_client_ca", "admin_tls_client_san"),
+        *("admin_tls_client_ca", "admin_tls_client_san", "rules_overlay"),
     )
 )
 """Settings that have values of their own: in `config` they would be overruled by a flag, silently."""
@@ -44,6 +44,7 @@ NAME = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 OBJECT_NAME = "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 OPTIONAL_NAME = f"^$|{OBJECT_NAME}"
 RULES_FILE = "rules_file"
+OVERLAY_FILE = "overlay_file"
 KEY = "^[A-Za-z0-9._-]{1,253}$"
 ORIGIN = "^(memory://|rediss?(\\+cluster|\\+sentinel)?://[^/]+.*)$"
 PORT = {"type": "integer", "minimum": 1024, "maximum": 65535}
@@ -77,6 +78,19 @@ def whole(low: int, high: int) -> Schema:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
+def files_by_name(definition: str) -> Schema:
+    """Files that become a ConfigMap, each as a mapping or as text."""
+    return {
+        "type": "object",
+        "propertyNames": {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*\\.ya?ml$"},
+        "additionalProperties": {
+            "type": ["object", "string"],
+            "if": {"type": "object"},
+            "then": {"$ref": f"#/definitions/{definition}"},
+        },
+    }
+
+
 RULES: Mapping[str, Schema] = {
     "kind": one_of("Deployment", "DaemonSet", "Sidecar"),
     "replicas": whole(0, 1000),
@@ -89,15 +103,8 @@ RULES: Mapping[str, Schema] = {
     "imagePullSecrets": OBJECTS,
     "rulesFrom": text("^$|^xds://[^/]+:[0-9]+$", "empty, or `xds://host:port`"),
     "region": text(NAME, "letters, digits, `-`, `_` and `.`, a letter or digit first, at most 63"),
-    "rules": {
-        "type": "object",
-        "propertyNames": {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*\\.ya?ml$"},
-        "additionalProperties": {
-            "type": ["object", "string"],
-            "if": {"type": "object"},
-            "then": {"$ref": f"#/definitions/{RULES_FILE}"},
-        },
-    },
+    "rules": files_by_name(RULES_FILE),
+    "rulesOverlay": files_by_name(OVERLAY_FILE),
     "existingConfigMaps": {
         "type": "array",
         "items": {
@@ -275,17 +282,17 @@ def schema_of(path: str, value: Any) -> Schema:
     raise SystemExit(f"charts/generate.py: RULES needs a line for {path}")
 
 
-def rules_definitions() -> Schema:
-    """The grammar of rules, for `rules`: a mistake in them is refused before anything is installed, too."""
-    grammar = json.loads(json.dumps(rules_schema()).replace("#/$defs/", "#/definitions/"))
+def definitions(name: str, schema: Schema) -> Schema:
+    """The grammar of a file that is a value: a mistake in it is refused before anything is installed, too."""
+    grammar = json.loads(json.dumps(schema).replace("#/$defs/", "#/definitions/"))
     parts: Schema = grammar.pop("$defs")
-    return {RULES_FILE: {key: value for key, value in grammar.items() if not key.startswith("$")}, **parts}
+    return {name: {key: value for key, value in grammar.items() if not key.startswith("$")}, **parts}
 
 
 def values_schema(values: Mapping[str, Any]) -> str:
     root = schema_of("", dict(values))
     root["properties"]["global"] = FREE  # Helm's own, for charts that have this one inside
-    root["definitions"] = rules_definitions()
+    root["definitions"] = definitions(RULES_FILE, rules_schema()) | definitions(OVERLAY_FILE, overlay_schema())
     return json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", **root}, indent=2) + "\n"
 
 

@@ -121,6 +121,10 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
             "existingConfigMaps": [{"name": "rules-a"}, {"name": "rules-b", "directory": "b"}],
         },
     },
+    "overlay": {
+        "off": {},
+        "on": {"rulesOverlay": {"a.yaml": {"overlay": [{"on_error": "closed"}]}, "b.yaml": "overlay: []"}},
+    },
     "sync": {
         "off": {},
         "on": {"rulesSync": {"enabled": True, "container": SYNC, "initContainer": {**SYNC, "name": "first"}}},

@@ -359,6 +359,23 @@ def test_another_rule_changes_no_pod_and_another_setting_does(example: str) -> N
     assert templates(render({**values, "config": {"shadow_mode": True}})) != templates(before)
 
 
+def test_an_overlay_is_a_watched_directory_of_servers_and_exchangers() -> None:
+    values = yaml.safe_load((EXAMPLES / "three-regions.yaml").read_text())
+    overlay = {"o.yaml": {"overlay": [{"domain": "default/*", "on_error": "closed"}]}}
+    before, manifests = render(values), render({**values, "rulesOverlay": overlay})
+    assert yaml.safe_load(only(manifests, "ConfigMap", "headgate-overlay")["data"]["o.yaml"]) == overlay["o.yaml"]
+    pods = [template["spec"] for template in templates(manifests)]
+    assert len(pods) == len(templates(before)) > 1
+    for pod in pods:
+        (container,) = pod["containers"]
+        place = container["args"][container["args"].index("--rules-overlay") + 1]
+        (mount,) = (item for item in container["volumeMounts"] if item["mountPath"] == place)
+        (volume,) = (item for item in pod["volumes"] if item["name"] == mount["name"])
+        assert (volume["configMap"]["name"], "subPath" in mount) == ("headgate-overlay", False)
+    other = render({**values, "rulesOverlay": {"o.yaml": "overlay: []"}})
+    assert templates(other) == templates(manifests)
+
+
 def test_the_example_of_rules_is_there_while_there_are_no_others_and_no_longer() -> None:
     def files(case: str) -> set[str]:
         return {name for found in of_kind(rendered(case), "ConfigMap", "headgate-rules") for name in found["data"]}

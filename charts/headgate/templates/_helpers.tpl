@@ -82,6 +82,10 @@ ipFamilyPolicy: PreferDualStack
 {{- define "headgate.commonArgs" -}}
 - --region
 - {{ .Values.region | quote }}
+{{- if .Values.rulesOverlay }}
+- --rules-overlay
+- /etc/headgate/overlay
+{{- end }}
 - --origin
 - {{ include "headgate.originUrl" . | quote }}
 {{- if .Values.origin.prefix }}
@@ -243,6 +247,22 @@ ipFamilyPolicy: PreferDualStack
 {{- end }}
 {{- end -}}
 
+{{- define "headgate.overlayVolumes" -}}
+{{- if .Values.rulesOverlay }}
+- name: overlay
+  configMap:
+    name: {{ include "headgate.fullname" . }}-overlay
+{{- end }}
+{{- end -}}
+
+{{- define "headgate.overlayMounts" -}}
+{{- if .Values.rulesOverlay }}
+- name: overlay
+  mountPath: /etc/headgate/overlay
+  readOnly: true
+{{- end }}
+{{- end -}}
+
 {{- define "headgate.originVolumes" -}}
 {{- if .Values.origin.existingSecret.name }}
 - name: origin
@@ -338,6 +358,7 @@ ipFamilyPolicy: PreferDualStack
 
 {{- define "headgate.serverVolumes" -}}
 {{ include "headgate.rulesVolumes" (dict "root" . "configMap" (printf "%s-rules" (include "headgate.fullname" .))) }}
+{{- include "headgate.overlayVolumes" . }}
 {{- include "headgate.originVolumes" . }}
 {{- if include "headgate.exchangesInside" . }}
 {{- include "headgate.exchangeVolumes" . }}
@@ -385,6 +406,7 @@ ipFamilyPolicy: PreferDualStack
 
 {{- define "headgate.serverMounts" -}}
 {{ include "headgate.rulesMounts" . }}
+{{- include "headgate.overlayMounts" . }}
 {{- include "headgate.originMounts" . }}
 {{- if include "headgate.exchangesInside" . }}
 {{- include "headgate.exchangeMounts" . }}

@@ -219,6 +219,25 @@ class Settings:
         "The part of changed rules that one problem holds back: `domain`, the rules of the domain that has it, which "
         "keeps its last good ones; `all`, the whole set.",
     )
+    rules_overlay: Path | None = SERVING(
+        DIRECTORY,
+        None,
+        "Directory of overlay files (`*.yaml`, `*.yml`), watched for changes: they lay fields such as `algorithm` and "
+        "`on_error` over rules that others write, wherever `rules` come from. See docs/overlay.md.",
+        absent="no overlay",
+    )
+    default_algorithm: Literal["sliding_window", "fixed_window", "gcra"] = SERVING(
+        Choice(("sliding_window", "fixed_window", "gcra")),
+        "sliding_window",
+        "Algorithm of rules that name none. `gcra` can't keep limits of 0, nor those with `scope: global`: these have "
+        "`sliding_window` then. See docs/overlay.md.",
+    )
+    default_on_error: Literal["local", "open", "closed"] = SERVING(
+        Choice(("local", "open", "closed")),
+        "local",
+        "What decides by rules that say neither `on_error` nor `class` while the origin can't be asked. "
+        "See docs/failures.md.",
+    )
     drain_s: float = SERVING(
         Number(0, 3600, "SECONDS"),
         5.0,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.rules.problems import Problem, RulesError
-from headgate.rules.source import RulesSource, SourceFile
+from headgate.rules.source import LAYER, RulesSource, SourceFile
 
 _LEVEL = 1
 """Level of compression, the fastest: rules repeat themselves, and get small at any level."""
@@ -24,6 +24,11 @@ class KeptFile:
     name: str
     packed: bytes
 
+    @property
+    def is_layer(self) -> bool:
+        """True if it is no rules file (source.py)."""
+        return self.name.startswith(LAYER)
+
     def unpack(self) -> SourceFile:
         """Return the file as it was read."""
         return SourceFile(self.path, zlib.decompress(self.packed), self.name)
@@ -35,6 +40,12 @@ def keep(source: RulesSource, domains: Sequence[str]) -> tuple[KeptFile, ...]:
         KeptFile(domain, file.path, file.name, zlib.compress(file.data, _LEVEL))
         for file, domain in zip(source.files, domains, strict=True)
     )
+
+
+def keep_layers(source: RulesSource) -> tuple[KeptFile, ...]:
+    """Pack what lies over and under the rules of a set."""
+    layers = [file for file in source.files if file.is_layer]
+    return tuple(KeptFile("", file.path, file.name, zlib.compress(file.data, _LEVEL)) for file in layers)
 
 
 def refused_domains(

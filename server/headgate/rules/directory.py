@@ -8,17 +8,21 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headgate.clock import SystemClock
+from headgate.rules.defaults import PROGRAM, Defaults, defaults_of
+from headgate.rules.laying import lay
 from headgate.rules.model import Version
+from headgate.rules.overlay_reader import read_overlay
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.reader import MAX_FILE_BYTES, FileRules, read_file
 from headgate.rules.ruleset import Domain, RuleSet
 from headgate.rules.sharding import split_counters
-from headgate.rules.source import RulesSource, SourceFile, source_of
+from headgate.rules.source import OVERLAY, RulesSource, SourceFile, source_of
 from headgate.rules.tree import LevelBuilder, NodeTable, unpack_place
 
 EXTENSIONS = (".yaml", ".yml")
@@ -67,27 +71,28 @@ def _file_state(path: str, name: str) -> FileState:
     return (name, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
 
 
-def read_directory(directory: Path, *, merge_domains: bool) -> RulesSource:
-    """All rules files, read; raises with every file that can't be."""
+def read_directory(directory: Path, *, merge_domains: bool = False, layer: str = "") -> RulesSource:
+    """All files, read; raises with every one that can't be. `layer` begins the names of files that are no rules."""
+    what = "overlay" if layer else "rules"
     try:
         names = _rule_names(directory)
     except OSError as error:
         raise RulesError(
-            [Problem(error.filename or str(directory), 1, f"can't list the rules directory: {error.strerror}")],
+            [Problem(error.filename or str(directory), 1, f"can't list the {what} directory: {error.strerror}")],
             transient=True,
         ) from None
     if not names:
-        raise RulesError([Problem(str(directory), 1, f"no rules file ({' or '.join(EXTENSIONS)}) in this directory")])
-    return _read_all(str(directory), names, merge_domains=merge_domains)
+        raise RulesError([Problem(str(directory), 1, f"no {what} file ({' or '.join(EXTENSIONS)}) in this directory")])
+    return _read_all(str(directory), names, merge_domains=merge_domains, layer=layer)
 
 
-def _read_all(directory: str, names: Sequence[str], *, merge_domains: bool) -> RulesSource:
+def _read_all(directory: str, names: Sequence[str], *, merge_domains: bool, layer: str) -> RulesSource:
     files: list[SourceFile] = []
     problems: list[Problem] = []
     for name in names:
         path = os.path.join(directory, name)
         try:
-            files.append(SourceFile(path, _read(path), name))
+            files.append(SourceFile(path, _read(path), layer + name))
         except OSError as error:
             problems.append(Problem(path, 1, error.strerror or str(error)))
     if problems:
@@ -122,13 +127,19 @@ def check_files(files: Sequence[SourceFile], *, merge_domains: bool) -> list[Pro
 
 
 def compile_source(source: RulesSource, version: Version, pace: Pace, *, merge_domains: bool) -> RuleSet:
-    """The rule set of these files; raises with every problem of every file."""
+    """The rule set of these files, with the overlay over it; raises with every problem of every file.
+
+    Where the overlay makes no sense with a rule, the rule is as it would be without it: the set's `overlay` says so.
+    """
+    defaults = defaults_of(source.defaults)
+    entries, problems = read_overlay(source.overlay)
+    files = source.rules
     table = NodeTable()
     read: list[FileRules] = []
-    for index, file in enumerate(source.files):
+    for index, file in enumerate(files):
         pace.begin_file(file.path, len(file.data))
-        read.append(read_file(file.path, file.data, index=index, table=table, pace=pace))
-    problems = [problem for rules in read for problem in rules.problems]
+        read.append(read_file(file.path, file.data, index=index, table=table, pace=pace, defaults=defaults))
+    problems += [problem for rules in read for problem in rules.problems]
     levels = _join(read, problems, merge_domains=merge_domains)
     shard_by = _join_field(read, problems, "shard_by")
     request_limits = _join_field(read, problems, "request_limits")
@@ -144,11 +155,20 @@ def compile_source(source: RulesSource, version: Version, pace: Pace, *, merge_d
         )
     if problems:
         raise RulesError(problems, domains=file_domains)
+    paths = [file.path for file in files]
+    laid = lay(entries, table, finished, defaults=defaults, where=partial(_where, paths), tick=pace.tick)
     domains = {
-        name: Domain(name, level, shard_by.get(name, ""), request_limits.get(name)) for name, level in finished.items()
+        name: Domain(name, level, shard_by.get(name, ""), request_limits.get(name))
+        for name, level in laid.levels.items()
     }
     count = sum(rules.count for rules in read)
-    return RuleSet(domains, table.nodes, version, count, [file.path for file in source.files], file_domains)
+    nodes, origins = laid.table.nodes, laid.table.origins
+    return RuleSet(domains, nodes, version, count, paths, file_domains, origins, laid.report)
+
+
+def _where(paths: Sequence[str], place: int) -> str:
+    index, line = unpack_place(place)
+    return f"{paths[index]}:{line}"
 
 
 def _join(read: Sequence[FileRules], problems: list[Problem], *, merge_domains: bool) -> dict[str, LevelBuilder]:
@@ -192,11 +212,28 @@ def _collisions(level: LevelBuilder, rules: FileRules, read: Sequence[FileRules]
     return sorted(problems)
 
 
-def load_directory(directory: Path | str, *, merge_domains: bool = False) -> RuleSet:
+def load_directory(
+    directory: Path | str,
+    *,
+    merge_domains: bool = False,
+    overlay: Path | None = None,
+    defaults: Defaults = PROGRAM,
+) -> RuleSet:
     """Read, check and compile a directory, or one file of any name; raises `RulesError` with every problem."""
-    path = Path(directory)
-    if path.is_file():
-        source = _read_all(os.path.dirname(path), [path.name], merge_domains=merge_domains)
-    else:
-        source = read_directory(path, merge_domains=merge_domains)
+    layers = (*(() if overlay is None else _read_path(overlay, layer=OVERLAY).files), *defaults.to_file())
+    source = _read_path(Path(directory), merge_domains=merge_domains).under(layers)
     return compile_source(source, Version(1, source.digest), Pace(SystemClock()), merge_domains=merge_domains)
+
+
+def check_overlay(overlay: Path) -> int:
+    """Read and check an overlay by itself; return the number of its entries. Raises `RulesError` with every problem."""
+    entries, problems = read_overlay(_read_path(overlay, layer=OVERLAY).files)
+    if problems:
+        raise RulesError(problems)
+    return len(entries)
+
+
+def _read_path(path: Path, *, merge_domains: bool = False, layer: str = "") -> RulesSource:
+    if path.is_file():
+        return _read_all(os.path.dirname(path), [path.name], merge_domains=merge_domains, layer=layer)
+    return read_directory(path, merge_domains=merge_domains, layer=layer)

@@ -44,8 +44,10 @@ class DirectoryFeed(Feed):
 
     kind: FeedKind = "directory"
 
-    def __init__(self, directory: Path | str, *, clock: Clock, merge_domains: bool = False) -> None:
+    def __init__(self, directory: Path | str, *, clock: Clock, merge_domains: bool = False, layer: str = "") -> None:
+        """`layer` begins the names of files that are no rules, but an overlay."""
         super().__init__(clock.now_ms() / 1000)
+        self._layer = layer
         self._directory = Path(directory)
         self._clock = clock
         self._merge_domains = merge_domains
@@ -121,4 +123,4 @@ class DirectoryFeed(Feed):
         return source if signature(self._directory) == state else None
 
     def _read(self) -> RulesSource:
-        return read_directory(self._directory, merge_domains=self._merge_domains)
+        return read_directory(self._directory, merge_domains=self._merge_domains, layer=self._layer)

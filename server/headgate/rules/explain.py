@@ -15,7 +15,7 @@ class MatchExplanation:
 
     match: Match | None
     lines: tuple[str, ...]
-    """One per entry of the request, then the outcome."""
+    """One per entry of the request, then the outcome, then the origin of each field that is not the rule's own."""
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -41,6 +41,8 @@ def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> 
         level = node.children
     match = rules.match(domain, entries)
     lines.append(_outcome(match, node))
+    if match is not None and node is not None:
+        lines += [f"   {name} from {origin}" for name, origin in rules.origins.get(node.number, {}).items()]
     return MatchExplanation(match, tuple(lines))
 
 

@@ -51,6 +51,16 @@ RATE_LIMIT = LevelGrammar(
     },
 )
 REPLACES = LevelGrammar("in an entry of replaces", {"name": SCALAR})
+OVERLAY_ROOT = LevelGrammar("at the top level of an overlay file", {"overlay": "_entries"})
+OVERLAY_LIMIT_FIELDS = (
+    *("algorithm", "burst", "precision", "on_error", "class", "scope", "force_global", "overdraft", "refund", "name"),
+)
+"""Fields of `rate_limit` that an overlay may say: how a limit is kept. How much it is, is its rule's own."""
+OVERLAY_FLAGS = ("shadow_mode", "detailed_metric", "value_to_metric")
+"""Flags of a descriptor that an overlay may say."""
+OVERLAY_ENTRY = LevelGrammar(
+    "in an entry of an overlay", dict.fromkeys(("domain", "path", *OVERLAY_LIMIT_FIELDS, *OVERLAY_FLAGS), SCALAR)
+)
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_. -]{0,31}")
 """A key as somebody would misspell one."""
 _LEVELS = (DESCRIPTOR, RATE_LIMIT, ROOT)

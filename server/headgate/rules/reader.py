@@ -19,9 +19,10 @@ from yaml.events import (
 )
 
 from headgate.rules import fields as kinds
+from headgate.rules.defaults import PROGRAM, Defaults
 from headgate.rules.fields import FieldError, found, shown
 from headgate.rules.grammar import DESCRIPTOR, RATE_LIMIT, REPLACES, ROOT
-from headgate.rules.limits import RateLimitBlock, build_limit
+from headgate.rules.limits import MODES, Draft, RateLimitBlock, build_limit
 from headgate.rules.mappings import MappingReader
 from headgate.rules.metadata import plain_mapping
 from headgate.rules.pace import Pace
@@ -89,12 +90,13 @@ def read_file(
     index: int,
     table: NodeTable,
     pace: Pace,
+    defaults: Defaults = PROGRAM,
 ) -> FileRules:
     """Read one file. `table` is shared by all files of a set; `pace` hears of every descriptor."""
     result = FileRules(path)
     problems = _Problems(path)
     try:
-        _Reader(EventStream(data, pace.breathe), problems, result, index, table, pace.tick).read()
+        _Reader(EventStream(data, pace.breathe), problems, result, index, table, pace.tick, defaults).read()
     except YamlError as fault:
         problems.report(fault.line, fault.reason)
     except yaml.YAMLError as error:
@@ -113,6 +115,7 @@ class _Reader(MappingReader):
         index: int,
         table: NodeTable,
         tick: Callable[[int], None],
+        defaults: Defaults,
     ) -> None:
         super().__init__(stream, problems.report)
         self._problems = problems
@@ -120,6 +123,7 @@ class _Reader(MappingReader):
         self._index = index
         self._table = table
         self._tick = tick
+        self._defaults = defaults
         self._levels = 0
 
     # The document
@@ -260,7 +264,7 @@ class _Reader(MappingReader):
             return self._table.leaf(None, None)
         self._result.count += 1
         leaf = self._leaf(block, fields)
-        return leaf if children is None else self._table.new(leaf.limit, children)
+        return leaf if children is None else self._table.with_children(leaf, children)
 
     def _leaf(self, block: RateLimitBlock, fields: dict[str, Any]) -> RuleNode:
         written = _as_written(block, fields)
@@ -268,16 +272,19 @@ class _Reader(MappingReader):
         if leaf is not None:
             return leaf
         before = self._problems.count
-        limit = build_limit(block, self._beside(fields), self._report)
-        # Whatever its spelling, an equal limit is one object.
-        leaf = self._table.leaf(repr(limit), limit)
+        draft = Draft(block, self._beside(fields))
+        limit = build_limit(block, draft.beside, self._report, self._defaults)
+        # Whatever its spelling, an equal limit of the same fields is one object.
+        given = frozenset(block.scalars)
+        origins = {} if limit is None else self._defaults.taken(given, limit)
+        leaf = self._table.leaf((repr(limit), given), limit, origins, draft)
         if written is not None and self._problems.count == before:
             self._table.leaves[written] = leaf
         return leaf
 
     def _beside(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Fields of the limit that stand beside its `rate_limit`."""
-        modes = {name: self._flag(fields, written) for written, name in _MODES.items()}
+        modes = {name: self._flag(fields, written) for written, name in MODES.items()}
         return {**modes, "metadata": fields.get("metadata")}
 
     # Fields that are not scalars
@@ -333,18 +340,10 @@ class _Reader(MappingReader):
 _NO_BLOCK = RateLimitBlock(0, {})
 """`rate_limit:` with nothing behind it: no limit, as in the field."""
 
-_MODES = {
-    "shadow_mode": "shadow",
-    "quota_mode": "quota",
-    "detailed_metric": "detailed_metric",
-    "value_to_metric": "value_to_metric",
-}
-"""Flags of a descriptor, and what `Limit` calls them."""
-
 
 def _as_written(block: RateLimitBlock, fields: dict[str, Any]) -> Any | None:
     """A key under which a block that was checked once is found again; None for the rare fields."""
     if block.replaces or block.broken or "metadata" in fields:
         return None
-    modes = [(name, fields[name].value, fields[name].implicit) for name in _MODES if name in fields]
+    modes = [(name, fields[name].value, fields[name].implicit) for name in MODES if name in fields]
     return (*((name, event.value, event.implicit) for name, event in block.scalars.items()), *modes)

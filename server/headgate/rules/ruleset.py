@@ -12,6 +12,7 @@ from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import Steps, rule_id, steps_text
 from headgate.rules.keys import encode_part
 from headgate.rules.model import Match, Version
+from headgate.rules.overlay import OverlayReport
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, unpack_place
 
@@ -52,12 +53,14 @@ class RuleInfo:
     """`file:line`, or empty when the set came from a snapshot."""
     id: str
     """Name in metrics, logs and answers: the rule's name, or its place in the tree (limiter/rule_name.py)."""
+    origins: Mapping[str, str]
+    """Fields of the limit that are not the rule's own: `overlay file:line`, or `setting default_…`."""
 
 
 class RuleSet:
     """All rules of one version: requests are matched against them."""
 
-    __slots__ = ("_domains", "_files", "count", "file_domains", "nodes", "version")
+    __slots__ = ("_domains", "_files", "count", "file_domains", "nodes", "origins", "overlay", "version")
 
     def __init__(
         self,
@@ -67,6 +70,8 @@ class RuleSet:
         count: int,
         files: Sequence[str] = (),
         file_domains: Sequence[str] = (),
+        origins: Mapping[int, Mapping[str, str]] | None = None,
+        overlay: OverlayReport | None = None,
     ) -> None:
         self._domains = dict(domains)
         self.nodes = nodes
@@ -77,6 +82,10 @@ class RuleSet:
         self.version = version
         self.count = count
         """Number of rules with a limit."""
+        self.origins: Mapping[int, Mapping[str, str]] = origins or {}
+        """Fields of limits that are not their rules' own, and where they come from, by the numbers of nodes."""
+        self.overlay = overlay or OverlayReport()
+        """Outcome of the overlay with these rules."""
 
     @property
     def domains(self) -> Mapping[str, Domain]:
@@ -144,7 +153,8 @@ class RuleSet:
         for steps, node, place in _walk(self.nodes, self._domains[domain].level, ()):
             limit = node.limit
             if limit is not None:
-                yield RuleInfo(domain, steps_text(steps), limit, self.place(place), rule_id(limit.name, steps))
+                text, id_ = steps_text(steps), rule_id(limit.name, steps)
+                yield RuleInfo(domain, text, limit, self.place(place), id_, self.origins.get(node.number, {}))
 
     def steps_of(self, domain: str) -> Iterator[Steps]:
         """The ways to one domain's rules that have a limit; KeyError if there is no such domain."""
@@ -160,14 +170,14 @@ class RuleSet:
 
 def _walk(nodes: Sequence[RuleNode], level: Level, parent: Steps) -> Iterator[tuple[Steps, RuleNode, int]]:
     for slot in level.values():
-        for value, node, place in _rules_of(nodes, slot):
+        for value, node, place in rules_of_slot(nodes, slot):
             steps = (*parent, (slot.key, value))
             yield steps, node, place
             if node.children is not None:
                 yield from _walk(nodes, node.children, steps)
 
 
-def _rules_of(nodes: Sequence[RuleNode], slot: KeySlot) -> Iterator[tuple[str, RuleNode, int]]:
+def rules_of_slot(nodes: Sequence[RuleNode], slot: KeySlot) -> Iterator[tuple[str, RuleNode, int]]:
     """Value, node and place of each rule of a key, in the order in which they are tried."""
     places = slot.places or [NOWHERE] * len(slot.values)
     for (value, number), place in zip(slot.values.items(), places, strict=True):

@@ -1,7 +1,7 @@
 """A compiled rule set as a file: for restarts, and to serve on when the directory is bad.
 
     headgate-rules-snapshot <format> <sha256 of the rest> <bytes of the rest>\n
-    {"digest": …, "counter": …, "count": …, "saved_ms": …, "limits": […]}\n
+    {"digest": …, "counter": …, "count": …, "saved_ms": …, "limits": […], "origins": {…}, "overlay": {…}}\n
     one JSON list per line
 
 It is written beside its place, synced and renamed, so a kill at any moment leaves the
@@ -26,7 +26,7 @@ import os
 import stat
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ from typing import Any
 from headgate.limiter.limit import Algorithm, Limit, OnError, Scope, TrafficClass, Unit
 from headgate.rules.acceptance import KeptFile
 from headgate.rules.model import Version
-from headgate.rules.problems import NoSnapshot, OtherSnapshot, SnapshotError
+from headgate.rules.overlay import OverlayReport
+from headgate.rules.problems import NoSnapshot, OtherSnapshot, Problem, SnapshotError
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import Domain, RuleSet
 from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, Wildcard
@@ -42,7 +43,7 @@ from headgate.rules.wildcards import WildcardIndex
 
 FILE_NAME = "rules.snapshot"
 MAGIC = "headgate-rules-snapshot"
-FORMAT = 6
+FORMAT = 7
 """Goes up whenever an older program would misread what a newer one writes, or the other way round."""
 
 MODE = 0o600
@@ -149,6 +150,8 @@ def encode(
         "count": rules.count,
         "saved_ms": saved_ms,
         "limits": [[getattr(limit, name) for name in _LIMIT_FIELDS] for limit in encoder.limits],
+        "origins": {str(number): dict(origins) for number, origins in rules.origins.items()},
+        "overlay": asdict(rules.overlay),
     }
     lines.insert(0, _dump(head))
     checksum = hashlib.sha256()
@@ -321,11 +324,19 @@ def _limit(values: list[Any]) -> Limit:
     return Limit(**named)
 
 
+def _overlay(entries: int, clashes: list[Any], unmatched: list[Any]) -> OverlayReport:
+    return OverlayReport(
+        entries, tuple(Problem(**item) for item in clashes), tuple(Problem(**item) for item in unmatched)
+    )
+
+
 def _decode(head: dict[str, Any], lines: Iterator[bytes], pause: Callable[[], None]) -> Snapshot:
     decoder = _Decoder([_limit(values) for values in head["limits"]])
     for line in lines:
         decoder.record(*json.loads(line))
         pause()
     version = Version(int(head["counter"]), str(head["digest"]))
-    rules = RuleSet(decoder.domains, decoder.nodes, version, int(head["count"]))
+    origins = {int(number): dict(said) for number, said in head["origins"].items()}
+    overlay = _overlay(**head["overlay"])
+    rules = RuleSet(decoder.domains, decoder.nodes, version, int(head["count"]), origins=origins, overlay=overlay)
     return Snapshot(rules, int(head["saved_ms"]), tuple(decoder.files))

@@ -12,11 +12,13 @@ full runs would stop the process for tens of milliseconds.
 """
 
 from array import array
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from headgate.limiter.limit import Limit
 from headgate.rules.keys import EXACT, KEY_ONLY, SHARED, WILDCARD, encode_key, encode_part, encode_tail
+from headgate.rules.limits import Draft
 from headgate.rules.wildcards import WildcardIndex, is_pattern
 
 Level: TypeAlias = dict[str, "KeySlot"]
@@ -53,14 +55,21 @@ class RuleNode:
         self.tail = b"" if limit is None else _tail(limit.algorithm, limit.window_ms)
 
 
+NOTHING: Mapping[str, str] = {}
+
+
 class NodeTable:
     """Nodes of one set by number, with the leaves that rules share."""
 
-    __slots__ = ("leaves", "nodes")
+    __slots__ = ("drafts", "leaves", "nodes", "origins")
 
     def __init__(self) -> None:
         self.nodes: list[RuleNode] = []
         self.leaves: dict[Any, RuleNode] = {}
+        self.drafts: dict[int, Draft] = {}
+        """Fields that the limits of nodes were built from, by the nodes' numbers."""
+        self.origins: dict[int, Mapping[str, str]] = {}
+        """Fields of limits that are not their rules' own, and where they come from, by the nodes' numbers."""
 
     def new(self, limit: Limit | None, children: Level | None) -> RuleNode:
         """A node with the next number."""
@@ -68,11 +77,26 @@ class NodeTable:
         self.nodes.append(node)
         return node
 
-    def leaf(self, name: Any, limit: Limit | None) -> RuleNode:
+    def leaf(
+        self, name: Any, limit: Limit | None, origins: Mapping[str, str] = NOTHING, draft: Draft | None = None
+    ) -> RuleNode:
         """The leaf of that name, made when it is first asked for."""
         node = self.leaves.get(name)
         if node is None:
             node = self.leaves[name] = self.new(limit, None)
+            if draft is not None:
+                self.drafts[node.number] = draft
+            if origins:
+                self.origins[node.number] = origins
+        return node
+
+    def with_children(self, leaf: RuleNode, children: Level) -> RuleNode:
+        """A node with the limit of a leaf, and children."""
+        node = self.new(leaf.limit, children)
+        if leaf.number in self.drafts:
+            self.drafts[node.number] = self.drafts[leaf.number]
+        if leaf.number in self.origins:
+            self.origins[node.number] = self.origins[leaf.number]
         return node
 
 

@@ -395,6 +395,12 @@ def test_whether_it_is_ready_before_rules_have_come(variables: dict[str, str], s
     assert load_settings({"rules": "r"}, {**COMPAT, **variables}).start_without_rules is starts
 
 
+def test_what_policies_have_no_field_for_is_set_beside_them() -> None:
+    ours = {"HEADGATE_RULES_OVERLAY": "/o", "HEADGATE_DEFAULT_ALGORITHM": "gcra", "HEADGATE_DEFAULT_ON_ERROR": "closed"}
+    laid = load_settings({}, {**COMPAT, **ENVOY_GATEWAY, **ours})
+    assert (laid.rules_overlay, laid.default_algorithm, laid.default_on_error) == (Path("/o"), "gcra", "closed")
+
+
 def test_the_check_of_envoys_certificate_can_be_switched_off() -> None:
     assert load_settings({}, {**COMPAT, **ENVOY_GATEWAY}).client_ca is not None
     off = load_settings({}, {**COMPAT, **ENVOY_GATEWAY, "HEADGATE_TLS_CLIENT_VERIFY": "false"})

@@ -167,7 +167,7 @@ def test_every_cut_and_every_changed_byte_is_noticed() -> None:
     [
         (lambda data: b"", "not a snapshot of rules"),
         (lambda data: b"something else entirely\n", "not a snapshot of rules"),
-        (lambda data: data.replace(b"snapshot 6 ", b"snapshot 5 ", 1), "format 5, this program reads format 6"),
+        (lambda data: data.replace(b"snapshot 7 ", b"snapshot 6 ", 1), "format 6, this program reads format 7"),
         (lambda data: data[:-10], "incomplete: "),
         (lambda data: data + b"x", "incomplete: "),
         (lambda data: data.replace(b"plain", b"plein", 1), "damaged: the checksum differs"),

@@ -463,12 +463,12 @@ async def test_a_file_system_error_is_tried_again_without_a_visible_change(
     monkeypatch.setattr(directory_feed, "RETRY_S", 0.01)
     broken, attempts = True, 0
 
-    def read(path: Path, *, merge_domains: bool) -> Any:
+    def read(path: Path, **options: Any) -> Any:
         nonlocal attempts
         attempts += 1
         if broken:
             raise RulesError([], transient=True)
-        return directory.read_directory(path, merge_domains=merge_domains)
+        return directory.read_directory(path, **options)
 
     monkeypatch.setattr(directory_feed, "read_directory", read)
     async with rig.watching():
@@ -645,8 +645,8 @@ def test_a_swap_while_the_files_are_read_is_noticed(tmp_path: Path, monkeypatch:
     rig.write(text(1))
     rig.store.load_initial()
 
-    def read_and_change(path: Path, *, merge_domains: bool) -> Any:
-        source = directory.read_directory(path, merge_domains=merge_domains)
+    def read_and_change(path: Path, **options: Any) -> Any:
+        source = directory.read_directory(path, **options)
         rig.write(text(3))
         return source
 

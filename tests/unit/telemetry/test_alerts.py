@@ -81,6 +81,7 @@ CASES: dict[str, Case] = {
     "HeadgateRulesNotDelivered": level("headgate_rules_last_look_timestamp_seconds", "1160+0x30", "0+60x30"),
     "HeadgateRulesNotDeliveredForLong": level("headgate_rules_last_look_timestamp_seconds", "1100+0x30", "1160+0x30"),
     "HeadgateRulesRefused": level("headgate_rules_in_sync", "1 1 0+0x30", "1+0x18 0 1 1"),
+    "HeadgateOverlayRefused": level("headgate_rules_overlay_in_sync", "1 1 0+0x30", "1+0x18 0 1 1"),
     "HeadgateRulesDiffer": Case(
         {'headgate_rules_fingerprint{instance="a"}': "17+0x30", 'headgate_rules_fingerprint{instance="b"}': "18+0x30"},
         {'headgate_rules_fingerprint{instance="a"}': "17+0x30", 'headgate_rules_fingerprint{instance="b"}': "17+0x30"},
