@@ -16,6 +16,9 @@ _HINTS = {
 }
 """Flags that mend each mistake with TLS."""
 
+HTTP_THERE = "http1.x server"
+"""Part of what gRPC says where it is answered by HTTP/1."""
+
 ADDR_HELP = "host:port or unix:/path (default: %(default)s)"
 
 
@@ -57,6 +60,10 @@ def token_line(path: Path | None) -> str | None:
 
 
 def why_closed(args: argparse.Namespace, status: Any, message: str) -> str:
-    """Say which flag may be missing where a connection failed, or nothing."""
+    """Say what may be at the address, or which flag may be missing, where a connection failed; or nothing."""
+    if HTTP_THERE in message:
+        return " (an HTTP server is there: gRPC has a port of its own, 8081 unless set otherwise)"
+    if status == "UNIMPLEMENTED":
+        return " (this port does not serve it: operators' commands are for that of admin_grpc, others for that of grpc)"
     mistake = tls_mistake(message, tls=wants_tls(args), certificate=args.tls_cert is not None)
     return f" ({_HINTS[mistake]})" if status == "UNAVAILABLE" and mistake is not None else ""

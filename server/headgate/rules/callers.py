@@ -42,16 +42,6 @@ class _Side(NamedTuple):
     def slot(self, key: str) -> KeySlot | None:
         return None if self.level is None else self.level.get(key)
 
-    def node(self, key: str, value: str) -> RuleNode | None:
-        """The node that an entry leads to, as `RuleSet.match` goes."""
-        slot = self.slot(key)
-        if slot is None:
-            return None
-        if (number := slot.values.get(value)) is not None:
-            return self.rules.nodes[number]
-        wildcard = _first_wildcard(slot, value)
-        return slot.any_node if wildcard is None else wildcard.node
-
     def below(self, node: RuleNode | None) -> "_Side":
         return _Side(self.rules, None if node is None else node.children)
 
@@ -66,7 +56,7 @@ def _below(sides: Sequence[_Side], parent: Caller) -> Iterator[Caller]:
     for key in dict.fromkeys(key for side in sides for key in side.level or ()):
         for name, value in _values_apart(*(side.slot(key) for side in sides)):
             caller = Caller((*parent.steps, (key, name)), (*parent.entries, (key, value)))
-            nodes = [side.node(key, value) for side in sides]
+            nodes = [side.rules.node_below(side.level, key, value) for side in sides]
             if any(node is not None and node.limit is not None for node in nodes):
                 yield caller
             yield from _below([side.below(node) for side, node in zip(sides, nodes, strict=True)], caller)
