@@ -17,7 +17,7 @@ from headgate.limiter.blocks import Blocks
 from headgate.limiter.decision import Charge, Entries
 from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Overrides
-from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name
+from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name, steps_text
 from headgate.limiter.scopes import LimitsOfRegion, SlicedCharges
 from headgate.plan import AnswerSettings, HandlerStats, Plan, PlannedDescriptor, Shape
 from headgate.rules.keys import override_key
@@ -312,7 +312,10 @@ class Planner:
         rule = part.rule(domain)
         if part.value is None:
             return self._tallies.of_rule(rule.domain, rule.id, rule.text)
-        return self._tallies.of_value(rule.domain, rule.id, rule.text, part.value)
+        # With `detailed_metric` the value is the whole descriptor, and so are the levels.
+        joint = "_" if part.steps and part.steps[-1][1] else "="
+        text = steps_text(part.entries) if part.limit.detailed_metric else f"{rule.text}{joint}{part.value}"
+        return self._tallies.of_value(rule.domain, rule.id, text, part.value)
 
 
 def _shape_name(domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]) -> tuple[object, ...]:
