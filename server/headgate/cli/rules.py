@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headgate.console import descriptors
-from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, write
+from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
 from headgate.console.parsers import Commands
 from headgate.decision_log.commands import replay
 from headgate.rules.advice import advise
 from headgate.rules.diff import differences
 from headgate.rules.directory import load_directory
-from headgate.rules.explain import explain
+from headgate.rules.explain import explain, replacements
 from headgate.rules.problems import RulesError
 
 Command = Callable[[argparse.Namespace], int]
@@ -35,10 +35,11 @@ def _add_check(actions: Commands) -> None:
         help="find every problem in a directory of rules",
         description="Check every rule file in DIR. Prints one line per problem: `file:line: reason`. What is allowed "
         "and hardly meant is a warning.",
-        epilog="exit status: 0 no problem, or warnings only; 1 problems\n\nexamples:\n"
-        "  headgate rules check examples/rules\n  headgate rules check examples/rules/edge.yaml",
+        epilog="exit status: 0 no problem, or warnings only; 1 problems, or warnings with --strict\n\nexamples:\n"
+        "  headgate rules check examples/rules\n  headgate rules check --strict examples/rules/edge.yaml",
     )
     _add_directory(parser)
+    parser.add_argument("--strict", action="store_true", help="fail on warnings too, as for CI")
     parser.set_defaults(command=_or_problems(check, EXIT_FAILED))
 
 
@@ -81,8 +82,11 @@ def _add_directory(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> int:
     """Print every problem of a rules directory. Returns 1 if there is one."""
     rules = load_directory(args.directory, merge_domains=args.merge_domains)
-    for warning in advise(rules):
+    warnings = advise(rules)
+    for warning in warnings:
         write(str(warning))
+    if warnings and args.strict:
+        return fail(f"{len(warnings)} warning{'s' if len(warnings) != 1 else ''} (--strict)", EXIT_FAILED)
     write(f"ok: {rules.count} limits in {len(rules.domains)} domains")
     return EXIT_OK
 
@@ -91,8 +95,11 @@ def explain_request(args: argparse.Namespace) -> int:
     """Print which rule each descriptor of a request would hit, and why."""
     requested = [descriptors.parse_descriptor(text) for text in args.descriptors]
     rules = load_directory(args.directory, merge_domains=args.merge_domains)
-    for entries in requested:
-        write(str(explain(rules, args.domain, entries)))
+    explained = [explain(rules, args.domain, entries) for entries in requested]
+    for one in explained:
+        write(str(one))
+    for line in replacements([one.match for one in explained if one.match is not None]):
+        write(line)
     return EXIT_OK
 
 

@@ -98,6 +98,16 @@ def _at(place: str) -> str:
     return f" at {place}" if place else ""
 
 
+def replacements(matches: Sequence[Match]) -> list[str]:
+    """Say which rules that a request hits replace others that it hits."""
+    return [
+        f"rule `{other.rule}` replaces rule `{match.rule}`, which neither counts nor denies this request"
+        for match in matches
+        for other in matches
+        if match.limit.name in other.limit.replaces
+    ]
+
+
 def _outcome(match: Match | None, node: RuleNode | None) -> str:
     if match is not None:
         return f"rule `{match.rule}`: {describe(match.limit)}, id {match.name.id}"
@@ -122,7 +132,7 @@ def words_of(limit: Limit) -> list[str]:
         if limit.algorithm is Algorithm.GCRA:
             words.append(f"burst {limit.burst}")
         words += [
-            f"precision {limit.precision}",
+            f"precision {limit.precision_millionths / 10_000:g}%",
             f"on_error {limit.on_error.value}",
             f"scope {limit.scope_in_force.value}",
         ]

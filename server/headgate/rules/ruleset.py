@@ -155,6 +155,11 @@ class RuleSet:
         file_index, line = unpack_place(packed)
         return f"{self._files[file_index]}:{line}"
 
+    def file_of(self, domain: str) -> str:
+        """The first file that gives a domain; empty when the set came from a snapshot."""
+        given = zip(self._files, self.file_domains, strict=False)
+        return next((file for file, its_domain in given if its_domain == domain), "")
+
     def rules(self) -> Iterator[RuleInfo]:
         """Every rule that has a limit, in file order within its key."""
         for domain in self._domains:

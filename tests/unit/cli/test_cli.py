@@ -295,6 +295,23 @@ def test_rules_check_warns_and_still_says_yes(tmp_path: Path, capsys: pytest.Cap
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ")[:2] for line in lines[:2]] == [[f"{rules}:4", "warning"]] * 2
     assert lines[2] == "ok: 1 limits in 1 domains"
+    assert main(["rules", "check", "--strict", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert told.out.splitlines() == lines[:2]
+    assert told.err == "headgate: 2 warnings (--strict)\n"
+
+
+def test_rules_explain_says_what_replaces_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "domain: a\ndescriptors:\n"
+        "- {key: plan, value: gold, rate_limit: {name: gold, unit: day, requests_per_unit: 1}}\n"
+        "- {key: trial, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: gold}]}}\n"
+    )
+    assert main(["rules", "explain", str(tmp_path), "--domain", "a", "plan=gold", "trial=t1"]) == 0
+    said = "rule `a: trial` replaces rule `a: plan=gold`, which neither counts nor denies this request\n"
+    assert capsys.readouterr().out.endswith(said)
+    assert main(["rules", "explain", str(tmp_path), "--domain", "a", "plan=gold"]) == 0
+    assert "neither counts" not in capsys.readouterr().out
 
 
 def test_rules_check_says_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
