@@ -6,6 +6,8 @@ from typing import Any
 
 from headgate_client.tls_mistake import TlsMistake, tls_mistake
 
+from headgate.console.parsers import accepting
+
 _HINTS = {
     TlsMistake.NO_TLS: "it may want TLS: --tls-ca FILE",
     TlsMistake.NO_CERTIFICATE: "it may want a client certificate: --tls-cert FILE --tls-key FILE",
@@ -37,10 +39,11 @@ def add_target(parser: argparse.ArgumentParser, address: str, addr_help: str = A
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds <= 3600:
-        raise ValueError
-    return seconds
+    with accepting("seconds, more than 0 and at most 3600", text):
+        seconds = float(text)
+        if not 0 < seconds <= 3600:
+            raise ValueError
+        return seconds
 
 
 def wants_tls(args: argparse.Namespace) -> bool:

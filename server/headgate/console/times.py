@@ -8,6 +8,7 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
+from headgate.console.parsers import accepting
 from headgate.errors import ConfigError
 
 TIME_HELP: Final = (
@@ -39,6 +40,12 @@ def in_zone(line: str, zone: tzinfo | None) -> str:
 
 def _moved(text: str, zone: tzinfo | None) -> str:
     return datetime.fromisoformat(text).astimezone(zone).isoformat(timespec="milliseconds")
+
+
+def stretch(text: str) -> int:
+    """A stretch of time as an argument, in milliseconds."""
+    with accepting("a stretch of time such as 30s, 5m or 1h", text):
+        return milliseconds(text)
 
 
 def milliseconds(text: str) -> int:

@@ -48,6 +48,8 @@ _KNOWN_TAGS = frozenset({None, "!"} | {f"tag:yaml.org,2002:{kind}" for kind in (
 STAR_HINT: Final = " (a value that begins with a star is put in quotes: '*.jpg')"
 """YAML takes what begins with a star for an alias, and wildcards do."""
 
+DASH_HINT: Final = " (a line at the level of a list's dashes: indent it further, or begin it with a dash)"
+
 
 class YamlError(Exception):
     """Reason why a file can't be read any further, and the place."""
@@ -190,6 +192,7 @@ def fault_of(error: yaml.YAMLError, data: bytes) -> YamlError:
         problem = ", ".join(part for part in (error.context, error.problem) if part)
         line = mark.line if mark else 0
         hint = tab_hint(data.splitlines(), line) + (STAR_HINT if "an alias" in problem else "") + _opened(error, line)
+        hint += DASH_HINT if "expected '-' indicator" in problem else ""
         return YamlError(line + 1, f"not valid YAML: {problem}{hint}")
     position = getattr(error, "position", 0) or 0
     reason = getattr(error, "reason", None) or str(error)

@@ -159,6 +159,27 @@ def test_check_exits_2_when_it_can_not_be_asked(arguments: list[str]) -> None:
     assert caught.value.code == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["check", "--domain", "d", "--hits", "many", "a=b"],
+            "--hits: a whole number from 0 to 4294967295, got 'many'",
+        ),
+        (
+            ["check", "--domain", "d", "--timeout", "0", "a=b"],
+            "--timeout: seconds, more than 0 and at most 3600, got '0'",
+        ),
+        (["key", "override", "--factor", "2x", "a=b"], "--factor: a number above 0, such as 2 or 0.5, got '2x'"),
+        (["explain", "--window", "5x"], "--window: a stretch of time such as 30s, 5m or 1h, got '5x'"),
+    ],
+)
+def test_an_argument_says_what_it_takes(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert said in capsys.readouterr().err
+
+
 def test_check_exits_2_on_a_bad_descriptor_or_certificate(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--domain", "edge", "user"]) == 2
     assert capsys.readouterr().err == "headgate: 'user': expected key=value, got 'user'\n"

@@ -11,7 +11,7 @@ from headgate.console.admin_call import SERVERS_HELP, addresses_of, call, on_all
 from headgate.console.output import EXIT_FAILED, EXIT_OK, printable, write
 from headgate.console.parsers import Commands
 from headgate.console.target import add_target
-from headgate.console.times import TIME_HELP, add_local, in_zone, milliseconds, parse_time, zone_of
+from headgate.console.times import TIME_HELP, add_local, in_zone, parse_time, stretch, zone_of
 from headgate.decision_log.coverage import Coverage
 from headgate.decision_log.explain.explanation import DecisionOutcome, explain, lines_of
 from headgate.decision_log.explain.question import DecisionQuestion
@@ -50,7 +50,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--at", metavar="TIME", help=TIME_HELP)
     add_local(parser)
     parser.add_argument(
-        "--window", type=milliseconds, default="5m", metavar="TIME", help="how far from --at to look (default: 5m)"
+        "--window", type=stretch, default="5m", metavar="TIME", help="how far from --at to look (default: 5m)"
     )
     parser.add_argument("--id", metavar="ID", help="explain this decision: 16 hex digits, as answers have them")
     parser.add_argument(
