@@ -270,6 +270,12 @@ class AsyncHeadgate:
         return self._core.report.unsettled_so_far
 
     @property
+    def no_rule(self) -> int:
+        """Calls that no rule applied to, by what the server says: a typo in the domain or in a key leaves them
+        unlimited."""
+        return self._core.report.unlimited_so_far
+
+    @property
     def denials_dropped(self) -> int:
         """Denials forgotten before their time because too many were remembered: each is asked for again."""
         return self._core.denials.dropped

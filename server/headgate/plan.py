@@ -67,7 +67,7 @@ class PlannedDescriptor:
     """One descriptor of a plan: its charges, or the status that it gets without any."""
 
     charges: tuple[Charge, ...] = ()
-    status: bytes = wire.STATUS_WITHOUT_LIMIT
+    status: bytes = b""
     unlimited: bool = False
     tallies: tuple[Tally, ...] = ()
     """One per charge; without charges, one for the descriptor."""

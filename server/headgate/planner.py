@@ -10,12 +10,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+from headgate_client.unmet import Unmet
+
 from headgate.errors import BadRequest, RequestError
 from headgate.limiter.blocks import Blocks
 from headgate.limiter.decision import Charge, Entries
 from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Overrides
-from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name
+from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name, steps_text
 from headgate.limiter.scopes import LimitsOfRegion, SlicedCharges
 from headgate.plan import AnswerSettings, HandlerStats, Plan, PlannedDescriptor, Shape
 from headgate.rules.keys import override_key
@@ -175,8 +177,10 @@ class Planner:
                 _refuse_limits(request)
             if domain is None:
                 return self._unknown(request.domain, len(request.descriptors), rules, len(payload))
-            met = _without_replaced([self._meet(rules, domain, d, limits) for d in request.descriptors])
-            shape = self._shape(rules, domain.name, met, late)
+            matched = [self._meet(rules, domain, d, limits) for d in request.descriptors]
+            met = _without_replaced(matched)
+            unmet = () if all(met) else _reasons(rules, domain, request.descriptors, matched, met)
+            shape = self._shape(rules, domain.name, met, late, unmet)
         except RequestError:
             self._stats.refused += 1
             raise
@@ -217,14 +221,16 @@ class Planner:
 
     # Shapes
 
-    def _shape(self, rules: RuleSet, domain: str, met: list[Parts], late: bool | None) -> Shape:
+    def _shape(
+        self, rules: RuleSet, domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]
+    ) -> Shape:
         """Return the shape of requests that meet these limits; make it for the first of them."""
-        name = _shape_name(domain, met, late)
+        name = _shape_name(domain, met, late, unmet)
         known = self._shapes.get(name)
         if known is not None:
             return known[0]
         overflowed = self._tallies.overflowed
-        shape = self._new_shape(rules, domain, met, late)
+        shape = self._new_shape(rules, domain, met, late, unmet)
         together = [part for parts in met for part in parts]
         # A limit or a value of the request's own is nobody else's; and a tally beyond the bound may get room later.
         shared = not any(part.steps is None or part.value is not None for part in together)
@@ -234,11 +240,18 @@ class Planner:
             self._shapes[name] = shape, [part.limit for part in together]
         return shape
 
-    def _new_shape(self, rules: RuleSet, domain: str, met: list[Parts], late: bool | None) -> Shape:
+    def _new_shape(
+        self, rules: RuleSet, domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]
+    ) -> Shape:
         trailer = b""
         if self._settings.dynamic_metadata and (metadata := _merged_metadata(met)):
             trailer = wire.encode_dynamic_metadata(metadata)
-        return self._shape_of([self._descriptor(domain, i, parts, late) for i, parts in enumerate(met)], trailer, rules)
+        reasons = iter(unmet)
+        planned = [
+            self._descriptor(domain, i, parts, late) if parts else self._unlimited(domain, next(reasons))
+            for i, parts in enumerate(met)
+        ]
+        return self._shape_of(planned, trailer, rules)
 
     def _shape_of(self, descriptors: list[PlannedDescriptor], trailer: bytes, rules: RuleSet) -> Shape:
         return Shape(
@@ -254,12 +267,16 @@ class Planner:
         tally, first = self._tallies.of_unknown_domain(domain)
         if first:
             self._on_unknown_domain(tally.name.domain)
-        planned = [PlannedDescriptor(tallies=(tally,)), *[PlannedDescriptor()] * (descriptors - 1)]
+        status = wire.STATUS_WITHOUT_LIMIT[Unmet.NO_DOMAIN]
+        planned = [PlannedDescriptor(status=status, tallies=(tally,))]
+        planned += [PlannedDescriptor(status=status)] * (descriptors - 1)
         return Plan(self._shape_of(planned, b"", rules), (), request_bytes)
 
+    def _unlimited(self, domain: str, reason: Unmet) -> PlannedDescriptor:
+        tally = self._tallies.of_rule(domain, NO_RULE, NO_RULE)
+        return PlannedDescriptor(status=wire.STATUS_WITHOUT_LIMIT[reason], tallies=(tally,))
+
     def _descriptor(self, domain: str, index: int, parts: Parts, late: bool | None) -> PlannedDescriptor:
-        if not parts:
-            return PlannedDescriptor(tallies=(self._tallies.of_rule(domain, NO_RULE, NO_RULE),))
         if parts[0].refund:
             self._check_refunds(domain, index, parts)
         charged = [part for part in parts if not part.limit.unlimited]
@@ -295,12 +312,15 @@ class Planner:
         rule = part.rule(domain)
         if part.value is None:
             return self._tallies.of_rule(rule.domain, rule.id, rule.text)
-        return self._tallies.of_value(rule.domain, rule.id, rule.text, part.value)
+        # With `detailed_metric` the value is the whole descriptor, and so are the levels.
+        joint = "_" if part.steps and part.steps[-1][1] else "="
+        text = steps_text(part.entries) if part.limit.detailed_metric else f"{rule.text}{joint}{part.value}"
+        return self._tallies.of_value(rule.domain, rule.id, text, part.value)
 
 
-def _shape_name(domain: str, met: list[Parts], late: bool | None) -> tuple[object, ...]:
+def _shape_name(domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]) -> tuple[object, ...]:
     """Name a shape by all that it depends on: per descriptor the number of limits, and these with their costs."""
-    name: list[object] = [domain, late]
+    name: list[object] = [domain, late, unmet]
     for parts in met:
         name.append(len(parts))
         for part in parts:
@@ -339,6 +359,23 @@ def _without_replaced(met: list[Parts]) -> list[Parts]:
     if not replaced:
         return met
     return [tuple([part for part in parts if part.blocked or part.limit.name not in replaced]) for parts in met]
+
+
+def _reasons(
+    rules: RuleSet,
+    domain: Domain,
+    descriptors: Sequence[wire.Descriptor],
+    matched: list[Parts],
+    met: list[Parts],
+) -> tuple[Unmet, ...]:
+    """Say of each descriptor that nothing limits why; `matched`: before rules that are replaced were left out."""
+    reasons: list[Unmet] = []
+    for descriptor, parts, kept in zip(descriptors, matched, met, strict=True):
+        if parts and not kept:
+            reasons.append(Unmet.REPLACED)
+        elif not kept:
+            reasons.append(Unmet.EXEMPT if rules.exempts(domain, descriptor.entries) else Unmet.NO_RULE)
+    return tuple(reasons)
 
 
 def _merged_metadata(met: list[Parts]) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def test_a_sidecar_of_the_example_keeps_its_rules_and_its_decisions_over_a_resta
         server.wait_ready()
         assert remaining(server, "bob") == 4, "by the last good rules"
         data = str(volumes.path("/var/lib/headgate"))
-        shown = headgate.run("explain", "--data-dir", data, "--domain", "edge", "--descriptor", "user=alice")
+        shown = headgate.run("explain", "--data-dir", data, "--domain", "edge", "user=alice")
         assert shown.returncode == 0, shown.stderr
         assert "The request was denied" in shown.stdout
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate_client.testing.limits import FakeLimit
+from headgate_client.unmet import Unmet
 
 _KNOWN = {"key", "value", "rate_limit", "descriptors", "shadow_mode", "share_threshold"}
 _IGNORED = {"detailed_metric", "value_to_metric", "metadata"}
@@ -72,6 +73,18 @@ class FakeRules:
             level, of_rule = found
             key += [name, of_rule, "" if level.shared else value]
         return None if level is None or level.limit is None else (level.limit, tuple(key))
+
+    def unmet(self, domain: str, entries: Iterable[tuple[str, str]]) -> Unmet:
+        """Why nothing limits a descriptor."""
+        level = self._domains.get(domain)
+        if level is None:
+            return Unmet.NO_DOMAIN
+        for name, value in entries:
+            found = level.find(name, value)
+            if found is None:
+                return Unmet.NO_RULE
+            level = found[0]
+        return Unmet.NO_RULE if level.below else Unmet.EXEMPT
 
     def _add(self, where: str, level: _Level, descriptors: Sequence[Mapping[str, Any]]) -> None:
         for given in descriptors:

@@ -13,6 +13,7 @@ from headgate_client.core import Link
 from headgate_client.testing.clock import FakeClock
 from headgate_client.testing.limits import Counter, FakeLimit
 from headgate_client.testing.rules import FakeRules
+from headgate_client.unmet import Unmet, encode_unmet
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 from headgate_client.wire.headgate.v1.limits_pb2 import (
@@ -97,13 +98,23 @@ class FakeServer:
         denied = _decide(charged, now_ms)
         response = RateLimitResponse(
             overall_code=RateLimitResponse.OVER_LIMIT if denied else RateLimitResponse.OK,
-            statuses=[_Status(code=RateLimitResponse.OK) if one is None else one.status() for one in charges],
+            statuses=[
+                self._unlimited(request.domain, descriptor, replaced=before is not None)
+                if one is None
+                else one.status()
+                for descriptor, before, one in zip(request.descriptors, found, charges, strict=True)
+            ],
         )
         if denied and any(charge.late or charge.refund or charge.limit.refund for charge in charged):
             # Not to be remembered: it is charged, or given back, each time; or room may come before its time.
             response.quota.requests = 1
             response.quota.valid_until.SetInParent()
         return response
+
+    def _unlimited(self, domain: str, descriptor: RateLimitDescriptor, *, replaced: bool) -> _Status:
+        entries = [(entry.key, entry.value) for entry in descriptor.entries]
+        reason = Unmet.REPLACED if replaced else self._rules.unmet(domain, entries)
+        return _Status.FromString(_Status(code=RateLimitResponse.OK).SerializeToString() + encode_unmet(reason))
 
     def reserve(self, payload: bytes) -> bytes:
         """One call of Reserve: the estimate is charged if it fits."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headgate.console import descriptors
-from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, write
+from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
 from headgate.console.parsers import Commands
 from headgate.decision_log.commands import replay
 from headgate.limiter.limit import Algorithm, OnError
@@ -15,7 +15,7 @@ from headgate.rules.advice import advise
 from headgate.rules.defaults import Defaults
 from headgate.rules.diff import differences
 from headgate.rules.directory import check_overlay, load_directory
-from headgate.rules.explain import explain
+from headgate.rules.explain import explain, replacements
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
 
@@ -39,11 +39,12 @@ def _add_check(actions: Commands) -> None:
         description="Check every rule file in DIR. Prints one line per problem: `file:line: reason`. What is allowed "
         "and hardly meant is a warning. With an overlay, its entries must make sense with the rules, and each must "
         "name one; without DIR the overlay is checked by itself.",
-        epilog="exit status: 0 no problem, or warnings only; 1 problems\n\nexamples:\n"
-        "  headgate rules check examples/rules\n  headgate rules check examples/rules/edge.yaml\n"
+        epilog="exit status: 0 no problem, or warnings only; 1 problems, or warnings with --strict\n\nexamples:\n"
+        "  headgate rules check examples/rules\n  headgate rules check --strict examples/rules/edge.yaml\n"
         "  headgate rules check --rules-overlay examples/overlay",
     )
     _add_directory(parser, optional=True)
+    parser.add_argument("--strict", action="store_true", help="fail on warnings too, as for CI")
     parser.set_defaults(command=_or_problems(check, EXIT_FAILED))
 
 
@@ -110,16 +111,18 @@ def check(args: argparse.Namespace) -> int:
     """Print every problem of a rules directory, and of an overlay over it. Returns 1 if there is one."""
     if args.directory is None:
         if args.rules_overlay is None:
-            sys.stderr.write("headgate: nothing to check: name a directory of rules, or --rules-overlay\n")
-            return EXIT_USAGE
+            return fail("nothing to check: name a directory of rules, or --rules-overlay", EXIT_USAGE)
         write(f"ok: {check_overlay(args.rules_overlay)} entries; name a directory of rules to see what they lie over")
         return EXIT_OK
     rules = _load(args, args.directory, args.rules_overlay)
     overlay = rules.overlay
     if overlay.clashes or overlay.unmatched:
         raise RulesError(sorted([*overlay.clashes, *overlay.unmatched]))
-    for warning in advise(rules):
+    warnings = advise(rules)
+    for warning in warnings:
         write(str(warning))
+    if warnings and args.strict:
+        return fail(f"{len(warnings)} warning{'s' if len(warnings) != 1 else ''} (--strict)", EXIT_FAILED)
     write(f"ok: {rules.count} limits in {len(rules.domains)} domains")
     return EXIT_OK
 
@@ -128,8 +131,11 @@ def explain_request(args: argparse.Namespace) -> int:
     """Print which rule each descriptor of a request would hit, and why."""
     requested = [descriptors.parse_descriptor(text) for text in args.descriptors]
     rules = _load(args, args.directory, args.rules_overlay)
-    for entries in requested:
-        write(str(explain(rules, args.domain, entries)))
+    explained = [explain(rules, args.domain, entries) for entries in requested]
+    for one in explained:
+        write(str(one))
+    for line in replacements([one.match for one in explained if one.match is not None]):
+        write(line)
     return EXIT_OK
 
 

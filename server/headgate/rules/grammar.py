@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.rules.fields import shown
+from headgate.spelling import did_you_mean
 
 
 class LevelGrammar(NamedTuple):
@@ -73,4 +74,5 @@ def unknown_key(name: str, grammar: LevelGrammar) -> str:
             return f"key `{name}` is at the wrong level: it belongs {other.here}, not {grammar.here}"
     # Of a file that is no rules file, its words are nobody's business: messages are logged.
     quoted = "that is no word" if grammar is ROOT and not _WORD.fullmatch(name) else shown(name)
-    return f"unknown key {quoted} {grammar.here}; accepted: {', '.join(grammar.keys)}"
+    hint = did_you_mean(name.lower(), grammar.keys)
+    return f"unknown key {quoted} {grammar.here}; accepted: {', '.join(grammar.keys)}{hint}"

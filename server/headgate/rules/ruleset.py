@@ -136,12 +136,38 @@ class RuleSet:
             return None
         return Match(node.limit, limit_key + node.tail, root.name, tuple(steps))
 
+    def node_below(self, level: Level | None, key: str, value: str) -> RuleNode | None:
+        """Return the node that one entry leads to, as `match_in` goes; None if no rule does."""
+        slot = None if level is None else level.get(key)
+        if slot is None:
+            return None
+        if (number := slot.values.get(value)) is not None:
+            return self.nodes[number]
+        wildcard = None if slot.wildcards is None else slot.wildcards.find(value)
+        return slot.any_node if wildcard is None else wildcard.node
+
+    def exempts(self, root: Domain, entries: Sequence[tuple[str, str]]) -> bool:
+        """Tell whether a rule applies that has neither a limit nor children: it is there to exempt."""
+        level: Level | None = root.level
+        node: RuleNode | None = None
+        for key, value in entries:
+            node = self.node_below(level, key, value)
+            if node is None:
+                return False
+            level = node.children
+        return node is not None and node.limit is None and node.children is None
+
     def place(self, packed: int) -> str:
         """Place of a rule as `file:line`."""
         if packed == NOWHERE or not self._files:
             return ""
         file_index, line = unpack_place(packed)
         return f"{self._files[file_index]}:{line}"
+
+    def file_of(self, domain: str) -> str:
+        """The first file that gives a domain; empty when the set came from a snapshot."""
+        given = zip(self._files, self.file_domains, strict=False)
+        return next((file for file, its_domain in given if its_domain == domain), "")
 
     def rules(self) -> Iterator[RuleInfo]:
         """Every rule that has a limit, in file order within its key."""

@@ -54,7 +54,7 @@ class Tally:
 
     name: TallyName
     text: str
-    """The rule for people, level by level."""
+    """The rule level by level, or the descriptor where the rule asks for values: `plan=free > user=alice`."""
     rules: int = 0
     """The number of rule sets that there had been when a request was last planned on it."""
     within: defaultdict[str, int] = field(default_factory=_counts)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct
+from headgate_client.unmet import Unmet, encode_unmet
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 from headgate.errors import BadRequest
@@ -286,13 +287,13 @@ def encode_status(head: bytes, remaining: int, reset_ms: int) -> bytes:
     return _before_status(len(body)) + body
 
 
-def _fixed_status(**fields: Any) -> bytes:
-    data = RateLimitResponse.DescriptorStatus(code=RateLimitResponse.OK, **fields).SerializeToString()
+def _fixed_status(more: bytes = b"", **fields: Any) -> bytes:
+    data = RateLimitResponse.DescriptorStatus(code=RateLimitResponse.OK, **fields).SerializeToString() + more
     return _STATUSES + varint(len(data)) + data
 
 
-STATUS_WITHOUT_LIMIT: Final = _fixed_status()
-"""No rule, a rule without a limit, or a rule that another one replaces."""
+STATUS_WITHOUT_LIMIT: Final = {reason: _fixed_status(encode_unmet(reason)) for reason in Unmet}
+"""Statuses of descriptors that nothing limits, by why; Envoy and others skip the field that says it."""
 
 STATUS_UNLIMITED: Final = _fixed_status(limit_remaining=MAX_UINT32)
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from headgate.decision_log import block
 from headgate.decision_log.batch import RecordFilter
-from headgate.decision_log.explain.explanation import DecisionOutcome, DecisionQuestion, explain, lines_of
+from headgate.decision_log.explain.explanation import DecisionOutcome, explain, lines_of
+from headgate.decision_log.explain.question import DecisionQuestion
 from headgate.decision_log.follower import Follower
 from headgate.decision_log.index import index_path
 from headgate.decision_log.reader import LogView

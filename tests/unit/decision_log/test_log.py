@@ -9,7 +9,8 @@ import pytest
 from headgate.decision_log import rule_contents, segments
 from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.block import MAGIC
-from headgate.decision_log.explain.explanation import DecisionQuestion, explain, lines_of
+from headgate.decision_log.explain.explanation import explain, lines_of
+from headgate.decision_log.explain.question import DecisionQuestion
 from headgate.decision_log.index import EVENTS, BlockFacts
 from headgate.decision_log.json_lines import event_from_json, event_to_json, record_from_json, record_to_json
 from headgate.decision_log.log import PAGE_RECORDS
