@@ -27,9 +27,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import load, traffic
-from benchmarks.attacks import ATTACKS, ONE, OVER_TLS, TIMEOUT_S, paced
+from benchmarks.attacks import ATTACKS, ONE, OVER_REDIS, OVER_TLS, TIMEOUT_S, paced
 from benchmarks.processes import METHOD, Server, start_headgate
 from tests.conformance.transport.certificates import authority, issued_by
+from tests.support.redis_servers import RedisServer
 
 WANTED = 2.5
 DEADLINE_S = 1.0
@@ -196,9 +197,11 @@ class Subject:
         attacking = attack_in_a_process(name, self._grpc, self._server.http, self._attacks_per_s)
         try:
             time.sleep(BEGIN_S)
+            cpu_s, began_s = self._server.own_cpu_s(), time.monotonic()
             self._established.begin(self._seconds, self._per_s)
             newcomers = self._newcomers.measure(self._seconds, NEWCOMERS_PER_S)
             during = self._established.figures()
+            share = (self._server.own_cpu_s() - cpu_s) / (time.monotonic() - began_s)
         finally:
             attacking.kill()
             attacking.wait()
@@ -206,10 +209,10 @@ class Subject:
         self._quiet = after = self._established.measure(self._seconds, self._per_s)
         ratio = during.p99_s * 2 / (before.p99_s + after.p99_s)
         memory = self._server.resident_bytes() / 2**20
-        return f"{name:<28}{before}{during}{after}{newcomers}{ratio:>7.2f}{memory:>6.0f} MiB"
+        return f"{name:<28}{before}{during}{after}{newcomers}{ratio:>7.2f}{share:>6.0%}{memory:>6.0f} MiB"
 
 
-def start(stack: ExitStack, arguments: argparse.Namespace, *, tls: bool) -> Subject:
+def start(stack: ExitStack, arguments: argparse.Namespace, *, tls: bool, redis: bool) -> Subject:
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     flags, ca_file = ["--grpc", "0.0.0.0:0"], ""
     if tls:
@@ -217,6 +220,8 @@ def start(stack: ExitStack, arguments: argparse.Namespace, *, tls: bool) -> Subj
         cert, key = issued_by(ca, "localhost").write(directory, "server")
         flags += ["--tls-cert", cert, "--tls-key", key]
         ca_file = ca.write(directory, "ca")[0]
+    if redis:
+        flags += ["--origin", stack.enter_context(RedisServer()).url]
     rules = directory / "rules"
     rules.mkdir()
     server = start_headgate(rules, *flags, rules=traffic.RULES)
@@ -226,15 +231,15 @@ def start(stack: ExitStack, arguments: argparse.Namespace, *, tls: bool) -> Subj
 
 def measure(arguments: argparse.Namespace) -> None:
     heads = "".join(f"{head:>23}" for head in ("before", "during", "after", "newcomers"))
-    print(f"{'':<28}{heads}{'ratio':>7}{'memory':>10}")
+    print(f"{'':<28}{heads}{'ratio':>7}{'CPU':>6}{'memory':>10}")
     print(" " * 28 + f"{'p50':>8}{'p99':>9}{'fail':>6}" * 4)
     with ExitStack() as stack:
-        subjects: dict[bool, Subject] = {}
+        subjects: dict[tuple[bool, bool], Subject] = {}
         for name in arguments.only:
-            tls = name in OVER_TLS
-            if tls not in subjects:
-                subjects[tls] = start(stack, arguments, tls=tls)
-            print(subjects[tls].measure(name), flush=True)
+            kind = tls, redis = name in OVER_TLS, name in OVER_REDIS
+            if kind not in subjects:
+                subjects[kind] = start(stack, arguments, tls=tls, redis=redis)
+            print(subjects[kind].measure(name), flush=True)
     print(f"wanted: a ratio of at most {WANTED:g}, and no failure")
 
 

@@ -27,6 +27,8 @@ TIMEOUT_S = 2.0
 PADDED = 0x8
 SMALL_FRAMES = 4_000
 """Small frames that are sent at once."""
+NUMBER = b"000000000"
+"""Stands for the number of a call in the values of a flood."""
 
 Pause = Callable[[], None]
 """Keeps an attack to its rate: returns when the next call, connection or burst is due."""
@@ -202,6 +204,15 @@ def pings(grpc: str, _http: str, pause: Pause) -> None:
                 attacker.send(frame(PING, 0, 0, b"pingping") * 10)
 
 
+def flood(grpc: str, _http: str, _pause: Pause) -> None:
+    """Calls with 32 new keys each, as many as may be under way on twenty connections, as fast as they are answered."""
+    some = request(*[("user", f"flood-{NUMBER.decode()}-{index}") for index in range(32)])
+    payloads = (some.replace(NUMBER, b"%09d" % number) for number in itertools.count())
+    while True:
+        with contextlib.suppress(OSError):
+            load.run(grpc, METHOD, payloads, connections=20, streams=STREAMS, source=ATTACKER)
+
+
 def paced(per_s: float) -> Pause:
     """A function that lets nobody pass more often than that."""
     due = time.monotonic()
@@ -250,6 +261,10 @@ ATTACKS: dict[str, Attack] = {
     "new keys": _with_calls(_unique(10), end=True),
     "new keys of 50 KB": _with_calls(_unique(50_000), end=True),
     "requests of 32 new keys": _with_calls(_wide, end=True),
+    "flood of new keys": flood,
+    "flood of new keys, Redis": flood,
 }
 OVER_TLS = {"half TLS handshakes"}
 """Attacks on a server with TLS, whose honest callers speak it too."""
+OVER_REDIS = {"flood of new keys, Redis"}
+"""Attacks on a server with a Redis of its own, where all others keep their counts in memory."""
