@@ -13,11 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
+from headgate_client.wire.headgate.v1.limits_pb2 import ReserveRequest
+
 from benchmarks import load
 from benchmarks.load import DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, frame
 from benchmarks.processes import METHOD
 from benchmarks.traffic import request
 
+RESERVE = "/headgate.v1.Limits/Reserve"
 ONE = request(("user", "alice"))
 ATTACKER = "127.0.0.2"
 SIX_ADDRESSES = [f"127.0.1.{number}" for number in range(1, 7)]
@@ -213,6 +217,17 @@ def flood(grpc: str, _http: str, _pause: Pause) -> None:
             load.run(grpc, METHOD, payloads, connections=20, streams=STREAMS, source=ATTACKER)
 
 
+def _calling_again(method: str, payload: bytes) -> Attack:
+    """The same call of another method, as many as may be under way on twenty connections, as fast as it is answered."""
+
+    def attack(grpc: str, _http: str, _pause: Pause) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                load.run(grpc, method, itertools.repeat(payload), connections=20, streams=STREAMS, source=ATTACKER)
+
+    return attack
+
+
 def paced(per_s: float) -> Pause:
     """A function that lets nobody pass more often than that."""
     due = time.monotonic()
@@ -227,6 +242,7 @@ def paced(per_s: float) -> Pause:
 
 
 _BOMB = message(gzip.compress(b"\0" * 60_000_000, 9), compressed=True)
+_ESTIMATE = ReserveRequest(request=RateLimitRequest.FromString(ONE), ttl_ms=1_000).SerializeToString()
 _NO_WINDOW = struct.pack(">HI", 4, 0)
 _numbers = itertools.count()
 
@@ -263,6 +279,8 @@ ATTACKS: dict[str, Attack] = {
     "requests of 32 new keys": _with_calls(_wide, end=True),
     "flood of new keys": flood,
     "flood of new keys, Redis": flood,
+    "flood of reservations": _calling_again(RESERVE, _ESTIMATE),
+    "flood of unknown methods": _calling_again("/nobody.Knows/It", b""),
 }
 OVER_TLS = {"half TLS handshakes"}
 """Attacks on a server with TLS, whose honest callers speak it too."""
