@@ -1,5 +1,6 @@
 """A flood of new keys from one address, at a real server before a real Redis that is slow: others are asked for."""
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 from headgate_client import Client
 
+from benchmarks import load
 from benchmarks.attacks import Attacker, message
+from benchmarks.processes import METHOD
 from benchmarks.traffic import request
 from tests.support.fault_proxy import Fault, FaultProxies
 from tests.support.headgate import serve, write_rules
@@ -25,6 +28,7 @@ CALLS = 90
 KEYS = 32
 """New keys per call: those of all calls take two seconds to ask for, twice what anybody waits."""
 ROUND_TRIP_S = 0.02
+CONNECTIONS = 20
 
 
 @pytest.fixture
@@ -51,6 +55,34 @@ def test_who_asks_beside_a_flood_of_new_keys_is_not_denied(tmp_path: Path, redis
                 attacker.send(attacker.call(message(new_keys(f"{connection}.{call}")), end=True))
         asked = [client.should_rate_limit("edge", [{"user": f"honest {number}"}]) for number in range(10)]
         assert [each.admitted for each in asked] == [True] * 10
+
+
+def test_who_calls_beside_a_flood_is_answered_before_it_is(tmp_path: Path) -> None:
+    """Deciding the flood takes more than half a second: whoever calls meanwhile takes turns with it."""
+    rules = write_rules(tmp_path / "rules", RULES)
+    with serve(rules, grpc="0.0.0.0:0") as headgate, ExitStack() as stack:
+        address = f"127.0.0.1:{headgate.grpc.rpartition(':')[2]}"
+        client = stack.enter_context(Client(address, timeout_s=30))
+        assert client.should_rate_limit("edge", [{"user": "first"}]).admitted
+        flood = [load.Connection(address, METHOD, source="127.0.0.2") for _ in range(CONNECTIONS)]
+        for number, connection in enumerate(flood):
+            stack.callback(connection.socket.close)
+            for call in range(CALLS):
+                connection.call(call, new_keys(f"{number}.{call}"))
+        for connection in flood:
+            connection.send()
+        for number in range(10):
+            assert client.should_rate_limit("edge", [{"user": f"honest {number}"}]).admitted
+        assert sum(map(not_answered, flood)) > CONNECTIONS * CALLS / 4, "the flood was decided first"
+
+
+def not_answered(connection: load.Connection) -> int:
+    """Calls to which no answer is there."""
+    connection.socket.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            connection.receive(lambda _number, _message: None)
+    return connection.under_way
 
 
 def new_keys(name: str) -> bytes:

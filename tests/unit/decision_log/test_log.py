@@ -198,6 +198,17 @@ def test_lines_for_a_shipper_hold_what_the_segments_hold(node: LoggedNode, tmp_p
     assert [line["kind"] for line in lines if line["kind"] != "decision"][-1] == "stop"
 
 
+def test_nothing_in_lines_for_a_shipper_steers_whoever_shows_them(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    with path.open("wb") as file:
+        LineSink(file.fileno(), NodeRun("local", "one", 1)).events(
+            [Event(1, "key_reset", {"who": "a\x9b31m\u202e"})], 1
+        )
+    (line,) = path.read_text().split("\n")[:-1]
+    assert line.isprintable()
+    assert json.loads(line)["fields"]["who"] == "a\x9b31m\u202e"
+
+
 @pytest.mark.parametrize("cut", [1, 7, 40])
 def test_a_torn_tail_is_skipped_and_said(node: LoggedNode, cut: int) -> None:
     for _ in range(5):
