@@ -10,6 +10,7 @@ from typing import Final
 
 from headgate.limiter.decision import Charge, DecisionPath, Kind
 from headgate.limiter.limit import Limit
+from headgate.request_metadata import RequestMetadata
 from headgate.rules.model import Version
 from headgate.rules.request_limits import RequestLimits
 from headgate.telemetry.tallies import Tally
@@ -34,6 +35,8 @@ class AnswerSettings:
     denied_body: str = ""
     shadow_mode: bool = False
     dynamic_metadata: bool = False
+    request_metadata: bool = False
+    """Tell requests back in dynamic metadata, in ratelimit's form."""
     reason_header: str = ""
     """The header that says why; empty: none."""
     reason_metadata: bool = False
@@ -134,18 +137,28 @@ class Shape:
         self.near = tuple([_near(charge.limit, near_limit_ratio) for charge in charges])
         """Per charge: an admission that leaves less is near the limit."""
         self.answer = b"" if charges else b"".join([wire.CODE_OK, *(d.status for d in descriptors), trailer])
-        """The answer to a request without charges."""
+        """The answer to a request without charges, but for what is told back of it."""
 
 
 class Plan:
     """One request, parsed and matched. Where no rule applies there are no charges, and the answer is ready."""
 
-    __slots__ = ("charges", "request_bytes", "shape")
+    __slots__ = ("answer", "charges", "metadata", "request_bytes", "shape")
 
-    def __init__(self, shape: Shape, charges: tuple[Charge, ...], request_bytes: int) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        charges: tuple[Charge, ...],
+        request_bytes: int,
+        metadata: RequestMetadata | None = None,
+    ) -> None:
         self.shape = shape
         self.charges = charges
         self.request_bytes = request_bytes
+        self.metadata = metadata
+        """The request as answers tell it back; None: they don't."""
+        self.answer = shape.answer if metadata is None or charges else shape.answer + metadata.encoded(())
+        """The answer to a request without charges."""
 
     @property
     def version(self) -> Version:
@@ -156,8 +169,9 @@ class Plan:
     def size(self) -> int:
         """Bytes that it takes, by estimate, with its request."""
         keys = sum([len(charge.key) + len(charge.shard_key) for charge in self.charges])
+        told = 0 if self.metadata is None else self.metadata.size
         # The request counts twice: as the plan's name, and as the entries that its charges keep.
-        return PLAN_BYTES + 2 * self.request_bytes + keys + CHARGE_BYTES * len(self.charges) + len(self.shape.answer)
+        return PLAN_BYTES + 2 * self.request_bytes + keys + CHARGE_BYTES * len(self.charges) + len(self.answer) + told
 
 
 def _asks_again(charge: Charge) -> bool:

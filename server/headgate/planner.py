@@ -20,6 +20,7 @@ from headgate.limiter.overrides import Overrides
 from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name, steps_text
 from headgate.limiter.scopes import LimitsOfRegion, SlicedCharges
 from headgate.plan import AnswerSettings, HandlerStats, Plan, PlannedDescriptor, Shape
+from headgate.request_metadata import RequestMetadata, ToldDescriptor
 from headgate.rules.keys import override_key
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
 from headgate.rules.ruleset import Domain, RuleSet
@@ -176,7 +177,7 @@ class Planner:
             if limits is REFUSE:
                 _refuse_limits(request)
             if domain is None:
-                return self._unknown(request.domain, len(request.descriptors), rules, len(payload))
+                return self._unknown(request, rules, payload)
             matched = [self._meet(rules, domain, d, limits) for d in request.descriptors]
             met = _without_replaced(matched)
             unmet = () if all(met) else _reasons(rules, domain, request.descriptors, matched, met)
@@ -189,7 +190,8 @@ class Planner:
             for part in parts:
                 if not part.limit.unlimited:
                     charges.append(shape.charges[len(charges)].on(part.key, part.shard_key, part.entries))
-        return Plan(shape, SlicedCharges(charges) if shape.sliced else tuple(charges), len(payload))
+        told = self._told_back(payload, request, met, charges)
+        return Plan(shape, SlicedCharges(charges) if shape.sliced else tuple(charges), len(payload), told)
 
     def _forget(self) -> None:
         self._cache.clear()
@@ -262,15 +264,30 @@ class Planner:
             version=rules.version,
         )
 
-    def _unknown(self, domain: str, descriptors: int, rules: RuleSet, request_bytes: int) -> Plan:
+    def _unknown(self, request: wire.Request, rules: RuleSet, payload: bytes) -> Plan:
         """Plan a request for a domain that no file names: it passes, and is counted once."""
-        tally, first = self._tallies.of_unknown_domain(domain)
+        tally, first = self._tallies.of_unknown_domain(request.domain)
         if first:
             self._on_unknown_domain(tally.name.domain)
         status = wire.STATUS_WITHOUT_LIMIT[Unmet.NO_DOMAIN]
         planned = [PlannedDescriptor(status=status, tallies=(tally,))]
-        planned += [PlannedDescriptor(status=status)] * (descriptors - 1)
-        return Plan(self._shape_of(planned, b"", rules), (), request_bytes)
+        planned += [PlannedDescriptor(status=status)] * (len(request.descriptors) - 1)
+        nothing_met: list[Parts] = [()] * len(planned)
+        told = self._told_back(payload, request, nothing_met, [])
+        return Plan(self._shape_of(planned, b"", rules), (), len(payload), told)
+
+    def _told_back(
+        self, payload: bytes, request: wire.Request, met: list[Parts], charges: list[Charge]
+    ) -> RequestMetadata | None:
+        """Return what answers tell back of the request, if they do."""
+        if not self._settings.request_metadata:
+            return None
+        told, begin = [], 0
+        for descriptor, parts in zip(request.descriptors, met, strict=True):
+            end = begin + sum([not part.limit.unlimited for part in parts])
+            told.append(ToldDescriptor(descriptor.entries, range(begin, end)))
+            begin = end
+        return RequestMetadata(payload, told, charges)
 
     def _unlimited(self, domain: str, reason: Unmet) -> PlannedDescriptor:
         tally = self._tallies.of_rule(domain, NO_RULE, NO_RULE)

@@ -402,6 +402,12 @@ class Settings:
     denied_body: str = ANSWERS(BODY, "", "Body for Envoy to send with a denial.", absent="Envoy's own")
     shadow_mode: bool = ANSWERS(Boolean(), False, "Decide and count everything, deny nothing.")
     dynamic_metadata: bool = ANSWERS(Boolean(), False, "Return a matched rule's `metadata` as dynamic metadata.")
+    request_metadata: bool = ANSWERS(
+        Boolean(),
+        False,
+        "Tell the request back as dynamic metadata, in envoyproxy/ratelimit's form: `domain`, `descriptors`, "
+        "`hitsAddend`, and of what passed `metadata` and `passedBackends`. For Envoy AI Gateway. See docs/envoy.md.",
+    )
 
     reason_header: str | None = ANSWERS(
         HEADER,

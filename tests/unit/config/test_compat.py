@@ -69,7 +69,7 @@ def test_only_one_other_service_is_known() -> None:
         ({"LIMIT_RESET_HEADER": "X-S"}, {"header_reset": "X-S"}),
         ({"SHADOW_MODE": "true"}, {"shadow_mode": "true"}),
         ({"MERGE_DOMAIN_CONFIG": "true"}, {"merge_domains": "true"}),
-        ({"RESPONSE_DYNAMIC_METADATA": "true"}, {"dynamic_metadata": "true"}),
+        ({"RESPONSE_DYNAMIC_METADATA": "true"}, {"request_metadata": "true"}),
         ({"GRPC_MAX_CONCURRENT_STREAMS": "500"}, {"max_concurrent_streams": "500"}),
         ({"GRPC_MAX_CONCURRENT_STREAMS": "0"}, {}),
         ({"GRPC_SERVER_USE_TLS": "false", "GRPC_SERVER_TLS_CERT": "c", "GRPC_SERVER_TLS_KEY": "k"}, {}),
