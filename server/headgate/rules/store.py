@@ -125,7 +125,7 @@ class RuleStore:
 
     def _begin_without_feed(self) -> None:
         """Serve the last good rules, under the overlay of today, or none."""
-        restored = self._restore()
+        restored = self._restore(waiting=True)
         self._accept(self.current, "snapshot" if restored else "nothing")
         if not restored:
             self.overlay.in_force = self.overlay.offered
@@ -150,8 +150,9 @@ class RuleStore:
                 raise
             self.refuse_overlay(error.problems)
 
-    def _restore(self) -> bool:
-        """Bring back the last good set, at the start and once; false if there is none."""
+    def _restore(self, *, waiting: bool = False) -> bool:
+        """Bring back the last good set, at the start and once; false if there is none. `waiting`: nothing is wrong, the
+        feed has nothing yet."""
         if self._data_dir is None or self._restored is not None:
             return bool(self._restored)
         self._restored = False
@@ -160,7 +161,8 @@ class RuleStore:
         except SnapshotError as missing:
             self._log.warning("no_last_good_rules", reason=str(missing))
             return False
-        self._log.error(
+        log = self._log.info if waiting else self._log.error
+        log(
             "serving_last_good_rules",
             feed=self.feed.kind,
             place=str(self.feed.describe()["from"]),

@@ -12,6 +12,8 @@ from headgate.runtime.feeds import open_store
 from headgate.runtime.room import Room, Rooms, Task
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.telemetry.metrics import Metrics
+from headgate.xds import instruments as xds_instruments
+from headgate.xds.feed import XdsFeed
 
 RULES_LOOK_S: Final = 0.02
 """Seconds between looks for the first rules."""
@@ -56,6 +58,8 @@ class RulesRoom(Room):
 
     def register(self, metrics: Metrics) -> None:
         instruments.register(metrics, self.store)
+        if isinstance(self.store.feed, XdsFeed):
+            xds_instruments.register(metrics, self.store.feed)
         if self.context.settings.ratelimit_metrics:
             instruments.register_ratelimit_loads(metrics, self.store)
 
