@@ -41,7 +41,7 @@ MOST_SHAPES: Final = 4_096
 class MetLimit:
     """A limit that one descriptor of a request meets, and the key of its counter."""
 
-    __slots__ = ("blocked", "cost", "entries", "key", "limit", "refund", "shard_key", "steps", "value")
+    __slots__ = ("blocked", "cost", "entries", "key", "limit", "names_cost", "refund", "shard_key", "steps", "value")
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class MetLimit:
         """The way to the rule in its domain's tree; None: the limit came with the request."""
         self.entries: Entries = descriptor.entries
         self.cost = descriptor.cost
+        self.names_cost = descriptor.names_cost
         self.refund = descriptor.refund
         """The cost is given back."""
         self.value = value
@@ -307,7 +308,7 @@ class Planner:
                 part.cost,
                 shadow=self._settings.shadow_mode,
                 shard_key=part.shard_key,
-                late=late,
+                late=_is_late(part, late),
                 refund=part.refund,
                 rule=part.rule(domain),
                 entries=part.entries,
@@ -335,13 +336,19 @@ class Planner:
         return self._tallies.of_value(rule.domain, rule.id, text, part.value)
 
 
+def _is_late(part: MetLimit, late: bool | None) -> bool | None:
+    """Say whether the cost is charged in any case. An ordinary request, which names no cost, is not what the setting
+    `overdraft` is for: it is decided as exactly as without, unless its rule itself says otherwise."""
+    return False if late is None and not part.names_cost and part.limit.overdraft is None else late
+
+
 def _shape_name(domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]) -> tuple[object, ...]:
     """Name a shape by all that it depends on: per descriptor the number of limits, and these with their costs."""
     name: list[object] = [domain, late, unmet]
     for parts in met:
         name.append(len(parts))
         for part in parts:
-            name += (id(part.limit), part.steps, part.cost, part.refund)
+            name += (id(part.limit), part.steps, part.cost, part.names_cost, part.refund)
     return tuple(name)
 
 

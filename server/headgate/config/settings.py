@@ -424,8 +424,8 @@ class Settings:
     overdraft: bool = ANSWERS(
         Boolean(),
         False,
-        "Rules that don't say `overdraft` themselves charge every cost, beyond the limit if need be, as "
-        "envoyproxy/ratelimit does. See docs/tokens.md.",
+        "Rules that don't say `overdraft` themselves charge every cost that a request names, beyond the limit if need "
+        "be, as envoyproxy/ratelimit does. See docs/tokens.md.",
     )
     refund: bool = ANSWERS(
         Boolean(),

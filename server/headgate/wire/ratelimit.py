@@ -35,16 +35,23 @@ class Descriptor:
     """One descriptor of a request: its entries, its cost, and, if it brings one, the limit that overrides the rules."""
 
     # No named tuple: one is made for every request that was not seen before, and this takes less time to make.
-    __slots__ = ("cost", "entries", "override", "refund")
+    __slots__ = ("cost", "entries", "names_cost", "override", "refund")
 
     def __init__(
-        self, entries: tuple[tuple[str, str], ...], cost: int, override: Limit | None, refund: bool = False
+        self,
+        entries: tuple[tuple[str, str], ...],
+        cost: int,
+        override: Limit | None,
+        refund: bool = False,
+        names_cost: bool = False,
     ) -> None:
         self.entries = entries
         self.cost = cost
         self.override = override
         self.refund = refund
         """The cost is given back (`is_negative_hits`)."""
+        self.names_cost = names_cost
+        """The request says what it costs; else it is 1."""
 
 
 class Request:
@@ -95,14 +102,14 @@ def scan(payload: bytes, bounds: RequestBounds) -> Request | None:
             return None
         at = 2 + length
         domain = payload[2:at].decode()
-        cost, described = 1, []
+        cost, described, names_cost = 1, [], False
         while at < end:
             tag, length = payload[at], payload[at + 1]
             at += 2
             if tag != _DESCRIPTOR or length >= _SHORT:
                 if tag != _HITS or length >= _SHORT or at != end:
                     return None
-                cost = length or 1
+                cost, names_cost = length or 1, length > 0
                 break
             descriptor_end = at + length
             entries = []
@@ -123,7 +130,7 @@ def scan(payload: bytes, bounds: RequestBounds) -> Request | None:
         return None  # it ends too early, or is no text
     if at > end or not 0 < len(described) <= bounds.max_descriptors:
         return None
-    return Request(domain, tuple([Descriptor(entries, cost, None) for entries in described]))
+    return Request(domain, tuple([Descriptor(entries, cost, None, False, names_cost) for entries in described]))
 
 
 def _parse_with_protobuf(payload: bytes, bounds: RequestBounds) -> Request:
@@ -145,10 +152,9 @@ def _parse_with_protobuf(payload: bytes, bounds: RequestBounds) -> Request:
                 f"descriptors[{index}] has {len(descriptor.entries)} entries: accepted are 1 to {bounds.max_entries} "
                 "(max_entries)"
             )
-    request_cost = message.hits_addend or 1
     return Request(
         message.domain,
-        tuple([_parse_descriptor(d, i, request_cost) for i, d in enumerate(message.descriptors)]),
+        tuple([_parse_descriptor(d, i, message.hits_addend) for i, d in enumerate(message.descriptors)]),
     )
 
 
@@ -159,11 +165,12 @@ def _parse_descriptor(message: Any, index: int, request_cost: int) -> Descriptor
     for position, (key, _) in enumerate(entries):
         if not key:
             raise BadRequest(f"descriptors[{index}].entries[{position}].key must not be empty")
-    cost = message.hits_addend.value if message.HasField("hits_addend") else request_cost
+    names_own = message.HasField("hits_addend")
+    cost = message.hits_addend.value if names_own else request_cost or 1
     if cost > MAX_UINT32:
         raise BadRequest(f"descriptors[{index}].hits_addend is {cost}: accepted are 0 to {MAX_UINT32}")
     override = _parse_override(message.limit, index) if message.HasField("limit") else None
-    return Descriptor(entries, cost, override, message.is_negative_hits)
+    return Descriptor(entries, cost, override, message.is_negative_hits, names_own or request_cost > 0)
 
 
 def _parse_override(message: Any, index: int) -> Limit:

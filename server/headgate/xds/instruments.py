@@ -20,6 +20,4 @@ def register(metrics: Metrics, feed: XdsFeed) -> None:
     )
     metrics.counter("headgate_xds_streams", "Streams that were begun.", lambda: state.streams)
     metrics.counter("headgate_xds_responses", "Responses that came.", lambda: state.responses)
-    metrics.counter(
-        "headgate_xds_refusals", "Responses that were refused (NACK).", lambda: state.refusals
-    )
+    metrics.counter("headgate_xds_refusals", "Responses that were refused (NACK).", lambda: state.refusals)
