@@ -172,6 +172,7 @@ bench-compiled: $(COMPILED_STAMP)
 	$(BIN)/python benchmarks/compiled.py $(COMPILED)
 
 verify: $(TEST_STAMP) $(VALKEY)
+	$(BIN)/python -m tests.support.envoy_gateway
 	$(BIN)/pytest tests -m long
 	$(MAKE) --no-print-directory test-compiled LONG=1
 	$(MAKE) --no-print-directory conformance REDIS=$(VALKEY)

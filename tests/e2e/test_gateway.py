@@ -22,9 +22,11 @@ def test_limits_of_a_real_envoy_gateway(tmp_path: Path) -> None:
     """Each selector exactly, edits, deletions, restarts of the gateway under load, our restart while it is down."""
     if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("ip") is None:
         pytest.skip("left out: a namespace needs root, unshare and ip")
-    program = envoy_gateway(ROOT / ".venv" / "envoy-gateway")
+    program = envoy_gateway()
     if program is None:
-        pytest.skip("left out: Go is not installed, and Envoy Gateway is a Go module")
+        pytest.skip(
+            "left out: Envoy Gateway is not installed (python -m tests.support.envoy_gateway, where there is Go)"
+        )
     scenario = [sys.executable, "-m", "tests.e2e.gateway_scenario", str(program), str(tmp_path)]
     result = subprocess.run(
         namespaced(tmp_path, scenario), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False

@@ -4,6 +4,8 @@ It binds fixed ports on all addresses (18000 to 18002, 8081, 19001), its Envoys 
 name of Kubernetes' and read `/certs/ca.crt`: run it with `namespaced`, in which all of that is its own.
 
 Its Envoys outlive it, as pods do: what it starts as Envoy begins one that nobody ends, once, and waits.
+
+python -m tests.support.envoy_gateway: install it (`make verify` does).
 """
 
 import base64
@@ -13,6 +15,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +26,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 VERSION = "v1.9.1"
 MODULE = f"github.com/envoyproxy/gateway/cmd/envoy-gateway@{VERSION}"
+INSTALLED = Path(sys.prefix) / "envoy-gateway" / "envoy-gateway"
 FOLLOWS = b"Watching path added"
 XDS_ADDRESS = "127.0.0.1:18001"
 SERVICE = "envoy-ratelimit.envoy-gateway-system.svc.cluster.local"
@@ -78,17 +82,22 @@ def namespaced(directory: Path, command: Sequence[str]) -> list[str]:
     ]
 
 
-def envoy_gateway(cache: Path) -> Path | None:
-    """The program, installed as a Go module where it is not yet; None where there is no Go."""
-    given = os.environ.get("ENVOY_GATEWAY")
-    path = Path(given) if given else cache / "envoy-gateway"
-    if not path.exists():
-        if shutil.which("go") is None:
-            return None
-        cache.mkdir(parents=True, exist_ok=True)
-        environ = {**os.environ, "GOBIN": str(cache), "GOFLAGS": "-mod=mod"}
-        subprocess.run(["go", "install", MODULE], cwd=cache, env=environ, check=True)
-    return path
+def envoy_gateway() -> Path | None:
+    """The program that `ENVOY_GATEWAY` names, or that `install` made; None: there is none."""
+    path = Path(os.environ.get("ENVOY_GATEWAY", INSTALLED))
+    return path if path.exists() else None
+
+
+def install() -> str:
+    """Build it, once, where there is Go (many minutes of two cores); return what became of it."""
+    if path := envoy_gateway():
+        return f"Envoy Gateway is {path}"
+    if shutil.which("go") is None:
+        return "left out: Envoy Gateway, which is a Go module, and there is no Go"
+    INSTALLED.parent.mkdir(parents=True, exist_ok=True)
+    environ = {**os.environ, "GOBIN": str(INSTALLED.parent)}
+    subprocess.run(["go", "install", MODULE], cwd=INSTALLED.parent, env=environ, check=True)
+    return f"Envoy Gateway is {INSTALLED}"
 
 
 def limit(requests: int, unit: str, **selector: Any) -> dict[str, Any]:
@@ -254,3 +263,7 @@ def _object(
 ) -> dict[str, Any]:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": dict(spec)}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{install()}\n")

@@ -88,12 +88,14 @@ _VALUE: Final = 0x12
 _HITS: Final = 0x18
 _SHORT: Final = 0x80
 """Lengths and numbers below it are one byte."""
+_LONG: Final = 0x4000
+"""Lengths below it are two bytes at most."""
 
 
 def scan(payload: bytes, bounds: RequestBounds) -> Request | None:
     """Read a request as nearly all are: a domain, descriptors of keys with values, perhaps a small cost.
 
-    None: anything else, good or bad, in any other order or with a length of 128 bytes or more; protobuf reads that.
+    None: anything else, good or bad, in any other order or with a text of 128 bytes or more; protobuf reads that.
     (tests/unit/wire/test_scan.py holds both equal, whatever the bytes.)
     """
     try:
@@ -106,21 +108,33 @@ def scan(payload: bytes, bounds: RequestBounds) -> Request | None:
         while at < end:
             tag, length = payload[at], payload[at + 1]
             at += 2
-            if tag != _DESCRIPTOR or length >= _SHORT:
+            if tag != _DESCRIPTOR:
                 if tag != _HITS or length >= _SHORT or at != end:
                     return None
                 cost, names_cost = length or 1, length > 0
                 break
+            if length >= _SHORT:
+                # Two bytes, as for the routes of a gateway; what is longer is not usual.
+                length += payload[at] - 1 << 7
+                at += 1
+                if length >= _LONG:
+                    return None
             descriptor_end = at + length
             entries = []
             while at < descriptor_end:
-                tag, length, key_tag, key_length = payload[at], payload[at + 1], payload[at + 2], payload[at + 3]
-                key_at = at + 4
-                key_end, at = key_at + key_length, at + 2 + length
-                if tag != _ENTRY or length >= _SHORT or key_tag != _KEY or not key_length:
+                tag, length = payload[at], payload[at + 1]
+                at += 2
+                if length >= _SHORT:
+                    length += payload[at] - 1 << 7
+                    at += 1
+                key_at, key_length = at + 2, payload[at + 1]
+                key_end = key_at + key_length
+                if tag != _ENTRY or length >= _LONG or payload[at] != _KEY or not 0 < key_length < _SHORT:
                     return None
-                # Both texts end within the entry, and the second one with it: so neither length is 128 or more.
-                if payload[key_end] != _VALUE or key_end + 2 + payload[key_end + 1] != at:
+                at += length
+                value_length = payload[key_end + 1]
+                # The second text ends where the entry does, so both are within it.
+                if payload[key_end] != _VALUE or value_length >= _SHORT or key_end + 2 + value_length != at:
                     return None
                 entries.append((payload[key_at:key_end].decode(), payload[key_end + 2 : at].decode()))
             if at != descriptor_end or not entries or len(entries) > bounds.max_entries:
