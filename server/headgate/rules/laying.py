@@ -16,7 +16,7 @@ from headgate.limiter.rule_name import Steps, steps_text
 from headgate.rules.defaults import Defaults
 from headgate.rules.fields import shown
 from headgate.rules.limits import MODES, RateLimitBlock, build_limit
-from headgate.rules.overlay import ANYTHING, OverlayEntry, OverlayReport, over
+from headgate.rules.overlay import ANYTHING, EntryChoice, OverlayEntry, OverlayReport, over
 from headgate.rules.problems import Problem
 from headgate.rules.ruleset import rules_of_slot
 from headgate.rules.tree import KeySlot, Level, NodeTable, RuleNode, Wildcard, rule_name
@@ -92,35 +92,35 @@ class _Laying:
     def _level(self, level: Level, live: Sequence[OverlayEntry], above: Steps) -> Level:
         """Copy a level; `live` are the entries whose paths lead here."""
         depth = len(above)
-        return {
-            key: self._slot(slot, [entry for entry in live if entry.takes_key(depth, key)], above)
-            for key, slot in level.items()
-        }
+        by_key = EntryChoice(live, lambda entry: entry.key_at(depth))
+        return {key: self._slot(slot, by_key.of(key), above) for key, slot in level.items()}
 
     def _slot(self, slot: KeySlot, live: Sequence[OverlayEntry], above: Steps) -> KeySlot:
+        depth = len(above)
+        by_value = EntryChoice(live, lambda entry: entry.value_at(depth))
         copy = KeySlot(slot.key)
         copy.places = slot.places
         nodes = self._old.nodes
         for (value, number), place in zip(slot.values.items(), slot.places, strict=True):
-            copy.values[value] = self._node(nodes[number], live, (*above, (slot.key, value)), place).number
+            copy.values[value] = self._node(nodes[number], by_value, (*above, (slot.key, value)), place).number
         if slot.wildcards is not None:
-            copy.wildcards = WildcardIndex([self._wildcard(slot.key, it, live, above) for it in slot.wildcards.ordered])
+            ordered = [self._wildcard(slot.key, old, by_value, above) for old in slot.wildcards.ordered]
+            copy.wildcards = WildcardIndex(ordered)
         if slot.any_node is not None:
-            copy.any_node = self._node(slot.any_node, live, (*above, (slot.key, "")), slot.any_place)
+            copy.any_node = self._node(slot.any_node, by_value, (*above, (slot.key, "")), slot.any_place)
             copy.any_place = slot.any_place
         return copy
 
-    def _wildcard(self, key: str, old: Wildcard, live: Sequence[OverlayEntry], above: Steps) -> Wildcard:
-        node = self._node(old.node, live, (*above, (key, old.pattern)), old.place)
+    def _wildcard(self, key: str, old: Wildcard, by_value: EntryChoice, above: Steps) -> Wildcard:
+        node = self._node(old.node, by_value, (*above, (key, old.pattern)), old.place)
         return Wildcard(key, old.pattern, shared=old.shared, node=node, place=old.place)
 
-    def _node(self, old: RuleNode, live: Sequence[OverlayEntry], steps: Steps, place: int) -> RuleNode:
+    def _node(self, old: RuleNode, by_value: EntryChoice, steps: Steps, place: int) -> RuleNode:
         self._tick()
-        depth = len(steps)
-        live = [entry for entry in live if entry.takes_value(depth - 1, steps[-1][1])]
+        live = by_value.of(steps[-1][1])
         # Children first: a node's number is higher than those of its children.
         children = None if old.children is None else self._level(old.children, live, steps)
-        leaf = self._leaf(old, over(live, depth), steps, place)
+        leaf = self._leaf(old, over(live, len(steps)), steps, place)
         return leaf if children is None else self.table.with_children(leaf, children)
 
     def _leaf(self, old: RuleNode, named_by: tuple[OverlayEntry, ...], steps: Steps, place: int) -> RuleNode:

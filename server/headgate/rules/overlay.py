@@ -5,7 +5,7 @@ over all rules below that. Of several entries that name one rule the later count
 order of their names, entries in the order of their lines. The outcome is as if the rules said these fields themselves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.rules.problems import Problem
@@ -24,6 +24,11 @@ class Glob:
     def __init__(self, text: str) -> None:
         self.text = text
         self._parts = text.split(STAR)
+
+    @property
+    def is_exact(self) -> bool:
+        """True if it has no star: it matches its own text alone."""
+        return len(self._parts) == 1
 
     def matches(self, text: str) -> bool:
         """Return true if `text` is the glob's, or what its stars make of it."""
@@ -65,13 +70,27 @@ class OverlayEntry:
     lines: Mapping[str, int]
     """Line of each of them."""
 
-    def takes_key(self, depth: int, key: str) -> bool:
-        """Return true if rules of this key, so many levels down, are named or lead to rules that are."""
-        return depth >= len(self.path) or self.path[depth].key.matches(key)
+    def key_at(self, depth: int) -> Glob:
+        """Keys that lead to what it names, so many levels down; below its path, all."""
+        return self.path[depth].key if depth < len(self.path) else ANYTHING
 
-    def takes_value(self, depth: int, value: str) -> bool:
-        """Return true if the rule of this value, so many levels down, is named or leads to rules that are."""
-        return depth >= len(self.path) or self.path[depth].value.matches(value)
+    def value_at(self, depth: int) -> Glob:
+        """Values that lead to what it names, so many levels down; below its path, all."""
+        return self.path[depth].value if depth < len(self.path) else ANYTHING
+
+
+class EntryChoice:
+    """Entries to choose from by one text each; those that want another exact text cost nothing."""
+
+    def __init__(self, entries: Sequence[OverlayEntry], wanted: Callable[[OverlayEntry], Glob]) -> None:
+        self._wanted = [(entry, wanted(entry)) for entry in entries]
+        self._loose = [(entry, glob) for entry, glob in self._wanted if not glob.is_exact]
+        self._exact = {glob.text for _, glob in self._wanted if glob.is_exact}
+
+    def of(self, text: str) -> list[OverlayEntry]:
+        """Return the entries that want this text, in their order."""
+        some = self._wanted if text in self._exact else self._loose
+        return [entry for entry, glob in some if glob.matches(text)]
 
 
 @dataclass(frozen=True, slots=True)
