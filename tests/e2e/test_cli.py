@@ -73,6 +73,15 @@ def test_a_person_gets_a_sentence_and_a_program_json(rules: Path) -> None:
     assert json.loads(answer)["statuses"][0]["remaining"] == 3
 
 
+def test_a_request_that_nothing_limits_is_warned_of_once(rules: Path) -> None:
+    with serve(rules) as headgate:
+        for domain, said in (("egde", "has no rules for domain 'egde'"), ("edge", "no rule of domain 'edge' applies")):
+            done = run("check", "--timeout", str(PATIENCE_S), "--addr", headgate.grpc, "--domain", domain, "usr=alice")
+            assert done.returncode == 0
+            (line,) = done.stderr.splitlines()
+            assert said in line
+
+
 def test_a_stray_http2_connection_is_nobodys_error(rules: Path) -> None:
     """As of `check` with HTTP's port: the command says what is there, and the server logs nothing of it."""
     with serve(rules) as headgate:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import sys
 from typing import Any
 
@@ -49,6 +50,8 @@ def add_parser(commands: Commands) -> None:
 
 def check(args: argparse.Namespace) -> int:
     """Ask the server once and print its answer. Returns 0 for OK, 1 for over limit, 2 without a decision."""
+    # Whatever the client would log, the command says itself.
+    logging.getLogger("headgate_client").addHandler(logging.NullHandler())
     request = [Descriptor(descriptors.parse_descriptor(text)) for text in args.descriptors]
     try:
         with _client(args) as client:

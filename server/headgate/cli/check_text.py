@@ -33,6 +33,8 @@ def _state(status: DescriptorStatus, domain: str, *, admitted: bool) -> str:
         return _UNMET[status.unmet].format(domain=domain) if status.unmet is not None else _without_reason(status)
     per = "" if status.limit.unit == NO_UNIT else f" per {status.limit.unit.lower()}"
     limit = f"its limit of {status.limit.requests_per_unit}{per}"
+    if not status.allowed and not status.limit.requests_per_unit:
+        return "always denied: its limit is 0"
     if not status.allowed:
         when = f": try again in {seconds(status.reset_ms)}" if status.reset_ms else ""
         return f"over {limit}{when}"

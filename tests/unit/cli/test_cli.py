@@ -258,6 +258,7 @@ def test_check_tells_a_wrong_domain_from_a_wrong_key(server: Answering, capsys: 
 
 DENIED = DescriptorStatus(Code.OVER_LIMIT, Limit(100, "MINUTE", ""), 0, 34_462)
 ROOM = DescriptorStatus(Code.OK, Limit(20, "UNKNOWN", ""), 19, 34_462)
+BANNED = DescriptorStatus(Code.OVER_LIMIT, Limit(0, "SECOND", ""), 0, 240)
 NO_DOMAIN = DescriptorStatus(Code.OK, None, 0, None, Unmet.NO_DOMAIN)
 
 
@@ -266,6 +267,7 @@ NO_DOMAIN = DescriptorStatus(Code.OK, None, 0, None, Unmet.NO_DOMAIN)
     [
         (Code.OK, [ROOM], ["OK: a=1 is within its limit of 20, with 19 left."]),
         (Code.OVER_LIMIT, [DENIED], ["OVER LIMIT: a=1 is over its limit of 100 per minute: try again in 34.462 s."]),
+        (Code.OVER_LIMIT, [BANNED], ["OVER LIMIT: a=1 is always denied: its limit is 0."]),
         (Code.OK, [NO_DOMAIN], ["OK: a=1 is not limited: this server has no rules for domain 'd'."]),
         (
             Code.OVER_LIMIT,
