@@ -3,7 +3,8 @@
 - charts/headgate/README.md, from values.yaml: every value with the comment above it (`# -- …`) and its default.
 - charts/headgate/values.schema.json: the shape of values.yaml, with `RULES` for what its defaults can't say, and
   `config` from the table of settings, so that a mistake in either is refused with the key's name before anything runs.
-- charts/headgate/files/alerts.yaml and dashboard.json, which are those of examples/prometheus and examples/grafana.
+- charts/headgate/files/alerts.yaml, dashboard.json and the schemas of rules and overlays, which are those of
+  examples/prometheus, examples/grafana and docs.
 """
 
 import json
@@ -23,6 +24,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 COPIED = {
     "alerts.yaml": EXAMPLES / "prometheus" / "alerts.yaml",
     "dashboard.json": EXAMPLES / "grafana" / "headgate.json",
+    **{name: EXAMPLES.parent / "docs" / name for name in ("rules.schema.json", "overlay.schema.json")},
 }
 """A chart can't read outside of itself."""
 
@@ -91,12 +93,17 @@ def files_by_name(definition: str) -> Schema:
     }
 
 
+NETWORKS: Schema = {"type": "array", "items": text("^[0-9a-fA-F.:]+(/[0-9]{1,3})?$", "a network such as 10.0.0.0/8")}
+LOAD_BALANCER_CLASS = text("^$|^[A-Za-z0-9./_-]+$")
+
 RULES: Mapping[str, Schema] = {
-    "kind": one_of("Deployment", "DaemonSet", "Sidecar"),
+    "kind": one_of("Deployment", "StatefulSet", "DaemonSet", "Sidecar"),
     "replicas": whole(0, 1000),
     "nameOverride": text("^$|^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"),
     "fullnameOverride": text("^$|^[a-z]([a-z0-9-]*[a-z0-9])?$"),
     "commonLabels": STRINGS,
+    "commonAnnotations": STRINGS,
+    "workloadAnnotations": STRINGS,
     "image.repository": text("^[^\\s:@]+(:[0-9]+/[^\\s:@]+)?$"),
     "image.digest": text("^$|^sha256:[0-9a-f]{64}$", "sha256: and 64 digits of 0-9a-f"),
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
@@ -142,7 +149,7 @@ RULES: Mapping[str, Schema] = {
     "workers": whole(1, 1024),
     "drainSeconds": whole(5, 3600),
     "maxConnectionAgeSeconds": whole(1, 2_592_000),
-    "trustedNetworks": {"type": "array", "items": text("^[0-9a-fA-F.:]+(/[0-9]{1,3})?$")},
+    "trustedNetworks": NETWORKS,
     "ports.grpc": PORT,
     "ports.http": PORT,
     "ports.admin": PORT,
@@ -169,16 +176,23 @@ RULES: Mapping[str, Schema] = {
     "exchange.tokens.existingSecret.key": text(KEY),
     "exchange.service.type": one_of("LoadBalancer", "NodePort", "ClusterIP"),
     "exchange.service.annotations": STRINGS,
-    "exchange.service.loadBalancerSourceRanges": TEXTS,
+    "exchange.service.loadBalancerClass": LOAD_BALANCER_CLASS,
+    "exchange.service.loadBalancerSourceRanges": NETWORKS,
+    "exchange.service.externalTrafficPolicy": one_of("", "Cluster", "Local"),
     "service.type": one_of("ClusterIP", "NodePort", "LoadBalancer"),
     "service.annotations": STRINGS,
+    "service.loadBalancerClass": LOAD_BALANCER_CLASS,
+    "service.loadBalancerSourceRanges": NETWORKS,
+    "service.externalTrafficPolicy": one_of("", "Cluster", "Local"),
     "service.trafficDistribution": one_of("", "PreferClose", "PreferSameZone", "PreferSameNode"),
     "service.internalTrafficPolicy": one_of("", "Cluster", "Local"),
     "autoscaling.minReplicas": whole(1, 1000),
     "autoscaling.maxReplicas": whole(1, 1000),
     "autoscaling.targetCPUUtilizationPercentage": whole(1, 100),
+    "autoscaling.metrics": OBJECTS,
     "autoscaling.behavior": FREE,
     "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]{1,3}%$"},
+    "podDisruptionBudget.minAvailable": {"type": ["integer", "string"], "minimum": 0, "pattern": "^$|^[0-9]{1,3}%$"},
     "resources": {
         "type": "object",
         "additionalProperties": False,
@@ -186,6 +200,16 @@ RULES: Mapping[str, Schema] = {
         "properties": {"requests": FREE, "limits": FREE, "claims": {"type": "array"}},
     },
     "startupSeconds": whole(2, 3600),
+    "data.claim.size": text("^[1-9][0-9]*(Ki|Mi|Gi|Ti|k|M|G|T)$", "a size such as 2Gi"),
+    "data.claim.storageClassName": text(OPTIONAL_NAME),
+    "data.claim.accessModes": {
+        "type": "array",
+        "minItems": 1,
+        "items": one_of("ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"),
+    },
+    "data.claim.annotations": STRINGS,
+    "data.claim.whenDeleted": one_of("Retain", "Delete"),
+    "data.claim.whenScaled": one_of("Retain", "Delete"),
     "data.volume": {"type": "object", "minProperties": 1, "maxProperties": 1},
     "serviceAccount.name": text(OPTIONAL_NAME),
     "serviceAccount.annotations": STRINGS,
@@ -199,6 +223,9 @@ RULES: Mapping[str, Schema] = {
     "topologySpread.topologyKeys": TEXTS,
     "topologySpread.maxSkew": whole(1, 100),
     "topologySpread.whenUnsatisfiable": one_of("ScheduleAnyway", "DoNotSchedule"),
+    "dnsPolicy": one_of("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+    "dnsConfig": FREE,
+    "revisionHistoryLimit": whole(0, 1000),
     "extraEnv": {
         "type": "array",
         "items": {
@@ -213,13 +240,18 @@ RULES: Mapping[str, Schema] = {
     "extraVolumes": OBJECTS,
     "extraVolumeMounts": OBJECTS,
     "extraContainers": OBJECTS,
+    "extraInitContainers": OBJECTS,
     "networkPolicy.callers": OBJECTS,
     "networkPolicy.operators": OBJECTS,
     "networkPolicy.redis": OBJECTS,
-    "networkPolicy.redisPorts": {"type": "array", "items": whole(1, 65535), "minItems": 1},
+    "networkPolicy.redisPorts": {"type": "array", "items": whole(1, 65535)},
     "networkPolicy.extraEgress": OBJECTS,
     "serviceMonitor.labels": STRINGS,
     "serviceMonitor.interval": text("^[0-9]+(ms|s|m|h)$"),
+    "serviceMonitor.scrapeTimeout": text("^$|^[0-9]+(ms|s|m|h)$"),
+    "serviceMonitor.namespace": text(OPTIONAL_NAME),
+    "serviceMonitor.relabelings": OBJECTS,
+    "serviceMonitor.metricRelabelings": OBJECTS,
     "prometheusRule.labels": STRINGS,
     "grafanaDashboard.labels": STRINGS,
     "istio.workloadLabels": STRINGS,

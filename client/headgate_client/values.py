@@ -28,6 +28,8 @@ class Descriptor:
 
     entries: Entries
     hits: int | None = None
+    limit: str | None = None
+    """A limit of its own, such as `5/minute`: what becomes of it is up to the server (`request_limits`)."""
 
 
 @dataclass(frozen=True, slots=True)
