@@ -82,6 +82,8 @@ class ShardListKeeper:
         self._settled_s = deadline_s + CALL_TIMEOUT_S
         """Time after which no request and no call holds on to a counter that the node has let go of."""
         self._walks: list[asyncio.Task[None]] = []
+        self._refused = ""
+        """Reason why the region's list is not usable here, as last logged."""
         self._busy: set[str] = set()
         """Things that are being done, each once at a time."""
 
@@ -120,6 +122,8 @@ class ShardListKeeper:
 
     def want(self, shards: tuple[str, ...]) -> None:
         """Want another list, by the settings. Raises ConfigError for a name that is none."""
+        if shards == self.lists.wanted:
+            return
         for name in shards:
             self._name(name)
         self.lists.want(shards)
@@ -131,6 +135,7 @@ class ShardListKeeper:
         if not self._agrees:
             return
         now_s = self._monotonic()
+        pulse = pulse._replace(placement=self._usable(pulse.placement))
         if self.lists.hear(self._names[index], said, pulse, now_s):
             self._placed()
         if self.lists.next_placement(now_s) is not None:
@@ -167,18 +172,24 @@ class ShardListKeeper:
             decided = await self._origin.run(decider, ChangeList(proposal), PROPOSE_TIMEOUT_S)
         except OriginError:
             return
-        if self.lists.learn(decided):
+        if self.lists.learn(self._usable(decided)):
             self._placed()
+
+    def _usable(self, placement: Placement) -> Placement:
+        """Return the placement, if its shards can be reached by their names; else none, and say so once."""
+        try:
+            for name in (*placement.shards, *placement.before):
+                self._name(name)
+        except ConfigError as error:
+            if str(error) != self._refused:
+                self._refused = str(error)
+                self._logger.error("shard_list_refused", number=placement.number, reason=self._refused)
+            return NO_PLACEMENT
+        return placement
 
     def _placed(self) -> None:
         """Go by the placement that is in force now."""
         placement = self.lists.placement
-        try:
-            for name in self.lists.names:
-                self._name(name)
-        except ConfigError as error:
-            self._logger.error("shard_list_refused", reason=str(error))
-            return
         self._origin.place_by(placement)
         self._keep_in_touch()
         map_shard = self._origin.shard_of(MAP_KEY)

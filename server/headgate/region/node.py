@@ -321,6 +321,10 @@ class RegionNode:
         """Report what was admitted and give all allowances back, as far as the time allows."""
         await self.abandon()
         await asyncio.gather(*(link.leave(timeout_s) for link in self.links_in_use))
+        if self.lists.changing:
+            # What one shard said to be elsewhere is told there.
+            await asyncio.gather(*(link.leave(timeout_s) for link in self.links_in_use))
+        await self.abandon()
         await self._origin.close()
 
     async def _heartbeats(self, link: ShardLink) -> None:

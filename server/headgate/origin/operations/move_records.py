@@ -147,7 +147,7 @@ class PutRecords(Operation[bool]):
             key = name.removeprefix(LIMIT)
             if name.startswith(CLAIM):
                 memory.part(Claims).take(name.removeprefix(CLAIM), content, now_ms + left_ms, now_ms)
-            elif isinstance(memory.records.get(key), SealedRecord | None):
+            elif key not in memory.records or isinstance(memory.records[key], SealedRecord):
                 memory.records[key], memory.expiry[key] = copy.deepcopy(content), now_ms + left_ms
         return True
 
