@@ -102,11 +102,14 @@ end
 
 -- Whether a record of the key may begin here, by the list that the node goes by: from then on none may by an earlier
 -- one. A key that leaves begins where it belongs.
+local fence
 local function may_begin(key)
-  local fence = tonumber(call('HMGET', list_key, 'f')[1] or 0)
-  if fence < list_number then
-    call('HSET', list_key, 'f', list_number)
-    call('PEXPIRE', list_key, PLACED_FOR_MS)
+  if not fence then
+    fence = tonumber(call('HMGET', list_key, 'f')[1] or 0)
+    if fence < list_number then
+      call('HSET', list_key, 'f', list_number)
+      call('PEXPIRE', list_key, PLACED_FOR_MS)
+    end
   end
   if fence > list_number then
     return false
