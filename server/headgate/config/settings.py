@@ -282,7 +282,8 @@ class Settings:
         ORIGIN_URL,
         "memory://",
         "Where the nodes of a region meet. `memory://` is one process by itself. A URL with a password belongs "
-        "into a file (`file:/path`): on the command line others see it. See docs/redis.md.",
+        "into a file (`file:/path`): on the command line others see it. The list of servers in a file may change while "
+        "nodes run. See docs/redis.md.",
     )
     redis_prefix: str | None = REGIONS(
         PREFIX,

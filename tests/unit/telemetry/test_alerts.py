@@ -109,6 +109,7 @@ CASES: dict[str, Case] = {
         {'headgate_shard_clock_steps_total{shard="0"}': "3+0x30"},
     ),
     "HeadgateShardListsDiffer": level("headgate_origin_nodes_listed_otherwise", "2+0x30", "2 2 2 0+0x30"),
+    "HeadgateShardListHangs": level("headgate_origin_list_changing", "1+0x30", "1 1 1 0+0x30"),
     "HeadgateShardLostMemory": Case(
         {'headgate_shard_refills_total{shard="0"}': "0+0x15 1+0x15"},
         {'headgate_shard_refills_total{shard="0"}': "3+0x30"},
