@@ -12,6 +12,8 @@ import pytest
 from headgate.clock import SystemClock
 from headgate.keys.peek_key import PeekKey
 from headgate.origin.interface import Origin, OriginError
+from headgate.origin.keyspace import LIMIT
+from headgate.origin.operations.call import Call
 from headgate.origin.operations.change_list import ChangeList
 from headgate.origin.operations.heartbeat import Heartbeat
 from headgate.origin.operations.move_records import DropRecords, PutRecords, TakeRecords, WalkRecords
@@ -103,8 +105,11 @@ async def with_a_change_of_the_list(origin: Origin) -> None:
     """What is asked for besides while keys move to another list of shards."""
     placement = Placement(1, ("here",), ("there",))
     assert await origin.run(0, ChangeList(placement), PATIENCE_S) == placement
-    await origin.run(0, charge(3, 0), PATIENCE_S)
-    names = (await origin.run(0, WalkRecords(1, b"run"), PATIENCE_S)).names
+    # A key of its own: without one of the rights it stays sealed.
+    names = [LIMIT + b"moving"]
+    (report,) = charge(3, 0).reports
+    await origin.run(0, Call((report._replace(key=b"moving"),), ()), PATIENCE_S)
+    assert set(names) <= set((await origin.run(0, WalkRecords(1, b"run"), PATIENCE_S)).names)
     records = await origin.run(0, TakeRecords(1, names), PATIENCE_S)
     assert await origin.run(0, PutRecords(1, records), PATIENCE_S)
     assert await origin.run(0, DropRecords(1, names), PATIENCE_S)
