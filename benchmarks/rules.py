@@ -27,6 +27,7 @@ from headgate.rules import snapshot
 from headgate.rules.directory import load_directory
 from headgate.rules.directory_feed import DirectoryFeed
 from headgate.rules.ruleset import RuleSet
+from headgate.rules.snapshot import SnapshotWriter
 from headgate.rules.store import RuleStore
 
 FULL = (10, 10_000, 1_000_000)
@@ -76,7 +77,7 @@ def part_load(parent: Path, count: int) -> dict[str, float]:
     seconds, rules = timed(lambda: load_directory(directory))
     gc.collect()
     grown = resident_bytes() - before
-    snapshot.save(rules, parent / f"data-{count}", saved_ms=0)
+    SnapshotWriter(parent / f"data-{count}").save(rules, saved_ms=0)
     return {"seconds": seconds, "bytes": grown}
 
 

@@ -2,8 +2,9 @@
 
 Plans are kept by the request's raw bytes, so a request that has been seen under these rules is neither parsed nor
 matched again. All others are parsed, matched, and given the shape that requests share which meet the same limits at
-the same cost: only the first of them has its shape worked out. Both caches are bounded, and belong to one rule set:
-another one starts them afresh, so no request sees a mixture.
+the same cost: only the first of them has its shape worked out. Both caches are bounded. A plan says which version of
+the rules it is right under; under another one it is compared, when its request comes again, with what the rules say
+now, and kept if that is the same. So a change costs the plans that it concerns, and no request sees a mixture.
 """
 
 from collections import OrderedDict
@@ -17,8 +18,9 @@ from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name
 from headgate.limiter.scopes import LimitsOfRegion, SlicedCharges
-from headgate.plan import AnswerSettings, HandlerStats, Plan, PlannedDescriptor, Shape
+from headgate.plan import AnswerSettings, HandlerStats, MadeOf, Plan, PlannedDescriptor, Shape
 from headgate.rules.keys import override_key
+from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
 from headgate.rules.ruleset import Domain, RuleSet
 from headgate.telemetry.tallies import NO_RULE, Tallies, Tally
@@ -74,6 +76,9 @@ class MetLimit:
         return request_rule(domain) if self.steps is None else rule_name(domain, self.limit.name, self.steps)
 
 
+Matches = list[tuple[Entries, Match | None]]
+"""Entries of descriptors, each with what the rules say of them."""
+
 Parts = tuple[MetLimit, ...]
 """The limits that one descriptor meets: none, one, or a rule's and then the request's own."""
 
@@ -100,6 +105,10 @@ class PlanCache:
         for payload in gone:
             self._stats.plan_bytes -= self.plans.pop(payload).size
 
+    def remove(self, payload: bytes) -> None:
+        """Forget the plan of one request, which is there."""
+        self._stats.plan_bytes -= self.plans.pop(payload).size
+
     def add(self, payload: bytes, plan: Plan) -> None:
         """Keep a plan on second sight: a request that comes once, as in a flood of new values, is not worth it."""
         if len(payload) > MAX_CACHED_REQUEST_BYTES:
@@ -111,6 +120,10 @@ class PlanCache:
                 self._seen_before, self._seen_once = seen, set()
             seen.add(name)
             return
+        self.keep(payload, plan)
+
+    def keep(self, payload: bytes, plan: Plan) -> None:
+        """Keep a plan, and forget the oldest ones if there are too many."""
         stats = self._stats
         self.plans[payload] = plan
         stats.plan_bytes += plan.size
@@ -142,8 +155,9 @@ class Planner:
         self._blocks = blocks
         self._on_unknown_domain = on_unknown_domain
         self._denied_trailer = wire.encode_raw_body(settings.denied_body.encode())
-        self._rules: RuleSet | None = None
-        """The rules that everything kept here belongs to."""
+        self._version: Version | None = None
+        """The version of the rules that requests were last planned under."""
+        self._dropped = 0
         self._cache = PlanCache(settings, stats)
         self._shapes: dict[object, tuple[Shape, list[Limit]]] = {}
         """Shapes by what requests met, with the limits they met, so that no other limits get their identities."""
@@ -153,14 +167,26 @@ class Planner:
 
     def plan(self, payload: bytes, rules: RuleSet) -> Plan:
         """Return the request's plan: the kept one, or a new one. Raises RequestError."""
-        if rules is not self._rules:
-            self._forget()
-            self._tallies.rules_changed()
-            self._rules = rules
         plan = self._cache.plans.get(payload)
-        if plan is None:
+        if plan is not None and plan.version is rules.version:
+            return plan
+        return self._plan_now(payload, rules, plan)
+
+    def _plan_now(self, payload: bytes, rules: RuleSet, kept: Plan | None) -> Plan:
+        """Plan a request that has no plan, or one that was right under other rules."""
+        if rules.version is not self._version:
+            self._version = rules.version
+            self._tallies.rules_changed(rules.has_rule)
+        if kept is None:
             plan = self.make(payload, rules)
             self._cache.add(payload, plan)
+            return plan
+        if kept.made_of.is_the_same_under(rules.domain(kept.made_of.domain)) and not kept.shape.is_dropped():
+            kept.version = rules.version
+            return kept
+        self._cache.remove(payload)
+        plan = self.make(payload, rules)
+        self._cache.keep(payload, plan)
         return plan
 
     def make(self, payload: bytes, rules: RuleSet, late: bool | None = None) -> Plan:
@@ -175,8 +201,9 @@ class Planner:
                 _refuse_limits(request)
             if domain is None:
                 return self._unknown(request.domain, len(request.descriptors), rules, len(payload))
-            met = _without_replaced([self._meet(rules, domain, d, limits) for d in request.descriptors])
-            shape = self._shape(rules, domain.name, met, late)
+            matches: Matches = []
+            met = _without_replaced([self._meet(domain, d, limits, matches) for d in request.descriptors])
+            shape = self._shape(domain.name, met, late)
         except RequestError:
             self._stats.refused += 1
             raise
@@ -185,27 +212,30 @@ class Planner:
             for part in parts:
                 if not part.limit.unlimited:
                     charges.append(shape.charges[len(charges)].on(part.key, part.shard_key, part.entries))
-        return Plan(shape, SlicedCharges(charges) if shape.sliced else tuple(charges), len(payload))
+        made_of = MadeOf(domain.name, domain, tuple(matches))
+        in_order = SlicedCharges(charges) if shape.sliced else tuple(charges)
+        return Plan(shape, in_order, len(payload), rules.version, made_of)
 
     def _forget(self) -> None:
         self._cache.clear()
         self._shapes.clear()
 
-    def _meet(self, rules: RuleSet, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits) -> Parts:
-        """Find the limits that apply to one descriptor; those of a blocked caller deny."""
-        parts = self._limits_of(rules, domain, descriptor, limits)
+    def _meet(self, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits, matches: Matches) -> Parts:
+        """Find the limits that apply to one descriptor; those of a blocked caller deny. Note what it matched."""
+        parts = self._limits_of(domain, descriptor, limits, matches)
         if not descriptor.refund and len(self._blocks) and self._blocks.find(domain.name, descriptor.entries):
             for part in parts:
                 part.block(self._blocks.instead_of(part.limit), domain.name)
         return parts
 
-    def _limits_of(self, rules: RuleSet, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits) -> Parts:
+    def _limits_of(self, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits, matches: Matches) -> Parts:
         """Return the limits of one descriptor: its rule's, its own, or both."""
         entries, asked = descriptor.entries, descriptor.override
         shard_key = domain.shard_key(entries)
         if asked is not None and limits is ALLOW:
             return (_own_limit(asked, domain.name, descriptor, shard_key),)
-        match = rules.match_in(domain, entries)
+        match = domain.match(entries)
+        matches.append((entries, match))
         if match is None:
             return () if asked is None else (_own_limit(asked, domain.name, descriptor, shard_key),)
         in_force = self._overrides.limit_of(match.key, match.limit)
@@ -217,14 +247,18 @@ class Planner:
 
     # Shapes
 
-    def _shape(self, rules: RuleSet, domain: str, met: list[Parts], late: bool | None) -> Shape:
+    def _shape(self, domain: str, met: list[Parts], late: bool | None) -> Shape:
         """Return the shape of requests that meet these limits; make it for the first of them."""
+        if self._tallies.dropped != self._dropped:
+            # Some may count where nobody reads it any more.
+            self._dropped = self._tallies.dropped
+            self._shapes.clear()
         name = _shape_name(domain, met, late)
         known = self._shapes.get(name)
         if known is not None:
             return known[0]
         overflowed = self._tallies.overflowed
-        shape = self._new_shape(rules, domain, met, late)
+        shape = self._new_shape(domain, met, late)
         together = [part for parts in met for part in parts]
         # A limit or a value of the request's own is nobody else's; and a tally beyond the bound may get room later.
         shared = not any(part.steps is None or part.value is not None for part in together)
@@ -234,19 +268,18 @@ class Planner:
             self._shapes[name] = shape, [part.limit for part in together]
         return shape
 
-    def _new_shape(self, rules: RuleSet, domain: str, met: list[Parts], late: bool | None) -> Shape:
+    def _new_shape(self, domain: str, met: list[Parts], late: bool | None) -> Shape:
         trailer = b""
         if self._settings.dynamic_metadata and (metadata := _merged_metadata(met)):
             trailer = wire.encode_dynamic_metadata(metadata)
-        return self._shape_of([self._descriptor(domain, i, parts, late) for i, parts in enumerate(met)], trailer, rules)
+        return self._shape_of([self._descriptor(domain, i, parts, late) for i, parts in enumerate(met)], trailer)
 
-    def _shape_of(self, descriptors: list[PlannedDescriptor], trailer: bytes, rules: RuleSet) -> Shape:
+    def _shape_of(self, descriptors: list[PlannedDescriptor], trailer: bytes) -> Shape:
         return Shape(
             descriptors,
             trailer=trailer,
             denied_trailer=self._denied_trailer,
             near_limit_ratio=self._settings.near_limit_ratio,
-            version=rules.version,
         )
 
     def _unknown(self, domain: str, descriptors: int, rules: RuleSet, request_bytes: int) -> Plan:
@@ -255,7 +288,7 @@ class Planner:
         if first:
             self._on_unknown_domain(tally.name.domain)
         planned = [PlannedDescriptor(tallies=(tally,)), *[PlannedDescriptor()] * (descriptors - 1)]
-        return Plan(self._shape_of(planned, b"", rules), (), request_bytes)
+        return Plan(self._shape_of(planned, b""), (), request_bytes, rules.version, MadeOf(domain, None, ()))
 
     def _descriptor(self, domain: str, index: int, parts: Parts, late: bool | None) -> PlannedDescriptor:
         if not parts:
@@ -294,8 +327,8 @@ class Planner:
     def _tally(self, domain: str, part: MetLimit) -> Tally:
         rule = part.rule(domain)
         if part.value is None:
-            return self._tallies.of_rule(rule.domain, rule.id, rule.text)
-        return self._tallies.of_value(rule.domain, rule.id, rule.text, part.value)
+            return self._tallies.of_rule(rule.domain, rule.id, rule.text, part.steps)
+        return self._tallies.of_value(rule.domain, rule.id, rule.text, part.value, part.steps)
 
 
 def _shape_name(domain: str, met: list[Parts], late: bool | None) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from headgate.rules.fields import shown
 from headgate.rules.problems import Problem
-from headgate.rules.ruleset import RuleInfo, RuleSet
+from headgate.rules.ruleset import Domain, RuleInfo, RuleSet
 from headgate.rules.tree import KeySlot, Level, RuleNode, Wildcard, rule_name
 
 
@@ -15,7 +15,7 @@ def advise(rules: RuleSet) -> list[Problem]:
     """Advice about a rule set, in the order of files and lines."""
     found: list[Problem] = []
     for domain in rules.domains.values():
-        found += [_at(rules.place(place), reason) for place, reason in _unmatched(rules, domain.level)]
+        found += [_at(domain.place(place), reason) for place, reason in _unmatched(domain, domain.level)]
     found += _unknown_names(list(rules.rules()))
     return sorted(found)
 
@@ -25,23 +25,23 @@ def _at(place: str, reason: str) -> Problem:
     return Problem(file, int(line), reason)
 
 
-def _unmatched(rules: RuleSet, level: Level) -> Iterator[tuple[int, str]]:
+def _unmatched(domain: Domain, level: Level) -> Iterator[tuple[int, str]]:
     """Rules that nothing can match; what is below one is not named as well."""
     for slot in level.values():
-        matched = [rules.nodes[number] for number in set(slot.values.values())]
+        matched = list({id(node): node for node in slot.values.values()}.values())
         for name, place, node, first in _behind_others(slot):
             if first is None:
                 matched.append(node)
             else:
                 covering = shown(rule_name(slot.key, first.pattern))
-                at = rules.place(first.place)
+                at = domain.place(first.place)
                 yield (
                     place,
                     f"warning: {shown(name)} can never match: {covering} at {at} matches first whatever it would",
                 )
         for node in matched:
             if node.children is not None:
-                yield from _unmatched(rules, node.children)
+                yield from _unmatched(domain, node.children)
 
 
 def _behind_others(slot: KeySlot) -> Iterator[tuple[str, int, RuleNode, Wildcard | None]]:

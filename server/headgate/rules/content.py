@@ -2,8 +2,8 @@
 
 A domain's content is its settings, a rule for each path that has one, and the order of wildcards that stand beside each
 other. Every such item has a number, a long digest; their sum names the domain, and the sum over all domains the set. So
-one rule that comes, goes or changes is one addition or subtraction, whatever the size of the rest, and equal content has
-one version whichever way it came about. Why sums: docs/decisions/0011-versions-by-content.md.
+one rule that comes, goes or changes is one addition or subtraction, whatever the size of the rest, and equal content
+has one version whichever way it came about. Why sums: docs/decisions/0011-versions-by-content.md.
 """
 
 import json
@@ -41,15 +41,15 @@ MODES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What a domain says at one path: a limit, or none, which exempts; wildcards may share one counter."""
+class RuleContent:
+    """Content of one path of a domain: a limit, or none, which exempts; wildcards may share one counter."""
 
     limit: Limit | None = None
     shared: bool = False
     """A wildcard's values share one counter (`share_threshold`)."""
 
 
-def fields_of(rule: Rule) -> dict[str, Any]:
+def fields_of(rule: RuleContent) -> dict[str, Any]:
     """Write a rule as the fields of a descriptor, without whatever is so by default: equal rules have equal fields."""
     fields: dict[str, Any] = {"share_threshold": True} if rule.shared else {}
     limit = rule.limit
@@ -109,7 +109,7 @@ def rule_number(head: bytes, value: str, fields: bytes) -> int:
     return _number(head + encode_part(value) + fields)
 
 
-def number_of_rule(path: Steps, rule: Rule) -> int:
+def number_of_rule(path: Steps, rule: RuleContent) -> int:
     """Number a rule that is at hand as a whole."""
     key, value = path[-1]
     return rule_number(rule_head(path[:-1], key), value, canonical(fields_of(rule)))

@@ -59,8 +59,8 @@ class Difference:
 def differences(old: RuleSet, new: RuleSet) -> Iterator[Difference]:
     """Every rule of either set whose callers are decided otherwise in the other one."""
     for domain in sorted({*old.domains, *new.domains}):
-        steps = {rule: None for rules in (old, new) if domain in rules.domains for rule in rules.steps_of(domain)}
-        for path in steps:
+        held = [rules.domains[domain] for rules in (old, new) if domain in rules.domains]
+        for path in sorted({steps for rules in held for steps, _ in rules.limits()}):
             entries = [(key, value or ANY_VALUE) for key, value in path]
             before, after = old.match(domain, entries), new.match(domain, entries)
             effect = _effect(before, after)

@@ -11,23 +11,27 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import structlog
 
 from headgate.clock import Clock
 from headgate.rules import snapshot
-from headgate.rules.acceptance import KeptFile, accepted_files, keep, refused_domains
-from headgate.rules.directory import compile_source
-from headgate.rules.feed import Feed, FeedKind, Outcome, RefusedDomain
+from headgate.rules.acceptance import accepted, refused_domains, unread_of_no_domain
+from headgate.rules.changes import changed
+from headgate.rules.compiling import NOTHING, Compiled, compile_changed
+from headgate.rules.feed import ChangesOf, Feed, FeedKind, Outcome, RefusedDomain
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
-from headgate.rules.problems import NoSnapshot, OtherSnapshot, Problem, RulesError, SnapshotError
-from headgate.rules.ruleset import RuleSet
-from headgate.rules.source import RulesSource, source_of
+from headgate.rules.problems import NoSnapshot, OtherVersion, Problem, RulesError, SnapshotError
+from headgate.rules.ruleset import NO_RULES, RuleSet
+from headgate.rules.snapshot import Snapshot, SnapshotWriter
+from headgate.rules.source import RulesSource
 
 LOGGED_PROBLEMS = 100
 """Log lines per refused change; the status holds all problems."""
+
+T = TypeVar("T")
 
 SourceKind = Literal[FeedKind, "snapshot", "nothing"]
 """`snapshot`: the last good rules, while the feed's could not be used since the start; `nothing`: none came yet."""
@@ -59,10 +63,10 @@ AcceptBy = Literal["domain", "all"]
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """The rules to have in force from now on, their text, and the problems by domain of what was refused."""
+    """The rules to have in force from now on, what was compiled for them, and the problems by domain of the rest."""
 
     rules: RuleSet
-    files: tuple[KeptFile, ...]
+    compiled: Compiled
     refused: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
 
 
@@ -84,25 +88,26 @@ class RuleStore:
         accept: AcceptBy = "domain",
         start_empty: bool = False,
         logger: Any = None,
-        on_source: Callable[[RulesSource], None] = lambda source: None,
+        on_rules: Callable[[RuleSet], None] = lambda rules: None,
     ) -> None:
-        """Make a store without rules. `on_source` gets the files of every set that comes into force, in the thread that
-        reads.
-        """
+        """Make a store without rules. `on_rules` gets every set that comes into force, in the thread that reads."""
         self.feed = feed
+        self.loading = False
+        """True while a set is compiled: what is in force is not old, what is newer takes long."""
         self._clock = clock
         self._data_dir = data_dir
         self._merge_domains = merge_domains
         self._accept_by = accept
         self._start_empty = start_empty
-        self._on_source = on_source
-        self._files: tuple[KeptFile, ...] = ()
-        self._restored: bool | None = None
+        self._on_rules = on_rules
+        self._writer = None if data_dir is None else SnapshotWriter(data_dir, merge_domains=merge_domains)
+        self._compiled = NOTHING
+        self._restored = False
         self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
         self._stop = threading.Event()
         self._executor: ThreadPoolExecutor | None = None
         self._status: RuleStatus | None = None
-        self.current: RuleSet = RuleSet({}, (), Version(0, source_of((), merge_domains=merge_domains).digest), 0)
+        self.current: RuleSet = NO_RULES
 
     @property
     def status(self) -> RuleStatus:
@@ -119,30 +124,45 @@ class RuleStore:
         Unusable rules are logged as an error. Raises `RulesError` when there are no last good ones either, unless it
         may start empty. A feed that has nothing yet is waited for: with the last good rules, else with none.
         """
+        saved = self._load_saved()
         try:
             source = self.feed.first()
             if source is None:
-                source_kind: SourceKind = "snapshot" if self._restore() else "nothing"
-                self._accept(self.current, source_kind)
+                self._serve_saved(saved)
             else:
-                self._settle(self._judge(source, self._pace(polite=False)))
+                self._settle(self._judge_first(source, saved))
         except RulesError as error:
-            if not self._restore() and not self._start_empty:
+            if saved is None and not self._start_empty:
                 raise
-            self._accept(self.current, "snapshot" if self._restored else "nothing")
+            self._serve_saved(saved)
             self._refuse(error.problems, self.status.refused)
         return self.current
 
-    def _restore(self) -> bool:
-        """Bring back the last good set, at the start and once; false if there is none."""
-        if self._data_dir is None or self._restored is not None:
-            return bool(self._restored)
-        self._restored = False
+    def _load_saved(self) -> Snapshot | None:
+        """Read the last good set, whose domains need not be compiled again where their files are the same."""
+        if self._data_dir is None or self._writer is None:
+            return None
         try:
-            saved = snapshot.load(self._data_dir)
-        except SnapshotError as missing:
-            self._log.warning("no_last_good_rules", reason=str(missing))
-            return False
+            saved = snapshot.load(self._data_dir, self._pace(polite=False).breathe)
+        except NoSnapshot as missing:
+            self._log.debug("no_last_good_rules", reason=str(missing))
+            return None
+        except SnapshotError as error:
+            # It is saved again when rules are in force; the log says why the file was refused.
+            self._log.warning("rules_snapshot_not_used", reason=str(error))
+            return None
+        self._writer.loaded(saved.rules)
+        return saved
+
+    def _serve_saved(self, saved: Snapshot | None) -> None:
+        if saved is None:
+            self._accept(self.current, "nothing")
+            return
+        self._restore(saved)
+        self._accept(saved.rules, "snapshot")
+
+    def _restore(self, saved: Snapshot) -> None:
+        """Bring back the last good set, and say so."""
         self._log.error(
             "serving_last_good_rules",
             feed=self.feed.kind,
@@ -150,65 +170,46 @@ class RuleStore:
             version=str(saved.rules.version),
             saved_ms=saved.saved_ms,
         )
-        self.current, self._files = saved.rules, saved.files
-        self.feed.restored([file.unpack() for file in saved.files])
-        self._restored = True
-        return True
+        self.current, self._restored = saved.rules, True
+        self.feed.restored(saved.rules.files())
+
+    def _judge_first(self, source: RulesSource, saved: Snapshot | None) -> _Verdict:
+        """Judge the set of the start: by the last good one, which steps in where that can't be used."""
+        rules = self.current if saved is None else saved.rules
+        known = NO_RULES if saved is None or saved.merge_domains != self._merge_domains else rules
+        verdict = self._judge(source, rules, known, self._pace(polite=False))
+        if verdict.rules is rules:
+            self._on_rules(rules)
+        if verdict.refused and saved is not None:
+            self._restore(saved)
+        return verdict
 
     # Judging, in the thread that reads
 
-    def _judge(self, source: RulesSource, pace: Pace) -> _Verdict:
-        """Compile what was handed over; raises `RulesError` if nothing of it can be used."""
-        if self._status is None and (saved := self._compiled(source, pace)) is not None:
-            self._on_source(source)
-            return _Verdict(saved.rules, saved.files)
-        try:
-            return self._new(source, pace)
-        except RulesError as error:
-            if self._status is None:
-                self._restore()
-            return self._accepted_part(source, error, pace)
+    def _judge(self, source: RulesSource, in_force: RuleSet, known: RuleSet, pace: Pace) -> _Verdict:
+        """Compile what was handed over, as far as it is not `known`; raises `RulesError` if nothing of it can be used,
+        and nothing is in force."""
+        if unread := unread_of_no_domain(source, in_force):
+            raise RulesError(unread, transient=True)
+        compiled = compile_changed(source, self._compiled, known, pace, merge_domains=self._merge_domains)
+        refused = refused_domains(source, compiled, in_force)
+        held_back = bool(refused) and self._accept_by == "all"
+        rules = None if held_back else accepted(compiled, in_force, refused)
+        if rules is None and in_force is NO_RULES and self._status is None:
+            raise RulesError(compiled.problems())
+        if rules is None or rules is in_force:
+            return _Verdict(in_force, compiled, refused)
+        self._bring(rules, pace)
+        return _Verdict(rules, compiled, refused)
 
-    def _accepted_part(self, source: RulesSource, error: RulesError, pace: Pace) -> _Verdict:
-        """Judge a set with problems: the good domains of it, and the last good rules of the others."""
-        refused = refused_domains(source, error, self._files)
-        if self._accept_by == "all":
-            return _Verdict(self._current_or_raise(error), self._files, refused)
-        files = accepted_files(source, error, self._files, refused)
-        if not files:
-            return _Verdict(self._current_or_raise(error), self._files, refused)
-        part = source_of(files, merge_domains=self._merge_domains)
-        if part.digest == self.current.version.digest:
-            return _Verdict(self.current, self._files, refused)
-        return replace(self._new(part, pace), refused=refused)
-
-    def _current_or_raise(self, error: RulesError) -> RuleSet:
-        """Return the set that serves on, if there is one: at the start there may be none."""
-        if self._status is None and not self._restored:
-            raise error
-        return self.current
-
-    def _new(self, source: RulesSource, pace: Pace) -> _Verdict:
-        version = Version(self.current.version.counter + 1, source.digest)
-        rules = compile_source(source, version, pace, merge_domains=self._merge_domains)
-        files = keep(source, rules.file_domains)
-        self._save(rules, files, pace)
-        self._on_source(source)
-        return _Verdict(rules, files)
-
-    def _compiled(self, source: RulesSource, pace: Pace) -> snapshot.Snapshot | None:
-        """The snapshot of exactly these files, if there is one: no need to read a million rules' YAML again."""
-        if self._data_dir is None:
-            return None
-        try:
-            return snapshot.load(self._data_dir, pace.breathe, only_digest=source.digest)
-        except (NoSnapshot, OtherSnapshot) as error:
-            self._log.debug("rules_snapshot_not_used", reason=str(error))
-            return None
-        except SnapshotError as error:
-            # It is compiled and saved again; the log says why the file was refused.
-            self._log.warning("rules_snapshot_not_used", reason=str(error))
-            return None
+    def _bring(self, rules: RuleSet, pace: Pace) -> None:
+        """Save rules that come into force, and tell who keeps their text."""
+        if self._writer is not None:
+            try:
+                self._writer.save(rules, self._clock.now_ms(), pace.breathe)
+            except OSError as error:
+                self._log.error("rules_not_saved", data_dir=str(self._data_dir), reason=str(error))
+        self._on_rules(rules)
 
     # Following
 
@@ -230,13 +231,40 @@ class RuleStore:
 
     async def take(self, source: RulesSource) -> Outcome:
         """Check what the feed handed over beside the serving loop, and bring into force what is good of it."""
-        if source.digest == self.current.version.digest:
-            self._settle(_Verdict(self.current, self._files))
-        else:
-            loop = asyncio.get_running_loop()
-            pace = self._pace(polite=True)
-            self._settle(await loop.run_in_executor(self._executor, self._judge, source, pace))
+        rules, pace = self.current, self._pace(polite=True)
+        try:
+            self._settle(await self._aside(lambda: self._judge(source, rules, rules, pace)))
+        except RulesError as error:
+            self.cannot_read(error)
         return Outcome(self.current.version, self.status.refused)
+
+    async def change(self, changes: ChangesOf) -> Outcome:
+        """Make changes of single rules beside the serving loop, and bring the set that they lead to into force."""
+        before = self.current
+        rules = await self._aside(lambda: self._changed(before, changes))
+        self._settle(_Verdict(rules, NOTHING))
+        return Outcome(self.current.version)
+
+    def _changed(self, before: RuleSet, changes: ChangesOf) -> RuleSet:
+        if before.version.digest != changes.before:
+            raise OtherVersion(f"changes of version {changes.before}, and {before.version.digest} is in force")
+        rules = changed(before, changes.changes)
+        if rules.version.digest != changes.after:
+            raise OtherVersion(f"changes that lead to {rules.version.digest}, and not to {changes.after} as they say")
+        if self._writer is not None:
+            try:
+                self._writer.append(rules, before, list(changes.changes), self._clock.now_ms())
+            except OSError as error:
+                self._log.error("rules_not_saved", data_dir=str(self._data_dir), reason=str(error))
+        return rules
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        """Do work in the thread of the rules; what is under way is a load."""
+        self.loading = True
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        finally:
+            self.loading = False
 
     def cannot_read(self, error: RulesError) -> None:
         """Note that the feed can't get at its rules."""
@@ -248,13 +276,16 @@ class RuleStore:
     def _settle(self, verdict: _Verdict) -> None:
         """Bring a verdict's rules into force, and say what was refused."""
         refused = self._refused_since(verdict.refused)
-        self._files = verdict.files
+        self._compiled = verdict.compiled
         if self._status is None and verdict.rules is self.current:
             self._accept(verdict.rules, "snapshot")
-        elif verdict.rules is not self.current:
+        elif self._status is None or verdict.rules.version is not self.current.version:
             self._accept(verdict.rules, self.feed.kind)
-        elif not verdict.refused:
-            self._unchanged()
+        else:
+            # The same content, perhaps at other places of the files.
+            self.current = verdict.rules
+            if not verdict.refused:
+                self._unchanged()
         if verdict.refused:
             self._refuse(_all_problems(refused), refused)
 
@@ -311,14 +342,6 @@ class RuleStore:
         )
         for problem in problems[:LOGGED_PROBLEMS]:
             self._log.error("rules_problem", file=problem.file, line=problem.line, reason=problem.reason)
-
-    def _save(self, rules: RuleSet, files: tuple[KeptFile, ...], pace: Pace) -> None:
-        if self._data_dir is None:
-            return
-        try:
-            snapshot.save(rules, self._data_dir, self._clock.now_ms(), pace.breathe, files)
-        except OSError as error:
-            self._log.error("rules_not_saved", data_dir=str(self._data_dir), reason=str(error))
 
     def _pace(self, *, polite: bool) -> Pace:
         return Pace(self._clock, polite=polite, progress=self._progress, stopped=self._stop.is_set)

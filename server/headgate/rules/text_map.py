@@ -138,7 +138,7 @@ class TextMap(Generic[V]):
         return self._with(place, low, high, self._count)
 
     def _doubled(self) -> "TextMap[V]":
-        """The same map with twice the places: each bucket stands at twice as many."""
+        """Double the places: each bucket stands at twice as many."""
         if self._column_mask + 1 < 1 << ROW_BITS:
             row = self._rows[0]
             return TextMap((row + row,), self._count)

@@ -15,10 +15,10 @@ from headgate.xds.messages import Messages
 def open_feed(settings: Settings, clock: Clock, rng: random.Random) -> Feed:
     """Make the feed that `rules` names."""
     if isinstance(settings.rules, Path):
-        return DirectoryFeed(settings.rules, clock=clock, merge_domains=settings.merge_domains)
+        return DirectoryFeed(settings.rules, clock=clock)
     messages = Messages(settings.xds_protocol, settings.xds_node_id, pairs_of(settings.xds_node_metadata, "="))
     server = _server(settings, settings.rules)
-    return XdsFeed(server, messages, clock=clock, rng=rng, merge_domains=settings.merge_domains)
+    return XdsFeed(server, messages, clock=clock, rng=rng)
 
 
 def _server(settings: Settings, url: str) -> XdsServer:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from headgate.limiter.limit import Algorithm, Limit, OnError, Scope, TrafficClass, Unit
 from headgate.rules.content import (
-    Rule,
+    RuleContent,
     added,
     canonical,
     domain_number,
@@ -24,28 +24,31 @@ BASE: dict[str, Any] = {"requests_per_unit": 5, "unit": "minute"}
 @pytest.mark.parametrize(
     ("rule", "fields"),
     [
-        (Rule(), {}),
-        (Rule(None, shared=True), {"share_threshold": True}),
-        (Rule(MINUTE), {"rate_limit": BASE}),
-        (Rule(Limit(9, Unit.UNKNOWN, unlimited=True, name="n")), {"rate_limit": {"name": "n", "unlimited": True}}),
+        (RuleContent(), {}),
+        (RuleContent(None, shared=True), {"share_threshold": True}),
+        (RuleContent(MINUTE), {"rate_limit": BASE}),
         (
-            Rule(Limit(5, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=5)),
+            RuleContent(Limit(9, Unit.UNKNOWN, unlimited=True, name="n")),
+            {"rate_limit": {"name": "n", "unlimited": True}},
+        ),
+        (
+            RuleContent(Limit(5, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=5)),
             {"rate_limit": {**BASE, "algorithm": "gcra"}},
         ),
         (
-            Rule(Limit(5, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=7, precision_millionths=1_500)),
+            RuleContent(Limit(5, Unit.MINUTE, algorithm=Algorithm.GCRA, burst=7, precision_millionths=1_500)),
             {"rate_limit": {**BASE, "algorithm": "gcra", "burst": 7, "precision": "0.15%"}},
         ),
         (
-            Rule(Limit(5, Unit.MINUTE, traffic_class=TrafficClass.PAID, on_error=OnError.OPEN)),
+            RuleContent(Limit(5, Unit.MINUTE, traffic_class=TrafficClass.PAID, on_error=OnError.OPEN)),
             {"rate_limit": {**BASE, "class": "paid"}},
         ),
         (
-            Rule(Limit(5, Unit.MINUTE, traffic_class=TrafficClass.PAID, on_error=OnError.LOCAL)),
+            RuleContent(Limit(5, Unit.MINUTE, traffic_class=TrafficClass.PAID, on_error=OnError.LOCAL)),
             {"rate_limit": {**BASE, "class": "paid", "on_error": "local"}},
         ),
         (
-            Rule(Limit(5, Unit.SECOND, scope=Scope.GLOBAL, overdraft=False, refund=True)),
+            RuleContent(Limit(5, Unit.SECOND, scope=Scope.GLOBAL, overdraft=False, refund=True)),
             {
                 "rate_limit": {
                     **BASE,
@@ -58,7 +61,7 @@ BASE: dict[str, Any] = {"requests_per_unit": 5, "unit": "minute"}
             },
         ),
         (
-            Rule(Limit(5, Unit.MINUTE, shadow=True, quota=True, replaces=("a", "b"), metadata={"x": [1]})),
+            RuleContent(Limit(5, Unit.MINUTE, shadow=True, quota=True, replaces=("a", "b"), metadata={"x": [1]})),
             {
                 "rate_limit": {**BASE, "replaces": [{"name": "a"}, {"name": "b"}]},
                 "shadow_mode": True,
@@ -68,20 +71,20 @@ BASE: dict[str, Any] = {"requests_per_unit": 5, "unit": "minute"}
         ),
     ],
 )
-def test_the_canonical_form_leaves_out_what_is_so_by_default(rule: Rule, fields: dict[str, Any]) -> None:
+def test_the_canonical_form_leaves_out_what_is_so_by_default(rule: RuleContent, fields: dict[str, Any]) -> None:
     assert fields_of(rule) == fields
     assert canonical(fields_of(rule)) == canonical(dict(reversed(fields.items())))
 
 
 PATH = (("user", "ann"),)
 ITEMS = {
-    "rule": number_of_rule(PATH, Rule(MINUTE)),
-    "another value": number_of_rule((("user", "bob"),), Rule(MINUTE)),
-    "the key alone": number_of_rule((("user", ""),), Rule(MINUTE)),
-    "two levels": number_of_rule((("user", "ann"), ("path", "")), Rule(MINUTE)),
-    "levels that run together": number_of_rule((("user", "annpath"),), Rule(MINUTE)),
-    "another limit": number_of_rule(PATH, Rule(Limit(6, Unit.MINUTE))),
-    "no limit": number_of_rule(PATH, Rule()),
+    "rule": number_of_rule(PATH, RuleContent(MINUTE)),
+    "another value": number_of_rule((("user", "bob"),), RuleContent(MINUTE)),
+    "the key alone": number_of_rule((("user", ""),), RuleContent(MINUTE)),
+    "two levels": number_of_rule((("user", "ann"), ("path", "")), RuleContent(MINUTE)),
+    "levels that run together": number_of_rule((("user", "annpath"),), RuleContent(MINUTE)),
+    "another limit": number_of_rule(PATH, RuleContent(Limit(6, Unit.MINUTE))),
+    "no limit": number_of_rule(PATH, RuleContent()),
     "an order": order_number((), "user", ["a*", "*b"]),
     "another order": order_number((), "user", ["*b", "a*"]),
     "an order further down": order_number(PATH, "user", ["a*", "*b"]),

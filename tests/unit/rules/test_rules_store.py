@@ -15,10 +15,11 @@ from typing import Any, TextIO
 
 import pytest
 from headgate.clock import Clock, SystemClock
-from headgate.rules import directory, directory_feed, snapshot, store
+from headgate.rules import compiling, directory, directory_feed, snapshot, store
 from headgate.rules.directory_feed import DirectoryFeed
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
+from headgate.rules.source import SourceFile
 from headgate.rules.store import RuleStore
 
 from tests.support import waiting
@@ -51,7 +52,7 @@ class Rig:
         self.directory.mkdir(exist_ok=True)
         self.log = Log()
         self.store = RuleStore(
-            DirectoryFeed(self.directory, clock=clock or SystemClock(), merge_domains=merge_domains),
+            DirectoryFeed(self.directory, clock=clock or SystemClock()),
             clock=clock or SystemClock(),
             data_dir=data_dir,
             merge_domains=merge_domains,
@@ -198,7 +199,7 @@ def test_a_damaged_snapshot_does_not_help(tmp_path: Path) -> None:
     (data_dir / snapshot.FILE_NAME).write_bytes(b"garbage")
     with pytest.raises(RulesError):
         rig.store.load_initial()
-    assert rig.log.at("warning") == ["rules_snapshot_not_used", "no_last_good_rules"]
+    assert rig.log.at("warning") == ["rules_snapshot_not_used"]
 
 
 def test_a_missing_directory_with_a_last_good_snapshot(tmp_path: Path) -> None:
@@ -219,10 +220,10 @@ def test_an_unchanged_directory_is_loaded_from_its_snapshot(tmp_path: Path, monk
     version = rig.store.load_initial().version
     again = Rig(tmp_path, data_dir=tmp_path / "data")
 
-    def never(*args: object, **kwargs: object) -> RuleSet:
-        raise AssertionError("the YAML was compiled again")
+    def never(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the YAML was read again")
 
-    monkeypatch.setattr(store, "compile_source", never)
+    monkeypatch.setattr(compiling, "read_file", never)
     again.store.load_initial()
     assert again.limit() == 7
     assert again.store.status.source == "directory"
@@ -463,14 +464,15 @@ async def test_a_file_system_error_is_tried_again_without_a_visible_change(
     monkeypatch.setattr(directory_feed, "RETRY_S", 0.01)
     broken, attempts = True, 0
 
-    def read(path: Path, *, merge_domains: bool) -> Any:
+    def read(reader: directory.DirectoryReader) -> Any:
         nonlocal attempts
         attempts += 1
         if broken:
             raise RulesError([], transient=True)
-        return directory.read_directory(path, merge_domains=merge_domains)
+        return real(reader)
 
-    monkeypatch.setattr(directory_feed, "read_directory", read)
+    real = directory.DirectoryReader.read
+    monkeypatch.setattr(directory.DirectoryReader, "read", read)
     async with rig.watching():
         rig.write(text(2))
         await until(lambda: attempts >= 3)
@@ -484,14 +486,14 @@ async def test_the_watch_survives_what_nobody_thought_of(rig: Rig, monkeypatch: 
     rig.store.load_initial()
     calls = 0
 
-    def fails_once(*args: Any, **kwargs: Any) -> RuleSet:
+    def fails_once(*args: Any, **kwargs: Any) -> compiling.Compiled:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise MemoryError("no more")
-        return directory.compile_source(*args, **kwargs)
+        return compiling.compile_changed(*args, **kwargs)
 
-    monkeypatch.setattr(store, "compile_source", fails_once)
+    monkeypatch.setattr(store, "compile_changed", fails_once)
     async with rig.watching():
         rig.write(text(2))
         await until(lambda: rig.limit() == 2)
@@ -639,22 +641,69 @@ async def test_swaps_faster_than_they_can_be_read(tmp_path: Path) -> None:
     assert hammer.mixtures == []
 
 
-def test_a_swap_while_the_files_are_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files are read, then the directory is looked at again: a mixture is thrown away."""
+@pytest.mark.parametrize("swaps", [1, 1000])
+def test_what_changes_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swaps: int
+) -> None:
+    """The files are read, then the directory is looked at again: a mixture is thrown away, but not for ever."""
     rig = Rig(tmp_path)
     rig.write(text(1))
-    rig.store.load_initial()
+    rig.write(rules_text("e", ("k", 1)), "b.yaml")
+    real, generation = directory.read_source, 1
 
-    def read_and_change(path: Path, *, merge_domains: bool) -> Any:
-        source = directory.read_directory(path, merge_domains=merge_domains)
-        rig.write(text(3))
+    def read_and_change(path: str, name: str) -> SourceFile:
+        nonlocal generation
+        source = real(path, name)
+        if generation <= swaps:
+            generation += 1
+            rig.write(text(generation))
+            rig.write(rules_text("e", ("k", generation)), "b.yaml")
         return source
 
-    rig.write(text(2))
-    state = directory.signature(rig.directory)
-    monkeypatch.setattr(directory_feed, "read_directory", read_and_change)
-    assert isinstance(rig.store.feed, DirectoryFeed)
-    assert rig.store.feed._read_settled(state) is None
+    monkeypatch.setattr(directory, "read_source", read_and_change)
+    files = directory.DirectoryReader(rig.directory).read().files
+    found = [file.data.decode() for file in files]
+    whole = [text(generation), rules_text("e", ("k", generation))]
+    assert (found == whole) == (swaps == 1)
+    assert all("requests_per_unit" in one for one in found), "each is whole by itself"
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text(1))
+    real, changes = directory._read, 0
+
+    def torn(name: str) -> bytes:
+        nonlocal changes
+        data = real(name)[:10]
+        if changes < 3:
+            changes += 1
+            path.write_text(text(10 * changes))
+            return data
+        return real(name)
+
+    monkeypatch.setattr(directory, "_read", torn)
+    assert directory.read_source(str(path), "a.yaml").data.decode() == text(30)
+
+
+def test_only_what_changed_is_read_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.write(rules_text("e", ("k", 1)), "b.yaml")
+    reader = directory.DirectoryReader(rig.directory)
+    first = reader.read().files
+    read: list[str] = []
+    real = directory.read_source
+
+    def noted(path: str, name: str) -> SourceFile:
+        read.append(name)
+        return real(path, name)
+
+    monkeypatch.setattr(directory, "read_source", noted)
+    os.utime(rig.directory / "a.yaml")
+    assert [file is same for file, same in zip(reader.read().files, first, strict=True)] == [True, True]
+    assert read == ["a.yaml"]
+    rig.write(rules_text("e", ("k", 2)), "b.yaml")
+    assert [file is same for file, same in zip(reader.read().files, first, strict=True)] == [True, False]
+    assert read == ["a.yaml", "b.yaml"]
 
 
 async def test_a_linked_directory_is_swapped(tmp_path: Path) -> None:

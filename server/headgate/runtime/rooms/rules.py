@@ -36,7 +36,7 @@ class RulesRoom(Room):
             accept=settings.rules_accept,
             start_empty=settings.start_without_rules,
             logger=self._log.history,
-            on_source=self._log.keep_rules,
+            on_rules=self._log.keep_rules,
         )
         self.store.load_initial()
 
