@@ -293,6 +293,105 @@ async def test_looking_wakes_the_loop_only_when_something_changed(rig: Rig, monk
         assert woken[0] > 0
 
 
+@pytest.mark.parametrize("replace", [False, True], ids=["in place", "renamed over"])
+async def test_what_is_written_all_the_time_comes_into_force_all_the_time(
+    tmp_path: Path, time_set: SetTime, replace: bool
+) -> None:
+    """A file that changes every 60 ms never rests, and no write is in force later than half a second after it."""
+    rig = Rig(tmp_path, clock=time_set.clock)
+    rig.write(text(1000))
+    rig.write(rules_text("e", ("k", 1)), "b.yaml")
+    rig.store.load_initial()
+    late: list[int] = []
+    async with rig.watching():
+        for written in range(1001, 1081):
+            (renamed_over if replace else in_place)(rig.directory / "a.yaml", text(written))
+            await time_set.let_pass(0.06)
+            late.append(written - (rig.limit() or 0))
+        assert max(late) * 60 <= 500
+        await time_set.let_pass(0.5)
+        assert rig.limit() == 1080
+    assert rig.store.status.rejected == 0
+
+
+async def test_a_file_that_can_not_be_read_holds_back_its_own_domain_alone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.write(rules_text("e", ("k", 1)), "b.yaml")
+    rig.store.load_initial()
+    monkeypatch.setattr(directory_feed, "RETRY_S", 0.01)
+    async with rig.watching():
+        (rig.directory / "b.yaml").unlink()
+        (rig.directory / "b.yaml").symlink_to(rig.directory / "nowhere")
+        rig.write(text(2))
+        await until(lambda: rig.limit() == 2)
+        assert rig.store.current.has_domain("e"), "it keeps its rules"
+        assert [item.domain for item in rig.store.status.refused] == ["e"]
+        assert not rig.store.status.in_sync
+        rejected, looked_at = rig.store.status.rejected, rig.store.feed.looked_at
+        await asyncio.sleep(0.05)  # not synchronisation: several attempts pass
+        assert (rig.store.status.rejected, rig.store.feed.looked_at) == (rejected, looked_at), "said once, not looked"
+        (rig.directory / "b.yaml").unlink()
+        rig.write(rules_text("e", ("k", 3)), "b.yaml")
+        await until(lambda: rig.store.status.in_sync)
+        await until(lambda: rig.store.feed.looked_at > looked_at)
+
+
+async def test_a_file_of_nobody_that_can_not_be_read_holds_back_all(rig: Rig) -> None:
+    rig.store.load_initial()
+    async with rig.watching():
+        (rig.directory / "new.yaml").symlink_to(rig.directory / "nowhere")
+        rig.write(text(2))
+        await until(lambda: rig.store.status.rejected == 1)
+        assert rig.limit() == 1, "it may be of any domain"
+        (rig.directory / "new.yaml").unlink()
+        await until(lambda: rig.limit() == 2)
+
+
+async def test_the_age_grows_while_the_directory_is_gone_and_not_while_rules_are_refused(
+    tmp_path: Path, time_set: SetTime
+) -> None:
+    rig = Rig(tmp_path, clock=time_set.clock)
+    rig.write(text(1))
+    rig.store.load_initial()
+
+    def age_s() -> float:
+        return time_set.clock.now_ms() / 1000 - rig.store.feed.looked_at
+
+    async with rig.watching():
+        await time_set.let_pass(40)
+        assert age_s() < 1
+        rig.write(BAD)
+        await time_set.let_pass(40)
+        assert (age_s() < 1, rig.store.status.in_sync) == (True, False)
+        os.rename(rig.directory, tmp_path / "away")
+        await time_set.let_pass(40)
+        assert age_s() > 39
+        assert rig.limit() == 1
+        os.rename(tmp_path / "away", rig.directory)
+        await time_set.let_pass(10)
+        assert age_s() < 1
+
+
+async def test_a_load_is_told_apart_from_rules_that_are_old(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.store.load_initial()
+    go_on = threading.Event()
+    real = store.compile_changed
+
+    def slow(*args: Any, **kwargs: Any) -> compiling.Compiled:
+        assert go_on.wait(waiting.PATIENCE_S)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(store, "compile_changed", slow)
+    async with rig.watching():
+        assert not rig.store.loading
+        rig.write(text(2))
+        await until(lambda: rig.store.loading)
+        go_on.set()
+        await until(lambda: rig.limit() == 2)
+        await until(lambda: not rig.store.loading)
+
+
 def in_place(path: Path, content: str) -> None:
     path.write_text(content)
 

@@ -78,7 +78,20 @@ CASES: dict[str, Case] = {
         },
     ),
     "HeadgateUnknownDomain": counted("headgate_unknown_domain_requests_total", 'domain="egde"'),
-    "HeadgateRulesNotDelivered": level("headgate_rules_last_look_timestamp_seconds", "1160+0x30", "0+60x30"),
+    "HeadgateRulesNotDelivered": Case(
+        {
+            'headgate_rules_last_look_timestamp_seconds{instance="a"}': "1160+0x30",
+            'headgate_rules_loading{instance="a"}': "0+0x30",
+            'headgate_rules_loading{instance="b"}': "1+0x30",
+        },
+        {
+            'headgate_rules_last_look_timestamp_seconds{instance="a"}': "0+60x30",
+            'headgate_rules_loading{instance="a"}': "0+0x30",
+            'headgate_rules_last_look_timestamp_seconds{instance="b"}': "1100+0x30",
+            'headgate_rules_loading{instance="b"}': "1+0x30",
+        },
+    ),
+    "HeadgateRulesLoading": level("headgate_rules_loading", "0 0 1+0x30", "1+0x11 0 1+0x30"),
     "HeadgateRulesNotDeliveredForLong": level("headgate_rules_last_look_timestamp_seconds", "1100+0x30", "1160+0x30"),
     "HeadgateRulesRefused": level("headgate_rules_in_sync", "1 1 0+0x30", "1+0x18 0 1 1"),
     "HeadgateRulesDiffer": Case(
