@@ -160,14 +160,23 @@ class MadeOf:
         """Say if the request would have the same plan under these rules of its domain."""
         if rules is None or self.settings is None:
             return rules is None and self.settings is None
-        if rules.version == self.domain_version:
-            return True
-        if self.settings != (rules.shard_by, rules.request_limits):
-            return False
-        for entries, match in self.matches:
-            if rules.match(entries) != match:
+        if rules.version != self.domain_version and self._may_differ_under(rules):
+            if self.settings != (rules.shard_by, rules.request_limits):
                 return False
+            for entries, match in self.matches:
+                if rules.match(entries) != match:
+                    return False
         self.domain_version = rules.version
+        return True
+
+    def _may_differ_under(self, rules: Domain) -> bool:
+        """Say if one of the latest changes may concern it, or if it is older than these: a quarter of asking again."""
+        for before, key, value in rules.trail:
+            for entries, _ in self.matches:
+                if entries and entries[0][0] == key and (value is None or entries[0][1] == value):
+                    return True
+            if before == self.domain_version:
+                return False
         return True
 
 

@@ -181,7 +181,9 @@ class Planner:
             plan = self.make(payload, rules)
             self._cache.add(payload, plan)
             return plan
-        if kept.made_of.is_the_same_under(rules.domain(kept.made_of.domain)) and not kept.shape.is_dropped():
+        if kept.made_of.is_the_same_under(rules.domain(kept.made_of.domain)) and not (
+            self._tallies.dropped and kept.shape.is_dropped()
+        ):
             kept.version = rules.version
             return kept
         self._cache.remove(payload)

@@ -12,10 +12,11 @@ from headgate.limiter.rule_name import Steps, steps_text
 from headgate.rules.content import RuleContent, added, canonical, fields_of, rule_head, rule_number, settings_number
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.request_limits import RequestLimits
-from headgate.rules.ruleset import Domain, RuleSet
+from headgate.rules.ruleset import MOST_TRAIL, Domain, RuleSet, Trail
 from headgate.rules.sharding import SHARED_BUT_SHARDED, split_counters
 from headgate.rules.tree import Level, RuleNode
 from headgate.rules.tree_edit import node_at, rule_at, with_rule
+from headgate.rules.wildcards import is_pattern
 
 LEAVES_KEPT: Final = 4_096
 """Limits that rules which come one by one share: as many as most sets have."""
@@ -84,14 +85,20 @@ def _with_rule(domain: Domain, path: Steps, rule: RuleContent | None) -> Domain:
     leaf = None if rule is None or forms[1] is None else _leaf(forms[1], rule)
     level, orders = with_rule(domain.level, path, rule, leaf)
     count = domain.count + _limits_in(rule) - _limits_in(before)
-    return _with_level(domain, level, added(domain.total, right, -left, orders), count)
+    return _with_level(domain, level, added(domain.total, right, -left, orders), count, _trail(domain, path))
+
+
+def _trail(domain: Domain, path: Steps) -> Trail:
+    key, value = path[0]
+    exact = bool(value) and not is_pattern(key, value)
+    return ((domain.version, key, value if exact else None), *domain.trail[: MOST_TRAIL - 1])
 
 
 def _limits_in(rule: RuleContent | None) -> int:
     return int(rule is not None and rule.limit is not None)
 
 
-def _with_level(domain: Domain, level: Level, total: int, count: int) -> Domain:
+def _with_level(domain: Domain, level: Level, total: int, count: int, trail: Trail) -> Domain:
     return Domain(
         domain.name,
         level,
@@ -100,6 +107,7 @@ def _with_level(domain: Domain, level: Level, total: int, count: int) -> Domain:
         shard_by=domain.shard_by,
         request_limits=domain.request_limits,
         paths=domain.paths,
+        trail=trail,
     )
 
 

@@ -8,6 +8,7 @@ another branch, and a limit applies only where the last entry ends.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import Steps, rule_id, steps_text
@@ -19,11 +20,29 @@ from headgate.rules.source import SourceFile
 from headgate.rules.tree import NOWHERE, Level, RuleNode, unpack_place
 from headgate.rules.tree_edit import node_at
 
+Trail = tuple[tuple[str, str, str | None], ...]
+"""Changes of single rules: the version before each, and the first step of its path; None: any value of that key."""
+
+MOST_TRAIL: Final = 16
+"""Changes that are remembered: what happens within a second, at a thousand a minute."""
+
 
 class Domain:
     """The rules of one domain, with the bytes that begin each of its limit keys."""
 
-    __slots__ = ("count", "files", "head", "level", "name", "paths", "request_limits", "shard_by", "total", "version")
+    __slots__ = (
+        "count",
+        "files",
+        "head",
+        "level",
+        "name",
+        "paths",
+        "request_limits",
+        "shard_by",
+        "total",
+        "trail",
+        "version",
+    )
 
     def __init__(
         self,
@@ -36,6 +55,7 @@ class Domain:
         request_limits: RequestLimits | None = None,
         files: tuple[SourceFile, ...] = (),
         paths: Mapping[int, str] | None = None,
+        trail: Trail = (),
     ) -> None:
         self.name = name
         self.level = level
@@ -54,6 +74,8 @@ class Domain:
         """The files that it was made of; none, where its rules came by themselves."""
         self.paths = paths or {}
         """Paths of the files by their numbers in the places of rules; none, where places are not known."""
+        self.trail = trail
+        """Where its latest changes were, the last one first."""
 
     def shard_key(self, entries: Sequence[tuple[str, str]]) -> bytes | None:
         """Return the value that chooses the shard, where the domain has `shard_by` and the descriptor such an entry."""

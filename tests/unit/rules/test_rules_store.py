@@ -376,7 +376,7 @@ async def test_the_age_grows_while_the_directory_is_gone_and_not_while_rules_are
 async def test_a_load_is_told_apart_from_rules_that_are_old(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.store.load_initial()
     go_on = threading.Event()
-    real = store.compile_changed
+    real = compiling.compile_changed
 
     def slow(*args: Any, **kwargs: Any) -> compiling.Compiled:
         assert go_on.wait(waiting.PATIENCE_S)
